@@ -1,0 +1,59 @@
+"""Spectral and triangular kernels. Nothing here knows of noise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisedesign import settings
+from noisedesign._checks import Array
+
+
+def symmetrized(a: Array) -> Array:
+    """(A + A^T) / 2."""
+    return np.asarray((a + a.T) / 2)
+
+
+def reversed_cholesky(gram: Array) -> Array:
+    """Lower triangular C with C^T C = gram (Cholesky of the order-reversed matrix).
+
+    The ordinary factor satisfies C C^T = gram; a strategy needs C^T C, and causal noise needs C
+    lower triangular, so rows and columns are reversed before and after.
+
+    Raises:
+        numpy.linalg.LinAlgError: gram is not positive definite.
+    """
+    lower = np.linalg.cholesky(gram[::-1, ::-1])
+    return np.ascontiguousarray(lower.T[::-1, ::-1])
+
+
+def gram_factor(gram: Array) -> Array:
+    """L, shape (r, m), with L^T L = gram; r < m where gram is singular to working precision."""
+    try:
+        return reversed_cholesky(gram)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(gram)
+        keep = values > settings.rank_tolerance(len(gram)) * values[-1]
+        return np.ascontiguousarray(np.sqrt(values[keep])[:, None] * vectors[:, keep].T)
+
+
+def null_space(factor: Array) -> Array:
+    """Orthonormal basis of the null space of a factor, shape (m, dim)."""
+    _, values, right = np.linalg.svd(factor)
+    full = np.zeros(factor.shape[1])
+    full[: len(values)] = values
+    return np.ascontiguousarray(right[full <= settings.rank_tolerance(len(full)) * full.max()].T)
+
+
+def nuclear_norm(a: Array) -> float:
+    """Sum of singular values: tr (A^T A)^1/2 without squaring the condition number."""
+    return float(np.linalg.svd(a, compute_uv=False).sum())
+
+
+def inverse_of_positive(a: Array) -> Array:
+    """Inverse of a positive definite matrix through its Cholesky factor, exactly symmetric.
+
+    Raises:
+        numpy.linalg.LinAlgError: a is not positive definite.
+    """
+    root = np.linalg.inv(np.linalg.cholesky(a))
+    return np.asarray(root.T @ root)

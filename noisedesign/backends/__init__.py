@@ -1,0 +1,39 @@
+"""Interchangeable solvers of the one program. Nothing heavy is imported until one is used."""
+
+from __future__ import annotations
+
+from noisedesign._checks import InputError
+from noisedesign.backends.base import Answer, Availability, Backend, Bounds, Monitor, Stop
+from noisedesign.backends.conic import CONIC_BACKENDS
+from noisedesign.backends.native import NativeBackend
+
+__all__ = [
+    "Answer",
+    "Availability",
+    "Backend",
+    "Bounds",
+    "Monitor",
+    "Stop",
+    "all_backends",
+    "get_backend",
+]
+
+_BACKENDS: dict[str, Backend] = {
+    backend.name: backend for backend in (NativeBackend(), *CONIC_BACKENDS)
+}
+
+
+def all_backends() -> tuple[Backend, ...]:
+    """Every backend the toolkit knows, installed or not."""
+    return tuple(_BACKENDS.values())
+
+
+def get_backend(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        InputError: no such backend.
+    """
+    if name not in _BACKENDS:
+        raise InputError("backend", expected="one of " + ", ".join(_BACKENDS), got=repr(name))
+    return _BACKENDS[name]

@@ -1,0 +1,157 @@
+"""Solving in a process of its own, so that a solver can be stopped and cannot print on stdout.
+
+Compiled solvers ignore Ctrl-C, have no time limit or overrun theirs, and some print. The program
+goes over as plain arrays in an .npz file and the answer comes back the same way; nothing is
+pickled. Run as ``python -m noisedesign.backends.isolated NAME FOLDER``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisedesign.backends.base import Answer, Backend, Monitor, Stop
+from noisedesign.formulations import DualPoint, Program
+from noisedesign.participation import FixedEpoch
+
+GRACE_SECONDS = 2.0
+"""How long past its limit a solver may take to hand over what it has."""
+STARTUP_SECONDS = 30.0
+"""Importing cvxpy in a new process; not counted against the limit."""
+POLL_SECONDS = 0.02
+
+_PROGRAM, _ANSWER, _READY = "program.npz", "answer.npz", "ready"
+
+
+def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
+    """As ``backend.solve``, in a process that is ended when its time is over."""
+    with tempfile.TemporaryDirectory(prefix="noisedesign-") as name:
+        folder = Path(name)
+        _write_program(folder / _PROGRAM, program)
+        settings = {
+            "formulation": formulation,
+            "gap": monitor.gap,
+            "tolerance": monitor.tolerance,
+            "time_limit": monitor.time_limit,
+        }
+        command = [sys.executable, "-m", __name__, backend.name, name, json.dumps(settings)]
+        log = folder / "log"
+        with log.open("wb") as stream:
+            # A session of its own: Ctrl-C reaches us, and we end it.
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            stop = _wait(child, folder, monitor)
+        finally:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+        if (folder / _ANSWER).exists():
+            return _read_answer(folder / _ANSWER)
+        if stop is not None:
+            return Answer(stop=stop, message="the solver was stopped before it had an answer")
+        tail = log.read_text(errors="replace").strip().splitlines()[-1:]
+        reason = tail[0] if tail else f"exit status {child.returncode}"
+        return Answer(stop=Stop.FAILED, message=f"the solver's process ended: {reason}")
+
+
+def _wait(child: subprocess.Popen[bytes], folder: Path, monitor: Monitor) -> Stop | None:
+    """Why we stopped waiting, or None where the process ended by itself."""
+    began, ready = time.monotonic(), None
+    try:
+        while child.poll() is None:
+            time.sleep(POLL_SECONDS)
+            now = time.monotonic()
+            if ready is None and (folder / _READY).exists():
+                ready = now
+            if monitor.time_limit is None:
+                continue
+            since = now - (began + STARTUP_SECONDS if ready is None else ready)
+            if since > monitor.time_limit + GRACE_SECONDS:
+                return Stop.TIME_LIMIT
+    except KeyboardInterrupt:
+        return Stop.INTERRUPTED
+    return None
+
+
+def _write_program(path: Path, program: Program) -> None:
+    arrays: dict[str, Any] = {
+        "gram": program.gram,
+        "participation": np.array([program.participation.epochs, program.participation.separation]),
+    }
+    if program.cap is not None:
+        arrays["cap"] = program.cap
+    if program.exact_factor is not None:
+        arrays["factor"] = program.exact_factor
+    np.savez(path, **arrays)
+
+
+def _read_program(path: Path) -> Program:
+    with np.load(path, allow_pickle=False) as data:
+        epochs, separation = (int(value) for value in data["participation"])
+        return Program(
+            gram=data["gram"],
+            participation=FixedEpoch(epochs=epochs, separation=separation),
+            budget=np.ones(separation),
+            cap=data["cap"] if "cap" in data else None,
+            exact_factor=data["factor"] if "factor" in data else None,
+        )
+
+
+def _write_answer(path: Path, answer: Answer) -> None:
+    arrays: dict[str, Any] = {}
+    if answer.gram is not None:
+        arrays["gram"] = answer.gram
+    if answer.dual is not None:
+        arrays["blocks"] = answer.dual.blocks
+        if answer.dual.cap is not None:
+            arrays["cap"] = answer.dual.cap
+    report = {
+        "stop": answer.stop.value,
+        "message": answer.message,
+        "build_seconds": answer.build_seconds,
+        "solve_seconds": answer.solve_seconds,
+        "evaluations": answer.evaluations,
+    }
+    arrays["report"] = np.array(json.dumps(report))
+    partial = path.with_name("partial.npz")
+    np.savez(partial, **arrays)
+    partial.replace(path)
+
+
+def _read_answer(path: Path) -> Answer:
+    with np.load(path, allow_pickle=False) as data:
+        report = json.loads(str(data["report"]))
+        dual = None
+        if "blocks" in data:
+            dual = DualPoint(blocks=data["blocks"], cap=data["cap"] if "cap" in data else None)
+        gram = data["gram"] if "gram" in data else None
+        report["stop"] = Stop(report["stop"])
+        return Answer(gram=gram, dual=dual, **report)
+
+
+def _main(name: str, folder: str, settings: str) -> None:
+    from noisedesign.backends import get_backend
+
+    options = json.loads(settings)
+    formulation = options.pop("formulation")
+    program = _read_program(Path(folder, _PROGRAM))
+    backend = get_backend(name)
+    import cvxpy  # noqa: F401  (before the clock starts)
+
+    Path(folder, _READY).touch()
+    answer = backend.solve(program, monitor=Monitor(**options), formulation=formulation)
+    _write_answer(Path(folder, _ANSWER), answer)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,41 @@
+"""Our own solver: one eigendecomposition an iteration, stopped by its own duality gap."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from noisedesign.backends.base import Answer, Availability, Monitor
+from noisedesign.backends.native import capped, diagonal, fixed_epoch
+from noisedesign.formulations import Program
+
+
+@dataclass(frozen=True)
+class NativeBackend:
+    """Newton-CG on the dual: see the three modules beside this one."""
+
+    name: str = "native"
+    formulations: tuple[str, ...] = ("dual",)
+
+    def takes(self) -> str:
+        return "space (with or without max_variance), time under (k, b) participation"
+
+    def refusal(self, program: Program, formulation: str) -> str | None:
+        if program.cap is not None and program.participation.epochs > 1:
+            return "a variance cap together with several epochs"
+        return None
+
+    def availability(self) -> Availability:
+        return Availability(installed=True, version=f"numpy {np.__version__}")
+
+    def solve(self, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
+        started = time.perf_counter()
+        if program.cap is not None:
+            answer = capped.solve(program, monitor=monitor)
+        elif program.participation.epochs == 1:
+            answer = diagonal.solve(program, monitor=monitor)
+        else:
+            answer = fixed_epoch.solve(program, monitor=monitor)
+        return replace(answer, solve_seconds=time.perf_counter() - started)

@@ -1,0 +1,177 @@
+"""Diagonal budgets: Newton-CG on the logarithm of the multipliers.
+
+With D = diag(v) and S = (D^1/2 H D^1/2)^1/2 = Q diag(r) Q^T, the dual bound is t^2 / sum(v),
+t = tr S. In u = log v its logarithm is
+
+    phi(u) = 2 log t - log sum(v),     gradient  diag(S) / t - v / sum(v),
+
+and its curvature along x is diag(dS) / t less rank-one terms, where
+
+    dS = Q (F o Q^T diag(x) Q) Q^T,    F_kl = (r_k^2 + r_l^2) / (2 (r_k + r_l)),
+
+so that a conjugate-gradient step costs two matrix products and no eigendecomposition. A singular
+H is harmless: r_k = 0 only makes entries of F vanish.
+
+The fixed point v <- diag(S) needs no curvature and always makes sense; it is the safeguard where
+a Newton step does not ascend, and the oracle the tests compare with.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from noisedesign import settings
+from noisedesign._checks import Array
+from noisedesign.backends.base import Answer, Monitor, Stop
+from noisedesign.formulations import Program, diagonal_dual
+
+MAX_EVALUATIONS = 500
+MAX_CG_STEPS = 200
+REACHED = 0.8
+"""Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
+STALL_BELOW = 1e-7
+"""A gap that stops shrinking below this is held up by rounding, not by the method."""
+CG_FORCING = 0.1
+"""A Newton system is solved to min(this, sqrt of the gradient norm): superlinear, not wasteful."""
+MAX_LOG_STEP = 3.0
+"""Longest move of one log v in one step: beyond e^3 the quadratic model means nothing."""
+ASCENT_SLACK = 32 * settings.EPS
+"""phi is a sum of rounded terms; a step that lowers it by less than this has not failed."""
+
+
+class Point(NamedTuple):
+    """One eigendecomposition and what follows from it."""
+
+    log_v: Array
+    v: Array
+    root: Array  # r, eigenvalues of S
+    basis: Array  # Q
+    diag: Array  # diag(S)
+    trace: float  # t
+    phi: float
+
+
+def evaluate(program: Program, log_v: Array) -> Point:
+    """Value and gradient data at v = exp(log_v): one eigendecomposition."""
+    log_v = log_v - log_v.max()
+    v = np.exp(log_v)
+    root_v = np.sqrt(v)
+    squared, basis = np.linalg.eigh(program.gram * root_v[:, None] * root_v)
+    # Below this an eigenvalue is rounding of zero; its square root would not be small.
+    squared[squared < settings.rank_tolerance(len(v)) * squared[-1]] = 0.0
+    root = np.sqrt(squared)
+    diag = np.square(basis) @ root
+    trace = float(root.sum())
+    return Point(log_v, v, root, basis, diag, trace, 2 * np.log(trace) - np.log(v.sum()))
+
+
+def bounds(point: Point) -> tuple[float, float]:
+    """Lower bound t^2 / sum(v) and the objective of X(v) made feasible by rescaling."""
+    ratio = point.diag / point.v  # X_ii, up to scale
+    lower = point.trace**2 / float(point.v.sum())
+    upper = point.trace * float(ratio.max())  # X / max X_ii, valid whatever the rank of H
+    if point.root[0] > 0:
+        # Rows rescaled one by one: second order in the error of v, where the above is first.
+        mixed = (point.basis.T * np.sqrt(ratio)) @ point.basis
+        upper = min(upper, float((np.square(mixed) @ np.square(point.root)) @ (1 / point.root)))
+    return lower, upper
+
+
+def _newton_direction(point: Point, gradient: Array) -> Array | None:
+    """Approximate solution of -Hessian x = gradient, or None on negative curvature at once."""
+    r, q, t = point.root, point.basis, point.trace
+    sums = r[:, None] + r
+    squares = np.square(r)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        curvature = np.where(sums > 0, (squares[:, None] + squares) / (2 * t * sums), 0.0)
+    share, weight = point.diag / t, point.v / point.v.sum()
+
+    def product(x: Array) -> Array:
+        inner = ((q.T * x) @ q) * curvature
+        second = np.einsum("ij,ij->i", q @ inner, q)
+        return np.asarray(
+            weight * x - weight * (weight @ x) + share * (share @ x) / 2 - second
+        )  # fmt: skip
+
+    x = np.zeros_like(gradient)
+    residual = gradient.copy()
+    scale = 1 / share  # the Hessian is near -diag(share) / 2 where H is near diagonal
+    step = scale * residual
+    size = start = float(residual @ step)
+    # In the metric of the preconditioner sqrt(start) is the relative change of v still to make.
+    target = min(CG_FORCING, float(np.sqrt(start))) ** 2 * start
+    for _ in range(MAX_CG_STEPS):
+        image = product(step)
+        along = float(step @ image)
+        if along <= 0:
+            break
+        length = size / along
+        x += length * step
+        residual -= length * image
+        preconditioned = scale * residual
+        previous, size = size, float(residual @ preconditioned)
+        if size <= target:
+            break
+        step = preconditioned + size / previous * step
+    return x if x.any() else None
+
+
+def _advance(program: Program, point: Point) -> tuple[Point, int]:
+    """The next point and the eigendecompositions it took."""
+    gradient = point.diag / point.trace - point.v / point.v.sum()
+    direction = _newton_direction(point, gradient)
+    if direction is not None:
+        direction *= min(1.0, MAX_LOG_STEP / float(np.abs(direction).max()))
+        for quarterings in range(3):
+            trial = evaluate(program, point.log_v + direction / 4**quarterings)
+            if trial.phi >= point.phi - ASCENT_SLACK * abs(point.phi):
+                return trial, quarterings + 1
+    positive = np.maximum(point.diag, settings.EPS * point.diag.max())
+    trial = evaluate(program, np.log(positive))
+    return trial, 1 if direction is None else 4
+
+
+def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) -> Array:
+    """Multipliers v by v <- diag(S) alone, shape (n,): slow, short and hard to get wrong."""
+    point = evaluate(program, np.log(np.diagonal(program.gram)) / 2)
+    for _ in range(max_evaluations):
+        lower, upper = bounds(point)
+        if upper <= lower * (1 + gap):
+            break
+        point = evaluate(program, np.log(point.diag))
+    return point.v
+
+
+def solve(program: Program, *, monitor: Monitor) -> Answer:
+    """Solve a normalised program of single participation without a cap."""
+    point = evaluate(program, np.log(np.diagonal(program.gram)) / 2)
+    best, best_gap, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
+    stalls = 0
+    try:
+        while evaluations < MAX_EVALUATIONS:
+            lower, upper = bounds(point)
+            monitor.report(lower=lower, upper=upper)
+            gap = upper / lower - 1
+            if gap <= REACHED * monitor.gap:
+                best, stop = point, Stop.SOLVED
+                break
+            if monitor.expired:
+                stop = Stop.TIME_LIMIT
+                break
+            # Newton at least halves a small gap unless rounding is in its way.
+            stalls = stalls + 1 if gap < STALL_BELOW and gap > best_gap / 2 else 0
+            if stalls > 2:
+                break
+            if gap < best_gap:
+                best, best_gap = point, gap
+            point, used = _advance(program, point)
+            evaluations += used
+    except KeyboardInterrupt:
+        stop = Stop.INTERRUPTED
+    scaled = best.basis / np.sqrt(best.v)[:, None]
+    return Answer(
+        stop=stop, gram=(scaled * best.root) @ scaled.T, dual=diagonal_dual(best.v),
+        evaluations=evaluations,
+    )  # fmt: skip

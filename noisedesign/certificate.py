@@ -1,0 +1,246 @@
+"""Judging an answer: plain numpy, independent of every backend.
+
+A lower bound comes from any multipliers, repaired until they are feasible; the objective and the
+constraint come from the very matrix that is exported. A backend's own word is never used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from noisedesign import _linalg, settings
+from noisedesign._checks import Array
+from noisedesign.formulations import DualPoint, Program
+from noisedesign.sensitivity import EXACT, squared_sensitivity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What is proved about one design.
+
+    Attributes:
+        objective: tr(H X^-1) of the exported matrix, squared noise, at the stated budgets.
+        lower_bound: no feasible design has a smaller objective.
+        sensitivity_squared: largest squared sensitivity over its budget; feasible is <= 1.
+        sensitivity_kind: which number that is ("vector-exact" or "vector-upper-bound").
+        variance_ratio: largest diag(X^-1) over its cap, or None without a cap.
+    """
+
+    objective: float
+    lower_bound: float
+    sensitivity_squared: float
+    sensitivity_kind: str = EXACT
+    variance_ratio: float | None = None
+
+    @property
+    def feasible(self) -> bool:
+        """Whether budget and cap hold, with no tolerance."""
+        within_cap = self.variance_ratio is None or self.variance_ratio <= 1
+        return self.sensitivity_squared <= 1 and within_cap
+
+    @property
+    def gap(self) -> float:
+        """Relative duality gap objective / lower_bound - 1."""
+        if self.lower_bound <= 0:
+            return float("inf")
+        return self.objective / self.lower_bound - 1
+
+
+# --- lower bound ----------------------------------------------------------------------------
+
+
+def repaired_dual(program: Program, dual: DualPoint) -> DualPoint:
+    """The nearest sensible feasible multipliers: U_j >= 0 with constant diagonal, w >= 0."""
+    blocks = (dual.blocks + dual.blocks.transpose(0, 2, 1)) / 2
+    if blocks.shape[1] == 1:
+        blocks = np.maximum(blocks, 0.0)
+    else:
+        values, vectors = np.linalg.eigh(blocks)
+        blocks = (vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
+        diagonal = np.einsum("jii->ji", blocks)
+        diagonal[:] = diagonal.max(axis=1, keepdims=True)  # adds a nonnegative diagonal
+    cap = None
+    if program.cap is not None:
+        cap = np.zeros(program.size) if dual.cap is None else np.maximum(dual.cap, 0.0)
+    return DualPoint(blocks=blocks, cap=cap)
+
+
+def lower_bound(program: Program, dual: DualPoint) -> float:
+    """( tr (H_w^1/2 U H_w^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w>, after repair of (U, w).
+
+    The trace is the nuclear norm of L U^1/2, so no condition number is squared. Multipliers with
+    NaN prove nothing: the bound is 0.
+    """
+    if not np.isfinite(dual.blocks).all() or (
+        dual.cap is not None and not np.isfinite(dual.cap).all()
+    ):
+        return 0.0
+    dual = repaired_dual(program, dual)
+    price = float(program.budget @ dual.blocks[:, 0, 0])
+    if price <= 0:
+        return 0.0
+    factor = program.factor
+    if dual.cap is not None:
+        factor = np.vstack([factor, np.diag(np.sqrt(dual.cap))])
+    if dual.blocks.shape[1] == 1:
+        half = factor * np.sqrt(dual.blocks[:, 0, 0])
+    else:
+        values, vectors = np.linalg.eigh(dual.blocks)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        half = np.concatenate(
+            [factor[:, p] @ r for p, r in zip(program.participation.patterns, root, strict=True)],
+            axis=1,
+        )
+    bound = _linalg.nuclear_norm(half) ** 2 / price
+    if dual.cap is not None and program.cap is not None:
+        bound -= float(program.cap @ dual.cap)
+    return max(bound, 0.0)
+
+
+# --- feasible primal ------------------------------------------------------------------------
+
+
+def feasible_gram(program: Program, gram: Array) -> Array | None:
+    """X made feasible: diagonal on patterns, budgets met, cap met; None where it cannot be.
+
+    Rows are rescaled pattern by pattern. Where H is singular that would tilt X out of the range of
+    H, so there X is scaled as a whole and the slack left on the diagonal is filled instead.
+    """
+    if not np.isfinite(gram).all():
+        return None
+    patterns, k = program.participation.patterns, program.participation.epochs
+    gram = _linalg.symmetrized(gram)
+    if k > 1:
+        diagonal = np.diagonal(gram).copy()
+        gram[patterns[:, :, None], patterns[:, None, :]] = 0.0
+        np.fill_diagonal(gram, diagonal)
+    if np.diagonal(gram).min() <= 0:
+        return None
+    used = np.diagonal(gram)[patterns].sum(axis=1) / program.budget
+    scale = np.tile(used, k)
+    if program.null_space.shape[1] and program.cap is None:
+        feasible = gram / used.max()
+        room = (program.budget - np.diagonal(feasible)[patterns].sum(axis=1)) / k
+        feasible = feasible + np.diag(np.tile(np.maximum(room, 0.0), k))
+    else:
+        feasible = gram / np.sqrt(scale[:, None] * scale)
+    feasible = _made_positive(feasible)
+    return feasible if program.cap is None else _capped(program, feasible)
+
+
+def _made_positive(gram: Array) -> Array:
+    """X blended with its own diagonal, which changes no budget, until it is positive definite."""
+    share = 0.0
+    while share < 1:
+        blend = (1 - share) * gram + share * np.diag(np.diagonal(gram))
+        try:
+            np.linalg.cholesky(blend)
+        except np.linalg.LinAlgError:
+            share = max(2 * share, settings.sqrt_eps())
+        else:
+            return np.asarray(blend)
+    return np.diag(np.diagonal(gram))
+
+
+def _capped(program: Program, gram: Array) -> Array:
+    """X blended with independent noise at full budget until diag(X^-1) is within the cap.
+
+    diag(X^-1) is convex in X, so the share that brings the bound on every entry to the cap is
+    enough.
+    """
+    assert program.cap is not None
+    independent = program.coordinate_budget
+    variance = np.diagonal(_linalg.inverse_of_positive(gram))
+    target = program.cap * (1 - _margin(gram, variance))
+    floor = 1 / independent
+    excess = variance - target
+    share = float(np.max(np.where(excess > 0, excess / np.maximum(variance - floor, 1e-300), 0.0)))
+    return np.asarray((1 - share) * gram + share * np.diag(independent)) if share > 0 else gram
+
+
+def _margin(gram: Array, variance: Array) -> float:
+    """Relative head room for the rounding of an inverse: size * EPS * an estimate of the condition."""
+    condition = float(np.diagonal(gram).max() * variance.max())
+    return 8 * settings.rank_tolerance(len(gram)) * max(1.0, condition)
+
+
+# --- exported matrices ----------------------------------------------------------------------
+
+
+def covariance_of(program: Program, gram: Array) -> Array:
+    """R = X^-1, scaled so that diag(R^-1) <= budget in floating point, with head room."""
+    covariance = _linalg.inverse_of_positive(gram)
+    precision = np.diagonal(_linalg.inverse_of_positive(covariance))
+    excess = float((precision / program.budget).max())
+    if program.cap is not None and excess <= 1 + _margin(gram, np.diagonal(covariance)) / 4:
+        excess = 1.0  # the cap's own margin already covers both
+    return covariance * excess * (1 + _margin(gram, np.diagonal(covariance)) / 2)
+
+
+def strategy_of(program: Program, gram: Array) -> Array:
+    """Lower triangular C with C^T C = X, scaled to squared sensitivity <= 1 in floating point."""
+    strategy = _linalg.reversed_cholesky(gram)
+    squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
+    strategy = strategy * ((1 - 4 * settings.rank_tolerance(len(gram))) / np.sqrt(squared))
+    return np.asarray(np.tril(strategy))
+
+
+def judge_covariance(program: Program, covariance: Array, *, bound: float) -> Certificate:
+    """Certificate of a spatial design R, shape (n, n). A singular R has infinite sensitivity."""
+    objective = float(np.sum(program.gram * covariance))
+    ratio = None
+    if program.cap is not None:
+        ratio = float((np.diagonal(covariance) / program.cap).max())
+    try:
+        precision = np.diagonal(_linalg.inverse_of_positive(covariance))
+        worst = float((precision / program.budget).max())
+    except np.linalg.LinAlgError:
+        worst = float("inf")
+    return Certificate(
+        objective=objective, lower_bound=bound, sensitivity_squared=worst, variance_ratio=ratio
+    )
+
+
+def judge_strategy(program: Program, strategy: Array, *, bound: float) -> Certificate:
+    """Certificate of a temporal design C, shape (T, T), at its own scale."""
+    try:
+        noise = np.linalg.solve(strategy.T, program.factor.T)
+        objective = float(np.square(noise).sum())
+    except np.linalg.LinAlgError:
+        objective = float("inf")
+    sensitivity = squared_sensitivity(strategy.T @ strategy, program.participation)
+    return Certificate(
+        objective=objective, lower_bound=bound,
+        sensitivity_squared=sensitivity.squared, sensitivity_kind=sensitivity.kind,
+    )  # fmt: skip
+
+
+# --- attainment -----------------------------------------------------------------------------
+
+
+def unbounded_direction(program: Program, gram: Array) -> Array | None:
+    """A null direction of H along which the optimal noise diverges, or None.
+
+    With H singular the infimum is attained only if budgets that are slack at the optimum leave
+    room for X along every null direction: some node of nonzero weight must have slack.
+
+    Args:
+        gram: a nearly optimal X of ``program``.
+
+    Returns:
+        A unit vector z, shape (m,), with H z = 0, or None where the optimum is attained.
+    """
+    null = program.null_space
+    if program.cap is not None or null.shape[1] == 0:
+        return None
+    patterns, k = program.participation.patterns, program.participation.epochs
+    used = np.diagonal(gram)[patterns].sum(axis=1) / program.budget
+    slack = np.tile(1 - used / used.max(), k)
+    held = null * (slack > settings.SLACK_FLOOR)[:, None]
+    _, values, right = np.linalg.svd(held)
+    weakest = right[-1]
+    if len(values) == null.shape[1] and values[-1] > settings.SLACK_FLOOR:
+        return None
+    return np.asarray(null @ weakest)

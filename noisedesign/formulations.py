@@ -1,0 +1,128 @@
+"""The one convex program, its dual and its bound, without choosing an algorithm.
+
+    (P)  minimise  tr(H X^-1)   over X > 0
+         subject to, for every pattern j of the participation,
+             the squared sensitivity of X on pattern j  <=  budget_j,
+         and optionally  diag(X^-1) <= cap.
+
+The squared sensitivity of a pattern to unit-norm vector gradients is max <X_jj, Y> over
+correlation matrices Y. Its dual is the smallest trace of a diagonal matrix above X_jj, which makes
+the multiplier of pattern j a positive semidefinite block U_j with a constant diagonal p_j:
+
+    (D)  maximise  2 tr( (H_w^1/2 U H_w^1/2)^1/2 ) - sum_j budget_j p_j - <cap, w>,
+         H_w = H + diag(w),  w >= 0,  U block diagonal over the patterns.
+
+The inner infimum is attained at X(U) = H^1/2 (H^1/2 U H^1/2)^-1/2 H^1/2. U may be scaled freely,
+so any U at all proves  ( tr (H_w^1/2 U H_w^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w>.
+
+Restricting X to be diagonal on every pattern gives the same dual, hence the same optimum: designs
+here are diagonal on patterns, where every notion of sensitivity agrees.
+
+In space every node is a pattern of its own and U is a nonnegative diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from noisedesign import _linalg
+from noisedesign._checks import Array
+from noisedesign.participation import FixedEpoch, single
+from noisedesign.problem import Problem, SpaceProblem
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """Data of (P). Shapes: gram (m, m); budget (patterns,); cap (m,) or None.
+
+    ``exact_factor`` is L with L^T L = gram where the problem comes with one (L = W in space);
+    otherwise :attr:`factor` computes one.
+    """
+
+    gram: Array
+    participation: FixedEpoch
+    budget: Array
+    cap: Array | None = None
+    exact_factor: Array | None = None
+
+    @property
+    def size(self) -> int:
+        """m: number of nodes in space, of steps in time."""
+        return len(self.gram)
+
+    @cached_property
+    def factor(self) -> Array:
+        """L with L^T L = gram, shape (r, m): the workload itself where it is known."""
+        if self.exact_factor is not None:
+            return self.exact_factor
+        return _linalg.gram_factor(self.gram)
+
+    @cached_property
+    def null_space(self) -> Array:
+        """Orthonormal basis of the null space of gram, shape (m, dim)."""
+        return _linalg.null_space(self.factor)
+
+    @property
+    def coordinate_budget(self) -> Array:
+        """budget_j spread over the coordinates of pattern j, shape (m,)."""
+        return np.tile(self.budget, self.participation.epochs)
+
+    def normalized(self) -> Program:
+        """The same program with unit budgets: X = D^1/2 X' D^1/2, D = diag(coordinate_budget)."""
+        if np.all(self.budget == 1.0):
+            return self
+        root = np.sqrt(self.coordinate_budget)
+        return replace(
+            self,
+            gram=self.gram / root[:, None] / root,
+            budget=np.ones_like(self.budget),
+            cap=None if self.cap is None else self.cap * root**2,
+            exact_factor=None if self.exact_factor is None else self.exact_factor / root,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DualPoint:
+    """Multipliers: ``blocks`` U, shape (patterns, epochs, epochs); ``cap`` w, shape (m,) or None."""
+
+    blocks: Array
+    cap: Array | None = None
+
+    def denormalized(self, program: Program) -> DualPoint:
+        """Multipliers of ``program`` from those of ``program.normalized()``."""
+        cap = None if self.cap is None else self.cap * program.coordinate_budget
+        return DualPoint(blocks=self.blocks / program.budget[:, None, None], cap=cap)
+
+
+def denormalized_gram(program: Program, gram: Array) -> Array:
+    """X of ``program`` from X' of ``program.normalized()``."""
+    root = np.sqrt(program.coordinate_budget)
+    return gram * root[:, None] * root
+
+
+def diagonal_dual(weights: Array, cap: Array | None = None) -> DualPoint:
+    """The multipliers of single participation: U = diag(weights), shape (m,)."""
+    return DualPoint(blocks=np.asarray(weights)[:, None, None], cap=cap)
+
+
+def uniform_dual(program: Program) -> DualPoint:
+    """The multiplier whose bound is exact for independent noise: U = identity."""
+    k, b = program.participation.epochs, program.participation.separation
+    return DualPoint(blocks=np.tile(np.eye(k), (b, 1, 1)))
+
+
+def program_of(problem: Problem) -> Program:
+    """(P) for a problem. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10."""
+    if isinstance(problem, SpaceProblem):
+        return Program(
+            gram=problem.gram, participation=single(len(problem.mixing)), budget=problem.budget,
+            cap=problem.max_variance, exact_factor=problem.mixing,
+        )  # fmt: skip
+    return Program(
+        gram=problem.gram,
+        participation=problem.participation,
+        budget=np.ones(problem.participation.separation),
+    )

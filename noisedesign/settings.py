@@ -1,0 +1,41 @@
+"""Every threshold of the toolkit, with its name and its reason."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+EPS = float(np.finfo(np.float64).eps)
+
+DEFAULT_GAP = 1e-6
+"""Relative duality gap a design is solved to, and judged by, unless asked otherwise."""
+
+STOCHASTIC_TOLERANCE = 1e-12
+"""How far a row (or column) sum of a mixing matrix may be from 1: a few hundred roundings of
+size EPS, so sums of a thousand weights pass and a typing error of 1e-9 does not."""
+
+SYMMETRY_TOLERANCE = 1e-12
+"""Relative asymmetry that counts as rounding rather than as a different matrix."""
+
+GRAM_NEGATIVITY = 1e-10
+"""Eigenvalues of a supplied Gram matrix may be this far below zero, relative to the largest:
+what forming A^T A in float64 leaves behind. Below it the matrix is not a Gram matrix."""
+
+SLACK_FLOOR = 1e-4
+"""A node whose budget keeps this relative slack at the optimum is inactive, and noise in a null
+direction of W may be bounded by it. Solutions are at gaps of 1e-6 and below, where active
+budgets show slack of that order; inactive ones show slack of order one."""
+
+CLOSED_FORM_RELATIVE_ERROR = 1e-12
+"""Agreement asked of two evaluations of the same finite sum."""
+
+
+def rank_tolerance(size: int) -> float:
+    """Relative size below which a singular value of a size x size matrix is rounding."""
+    return size * EPS
+
+
+def sqrt_eps() -> float:
+    """sqrt(EPS): where a second-order error reaches the last digit."""
+    return math.sqrt(EPS)

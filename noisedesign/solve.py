@@ -1,0 +1,263 @@
+"""The one verb: a problem in, a certified design out."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from noisedesign import _checks, certificate, settings
+from noisedesign._checks import Array, InputError
+from noisedesign.backends import Answer, Backend, Monitor, Stop, get_backend, isolated
+from noisedesign.backends.base import ProgressCallback
+from noisedesign.certificate import Certificate
+from noisedesign.design import Design, Provenance
+from noisedesign.formulations import (
+    DualPoint,
+    Program,
+    denormalized_gram,
+    program_of,
+    uniform_dual,
+)
+from noisedesign.problem import Problem, SpaceProblem
+
+OPTIMAL = "optimal"
+INACCURATE = "inaccurate"
+FAILED = "failed"
+
+TOLERANCE_PER_GAP = 0.1
+"""Solvers without a certified gap are asked for a tenth of it: their residuals are not ours."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Solution:
+    """What came of a solve.
+
+    ``status`` is "optimal" (certified to the gap asked for), "inaccurate" (certified, but to a
+    larger gap), "time-limit" or "interrupted" (stopped; the best certified answer so far), or
+    "failed" (no usable answer; ``design`` is None). ``remedy`` says what to do about anything but
+    the first. ``seconds`` is the whole solve, ``build_seconds`` and ``solve_seconds`` the
+    backend's own parts of it.
+    """
+
+    problem: Problem
+    backend: str
+    status: str
+    design: Design | None
+    remedy: str
+    seconds: float
+    build_seconds: float
+    solve_seconds: float
+    evaluations: int
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return None if self.design is None else self.design.certificate
+
+    @property
+    def feasible(self) -> bool:
+        return self.certificate is not None and self.certificate.feasible
+
+
+def solve(
+    problem: Problem,
+    *,
+    backend: str = "native",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    formulation: str | None = None,
+    progress: ProgressCallback | None = None,
+    isolate: bool | None = None,
+) -> Solution:
+    """Design the noise of ``problem`` and certify it.
+
+    Args:
+        problem: a :class:`SpaceProblem` or :class:`TimeProblem`.
+        backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa".
+        gap: relative duality gap to certify, default 1e-6. Given explicitly, conic solvers are
+            asked for an accuracy to match; otherwise they run at their own defaults.
+        time_limit: seconds; the best certified answer so far is returned when they are over.
+        formulation: of the conic model ("compact", "covariance", "paper"); default the first.
+        progress: called with the bounds of every iteration of the native backend.
+        isolate: run a conic solver in its own process, where it can be stopped; default: only
+            with a time limit.
+
+    Raises:
+        InputError: a backend that is unknown, not installed, unlicensed or cannot take the
+            problem; gap or time_limit <= 0; a singular W (or H) whose optimal noise diverges.
+    """
+    started = time.perf_counter()
+    asked = settings.DEFAULT_GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
+    if time_limit is not None:
+        time_limit = _checks.real(time_limit, field="time_limit", low=0)
+    solver = get_backend(backend)
+    program = program_of(problem)
+    chosen = _checked_backend(solver, program, formulation)
+    refuse_divergent(program)
+    normalized = program.normalized()
+    monitor = Monitor(
+        gap=asked,
+        tolerance=None if gap is None else asked * TOLERANCE_PER_GAP,
+        time_limit=time_limit,
+        progress=progress,
+    )
+    alone = solver.name != "native" and (time_limit is not None if isolate is None else isolate)
+    run = isolated.solve if alone else _solve_here
+    answer = run(solver, normalized, monitor=monitor, formulation=chosen)
+    judged = _design(problem, program, answer, solver.name, monitor)
+    status, remedy = _status(judged, answer, asked)
+    if judged is not None:
+        judged = replace(judged, provenance=replace(judged.provenance, status=status))
+    return Solution(
+        problem=problem, backend=solver.name, status=status, design=judged, remedy=remedy,
+        seconds=time.perf_counter() - started, build_seconds=answer.build_seconds,
+        solve_seconds=answer.solve_seconds, evaluations=answer.evaluations,
+    )  # fmt: skip
+
+
+def _solve_here(
+    backend: Backend, program: Program, *, monitor: Monitor, formulation: str
+) -> Answer:
+    return backend.solve(program, monitor=monitor, formulation=formulation)
+
+
+def _checked_backend(backend: Backend, program: Program, formulation: str | None) -> str:
+    """The formulation to use, after checking that the backend can run and take the program."""
+    chosen = backend.formulations[0] if formulation is None else formulation
+    _checks.one_of(chosen, field="formulation", allowed=backend.formulations)
+    if (reason := backend.refusal(program, chosen)) is not None:
+        raise InputError("backend", expected="one that takes this problem",
+                         got=f"{backend.name}, which cannot take {reason}")  # fmt: skip
+    available = backend.availability()
+    if not available.ready:
+        state = "is not licensed" if available.installed else "is not installed"
+        raise InputError("backend", expected="an installed and licensed backend",
+                         got=f"{backend.name}, which {state}", remedy=available.remedy)  # fmt: skip
+    return chosen
+
+
+def refuse_divergent(program: Program) -> None:
+    """Refuse a program whose infimum is not attained because noise in a null direction is free.
+
+    Raises:
+        InputError: naming the null direction and the remedy.
+    """
+    if program.cap is not None or program.null_space.shape[1] == 0:
+        return
+    normalized = program.normalized()
+    answer = get_backend("native").solve(
+        normalized, monitor=Monitor(gap=settings.DEFAULT_GAP), formulation="dual"
+    )
+    assert answer.gram is not None
+    direction = certificate.unbounded_direction(normalized, answer.gram)
+    if direction is None:
+        return
+    top = np.argsort(-np.abs(direction))[:6]
+    terms = ", ".join(f"{i}: {direction[i]:+.3f}" for i in sorted(top))
+    more = ", ..." if len(direction) > len(top) else ""
+    if program.exact_factor is not None:
+        raise InputError(
+            "mixing", expected="a matrix W whose optimal noise is bounded",
+            got=f"a singular W: noise along the null direction {{{terms}{more}}} is cancelled by "
+            "mixing and grows without bound",
+            remedy="Set limits.max_variance to cap diag(R), or use other weights.",
+        )  # fmt: skip
+    raise InputError(
+        "workload", expected="a Gram matrix H whose optimal noise is bounded",
+        got=f"a singular H: noise along the null direction {{{terms}{more}}} costs nothing and "
+        "grows without bound",
+        remedy="Add a small multiple of the identity to H, which puts a price on all noise.",
+    )  # fmt: skip
+
+
+def certified_design(
+    problem: Problem,
+    program: Program,
+    *,
+    gram: Array,
+    dual: DualPoint | None,
+    provenance: Provenance,
+) -> Design | None:
+    """The design of a (nearly feasible) X: repaired, exported and judged; None where it cannot be.
+
+    ``gram`` and ``dual`` belong to ``program``, at its own budgets. Without ``dual`` the bound is
+    the one uniform multipliers prove.
+    """
+    feasible = certificate.feasible_gram(program, gram)
+    if feasible is None:
+        return None
+    bound = certificate.lower_bound(program, uniform_dual(program) if dual is None else dual)
+    try:
+        if isinstance(problem, SpaceProblem):
+            matrix = certificate.covariance_of(program, feasible)
+            judged = certificate.judge_covariance(program, matrix, bound=bound)
+        else:
+            matrix = certificate.strategy_of(program, feasible)
+            judged = certificate.judge_strategy(program, matrix, bound=bound)
+    except np.linalg.LinAlgError:
+        return None
+    if not judged.feasible or not np.isfinite(judged.objective):
+        return None
+    matrix.flags.writeable = False
+    return Design(
+        problem=problem, matrix=matrix, certificate=judged, provenance=provenance, dual=dual
+    )
+
+
+def independent_gram(program: Program) -> Array:
+    """X of independent noise at full budget: budget_j / k on the diagonal (LDP)."""
+    return np.diag(program.coordinate_budget / program.participation.epochs)
+
+
+def _design(
+    problem: Problem, program: Program, answer: Answer, backend: str, monitor: Monitor
+) -> Design | None:
+    """Design and certificate of an answer; independent noise where a stopped solver had none."""
+    provenance = Provenance(
+        method="optimal", backend=backend, status=answer.stop.value,
+        build_seconds=answer.build_seconds, solve_seconds=answer.solve_seconds,
+        evaluations=answer.evaluations, versions=versions(backend),
+        history=tuple(monitor.history),
+    )  # fmt: skip
+    dual = None if answer.dual is None else answer.dual.denormalized(program)
+    if answer.gram is not None:
+        gram = denormalized_gram(program, answer.gram)
+        design = certified_design(
+            problem, program, gram=gram, dual=dual, provenance=provenance
+        )  # fmt: skip
+        if design is not None:
+            return design
+    if answer.stop not in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
+        return None
+    return certified_design(
+        problem, program, gram=independent_gram(program), dual=dual,
+        provenance=replace(provenance, method="ldp"),
+    )  # fmt: skip
+
+
+def _status(design: Design | None, answer: Answer, gap: float) -> tuple[str, str]:
+    """Our verdict, from the certificate and not from the solver, and what to do about it."""
+    if design is None:
+        why = answer.message or "its answer could not be made feasible"
+        return FAILED, f"{why}. Try --backend native, or a looser --gap."
+    if design.certificate.gap <= gap:
+        return OPTIMAL, ""
+    reached = f"certified gap {design.certificate.gap:.2g}, asked {gap:.2g}"
+    if answer.stop is Stop.TIME_LIMIT:
+        return Stop.TIME_LIMIT.value, f"{reached}. Allow more time."
+    if answer.stop is Stop.INTERRUPTED:
+        return Stop.INTERRUPTED.value, f"{reached}. Run it again to the end."
+    return INACCURATE, f"{reached}. Ask the backend for it with --gap, or use --backend native."
+
+
+def versions(backend: str) -> dict[str, str]:
+    """Versions of what shaped a design's digits."""
+    found: dict[str, Any] = {"python": platform.python_version(), "numpy": np.__version__}
+    if backend != "native":
+        found[backend] = get_backend(backend).availability().version
+        found["cvxpy"] = importlib.metadata.version("cvxpy")
+    return found
