@@ -107,7 +107,8 @@ def positive_int(value: Any, *, field: str, minimum: int = 1) -> int:
 
 def real(value: Any, *, field: str, low: float = -math.inf, high: float = math.inf) -> float:
     """A finite number in the open interval (low, high)."""
-    numeric = isinstance(value, (int, float, np.floating, np.integer)) and not isinstance(value, bool)
+    numbers = (int, float, np.floating, np.integer)
+    numeric = isinstance(value, numbers) and not isinstance(value, bool)
     if not numeric or not math.isfinite(value) or not low < value < high:
         wanted = "a finite number"
         if low > -math.inf or high < math.inf:

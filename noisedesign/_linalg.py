@@ -13,6 +13,11 @@ def symmetrized(a: Array) -> Array:
     return np.asarray((a + a.T) / 2)
 
 
+def eigenvalues(a: Array) -> Array:
+    """Ascending eigenvalues of the symmetric part of a."""
+    return np.asarray(np.linalg.eigvalsh(symmetrized(a)), dtype=np.float64)
+
+
 def reversed_cholesky(gram: Array) -> Array:
     """Lower triangular C with C^T C = gram (Cholesky of the order-reversed matrix).
 

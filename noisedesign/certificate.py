@@ -105,8 +105,10 @@ def lower_bound(program: Program, dual: DualPoint) -> float:
 def feasible_gram(program: Program, gram: Array) -> Array | None:
     """X made feasible: diagonal on patterns, budgets met, cap met; None where it cannot be.
 
-    Rows are rescaled pattern by pattern. Where H is singular that would tilt X out of the range of
-    H, so there X is scaled as a whole and the slack left on the diagonal is filled instead.
+    Rows are rescaled pattern by pattern, which is second order in the error of X. A budget that is
+    slack at the optimum must not be used up that way: it tilts X out of the directions H sees.
+    Where some budget is slack (or H singular, which only slack can mend), other repairs are tried
+    as well and the one of least objective is taken; each is feasible by construction.
     """
     if not np.isfinite(gram).all():
         return None
@@ -119,15 +121,39 @@ def feasible_gram(program: Program, gram: Array) -> Array | None:
     if np.diagonal(gram).min() <= 0:
         return None
     used = np.diagonal(gram)[patterns].sum(axis=1) / program.budget
-    scale = np.tile(used, k)
-    if program.null_space.shape[1] and program.cap is None:
-        feasible = gram / used.max()
-        room = (program.budget - np.diagonal(feasible)[patterns].sum(axis=1)) / k
-        feasible = feasible + np.diag(np.tile(np.maximum(room, 0.0), k))
-    else:
-        feasible = gram / np.sqrt(scale[:, None] * scale)
-    feasible = _made_positive(feasible)
-    return feasible if program.cap is None else _capped(program, feasible)
+    active = used > (1 - settings.ACTIVE_SLACK) * used.max()
+    candidates = [_rescaled(program, gram, used)]
+    if not active.all() or program.null_space.shape[1]:
+        candidates.append(_filled(program, gram, np.where(active, used, used.max())))
+        candidates.append(_filled(program, gram, np.full_like(used, used.max())))
+    candidates = [_made_positive(candidate) for candidate in candidates]
+    if program.cap is not None:
+        candidates = [_capped(program, candidate) for candidate in candidates]
+    if len(candidates) == 1:
+        return candidates[0]
+    return min(candidates, key=lambda candidate: _objective(program, candidate))
+
+
+def _rescaled(program: Program, gram: Array, used: Array) -> Array:
+    """Rows of pattern j divided by sqrt(used_j)."""
+    root = np.sqrt(np.tile(used, program.participation.epochs))
+    return np.asarray(gram / root[:, None] / root)
+
+
+def _filled(program: Program, gram: Array, used: Array) -> Array:
+    """Rows rescaled by ``used`` (at least the true use), and what is left added on the diagonal."""
+    scaled = _rescaled(program, gram, used)
+    patterns, k = program.participation.patterns, program.participation.epochs
+    room = (program.budget - np.diagonal(scaled)[patterns].sum(axis=1)) / k
+    return np.asarray(scaled + np.diag(np.tile(np.maximum(room, 0.0), k)))
+
+
+def _objective(program: Program, gram: Array) -> float:
+    """tr(H X^-1); infinite where X is singular to working precision."""
+    try:
+        return float(np.sum(program.gram * _linalg.inverse_of_positive(gram)))
+    except np.linalg.LinAlgError:
+        return float("inf")
 
 
 def _made_positive(gram: Array) -> Array:
@@ -161,7 +187,7 @@ def _capped(program: Program, gram: Array) -> Array:
 
 
 def _margin(gram: Array, variance: Array) -> float:
-    """Relative head room for the rounding of an inverse: size * EPS * an estimate of the condition."""
+    """Relative head room for the rounding of an inverse: size * EPS * estimated condition."""
     condition = float(np.diagonal(gram).max() * variance.max())
     return 8 * settings.rank_tolerance(len(gram)) * max(1.0, condition)
 
@@ -181,10 +207,14 @@ def covariance_of(program: Program, gram: Array) -> Array:
 
 def strategy_of(program: Program, gram: Array) -> Array:
     """Lower triangular C with C^T C = X, scaled to squared sensitivity <= 1 in floating point."""
-    strategy = _linalg.reversed_cholesky(gram)
+    return unit_strategy(program, _linalg.reversed_cholesky(gram))
+
+
+def unit_strategy(program: Program, strategy: Array) -> Array:
+    """A lower triangular strategy scaled to squared sensitivity <= 1 in floating point."""
     squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
-    strategy = strategy * ((1 - 4 * settings.rank_tolerance(len(gram))) / np.sqrt(squared))
-    return np.asarray(np.tril(strategy))
+    room = 1 - 4 * settings.rank_tolerance(len(strategy))
+    return np.asarray(np.tril(strategy) * (room / np.sqrt(squared)))
 
 
 def judge_covariance(program: Program, covariance: Array, *, bound: float) -> Certificate:

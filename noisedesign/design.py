@@ -48,7 +48,7 @@ class Design:
 
     @property
     def kind(self) -> str:
-        """"space" or "time"."""
+        """ "space" or "time"."""
         return self.problem.design
 
     @property

@@ -86,7 +86,7 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DualPoint:
-    """Multipliers: ``blocks`` U, shape (patterns, epochs, epochs); ``cap`` w, shape (m,) or None."""
+    """Multipliers: ``blocks`` U, shape (patterns, epochs, epochs); ``cap`` w, (m,) or None."""
 
     blocks: Array
     cap: Array | None = None

@@ -71,7 +71,7 @@ def _default_nodes(count: int) -> tuple[str, ...]:
 def _check_nodes(nodes: tuple[str, ...], count: int) -> None:
     if len(nodes) != count or len(set(nodes)) != count:
         raise InputError(
-            "nodes", expected=f"{count} distinct names", got=f"{len(nodes)} ({len(set(nodes))} distinct)"
+            "nodes", expected=f"{count} distinct names", got=f"{len(set(nodes))} in {len(nodes)}"
         )
 
 
@@ -181,8 +181,12 @@ class TimeProblem:
         checked = check_mixing(mixing, doubly_stochastic=False)
         gram = decentralized_gram(checked, horizon=participation.horizon)
         return cls(
-            gram=gram, participation=participation, workload="decentralized", mixing=checked, **kwargs
-        )  # fmt: skip
+            gram=gram,
+            participation=participation,
+            workload="decentralized",
+            mixing=checked,
+            **kwargs,
+        )
 
     @classmethod
     def prefix(cls, *, participation: FixedEpoch, **kwargs: Any) -> TimeProblem:

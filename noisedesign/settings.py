@@ -27,8 +27,9 @@ SLACK_FLOOR = 1e-4
 direction of W may be bounded by it. Solutions are at gaps of 1e-6 and below, where active
 budgets show slack of that order; inactive ones show slack of order one."""
 
-CLOSED_FORM_RELATIVE_ERROR = 1e-12
-"""Agreement asked of two evaluations of the same finite sum."""
+ACTIVE_SLACK = 1e-2
+"""A budget with more relative slack than this is treated as inactive when an answer is repaired.
+Only the choice of a repair depends on it, never its validity."""
 
 
 def rank_tolerance(size: int) -> float:

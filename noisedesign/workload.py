@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisedesign import _checks, settings
+from noisedesign import _checks, _linalg, settings
 from noisedesign._checks import Array
 
 _POWER_BLOCK_FLOATS = 4_000_000
@@ -49,7 +49,7 @@ def decentralized_gram(mixing: Array, *, horizon: int) -> Array:
     horizon = _checks.positive_int(horizon, field="horizon")
     asymmetry = np.abs(w - w.T).max()
     if asymmetry <= settings.SYMMETRY_TOLERANCE * np.abs(w).max():
-        return _symmetric_gram(np.linalg.eigvalsh((w + w.T) / 2), horizon)
+        return _symmetric_gram(_linalg.eigenvalues(w), horizon)
     return _sum_along_diagonals(_power_inner_products(w, horizon))
 
 

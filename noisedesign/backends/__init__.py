@@ -18,9 +18,8 @@ __all__ = [
     "get_backend",
 ]
 
-_BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (NativeBackend(), *CONIC_BACKENDS)
-}
+_ALL: tuple[Backend, ...] = (NativeBackend(), *CONIC_BACKENDS)
+_BACKENDS = {backend.name: backend for backend in _ALL}
 
 
 def all_backends() -> tuple[Backend, ...]:

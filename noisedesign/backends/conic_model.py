@@ -82,7 +82,7 @@ def _inverse_or_none(value: Array | None) -> Array | None:
     if value is None or not np.isfinite(value).all():
         return None
     try:
-        return np.linalg.inv(_linalg.symmetrized(value))
+        return np.asarray(np.linalg.inv(_linalg.symmetrized(value)), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
 

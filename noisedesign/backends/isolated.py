@@ -102,8 +102,8 @@ def _read_program(path: Path) -> Program:
             gram=data["gram"],
             participation=FixedEpoch(epochs=epochs, separation=separation),
             budget=np.ones(separation),
-            cap=data["cap"] if "cap" in data else None,
-            exact_factor=data["factor"] if "factor" in data else None,
+            cap=data.get("cap"),
+            exact_factor=data.get("factor"),
         )
 
 
@@ -133,10 +133,9 @@ def _read_answer(path: Path) -> Answer:
         report = json.loads(str(data["report"]))
         dual = None
         if "blocks" in data:
-            dual = DualPoint(blocks=data["blocks"], cap=data["cap"] if "cap" in data else None)
-        gram = data["gram"] if "gram" in data else None
+            dual = DualPoint(blocks=data["blocks"], cap=data.get("cap"))
         report["stop"] = Stop(report["stop"])
-        return Answer(gram=gram, dual=dual, **report)
+        return Answer(gram=data.get("gram"), dual=dual, **report)
 
 
 def _main(name: str, folder: str, settings: str) -> None:

@@ -1,10 +1,11 @@
 """Diagonal budgets with a cap on diag(X^-1): a primal-dual interior-point method on the dual.
 
-The dual g(v, w) = 2 tr( (V^1/2 (H + diag(w)) V^1/2)^1/2 ) - sum v - <cap, w> is concave on v, w > 0,
-with gradient (diag(X) - 1, diag(R) - cap), X = V^-1/2 S V^-1/2 and R = X^-1 = V^1/2 S^-1 V^1/2. A cap
-is inactive exactly where its multiplier vanishes, so the boundary matters here and Newton steps
-follow the central path x s = mu instead of logarithms. Each Newton system is solved by conjugate
-gradients: four matrix products a step, one eigendecomposition a Newton step.
+The dual g(v, w) = 2 tr( (V^1/2 (H + diag(w)) V^1/2)^1/2 ) - sum v - <cap, w> is concave on
+v, w > 0, with gradient (diag(X) - 1, diag(R) - cap) for X = V^-1/2 S V^-1/2 and its inverse
+R = V^1/2 S^-1 V^1/2. A cap is inactive exactly where its multiplier vanishes, so the boundary
+matters here and Newton steps follow the central path x s = mu instead of logarithms. Each Newton
+system is solved by conjugate gradients: four matrix products a step, one eigendecomposition a
+Newton step.
 
 A singular H needs no special care: w > 0 keeps H + diag(w) positive definite.
 """
@@ -60,7 +61,7 @@ def evaluate(program: Program, x: Array) -> Point:
 
 def _newton_direction(point: Point, right: Array, barrier: Array, cap: Array) -> Array:
     """Solve (-Hessian + diag(barrier)) d = right by preconditioned conjugate gradients."""
-    v, w = np.split(point.x, 2)
+    v = point.x[: len(cap)]
     r, q = point.root, point.basis
     sums = np.add.outer(r, r)
     squares = np.square(r)

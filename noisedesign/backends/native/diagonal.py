@@ -37,6 +37,10 @@ CG_FORCING = 0.1
 """A Newton system is solved to min(this, sqrt of the gradient norm): superlinear, not wasteful."""
 MAX_LOG_STEP = 3.0
 """Longest move of one log v in one step: beyond e^3 the quadratic model means nothing."""
+SQUARES_TRUSTED = 1e-9
+"""Smallest relative eigenvalue of D^1/2 H D^1/2 whose root still has seven digits. Below it the
+singular values of L D^1/2 are taken instead: dearer, but nothing is squared. It happens where W
+is nearly singular or a multiplier nearly vanishes."""
 ASCENT_SLACK = 32 * settings.EPS
 """phi is a sum of rounded terms; a step that lowers it by less than this has not failed."""
 
@@ -59,12 +63,22 @@ def evaluate(program: Program, log_v: Array) -> Point:
     v = np.exp(log_v)
     root_v = np.sqrt(v)
     squared, basis = np.linalg.eigh(program.gram * root_v[:, None] * root_v)
-    # Below this an eigenvalue is rounding of zero; its square root would not be small.
-    squared[squared < settings.rank_tolerance(len(v)) * squared[-1]] = 0.0
-    root = np.sqrt(squared)
+    if squared[0] > SQUARES_TRUSTED * squared[-1]:
+        root = np.sqrt(squared)
+    else:
+        root, basis = _singular(program.factor * root_v)
     diag = np.square(basis) @ root
     trace = float(root.sum())
     return Point(log_v, v, root, basis, diag, trace, 2 * np.log(trace) - np.log(v.sum()))
+
+
+def _singular(half: Array) -> tuple[Array, Array]:
+    """Eigenvalues and basis of (half^T half)^1/2, ascending, without squaring."""
+    _, values, right = np.linalg.svd(half)
+    root = np.zeros(half.shape[1])
+    root[: len(values)] = values
+    root[root < settings.rank_tolerance(len(root)) * root[0]] = 0.0
+    return root[::-1], right[::-1].T
 
 
 def bounds(point: Point) -> tuple[float, float]:

@@ -113,7 +113,8 @@ def _newton_direction(shape: Blocks, point: Point, gradient: Array) -> tuple[Arr
     size = len(point.spread)
     panel = point.spread.reshape(shape.patterns, shape.epochs, -1)
     transposed = np.ascontiguousarray(panel.transpose(0, 2, 1))
-    curvature = 1 / (np.multiply.outer(point.root, point.root) * np.add.outer(point.root, point.root))
+    root = point.root
+    curvature = 1 / (np.multiply.outer(root, root) * np.add.outer(root, root))
 
     def product(direction: Array) -> Array:
         inner = point.spread.T @ np.matmul(direction, panel).reshape(size, -1)

@@ -1,0 +1,178 @@
+"""Published noise as designs, judged by the same code as ours, so that one table compares them."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+from scipy.linalg import toeplitz
+from scipy.optimize import minimize_scalar
+
+from noisedesign import certificate
+from noisedesign._checks import Array, InputError
+from noisedesign.design import Design, Provenance
+from noisedesign.formulations import DualPoint, Program, program_of, uniform_dual
+from noisedesign.participation import FixedEpoch
+from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.solve import independent_gram, solve, versions
+from noisedesign.workload import prefix_gram
+
+SPACE_BASELINES = ("ldp", "cdp", "decor")
+TIME_BASELINES = ("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt")
+
+DECOR_SEARCH = (-12.0, 12.0)
+"""Bounds of log(c / s): beyond them R is a multiple of I, or of L plus a constant, in float64."""
+
+
+def baseline_names(problem: Problem) -> tuple[str, ...]:
+    """Names of the baselines that make sense for a problem."""
+    return SPACE_BASELINES if isinstance(problem, SpaceProblem) else TIME_BASELINES
+
+
+def baseline(problem: Problem, name: str, *, dual: DualPoint | None = None) -> Design:
+    """A published mechanism as a design for ``problem``.
+
+    - ``ldp``: independent noise;
+    - ``cdp``: what a trusted server adds to the average; it protects nothing else, and its
+      ``trust`` says "central";
+    - ``decor`` (space): R = s I + c Laplacian with optimal s and c (DECOR, Allouah et al. 2024);
+    - ``antipgd`` (time): C of ones, each step's noise taken back at the next (AntiPGD);
+    - ``d-mf`` (time): the prefix-optimal strategy used by every node (D-MF);
+    - ``banded-sqrt`` (time): lower triangular banded square root of the prefix sums, as many
+      bands as steps between participations (Kalinin and Lampert 2024).
+
+    Args:
+        dual: multipliers that prove the lower bound stated with the design, for instance those of
+            the optimal design; default: the uniform ones.
+
+    Raises:
+        InputError: the name is not one of :func:`baseline_names`.
+    """
+    if name not in baseline_names(problem):
+        raise InputError("baseline", expected="one of " + ", ".join(baseline_names(problem)),
+                         got=repr(name))  # fmt: skip
+    program = program_of(problem)
+    bound = certificate.lower_bound(program, uniform_dual(program) if dual is None else dual)
+    if isinstance(problem, SpaceProblem):
+        return _space(problem, program, name, bound)
+    return _time(problem, program, name, bound)
+
+
+def published(problem: Problem, *, dual: DualPoint | None = None) -> list[Design]:
+    """Every baseline of a problem, independent noise first."""
+    return [baseline(problem, name, dual=dual) for name in baseline_names(problem)]
+
+
+def compared(problem: Problem) -> list[Design]:
+    """Every baseline and, last, the optimum whose multipliers bound them all.
+
+    Raises:
+        InputError: as :func:`noisedesign.solve.solve`.
+    """
+    best = solve(problem).design
+    assert best is not None
+    return [*published(problem, dual=best.dual), best]
+
+
+def _provenance(name: str) -> Provenance:
+    return Provenance(
+        method=name, backend="closed form", status="baseline", versions=versions("native")
+    )
+
+
+# --- space ----------------------------------------------------------------------------------
+
+
+def _space(problem: SpaceProblem, program: Program, name: str, bound: float) -> Design:
+    if name == "cdp":
+        # The mean's noise needs variance 1 / (n^2 tau), and every node holds the same mean.
+        n = len(problem.mixing)
+        covariance = np.full((n, n), 1 / (n**2 * float(problem.budget.min())))
+    elif name == "decor":
+        covariance = certificate.covariance_of(program, _decor_gram(problem, program))
+    else:
+        covariance = certificate.covariance_of(program, independent_gram(program))
+    return Design(
+        problem=problem, matrix=covariance, provenance=_provenance(name),
+        certificate=certificate.judge_covariance(program, covariance, bound=bound),
+        trust="central" if name == "cdp" else "local",
+    )  # fmt: skip
+
+
+def _decor_gram(problem: SpaceProblem, program: Program) -> Array:
+    """X = R^-1 of the best R = s I + c L.
+
+    For a ratio c / s the least feasible s is explicit, and the objective is quasi-convex along the
+    ratio because the feasible (s, c) with a bounded objective form a convex set.
+    """
+    adjacency = (problem.mixing != 0).astype(np.float64)
+    np.fill_diagonal(adjacency, 0.0)
+    adjacency = np.maximum(adjacency, adjacency.T)
+    laplacian = nx.laplacian_matrix(nx.from_numpy_array(adjacency)).toarray().astype(np.float64)
+    values, vectors = np.linalg.eigh(laplacian)
+    weights = np.square(vectors) / problem.budget[:, None]
+    plain, spread = float(np.trace(program.gram)), float(np.sum(program.gram * laplacian))
+
+    def objective(log_ratio: float) -> float:
+        ratio = np.exp(log_ratio)
+        return float((weights @ (1 / (1 + ratio * values))).max() * (plain + ratio * spread))
+
+    found = minimize_scalar(objective, bounds=DECOR_SEARCH, method="bounded",
+                            options={"xatol": 1e-10})  # fmt: skip
+    ratio = float(np.exp(found.x)) if found.fun < objective(DECOR_SEARCH[0]) else 0.0
+    spectrum = 1 / (1 + ratio * values)
+    scale = float((weights @ spectrum).max())
+    return np.asarray((vectors * (spectrum / scale)) @ vectors.T)
+
+
+# --- time -----------------------------------------------------------------------------------
+
+
+def _time(problem: TimeProblem, program: Program, name: str, bound: float) -> Design:
+    participation = problem.participation
+    trust = "local"
+    if name == "antipgd":
+        strategy = np.tril(np.ones((participation.horizon,) * 2))
+    elif name == "banded-sqrt":
+        strategy = banded_square_root(horizon=participation.horizon, bands=participation.separation)
+    elif name == "d-mf":
+        strategy = _prefix_optimal(participation)
+    else:
+        strategy = np.eye(participation.horizon)
+    if name == "cdp":
+        trust = "central"
+        program, bound = _central_program(problem, program)
+    strategy = certificate.unit_strategy(program, strategy)
+    return Design(
+        problem=problem, matrix=strategy, provenance=_provenance(name),
+        certificate=certificate.judge_strategy(program, strategy, bound=bound), trust=trust,
+    )  # fmt: skip
+
+
+def banded_square_root(*, horizon: int, bands: int) -> Array:
+    """Lower triangular Toeplitz square root of the prefix sums, cut to ``bands`` bands, (T, T).
+
+    Coefficients binomial(2j, j) / 4^j (Kalinin and Lampert 2024). Not normalised.
+    """
+    column = np.ones(horizon)
+    for j in range(1, horizon):
+        column[j] = column[j - 1] * (2 * j - 1) / (2 * j) if j < bands else 0.0
+    return np.asarray(np.tril(toeplitz(column)))
+
+
+def _prefix_optimal(participation: FixedEpoch) -> Array:
+    solution = solve(TimeProblem.prefix(participation=participation))
+    assert solution.design is not None
+    return solution.design.strategy
+
+
+def _central_program(problem: TimeProblem, program: Program) -> tuple[Program, float]:
+    """The workload of a server that adds one noise to the average of n nodes.
+
+    The average has sensitivity 1 / n, and all n nodes hold the same model, so H = prefix / n. With
+    one model (n = 1) it is the problem's own workload.
+    """
+    if problem.mixing is None:
+        return program, certificate.lower_bound(program, uniform_dual(program))
+    gram = prefix_gram(horizon=program.size) / len(problem.mixing)
+    central = Program(gram=gram, participation=program.participation, budget=program.budget)
+    return central, certificate.lower_bound(central, uniform_dual(central))

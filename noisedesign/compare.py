@@ -1,0 +1,89 @@
+"""Every backend on every problem, each answer judged by the same certificate."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from noisedesign import settings
+from noisedesign._checks import InputError
+from noisedesign.io.atomic import write_text
+from noisedesign.problem import Problem
+from noisedesign.report import Record
+from noisedesign.solve import OPTIMAL, solve
+
+COLUMNS = (
+    "name", "design", "backend", "solved", "status", "reason", "objective", "lower_bound", "gap",
+    "feasible", "build_seconds", "solve_seconds", "seconds", "evaluations",
+)  # fmt: skip
+
+Announce = Callable[[str], None]
+
+
+def compare(
+    problems: Sequence[Problem],
+    *,
+    backends: Sequence[str],
+    gap: float | None = None,
+    time_limit: float | None = None,
+    formulation: str | None = None,
+    announce: Announce = lambda _: None,
+) -> Iterator[Record]:
+    """Yield one record a (problem, backend), as each is finished.
+
+    ``solved`` is true only for a feasible answer certified to the gap: whatever its solver said,
+    anything else is a failure with its reason. Every solver is asked for the gap it is judged by.
+    A backend that cannot take a problem gives a record with status "refused".
+
+    Args:
+        announce: told what is about to run.
+    """
+    asked = settings.DEFAULT_GAP if gap is None else gap
+    for problem in problems:
+        for backend in backends:
+            announce(f"{problem.name} with {backend}")
+            yield _row(problem, backend, asked, time_limit, formulation)
+
+
+def _row(
+    problem: Problem, backend: str, gap: float, time_limit: float | None, formulation: str | None
+) -> Record:
+    row: Record = dict.fromkeys(COLUMNS)
+    row |= {"name": problem.name, "design": problem.design, "backend": backend, "solved": False,
+            "feasible": False}  # fmt: skip
+    chosen = None if backend == "native" else formulation
+    try:
+        solution = solve(
+            problem, backend=backend, gap=gap, time_limit=time_limit, formulation=chosen,
+            isolate=True,
+        )  # fmt: skip
+    except InputError as error:
+        return row | {"status": "refused", "reason": str(error)}
+    row |= {
+        "status": solution.status,
+        "solved": solution.status == OPTIMAL and solution.feasible,
+        "reason": solution.remedy,
+        "feasible": solution.feasible,
+        "build_seconds": solution.build_seconds,
+        "solve_seconds": solution.solve_seconds,
+        "seconds": solution.seconds,
+        "evaluations": solution.evaluations,
+    }
+    if solution.certificate is not None:
+        row |= {
+            "objective": solution.certificate.objective,
+            "lower_bound": solution.certificate.lower_bound,
+            "gap": solution.certificate.gap,
+        }
+    return row
+
+
+def write_csv(records: Sequence[Record], path: str | Path) -> None:
+    """Write records as CSV, the whole file at once: it is complete at every moment."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fieldnames=COLUMNS)
+    writer.writeheader()
+    writer.writerows(records)
+    write_text(path, text.getvalue())

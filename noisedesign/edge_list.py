@@ -1,0 +1,77 @@
+"""Edge lists as text: one edge a line, two node names apart by white space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from noisedesign._checks import InputError, describe
+
+_FIELD = "graph.file"
+
+
+def read_edges(path: str | Path) -> nx.Graph:
+    """Largest component of an edge list on disk; see :func:`edge_list_graph`.
+
+    Raises:
+        InputError: no such file, not UTF-8 text, or naming the file and the line at fault.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        got = f"{path}: {error.strerror}"
+        raise InputError(_FIELD, expected="a readable edge list", got=got) from error
+    except UnicodeDecodeError as error:
+        got = f"{path}: bytes that are not UTF-8"
+        raise InputError(_FIELD, expected="a text file", got=got) from error
+    return edge_list_graph(text, source=str(path))
+
+
+def edge_list_graph(text: str, *, source: str) -> nx.Graph:
+    """Largest component of the undirected graph of an edge list (the first of equally large ones).
+
+    ``#`` starts a comment. Self-loops are dropped and repeated edges merged. Nodes come sorted:
+    as numbers where every name is an integer, else as text.
+
+    Args:
+        source: where the text came from, for messages.
+
+    Raises:
+        InputError: naming the source and the line at fault.
+    """
+    pairs = _pairs(text, source=source)
+    integers = all(name.removeprefix("-").isdecimal() for pair in pairs for name in pair)
+    to_node: Callable[[str], Any] = int if integers else str
+    edges = {(min(a, b), max(a, b)) for a, b in (map(to_node, pair) for pair in pairs) if a != b}
+    if not edges:
+        raise InputError(_FIELD, expected="at least one edge", got=f"{source}: none")
+    graph = _sorted_graph(edges)
+    # Components come in the order of their first node, and max keeps the first of equals.
+    largest = max(nx.connected_components(graph), key=len)
+    return _sorted_graph({edge for edge in edges if edge[0] in largest})
+
+
+def _pairs(text: str, *, source: str) -> list[tuple[str, str]]:
+    pairs = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        match line.partition("#")[0].split():
+            case []:
+                pass
+            case [first, second]:
+                pairs.append((first, second))
+            case _:
+                raise InputError(
+                    _FIELD, expected="two node names a line",
+                    got=f"{source}, line {number}: {describe(line.strip())}",
+                )  # fmt: skip
+    return pairs
+
+
+def _sorted_graph(edges: set[tuple[Any, Any]]) -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_nodes_from(sorted({node for edge in edges for node in edge}))
+    graph.add_edges_from(sorted(edges))
+    return graph

@@ -1,0 +1,1 @@
+"""Files: problems in, designs in and out."""

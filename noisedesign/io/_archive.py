@@ -1,0 +1,108 @@
+"""Zip archives of arrays that numpy.load opens: the same bytes every time, and never a pickle."""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from noisedesign._checks import Array, InputError
+
+NPY = ".npy"
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_FLOAT64 = np.dtype("<f8")
+_ARCHIVE_ERRORS = (
+    zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, KeyError, ValueError,
+    NotImplementedError, RuntimeError,
+)  # fmt: skip
+"""What zipfile raises on a damaged archive, one for each thing it did not expect."""
+_HEADER_ERRORS = (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError,
+                  tokenize.TokenError)  # fmt: skip
+"""What numpy raises on a damaged .npy header, which it reads as Python source."""
+
+
+def npy_bytes(array: Any) -> bytes:
+    """The .npy file of an array, C-contiguous, little-endian float64 where it is of floats."""
+    array = np.asarray(array, order="C")
+    if np.issubdtype(array.dtype, np.floating):
+        array = array.astype(_FLOAT64, copy=False)
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, array, version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def pack(members: Mapping[str, bytes], *, comment: bytes = b"") -> bytes:
+    """A zip archive of ``members``, stored uncompressed: its bytes depend on nothing else.
+
+    Compressed bytes would depend on the version of zlib.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            info = zipfile.ZipInfo(name, date_time=_EPOCH)
+            info.create_system = 3
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, content)
+        archive.comment = comment
+    return buffer.getvalue()
+
+
+def unpack(content: bytes, *, field: str) -> dict[str, bytes]:
+    """Members of an archive that :func:`pack` could have written.
+
+    Raises:
+        InputError: not a zip archive, damaged, compressed, or a name occurs twice.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            infos = archive.infolist()
+            names = [info.filename for info in infos]
+            plain = all(
+                info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
+                for info in infos
+            )
+            # Entries may overlap, so that a small file unpacks to a large one.
+            fits = sum(info.file_size for info in infos) <= len(content)
+            members = {name: archive.read(name) for name in names} if plain and fits else {}
+    except _ARCHIVE_ERRORS as error:
+        raise InputError(field, expected="a zip archive of arrays", got=str(error)) from error
+    if len(members) != len(names):
+        raise InputError(
+            field, expected="uncompressed members, each once", got=", ".join(sorted(names))
+        )
+    return members
+
+
+def float64_array(content: bytes, *, field: str) -> Array:
+    """The float64 array of a .npy file, read-only.
+
+    Raises:
+        InputError: another dtype (an object array would be a pickle), not C-ordered, truncated,
+            or followed by anything.
+    """
+    stream = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version != (1, 0):
+            raise ValueError(f".npy version {version}")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    except _HEADER_ERRORS as error:
+        raise InputError(field, expected="a .npy array", got=str(error)) from error
+    if dtype != _FLOAT64 or fortran:
+        order = "Fortran-ordered " if fortran else ""
+        raise InputError(
+            field, expected="a C-ordered float64 array", got=f"{order}dtype {dtype}",
+            remedy="Object arrays are pickles and are never read." * dtype.hasobject,
+        )  # fmt: skip
+    data = content[stream.tell() :]
+    if len(data) != math.prod(shape) * _FLOAT64.itemsize or min(shape, default=0) < 0:
+        raise InputError(field, expected=f"the data of shape {shape}", got=f"{len(data)} bytes")
+    return np.frombuffer(data, dtype=_FLOAT64).reshape(shape)

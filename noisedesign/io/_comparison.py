@@ -1,0 +1,52 @@
+"""Whether two problems are the same, up to rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisedesign._checks import Array
+from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+
+
+def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[str]:
+    """Names of what differs between two problems; matrices may, by a relative ``tolerance``."""
+    matrices: dict[str, tuple[Array | None, Array | None]]
+    if isinstance(stored, SpaceProblem) and isinstance(rebuilt, SpaceProblem):
+        matrices = {"mixing": (stored.mixing, rebuilt.mixing)}
+        words = {
+            "budget": np.array_equal(stored.budget, rebuilt.budget),
+            "max_variance": _same_cap(stored.max_variance, rebuilt.max_variance),
+        }
+    elif isinstance(stored, TimeProblem) and isinstance(rebuilt, TimeProblem):
+        matrices = {
+            "mixing": (stored.mixing, rebuilt.mixing),
+            "gram": (stored.gram, rebuilt.gram),
+        }
+        words = {
+            "participation": stored.participation == rebuilt.participation,
+            "workload": stored.workload == rebuilt.workload,
+        }
+    else:
+        return ["design"]
+    words |= {
+        "name": stored.name == rebuilt.name,
+        "nodes": stored.nodes == rebuilt.nodes,
+        "privacy": stored.privacy == rebuilt.privacy,
+    }
+    same = words | {
+        name: relative_difference(a, b) <= tolerance for name, (a, b) in matrices.items()
+    }
+    return [name for name, equal in same.items() if not equal]
+
+
+def _same_cap(a: Array | None, b: Array | None) -> bool:
+    return a is b if a is None or b is None else np.array_equal(a, b)
+
+
+def relative_difference(a: Array | None, b: Array | None) -> float:
+    """Largest difference of two arrays relative to the largest entry; infinite for two shapes."""
+    if a is None or b is None:
+        return 0.0 if a is b else float("inf")
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.abs(a - b).max() / np.abs(b).max())

@@ -1,0 +1,184 @@
+"""The tables and keys of a problem file: their names and types, nothing of their meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic_core import PydanticCustomError
+
+from noisedesign.graph import Weights
+from noisedesign.problem import PrivacyTarget
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _scalar_or_list(value: Any) -> str:
+    return "list" if isinstance(value, list) else "scalar"
+
+
+ScalarOrList = Annotated[
+    Annotated[float, Tag("scalar")] | Annotated[list[float], Tag("list")],
+    Discriminator(_scalar_or_list),
+]
+
+
+class Table(BaseModel):
+    """A TOML table: no unknown keys, no conversions."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        # Before the fields, so that a misspelt key is reported as itself and not as missing.
+        for key in data if isinstance(data, dict) else ():
+            if key not in cls.model_fields:
+                context = {"key": key, "allowed": sorted(cls.model_fields)}
+                raise PydanticCustomError("unknown_key", "unknown key {key}", context)
+        return data
+
+
+class _Weighted(Table):
+    weights: Weights = "metropolis-hastings"
+
+
+class NamedGraph(_Weighted):
+    kind: Literal["florentine", "karate"]
+
+
+class SizedGraph(_Weighted):
+    kind: Literal["ring", "path", "complete", "star"]
+    nodes: int
+
+
+class LatticeGraph(_Weighted):
+    kind: Literal["grid", "torus"]
+    rows: int
+    columns: int
+
+
+class HypercubeGraph(_Weighted):
+    kind: Literal["hypercube"]
+    dimension: int
+
+
+class ErdosRenyiGraph(_Weighted):
+    kind: Literal["erdos-renyi"]
+    nodes: int
+    p: float
+    seed: int
+
+
+class RandomRegularGraph(_Weighted):
+    kind: Literal["random-regular"]
+    nodes: int
+    degree: int
+    seed: int
+
+
+class BarabasiAlbertGraph(_Weighted):
+    kind: Literal["barabasi-albert"]
+    nodes: int
+    links: int
+    seed: int
+
+
+class EgoFacebookGraph(_Weighted):
+    kind: Literal["ego-facebook"]
+    ego: int
+
+
+class EdgesGraph(_Weighted):
+    kind: Literal["edges"]
+    file: Text
+
+
+class MatrixGraph(Table):
+    kind: Literal["matrix"]
+    file: Text
+
+
+Graph = (
+    NamedGraph
+    | SizedGraph
+    | LatticeGraph
+    | HypercubeGraph
+    | ErdosRenyiGraph
+    | RandomRegularGraph
+    | BarabasiAlbertGraph
+    | EgoFacebookGraph
+    | EdgesGraph
+    | MatrixGraph
+)
+GraphOfKind = Annotated[Graph, Field(discriminator="kind")]
+
+
+class ClosedFormWorkload(Table):
+    kind: Literal["decentralized", "prefix"]
+
+
+class GramWorkload(Table):
+    kind: Literal["gram"]
+    file: Text
+
+
+Workload = Annotated[ClosedFormWorkload | GramWorkload, Field(discriminator="kind")]
+
+
+class Participation(Table):
+    epochs: int
+    separation: int
+
+
+class Budget(Table):
+    tau: ScalarOrList = 1.0
+
+
+class Limits(Table):
+    max_variance: ScalarOrList
+
+
+class Privacy(Table):
+    epsilon: float
+    delta: float
+    clip: float = PrivacyTarget.clip
+    steps: int | None = PrivacyTarget.steps
+    adjacency: str = PrivacyTarget.adjacency
+    conversion: str = PrivacyTarget.conversion
+
+
+class ReferenceTable(Table):
+    lower: float
+    upper: float
+    method: Text
+
+
+class _ProblemFile(Table):
+    name: Text
+    description: str = ""
+    source: str = ""
+    tags: list[Text] = []
+
+
+class SpaceFile(_ProblemFile):
+    design: Literal["space"]
+    graph: GraphOfKind
+    budget: Budget = Budget()
+    limits: Limits | None = None
+    privacy: Privacy | None = None
+    reference: ReferenceTable | None = None
+
+
+class TimeFile(_ProblemFile):
+    design: Literal["time"]
+    workload: Workload
+    graph: GraphOfKind | None = None
+    participation: Participation
+    privacy: Privacy | None = None
+    reference: ReferenceTable | None = None
+
+
+ProblemFile: TypeAdapter[SpaceFile | TimeFile] = TypeAdapter(
+    Annotated[SpaceFile | TimeFile, Field(discriminator="design")]
+)

@@ -1,0 +1,256 @@
+"""Designs on disk: one .npz of float64 arrays with a manifest inside, sealed with its sha256.
+
+The archive's comment, which ends the file, is ``noisedesign-sha256:`` and 64 hexadecimal digits:
+the sha256 of every byte before those digits. So a changed, missing or added byte anywhere is an
+error. The seal guards against accidents, not against someone who seals again: what such a file
+claims is what :func:`noisedesign.verification.verify` recomputes.
+
+``numpy.load(path, allow_pickle=False)`` opens the file; ``manifest.json`` comes back as bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisedesign import _checks
+from noisedesign._checks import Array, InputError
+from noisedesign.backends.base import Bounds
+from noisedesign.certificate import Certificate
+from noisedesign.design import Design, Provenance
+from noisedesign.io import _manifest
+from noisedesign.io._archive import NPY, float64_array, npy_bytes, pack, unpack
+from noisedesign.io._layout import MAIN, SPECS, arrays_of, check_arrays, dual_of, problem_of
+from noisedesign.io._manifest import FIELD, Manifest
+from noisedesign.io.atomic import write_bytes
+from noisedesign.problem import TimeProblem
+
+MANIFEST = "manifest.json"
+SEAL = b"noisedesign-sha256:"
+
+_DIGITS = 64
+_TRUSTS = ("local", "central")
+_BUDGET_NOTE = {
+    "space": "[R^-1]_ii <= tau_i (squared sensitivity); R and the objective are at these budgets",
+    "time": "squared sensitivity <= 1; C and the objective are at unit sensitivity",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredDesign:
+    """A design as its file states it.
+
+    ``manifest`` is the JSON object of the file: what is claimed. ``arrays`` holds every array of
+    the file by name, read-only float64; among them the noising matrix of a temporal design, which
+    ``design.noising_matrix`` computes afresh.
+    """
+
+    design: Design
+    problem_text: str
+    manifest: dict[str, Any]
+    path: Path
+    arrays: dict[str, Array]
+
+
+def save_design(design: Design, path: str | Path, *, problem_text: str = "") -> Path:
+    """Write ``design`` to ``path``, whole or not at all; the same design gives the same bytes.
+
+    Args:
+        problem_text: the problem file the design was made from, so that
+            :func:`noisedesign.verification.verify` can rebuild the problem.
+
+    Raises:
+        InputError: ``path`` is a folder, or its folder does not exist; unknown ``trust``.
+        StorageError: the file cannot be written; an existing one stays as it was.
+    """
+    arrays = arrays_of(design)
+    manifest = manifest_of(design, arrays, problem_text=problem_text)
+    text = json.dumps(manifest, allow_nan=False, ensure_ascii=False, indent=2)
+    members = {MANIFEST: text.encode("utf-8")}
+    members |= {name + NPY: npy_bytes(array) for name, array in arrays.items()}
+    return write_bytes(path, _sealed(pack(members, comment=SEAL + b"0" * _DIGITS)))
+
+
+def load_design(path: str | Path) -> StoredDesign:
+    """Read a design file and check its integrity. Nothing is ever unpickled.
+
+    Raises:
+        InputError: no such file; truncated, changed, not a design file, of a later version;
+            arrays of a wrong dtype, shape or sha256, or with entries that are not finite.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        got = f"{path}: {error.strerror}"
+        raise InputError(FIELD, expected="a readable design file", got=got) from error
+    try:
+        return _parsed(content, path)
+    except InputError as error:
+        remedy = f"{error.remedy} (in {path})".strip()
+        raise InputError(
+            error.field, expected=error.expected, got=error.got, remedy=remedy
+        ) from error
+
+
+# --- seal -----------------------------------------------------------------------------------
+
+
+def _sealed(content: bytes) -> bytes:
+    body = content[:-_DIGITS]
+    return body + hashlib.sha256(body).hexdigest().encode("ascii")
+
+
+def _check_seal(content: bytes) -> None:
+    if not content[:-_DIGITS].endswith(SEAL):
+        got = "a Python pickle" if content.startswith(b"\x80") else "a file without its seal"
+        raise InputError(
+            FIELD, expected="a complete file written by save_design", got=got,
+            remedy="It is truncated, changed, or something else; nothing in it was executed. "
+            "`noisedesign solve -o` writes design files.",
+        )  # fmt: skip
+    if content != _sealed(content):
+        raise InputError(
+            FIELD, expected="the bytes its sha256 was taken of", got="other bytes",
+            remedy="It was changed or damaged after it was written. Solve again, or restore it.",
+        )  # fmt: skip
+
+
+# --- manifest -------------------------------------------------------------------------------
+
+
+def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) -> dict[str, Any]:
+    """The JSON object that describes ``design``, stored as ``arrays``."""
+    problem, certificate = design.problem, design.certificate
+    scheme = problem.participation if isinstance(problem, TimeProblem) else None
+    manifest = Manifest.model_validate(
+        {
+            "library": _library_version(),
+            "name": problem.name,
+            "design": design.kind,
+            "trust": _checks.one_of(design.trust, field="design.trust", allowed=_TRUSTS),
+            "matrix": MAIN[design.kind],
+            "arrays": {
+                name: {
+                    "kind": SPECS[design.kind][name].kind,
+                    "shape": array.shape,
+                    "sha256": _array_sha256(array),
+                }
+                for name, array in arrays.items()
+            },
+            "horizon": scheme and int(scheme.horizon),
+            "nodes": problem.nodes,
+            "workload": problem.workload if isinstance(problem, TimeProblem) else None,
+            "participation": scheme and {key: int(n) for key, n in asdict(scheme).items()},
+            "budget": _BUDGET_NOTE[design.kind],
+            "sensitivity": {
+                "value": certificate.sensitivity_squared,
+                "which": certificate.sensitivity_kind,
+            },
+            "variance_ratio": certificate.variance_ratio,
+            "objective": certificate.objective,
+            "lower_bound": certificate.lower_bound,
+            "gap": certificate.gap,
+            "feasible": bool(certificate.feasible),
+            "adjacency": problem.privacy and problem.privacy.adjacency,
+            "privacy": _privacy(design),
+            "provenance": _provenance(design.provenance),
+            "problem": {"text": problem_text, "sha256": text_sha256(problem_text)},
+        }
+    )
+    return manifest.model_dump(mode="json")
+
+
+def text_sha256(text: str) -> str:
+    """sha256 of the UTF-8 bytes of ``text``, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _array_sha256(array: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").tobytes()).hexdigest()
+
+
+def _privacy(design: Design) -> dict[str, Any] | None:
+    if design.problem.privacy is None:
+        return None
+    fields = asdict(design.problem.privacy)
+    return fields | {"steps": None if fields["steps"] is None else int(fields["steps"])}
+
+
+def _provenance(provenance: Provenance) -> dict[str, Any]:
+    fields = asdict(provenance)
+    return fields | {
+        "status": str(provenance.status),
+        "evaluations": int(provenance.evaluations),
+        "history": tuple(fields["history"]),
+    }
+
+
+def _library_version() -> str:
+    try:
+        return importlib.metadata.version("noisedesign")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+# --- reading --------------------------------------------------------------------------------
+
+
+def _parsed(content: bytes, path: Path) -> StoredDesign:
+    _check_seal(content)
+    members = unpack(content, field=FIELD)
+    if MANIFEST not in members:
+        raise InputError(f"{FIELD}.manifest", expected=MANIFEST, got="nothing")
+    manifest = _manifest.read_manifest(members.pop(MANIFEST))
+    arrays = _arrays(members, manifest)
+    check_arrays(arrays, manifest)
+    design = Design(
+        problem=problem_of(arrays, manifest),
+        matrix=arrays[MAIN[manifest.design]],
+        certificate=Certificate(
+            objective=manifest.objective,
+            lower_bound=manifest.lower_bound,
+            sensitivity_squared=manifest.sensitivity.value,
+            sensitivity_kind=manifest.sensitivity.which,
+            variance_ratio=manifest.variance_ratio,
+        ),
+        provenance=_provenance_of(manifest),
+        dual=dual_of(arrays),
+        trust=manifest.trust,
+    )
+    return StoredDesign(
+        design=design, problem_text=manifest.problem.text,
+        manifest=manifest.model_dump(mode="json"), path=path, arrays=arrays,
+    )  # fmt: skip
+
+
+def _arrays(members: dict[str, bytes], manifest: Manifest) -> dict[str, Array]:
+    named = {name + NPY for name in manifest.arrays}
+    if set(members) != named:
+        odd = ", ".join(sorted(set(members) ^ named))
+        raise InputError(
+            f"{FIELD}.manifest", expected="the arrays of the file, all of them", got=f"not {odd}"
+        )
+    arrays = {}
+    for name, entry in manifest.arrays.items():
+        field, content = f"{FIELD}.{name}", members[name + NPY]
+        arrays[name] = float64_array(content, field=field)
+        if _array_sha256(arrays[name]) != entry.sha256:
+            raise InputError(field, expected="the array its sha256 was taken of", got="another")
+        if arrays[name].shape != entry.shape:
+            raise InputError(
+                field, expected=f"shape {entry.shape}", got=f"shape {arrays[name].shape}"
+            )
+    return arrays
+
+
+def _provenance_of(manifest: Manifest) -> Provenance:
+    fields = manifest.provenance.model_dump()
+    history = tuple(Bounds(**bounds) for bounds in fields.pop("history"))
+    return Provenance(**fields, history=history)

@@ -1,0 +1,156 @@
+"""What people and programs read: one flat record per result, and tables of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from noisedesign import accounting
+from noisedesign.design import Design
+from noisedesign.formulations import program_of
+from noisedesign.problem import SpaceProblem
+from noisedesign.solve import Solution, independent_gram
+from noisedesign.validation import Validation
+
+Record = dict[str, Any]
+
+
+def ldp_objective(design: Design) -> float:
+    """Objective of independent noise at the same budgets, squared noise."""
+    program = program_of(design.problem)
+    return float((program.gram.diagonal() / independent_gram(program).diagonal()).sum())
+
+
+def solution_record(solution: Solution) -> Record:
+    """One solve, as ``solve --json`` prints it."""
+    certificate = solution.certificate
+    record: Record = {
+        "name": solution.problem.name,
+        "design": solution.problem.design,
+        "backend": solution.backend,
+        "status": solution.status,
+        "objective": None if certificate is None else certificate.objective,
+        "lower_bound": None if certificate is None else certificate.lower_bound,
+        "gap": None if certificate is None else certificate.gap,
+        "seconds": solution.seconds,
+        "feasible": solution.feasible,
+        "relative_to_ldp": None,
+        "build_seconds": solution.build_seconds,
+        "solve_seconds": solution.solve_seconds,
+        "evaluations": solution.evaluations,
+        "remedy": solution.remedy,
+    }
+    if solution.design is not None:
+        record["relative_to_ldp"] = solution.design.objective / ldp_objective(solution.design)
+        if solution.problem.privacy is not None:
+            record["privacy"] = privacy_record(solution.design)
+    return record
+
+
+def privacy_record(design: Design) -> Record:
+    """The calibration of a design to its privacy target, in plain numbers."""
+    calibration = accounting.calibrate(design.problem)
+    return {
+        "mu": calibration.mu,
+        "epsilon": calibration.epsilon,
+        "delta": calibration.delta,
+        "noise_multiplier": calibration.noise_multiplier,
+        "steps": calibration.steps,
+        "step_sensitivity": calibration.step_sensitivity,
+        "adjacency": calibration.adjacency,
+        "conversion": calibration.conversion,
+    }
+
+
+def design_record(design: Design) -> Record:
+    """One design among others: its noise, and what it is worth against independent noise."""
+    return {
+        "name": design.problem.name,
+        "design": design.kind,
+        "method": design.provenance.method,
+        "objective": design.objective,
+        "relative_to_ldp": design.objective / ldp_objective(design),
+        "lower_bound": design.lower_bound,
+        "gap": design.gap,
+        "feasible": design.certificate.feasible or design.trust == "central",
+        "protects": "every message" if design.trust == "local" else "the released average only",
+    }
+
+
+def validation_records(validation: Validation) -> list[Record]:
+    """The two halves of a validation, a row each."""
+    variance, audit = validation.variance, validation.audit
+    return [
+        {
+            "quantity": "total squared error", "claimed": variance.predicted,
+            "measured": variance.estimate, "low": variance.interval[0],
+            "high": variance.interval[1], "confidence": variance.confidence,
+            "agrees": variance.agrees,
+        },
+        {
+            "quantity": "mu of an eavesdropper", "claimed": audit.claimed, "measured": audit.mu,
+            "low": audit.interval[0], "high": audit.interval[1], "confidence": audit.confidence,
+            "agrees": audit.agrees,
+        },
+    ]  # fmt: skip
+
+
+def insider_note(design: Design) -> str:
+    """What the certificate does not cover: who may know the noise."""
+    if isinstance(design.problem, SpaceProblem):
+        return (
+            "Protects every message against eavesdroppers, and against nodes that know only their "
+            "own noise. If all nodes share one noise seed, nodes are not protected from each other."
+        )
+    return "Protects every message; every node draws its own noise and shares no seed."
+
+
+def to_json(value: Any) -> str:
+    """JSON without the literals that are not JSON: NaN and infinities become null."""
+    return json.dumps(_plain(value), indent=2)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1e-3 or abs(value) >= 1e6 else f"{value:.6g}"
+    return "" if value is None else str(value)
+
+
+def table(records: Iterable[Record], columns: Sequence[str], *, title: str = "") -> Table:
+    """A table of records; columns are keys of them."""
+    result = Table(
+        title=title or None, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD
+    )  # fmt: skip
+    rows = list(records)
+    for column in columns:
+        numeric = any(isinstance(row.get(column), float) for row in rows)
+        result.add_column(column.replace("_", " "), justify="right" if numeric else "left")
+    for row in rows:
+        result.add_row(*(_cell(row.get(column)) for column in columns))
+    return result
+
+
+def print_table(records: Iterable[Record], columns: Sequence[str], *, title: str = "") -> None:
+    """Print a table on stdout, as wide as it needs to be where nobody is watching."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table(records, columns, title=title))

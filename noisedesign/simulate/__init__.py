@@ -1,0 +1,16 @@
+"""Validation of exported matrices: D-SGD run with their noise, in numpy and nothing else."""
+
+from noisedesign.simulate.audit import AuditReport, audit_space, audit_time
+from noisedesign.simulate.streams import space_noise_stream, time_noise_stream
+from noisedesign.simulate.variance import VarianceReport, simulate_space, simulate_time
+
+__all__ = [
+    "AuditReport",
+    "VarianceReport",
+    "audit_space",
+    "audit_time",
+    "simulate_space",
+    "simulate_time",
+    "space_noise_stream",
+    "time_noise_stream",
+]

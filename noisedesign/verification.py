@@ -1,0 +1,290 @@
+"""Does a stored design keep its word? Everything it claims, computed again in plain numpy.
+
+Only the stored arrays are believed to be what they are; objective, bound, gap, sensitivity and
+feasibility follow from them through :mod:`noisedesign.certificate`, whoever made the design.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from noisedesign import settings
+from noisedesign._checks import Array, InputError
+from noisedesign._linalg import symmetrized
+from noisedesign.certificate import Certificate, judge_covariance, judge_strategy, lower_bound
+from noisedesign.design import Design
+from noisedesign.formulations import Program, program_of, uniform_dual
+from noisedesign.io._comparison import differences, relative_difference
+from noisedesign.io.design_file import StoredDesign, manifest_of, text_sha256
+from noisedesign.io.problem_file import parse_problem
+from noisedesign.problem import Problem, SpaceProblem
+from noisedesign.workload import decentralized_gram, prefix_gram
+
+RELATIVE_TOLERANCE = 1e-9
+"""Objective, bound and sensitivity, computed on another machine: sums of up to a few million
+products agree to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
+
+PROBLEM_TOLERANCE = 1e-12
+"""A problem rebuilt from its text: closed forms evaluated again, perhaps by another BLAS."""
+
+ROUNDINGS = 8
+"""Multiple of size * EPS * condition allowed to an inverse; the certificate's own head room."""
+
+LARGEST_ROUNDING = 1e-6
+"""However ill-conditioned R is, rounding is no excuse for more than this."""
+
+_NOT_PORTABLE = ("graph.file", "graph.ego", "workload.file", "NOISEDESIGN_DATA")
+"""Keys of a problem file that name data beside it, which need not have travelled along."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One claim. ``ok`` is None where it was not checked; ``note`` then says why."""
+
+    name: str
+    ok: bool | None
+    claimed: float | str | None = None
+    found: float | str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What became of every claim of a design file."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing that could be checked was found otherwise."""
+        return all(check.ok is not False for check in self.checks)
+
+
+def verify(stored: StoredDesign) -> Verification:
+    """Recompute every claim of ``stored`` from its arrays.
+
+    A design for a trusted server (``trust`` "central") does not claim the budgets of single
+    nodes, nor a bound: only its matrix and objective are checked.
+    """
+    # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
+    with np.errstate(all="ignore"):
+        return Verification(
+            checks=(
+                *_matrix_checks(stored),
+                _workload_check(stored.design.problem),
+                *_claim_checks(stored),
+                _manifest_check(stored),
+                _text_check(stored),
+                _rebuilt_check(stored),
+            )
+        )
+
+
+# --- the matrices themselves ----------------------------------------------------------------
+
+
+def _matrix_checks(stored: StoredDesign) -> list[Check]:
+    if "covariance" in stored.arrays:
+        return [_covariance_check(stored.arrays["covariance"])]
+    strategy, noising = stored.arrays["strategy"], stored.arrays["noising_matrix"]
+    above = max(float(np.abs(np.triu(m, 1)).max()) for m in (strategy, noising))
+    residual = float(np.abs(noising @ strategy - np.eye(len(strategy))).max())
+    rounding = float(np.linalg.norm(noising) * np.linalg.norm(strategy))
+    allowed = ROUNDINGS * settings.rank_tolerance(len(strategy)) * rounding
+    return [
+        Check(
+            name="causal", ok=above == 0, claimed=0.0, found=above,
+            note="largest entry of C and C^-1 above the diagonal",
+        ),
+        Check(
+            name="inverse", ok=residual <= min(allowed, 1.0), claimed=0.0, found=residual,
+            note=f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}",
+        ),
+    ]  # fmt: skip
+
+
+def _covariance_check(covariance: Array) -> Check:
+    scale = float(np.abs(covariance).max())
+    asymmetry = float(np.abs(covariance - covariance.T).max())
+    smallest = _smallest_eigenvalue(covariance)
+    ok = asymmetry <= settings.SYMMETRY_TOLERANCE * scale
+    ok = ok and smallest >= -settings.rank_tolerance(len(covariance)) * scale
+    note = f"asymmetry of R {asymmetry:.1e}, smallest eigenvalue {smallest:.3g}"
+    return Check(name="covariance", ok=ok, claimed="symmetric, no negative eigenvalue", note=note)
+
+
+def _smallest_eigenvalue(a: Array) -> float:
+    try:
+        return float(np.linalg.eigvalsh(symmetrized(a))[0])
+    except np.linalg.LinAlgError:
+        return float("nan")
+
+
+def _workload_check(problem: Problem) -> Check:
+    """H is what its kind says it is; in space it is formed from W, which loading has checked."""
+    if isinstance(problem, SpaceProblem):
+        return Check(name="workload", ok=True, claimed="W^T W", found="W^T W")
+    expected, note = problem.gram, "no negative eigenvalue"
+    if problem.workload == "prefix":
+        expected, note = prefix_gram(horizon=problem.participation.horizon), "prefix sums"
+    elif problem.workload == "decentralized":
+        if problem.mixing is None:
+            return Check(name="workload", ok=False, claimed="decentralized", found="no W")
+        horizon = problem.participation.horizon
+        expected, note = decentralized_gram(problem.mixing, horizon=horizon), "closed form from W"
+    smallest = _smallest_eigenvalue(problem.gram)
+    ok = smallest >= -settings.GRAM_NEGATIVITY * float(np.abs(problem.gram).max())
+    difference = relative_difference(problem.gram, expected)
+    return Check(
+        name="workload", ok=ok and difference <= PROBLEM_TOLERANCE, claimed=problem.workload,
+        found=difference, note=f"relative difference of H from its definition: {note}",
+    )  # fmt: skip
+
+
+# --- numbers --------------------------------------------------------------------------------
+
+
+def _claim_checks(stored: StoredDesign) -> list[Check]:
+    design = stored.design
+    claimed = design.certificate
+    try:
+        found = _judged(stored)
+    except np.linalg.LinAlgError as error:
+        return [Check(name="objective", ok=False, claimed=claimed.objective, note=str(error))]
+    objective = Check(
+        name="objective", ok=_close(claimed.objective, found.objective),
+        claimed=claimed.objective, found=found.objective,
+    )  # fmt: skip
+    if design.trust == "central":
+        why = "not claimed: the noise protects only the average a trusted server releases"
+        skipped = ("sensitivity", "feasible", "lower bound", "gap")
+        return [objective, *(Check(name=name, ok=None, note=why) for name in skipped)]
+    return [
+        objective,
+        _sensitivity_check(claimed, found, stored),
+        _feasibility_check(claimed, found, stored),
+        _bound_check(claimed, found, stored),
+        _gap_check(claimed, found),
+    ]
+
+
+def _judged(stored: StoredDesign) -> Certificate:
+    design = stored.design
+    program = _program_of(design)
+    dual = uniform_dual(program) if design.dual is None else design.dual
+    bound = lower_bound(program, dual)
+    judge = judge_covariance if isinstance(design.problem, SpaceProblem) else judge_strategy
+    return judge(program, design.matrix, bound=bound)
+
+
+def _program_of(design: Design) -> Program:
+    """The program its objective belongs to.
+
+    A trusted server sees one stream of averages and every one of n nodes holds its model: the
+    average has sensitivity 1 / n, so n copies of its prefix-sum error make H = prefix / n.
+    """
+    program, problem = program_of(design.problem), design.problem
+    if design.trust == "local" or isinstance(problem, SpaceProblem) or problem.mixing is None:
+        return program
+    gram = prefix_gram(horizon=program.size) / len(problem.mixing)
+    return Program(gram=gram, participation=program.participation, budget=program.budget)
+
+
+def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
+    tolerance = max(RELATIVE_TOLERANCE, _rounding(stored))
+    same_cap = (claimed.variance_ratio is None) == (found.variance_ratio is None)
+    ok = same_cap and claimed.sensitivity_kind == found.sensitivity_kind
+    ok = ok and _close(claimed.sensitivity_squared, found.sensitivity_squared, tolerance)
+    note = f"squared, {found.sensitivity_kind}, over its budget"
+    if claimed.variance_ratio is not None and found.variance_ratio is not None:
+        ok = ok and _close(claimed.variance_ratio, found.variance_ratio)
+        note += f"; diag(R) over its cap {found.variance_ratio:.6g}"
+    return Check(
+        name="sensitivity", ok=ok, claimed=claimed.sensitivity_squared,
+        found=found.sensitivity_squared, note=note,
+    )  # fmt: skip
+
+
+def _feasibility_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
+    worst = max(found.sensitivity_squared, found.variance_ratio or 0.0)
+    allowed = min(_rounding(stored), RELATIVE_TOLERANCE)
+    return Check(
+        name="feasible", ok=worst <= 1 + allowed, claimed=str(claimed.feasible).lower(),
+        found=worst, note=f"largest constraint over its limit; allowed for rounding {allowed:.1e}",
+    )  # fmt: skip
+
+
+def _bound_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
+    ok = claimed.lower_bound <= found.lower_bound * (1 + RELATIVE_TOLERANCE)
+    by = "the stored multipliers" if stored.design.dual is not None else "uniform multipliers"
+    return Check(
+        name="lower bound", ok=ok, claimed=claimed.lower_bound, found=found.lower_bound,
+        note=f"proved by {by}",
+    )  # fmt: skip
+
+
+def _gap_check(claimed: Certificate, found: Certificate) -> Check:
+    # Objective and bound may each be off by the tolerance.
+    allowed = 2 * RELATIVE_TOLERANCE * (1 + claimed.gap)
+    return Check(
+        name="gap", ok=found.gap <= claimed.gap + allowed, claimed=claimed.gap, found=found.gap,
+        note="objective / lower bound - 1",
+    )  # fmt: skip
+
+
+def _rounding(stored: StoredDesign) -> float:
+    """Relative error of the sensitivity by rounding alone: of diag(R^-1), or of C^T C."""
+    size = len(stored.design.matrix)
+    condition = 1.0
+    if (covariance := stored.arrays.get("covariance")) is not None:
+        try:
+            precision = np.diagonal(np.linalg.inv(covariance))
+            condition = max(1.0, float(np.diagonal(covariance).max() * precision.max()))
+        except np.linalg.LinAlgError:
+            condition = float("inf")
+    return min(ROUNDINGS * settings.rank_tolerance(size) * condition, LARGEST_ROUNDING)
+
+
+def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
+    # Equality first: two infinities agree.
+    return claimed == found or abs(claimed - found) <= tolerance * abs(found)
+
+
+# --- manifest and problem text --------------------------------------------------------------
+
+
+def _manifest_check(stored: StoredDesign) -> Check:
+    """Whatever the manifest says twice, or says of the arrays, it must say alike."""
+    again = manifest_of(stored.design, stored.arrays, problem_text=stored.problem_text)
+    again["library"] = stored.manifest["library"]
+    # The digest of the text has a check of its own.
+    again["problem"] = stored.manifest["problem"]
+    different = [key for key, value in again.items() if stored.manifest.get(key) != value]
+    return Check(
+        name="manifest", ok=not different, claimed="consistent",
+        found=f"different {', '.join(different)}" if different else "consistent",
+    )  # fmt: skip
+
+
+def _text_check(stored: StoredDesign) -> Check:
+    claimed, found = stored.manifest["problem"]["sha256"], text_sha256(stored.problem_text)
+    return Check(name="problem text", ok=claimed == found, claimed=claimed, found=found)
+
+
+def _rebuilt_check(stored: StoredDesign) -> Check:
+    name = "problem"
+    if not stored.problem_text:
+        return Check(name=name, ok=None, note="skipped: no problem text is stored")
+    try:
+        rebuilt = parse_problem(stored.problem_text, folder=stored.path.parent).problem
+    except InputError as error:
+        if error.field in _NOT_PORTABLE:
+            return Check(name=name, ok=None, note=f"skipped, it cannot be rebuilt: {error}")
+        return Check(name=name, ok=False, note=f"the stored text is no problem: {error}")
+    different = differences(stored.design.problem, rebuilt, tolerance=PROBLEM_TOLERANCE)
+    return Check(
+        name=name, ok=not different, claimed="as its text says",
+        found=f"different {', '.join(different)}" if different else "as its text says",
+    )  # fmt: skip
