@@ -10,11 +10,16 @@ from scipy.optimize import minimize_scalar
 from noisedesign import certificate
 from noisedesign._checks import Array, InputError
 from noisedesign.design import Design, Provenance
-from noisedesign.formulations import DualPoint, Program, program_of, uniform_dual
+from noisedesign.formulations import (
+    DualPoint,
+    Program,
+    central_program,
+    program_of,
+    uniform_dual,
+)
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.solve import independent_gram, solve, versions
-from noisedesign.workload import prefix_gram
 
 SPACE_BASELINES = ("ldp", "cdp", "decor")
 TIME_BASELINES = ("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt")
@@ -53,8 +58,8 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | None = None) -> D
     program = program_of(problem)
     bound = certificate.lower_bound(program, uniform_dual(program) if dual is None else dual)
     if isinstance(problem, SpaceProblem):
-        return _space(problem, program, name, bound)
-    return _time(problem, program, name, bound)
+        return _space(problem, program, name, bound, dual)
+    return _time(problem, program, name, bound, dual)
 
 
 def published(problem: Problem, *, dual: DualPoint | None = None) -> list[Design]:
@@ -82,7 +87,9 @@ def _provenance(name: str) -> Provenance:
 # --- space ----------------------------------------------------------------------------------
 
 
-def _space(problem: SpaceProblem, program: Program, name: str, bound: float) -> Design:
+def _space(
+    problem: SpaceProblem, program: Program, name: str, bound: float, dual: DualPoint | None
+) -> Design:
     if name == "cdp":
         # The mean's noise needs variance 1 / (n^2 tau), and every node holds the same mean.
         n = len(problem.mixing)
@@ -93,6 +100,7 @@ def _space(problem: SpaceProblem, program: Program, name: str, bound: float) -> 
         covariance = certificate.covariance_of(program, independent_gram(program))
     return Design(
         problem=problem, matrix=covariance, provenance=_provenance(name),
+        dual=None if name == "cdp" else dual,
         certificate=certificate.judge_covariance(program, covariance, bound=bound),
         trust="central" if name == "cdp" else "local",
     )  # fmt: skip
@@ -127,9 +135,10 @@ def _decor_gram(problem: SpaceProblem, program: Program) -> Array:
 # --- time -----------------------------------------------------------------------------------
 
 
-def _time(problem: TimeProblem, program: Program, name: str, bound: float) -> Design:
+def _time(
+    problem: TimeProblem, program: Program, name: str, bound: float, dual: DualPoint | None
+) -> Design:
     participation = problem.participation
-    trust = "local"
     if name == "antipgd":
         strategy = np.tril(np.ones((participation.horizon,) * 2))
     elif name == "banded-sqrt":
@@ -139,12 +148,13 @@ def _time(problem: TimeProblem, program: Program, name: str, bound: float) -> De
     else:
         strategy = np.eye(participation.horizon)
     if name == "cdp":
-        trust = "central"
-        program, bound = _central_program(problem, program)
+        program, dual = central_program(problem), None
+        bound = certificate.lower_bound(program, uniform_dual(program))
     strategy = certificate.unit_strategy(program, strategy)
     return Design(
-        problem=problem, matrix=strategy, provenance=_provenance(name),
-        certificate=certificate.judge_strategy(program, strategy, bound=bound), trust=trust,
+        problem=problem, matrix=strategy, provenance=_provenance(name), dual=dual,
+        certificate=certificate.judge_strategy(program, strategy, bound=bound),
+        trust="central" if name == "cdp" else "local",
     )  # fmt: skip
 
 
@@ -163,16 +173,3 @@ def _prefix_optimal(participation: FixedEpoch) -> Array:
     solution = solve(TimeProblem.prefix(participation=participation))
     assert solution.design is not None
     return solution.design.strategy
-
-
-def _central_program(problem: TimeProblem, program: Program) -> tuple[Program, float]:
-    """The workload of a server that adds one noise to the average of n nodes.
-
-    The average has sensitivity 1 / n, and all n nodes hold the same model, so H = prefix / n. With
-    one model (n = 1) it is the problem's own workload.
-    """
-    if problem.mixing is None:
-        return program, certificate.lower_bound(program, uniform_dual(program))
-    gram = prefix_gram(horizon=program.size) / len(problem.mixing)
-    central = Program(gram=gram, participation=program.participation, budget=program.budget)
-    return central, certificate.lower_bound(central, uniform_dual(central))

@@ -15,13 +15,26 @@ from typing import Any
 
 import click
 
-from noisedesign import report
+from noisedesign import __version__, report
 from noisedesign._checks import InputError
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 PROBLEM_FOLDER = Path("problems")
 
+
+class NewFile(click.Path):
+    """A file to write. That its folder is missing is found out before the work, not after it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        folder = Path(value).resolve().parent
+        if not folder.is_dir():
+            raise InputError("output", expected=f"an existing folder {folder}", got="none",
+                             remedy="Create the folder first.")  # fmt: skip
+        return super().convert(value, param, ctx)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
+NEW_FILE = NewFile(dir_okay=False)
 gap_option = click.option("--gap", type=float, help="Relative duality gap to certify [1e-6].")
 limit_option = click.option("--time-limit", type=float, metavar="S", help="Seconds a solve.")
 formulation_option = click.option(
@@ -49,11 +62,13 @@ def main() -> None:
         sys.exit(EXIT_FAILED)
     except OSError as error:
         _fail(str(error), EXIT_FAILED)
+    except MemoryError as error:
+        _fail(f"not enough memory: {error}", EXIT_FAILED)
     sys.exit(code or 0)
 
 
 def _fail(message: str, code: int) -> None:
-    click.echo(f"noisedesign: error: {message}", err=True)
+    click.echo(f"noisedesign: error: {' '.join(message.split())}", err=True)
     sys.exit(code)
 
 
@@ -89,7 +104,7 @@ def _bounds_progress(bounds: Any) -> None:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="noisedesign")
+@click.version_option(__version__, prog_name="noisedesign")
 def commands() -> None:
     """Design the noise of private learning: graph in, certified noise out."""
 
@@ -100,7 +115,7 @@ def commands() -> None:
 @gap_option
 @limit_option
 @formulation_option
-@click.option("-o", "--output", type=click.Path(), help="Write the design to this .npz file.")
+@click.option("-o", "--output", type=NEW_FILE, help="Write the design to this .npz file.")
 @json_option
 def solve(
     problem: str, backend: str, gap: float | None, time_limit: float | None,
@@ -189,7 +204,7 @@ def simulate(design: str, runs: int, seed: int, as_json: bool) -> int:
 @gap_option
 @limit_option
 @formulation_option
-@click.option("-o", "--output", type=click.Path(), help="CSV file, rewritten after every row.")
+@click.option("-o", "--output", type=NEW_FILE, help="CSV file, rewritten after every row.")
 @json_option
 def compare(
     problems: tuple[str, ...], backends: str, gap: float | None, time_limit: float | None,
@@ -197,22 +212,20 @@ def compare(
 ) -> int:  # fmt: skip
     """Every backend on every PROBLEM.toml, each answer judged by the same certificate."""
     from noisedesign import compare as comparison
-    from noisedesign.backends import get_backend
     from noisedesign.io.problem_file import load_problem
 
     names = [name.strip() for name in backends.split(",") if name.strip()]
     if not names:
         raise InputError("backends", expected="names separated by commas", got=repr(backends))
-    for name in names:
-        get_backend(name)
     loaded = [load_problem(_problem_path(path)).problem for path in problems]
+    rows = comparison.compare(
+        loaded, backends=names, gap=gap, time_limit=time_limit, formulation=formulation,
+        announce=_note,
+    )  # fmt: skip
     records: list[report.Record] = []
     if output is not None:
         comparison.write_csv(records, output)  # an unwritable path is found now, not at the end
-    for record in comparison.compare(
-        loaded, backends=names, gap=gap, time_limit=time_limit, formulation=formulation,
-        announce=_note,
-    ):  # fmt: skip
+    for record in rows:
         records.append(record)
         if output is not None:
             comparison.write_csv(records, output)
@@ -283,7 +296,7 @@ def export(design: str, target: str, output: str, as_json: bool) -> None:
 
 @commands.command()
 @click.argument("design", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), required=True, help="PNG file to write.")
+@click.option("-o", "--output", type=NEW_FILE, required=True, help="PNG file to write.")
 @json_option
 def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, its noise against baselines, its two bounds."""

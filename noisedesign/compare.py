@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from noisedesign import settings
+from noisedesign import _checks, settings
 from noisedesign._checks import InputError
+from noisedesign.backends import Stop, all_backends, get_backend
 from noisedesign.io.atomic import write_text
 from noisedesign.problem import Problem
 from noisedesign.report import Record
@@ -38,13 +40,29 @@ def compare(
     A backend that cannot take a problem gives a record with status "refused".
 
     Args:
+        formulation: of the conic backends.
         announce: told what is about to run.
+
+    Raises:
+        InputError: at once, for an unknown backend or formulation, gap or time_limit <= 0.
     """
-    asked = settings.DEFAULT_GAP if gap is None else gap
-    for problem in problems:
-        for backend in backends:
-            announce(f"{problem.name} with {backend}")
-            yield _row(problem, backend, asked, time_limit, formulation)
+    asked = settings.DEFAULT_GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
+    if time_limit is not None:
+        _checks.real(time_limit, field="time_limit", low=0)
+    for backend in backends:
+        get_backend(backend)
+    if formulation is not None:
+        known = (b.formulations for b in all_backends() if b.name != "native")
+        allowed = tuple(dict.fromkeys(itertools.chain.from_iterable(known)))
+        _checks.one_of(formulation, field="formulation", allowed=allowed)
+
+    def rows() -> Iterator[Record]:
+        for problem in problems:
+            for backend in backends:
+                announce(f"{problem.name} with {backend}")
+                yield _row(problem, backend, asked, time_limit, formulation)
+
+    return rows()
 
 
 def _row(
@@ -61,6 +79,8 @@ def _row(
         )  # fmt: skip
     except InputError as error:
         return row | {"status": "refused", "reason": str(error)}
+    if solution.status == Stop.INTERRUPTED:
+        raise KeyboardInterrupt  # a row half done is no row, and whoever pressed Ctrl-C wants out
     row |= {
         "status": solution.status,
         "solved": solution.status == OPTIMAL and solution.feasible,

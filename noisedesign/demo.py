@@ -7,6 +7,7 @@ from pathlib import Path
 
 from noisedesign import baselines, datasets, report
 from noisedesign._checks import InputError
+from noisedesign.backends import Stop
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.plot import picture
@@ -78,6 +79,8 @@ def _design(
     problem = parse_problem(text, folder=folder).problem
     announce(f"{problem.name}: solving")
     solution = solve(problem)
+    if solution.status == Stop.INTERRUPTED:
+        raise KeyboardInterrupt
     assert solution.design is not None
     path = save_design(solution.design, folder / f"{problem.name}.npz", problem_text=text)
     stored = load_design(path)

@@ -31,7 +31,8 @@ import numpy as np
 from noisedesign import _linalg
 from noisedesign._checks import Array
 from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem
+from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.workload import prefix_gram
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,3 +127,15 @@ def program_of(problem: Problem) -> Program:
         participation=problem.participation,
         budget=np.ones(problem.participation.separation),
     )
+
+
+def central_program(problem: TimeProblem) -> Program:
+    """(P) of a trusted server that adds one noise to the average of the n nodes.
+
+    The average has sensitivity 1 / n, and all n nodes hold the same model, so H = prefix / n. A
+    problem without a graph has one model, and the server's workload is its own.
+    """
+    program = program_of(problem)
+    if problem.mixing is None:
+        return program
+    return replace(program, gram=prefix_gram(horizon=program.size) / len(problem.mixing))

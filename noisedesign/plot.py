@@ -12,6 +12,14 @@ from noisedesign.design import Design
 from noisedesign.io.atomic import write_atomically
 from noisedesign.report import ldp_objective
 
+_NAMES = {
+    "ldp": "independent (LDP)",
+    "cdp": "CDP",
+    "decor": "DECOR",
+    "antipgd": "AntiPGD",
+    "d-mf": "D-MF",
+    "banded-sqrt": "banded square root",
+}
 _LDP, _OURS, _BOUND = "#9aa0a6", "#1a73e8", "#d93025"
 
 
@@ -42,7 +50,7 @@ def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
     base = ldp_objective(designs[0])
     ratios = [design.objective / base for design in designs]
     names = [_label(design) for design in designs]
-    colours = [_OURS if design.dual is not None else _LDP for design in designs]
+    colours = [_OURS if design.provenance.method == "optimal" else _LDP for design in designs]
     bars = axes.barh(names, ratios, color=colours)
     axes.bar_label(bars, fmt="%.3g", padding=3)
     bound = max(design.lower_bound for design in designs if design.trust == "local") / base
@@ -53,14 +61,14 @@ def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
     axes.margins(x=0.15)
     axes.set_xlabel("noise after mixing, relative to independent noise at equal privacy")
     axes.set_title(designs[0].problem.name)
-    axes.legend(loc="lower right", fontsize="small")
+    axes.legend(loc="upper right", fontsize="small")
 
 
 def _label(design: Design) -> str:
     optimal = "Whisper optimum" if design.kind == "space" else "Mafalda optimum"
     if design.problem.design == "time" and design.problem.workload == "prefix":
         optimal = "optimum"
-    name = optimal if design.provenance.method == "optimal" else design.provenance.method.upper()
+    name = _NAMES.get(design.provenance.method, optimal)
     return name + (" (trusted server)" if design.trust == "central" else "")
 
 
@@ -83,6 +91,7 @@ def draw_convergence(axes: Any, design: Design) -> None:
         steps, np.maximum(1 - best_lower / optimum, floor), "s-", color=_BOUND,
         label="lower bound, below",
     )  # fmt: skip
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("evaluation of the bounds")
     axes.set_ylabel("relative distance to the optimum")
     axes.legend(fontsize="small")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -77,7 +78,8 @@ def design_record(design: Design) -> Record:
         "objective": design.objective,
         "relative_to_ldp": design.objective / ldp_objective(design),
         "lower_bound": design.lower_bound,
-        "gap": design.gap,
+        # A bound on protecting every message says nothing of a mechanism that does not.
+        "gap": design.gap if design.trust == "local" else None,
         "feasible": design.certificate.feasible or design.trust == "central",
         "protects": "every message" if design.trust == "local" else "the released average only",
     }
@@ -150,7 +152,7 @@ def table(records: Iterable[Record], columns: Sequence[str], *, title: str = "")
 
 def print_table(records: Iterable[Record], columns: Sequence[str], *, title: str = "") -> None:
     """Print a table on stdout, as wide as it needs to be where nobody is watching."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
+    # Cells are data: "noisedesign[mosek]" is no markup and ":key:" no picture.
+    width = None if sys.stdout.isatty() else 200
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
     console.print(table(records, columns, title=title))

@@ -97,14 +97,14 @@ def solve(
     solver = get_backend(backend)
     program = program_of(problem)
     chosen = _checked_backend(solver, program, formulation)
-    refuse_divergent(program)
-    normalized = program.normalized()
     monitor = Monitor(
         gap=asked,
         tolerance=None if gap is None else asked * TOLERANCE_PER_GAP,
         time_limit=time_limit,
         progress=progress,
     )
+    refuse_divergent(program, time_limit=time_limit)
+    normalized = program.normalized()
     alone = solver.name != "native" and (time_limit is not None if isolate is None else isolate)
     run = isolated.solve if alone else _solve_here
     answer = run(solver, normalized, monitor=monitor, formulation=chosen)
@@ -140,8 +140,10 @@ def _checked_backend(backend: Backend, program: Program, formulation: str | None
     return chosen
 
 
-def refuse_divergent(program: Program) -> None:
+def refuse_divergent(program: Program, *, time_limit: float | None = None) -> None:
     """Refuse a program whose infimum is not attained because noise in a null direction is free.
+
+    Where the time limit comes first, nothing is known and nothing refused.
 
     Raises:
         InputError: naming the null direction and the remedy.
@@ -150,8 +152,14 @@ def refuse_divergent(program: Program) -> None:
         return
     normalized = program.normalized()
     answer = get_backend("native").solve(
-        normalized, monitor=Monitor(gap=settings.DEFAULT_GAP), formulation="dual"
+        normalized,
+        monitor=Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit),
+        formulation="dual",
     )
+    if answer.stop is Stop.INTERRUPTED:
+        raise KeyboardInterrupt
+    if answer.stop is Stop.TIME_LIMIT:
+        return
     assert answer.gram is not None
     direction = certificate.unbounded_direction(normalized, answer.gram)
     if direction is None:
@@ -184,13 +192,15 @@ def certified_design(
 ) -> Design | None:
     """The design of a (nearly feasible) X: repaired, exported and judged; None where it cannot be.
 
-    ``gram`` and ``dual`` belong to ``program``, at its own budgets. Without ``dual`` the bound is
-    the one uniform multipliers prove.
+    ``gram`` and ``dual`` belong to ``program``, at its own budgets. Without ``dual``, or with one
+    that proves nothing, the bound is that of uniform multipliers.
     """
     feasible = certificate.feasible_gram(program, gram)
     if feasible is None:
         return None
-    bound = certificate.lower_bound(program, uniform_dual(program) if dual is None else dual)
+    bound = 0.0 if dual is None else certificate.lower_bound(program, dual)
+    if bound <= 0:
+        dual, bound = None, certificate.lower_bound(program, uniform_dual(program))
     try:
         if isinstance(problem, SpaceProblem):
             matrix = certificate.covariance_of(program, feasible)

@@ -6,6 +6,7 @@ feasibility follow from them through :mod:`noisedesign.certificate`, whoever mad
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +15,11 @@ from noisedesign import settings
 from noisedesign._checks import Array, InputError
 from noisedesign._linalg import symmetrized
 from noisedesign.certificate import Certificate, judge_covariance, judge_strategy, lower_bound
-from noisedesign.design import Design
-from noisedesign.formulations import Program, program_of, uniform_dual
+from noisedesign.formulations import central_program, program_of, uniform_dual
 from noisedesign.io._comparison import differences, relative_difference
 from noisedesign.io.design_file import StoredDesign, manifest_of, text_sha256
 from noisedesign.io.problem_file import parse_problem
-from noisedesign.problem import Problem, SpaceProblem
+from noisedesign.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.workload import decentralized_gram, prefix_gram
 
 RELATIVE_TOLERANCE = 1e-9
@@ -151,7 +151,7 @@ def _claim_checks(stored: StoredDesign) -> list[Check]:
     claimed = design.certificate
     try:
         found = _judged(stored)
-    except np.linalg.LinAlgError as error:
+    except (np.linalg.LinAlgError, ArithmeticError) as error:
         return [Check(name="objective", ok=False, claimed=claimed.objective, note=str(error))]
     objective = Check(
         name="objective", ok=_close(claimed.objective, found.objective),
@@ -172,24 +172,15 @@ def _claim_checks(stored: StoredDesign) -> list[Check]:
 
 def _judged(stored: StoredDesign) -> Certificate:
     design = stored.design
-    program = _program_of(design)
+    problem = design.problem
+    if design.trust == "central" and isinstance(problem, TimeProblem):
+        program = central_program(problem)
+    else:
+        program = program_of(problem)
     dual = uniform_dual(program) if design.dual is None else design.dual
     bound = lower_bound(program, dual)
-    judge = judge_covariance if isinstance(design.problem, SpaceProblem) else judge_strategy
+    judge = judge_covariance if isinstance(problem, SpaceProblem) else judge_strategy
     return judge(program, design.matrix, bound=bound)
-
-
-def _program_of(design: Design) -> Program:
-    """The program its objective belongs to.
-
-    A trusted server sees one stream of averages and every one of n nodes holds its model: the
-    average has sensitivity 1 / n, so n copies of its prefix-sum error make H = prefix / n.
-    """
-    program, problem = program_of(design.problem), design.problem
-    if design.trust == "local" or isinstance(problem, SpaceProblem) or problem.mixing is None:
-        return program
-    gram = prefix_gram(horizon=program.size) / len(problem.mixing)
-    return Program(gram=gram, participation=program.participation, budget=program.budget)
 
 
 def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
@@ -217,7 +208,8 @@ def _feasibility_check(claimed: Certificate, found: Certificate, stored: StoredD
 
 
 def _bound_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
-    ok = claimed.lower_bound <= found.lower_bound * (1 + RELATIVE_TOLERANCE)
+    proved = math.isfinite(found.lower_bound)
+    ok = proved and claimed.lower_bound <= found.lower_bound * (1 + RELATIVE_TOLERANCE)
     by = "the stored multipliers" if stored.design.dual is not None else "uniform multipliers"
     return Check(
         name="lower bound", ok=ok, claimed=claimed.lower_bound, found=found.lower_bound,
@@ -248,8 +240,10 @@ def _rounding(stored: StoredDesign) -> float:
 
 
 def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
-    # Equality first: two infinities agree.
-    return claimed == found or abs(claimed - found) <= tolerance * abs(found)
+    # Two infinities agree; a finite claim is never close to an infinity.
+    return claimed == found or (
+        math.isfinite(found) and abs(claimed - found) <= tolerance * abs(found)
+    )
 
 
 # --- manifest and problem text --------------------------------------------------------------

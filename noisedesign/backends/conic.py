@@ -83,6 +83,8 @@ class ConicBackend:
                 model.problem.solve(solver=self.solver, **self.options(monitor))
             stop, message = _stop_of(model.problem.status, monitor)
         except cp.error.SolverError as error:
+            # So does cvxpy report some solvers that ran out of time.
+            stop = Stop.TIME_LIMIT if monitor.expired else Stop.FAILED
             message = str(error).splitlines()[0]
         except KeyboardInterrupt:
             stop = Stop.INTERRUPTED
@@ -111,11 +113,11 @@ def _merged(options: Options) -> Options:
 
 
 def _stop_of(status: str, monitor: Monitor) -> tuple[Stop, str]:
-    """One table from cvxpy's statuses to ours."""
+    """One table from cvxpy's statuses to ours; its "user_limit" may also be one of iterations."""
     table = {
         "optimal": Stop.SOLVED,
         "optimal_inaccurate": Stop.INACCURATE,
-        "user_limit": Stop.TIME_LIMIT,
+        "user_limit": Stop.INACCURATE,
     }
     stop = table.get(status, Stop.FAILED)
     if stop is Stop.INACCURATE and monitor.expired:
@@ -162,6 +164,8 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
             "MSK_DPAR_INTPNT_CO_TOL_DFEAS": tol,
         },
         limit=lambda seconds: {"MSK_DPAR_OPTIMIZER_MAX_TIME": seconds},
+        # An answer MOSEK is not sure of is judged like any other.
+        always={"accept_unknown": True},
         licence=_mosek_licence,
     ),
     ConicBackend(

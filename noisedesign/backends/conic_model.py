@@ -42,7 +42,7 @@ class ConicModel:
 def refusal(program: Program, formulation: str) -> str | None:
     """Why a formulation cannot hold a program, or None."""
     if formulation in (COVARIANCE, PAPER) and program.participation.epochs > 1:
-        return f"formulation {formulation!r} is for space designs"
+        return f"several epochs in formulation {formulation!r}; 'compact' can"
     if program.cap is not None and program.participation.epochs > 1:
         return "a variance cap together with several epochs"
     return None

@@ -1,0 +1,66 @@
+"""What several exporters share: facts about a design, and what a trainer must not be given."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from noisedesign._checks import InputError
+from noisedesign.design import Design
+from noisedesign.problem import TimeProblem
+
+
+def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
+    """What a reader of an exported matrix needs to know, as JSON values."""
+    problem, certificate = design.problem, design.certificate
+    found: dict[str, Any] = {
+        "name": problem.name,
+        "design": design.kind,
+        "nodes": list(problem.nodes),
+        "objective": certificate.objective,
+        "lower_bound": certificate.lower_bound,
+        "gap": certificate.gap,
+        "sensitivity_squared": certificate.sensitivity_squared,
+        "sensitivity_kind": certificate.sensitivity_kind,
+        "trust": design.trust,
+        "privacy": None if problem.privacy is None else asdict(problem.privacy),
+        "problem": problem_text,
+    }
+    if isinstance(problem, TimeProblem):
+        scheme = problem.participation
+        found |= {
+            "horizon": scheme.horizon, "epochs": scheme.epochs, "separation": scheme.separation
+        }  # fmt: skip
+    return {key: _json_value(value) for key, value in found.items()}
+
+
+def to_json(values: dict[str, Any]) -> str:
+    """Indented JSON; non-finite numbers must have become words by now."""
+    return json.dumps(values, allow_nan=False, ensure_ascii=False, indent=2) + "\n"
+
+
+def require_protection(design: Design) -> None:
+    """Refuse to hand a trainer noise that does not protect every message it sends.
+
+    Raises:
+        InputError: the design is for a trusted server, or is not feasible.
+    """
+    if design.trust != "local":
+        raise InputError(
+            "design", expected="noise that protects every message",
+            got=f"a baseline for a trusted server ({design.provenance.method})",
+            remedy="Export it to npy, csv, mat or safetensors to study it.",
+        )  # fmt: skip
+    if not design.certificate.feasible:
+        raise InputError(
+            "design", expected="a feasible design",
+            got=f"squared sensitivity {design.certificate.sensitivity_squared:.6g} of its budget",
+        )  # fmt: skip
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,58 @@
+"""WhisperDSGD, the trainer of Whisper D-SGD: its covariance and weight matrices.
+
+Every round it draws one vector a model parameter from N(0, covariance_matrix) over the nodes and
+adds entry i to the SUM of node i's per-example clipped gradients, then divides by the batch size
+and averages with weight_matrix. So the protected unit is one example.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from noisedesign.accounting import calibrate
+from noisedesign.design import Design
+from noisedesign.exports._common import facts, require_protection, to_json
+from noisedesign.io._archive import NPY, npy_bytes, pack
+from noisedesign.io.atomic import write_bytes
+from noisedesign.problem import SpaceProblem
+
+ACCEPTS = ("space",)
+DESCRIPTION = "covariance_matrix and weight_matrix of WhisperDSGD, in one node order (.npz)"
+
+_NOTE = (
+    "covariance_matrix is DPNoiseGenerator.noise_params, weight_matrix is "
+    "DecentralizedAggregator.weight_matrix; rows and columns of both are in the order of nodes. "
+    "Noise goes to the batch sum of per-example clipped gradients (microbatch size 1)."
+)
+
+
+def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
+    """Write ``covariance_matrix``, noise_multiplier^2 R, and ``weight_matrix``, W, both (n, n).
+
+    ``metadata`` is a JSON string: ``nodes`` in the order of the rows, ``rounds`` the covariance is
+    calibrated for, clip, adjacency and the protected unit. Without a privacy target the
+    covariance is R at the stated budgets.
+
+    Raises:
+        InputError: the design does not protect every message.
+    """
+    require_protection(design)
+    problem = design.problem
+    assert isinstance(problem, SpaceProblem)
+    calibration, target = calibrate(problem), problem.privacy
+    metadata = facts(design, problem_text=problem_text) | {
+        "note": _NOTE,
+        "protected_unit": "one example",
+        "noise_multiplier": calibration.noise_multiplier,
+        "mu": calibration.mu,
+        "rounds": calibration.steps,
+        "clip": None if target is None else target.clip,
+        "adjacency": None if target is None else target.adjacency,
+    }
+    members = {
+        "covariance_matrix": calibration.noise_multiplier**2 * design.covariance,
+        "weight_matrix": problem.mixing,
+        "metadata": to_json(metadata),
+    }
+    content = pack({name + NPY: npy_bytes(value) for name, value in members.items()})
+    return (write_bytes(path, content),)

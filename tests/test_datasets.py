@@ -1,0 +1,169 @@
+"""Data sets: local copies first, one member of one archive otherwise, always checked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import networkx as nx
+import pooch
+import pytest
+
+from noisedesign import datasets
+from noisedesign._checks import InputError
+from noisedesign.datasets import data_folder, ego_facebook
+
+TRIANGLE = b"1 2\n2 1\n2 3\n3 1\n"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, no data folder, and no way to the network."""
+    folder = tmp_path / "cache"
+
+    def offline(*args: object, **kwargs: object) -> str:
+        raise ConnectionError("no network in tests")
+
+    monkeypatch.delenv("NOISEDESIGN_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda project: folder / project)
+    monkeypatch.setattr(pooch, "retrieve", offline)
+    return folder / "noisedesign"
+
+
+@pytest.fixture
+def triangle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the checksum of ego 414 be that of a triangle."""
+    digest = hashlib.sha256(TRIANGLE).hexdigest()
+    monkeypatch.setitem(datasets.EGO_FACEBOOK_SHA256, 414, digest)
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, members: dict[str, bytes] | bytes) -> list[str]:
+    """Make pooch deliver an archive; returns the addresses asked for."""
+    asked: list[str] = []
+
+    def retrieve(url: str, known_hash: str | None, path: str) -> str:
+        asked.append(url)
+        target = Path(path) / "facebook.tar.gz"
+        if isinstance(members, bytes):
+            target.write_bytes(members)
+        else:
+            with tarfile.open(target, "w:gz") as tar:
+                for name, content in members.items():
+                    info = tarfile.TarInfo(name)
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+        return str(target)
+
+    monkeypatch.setattr(pooch, "retrieve", retrieve)
+    return asked
+
+
+# --- the real files ------------------------------------------------------------------------------
+
+
+def real_folder() -> Path:
+    folder = os.environ.get("NOISEDESIGN_DATA")
+    if not folder or not (Path(folder) / "ego-facebook").is_dir():
+        pytest.skip("NOISEDESIGN_DATA names no folder with ego-facebook")
+    return Path(folder)
+
+
+@pytest.mark.parametrize(("ego", "nodes", "edges"), [(0, 324, 2514), (107, 1034, 26749), (414, 148, 1692)])  # fmt: skip  # noqa: E501
+def test_real_graphs(ego: int, nodes: int, edges: int) -> None:
+    folder = real_folder()
+    graph = ego_facebook(ego)
+    assert (len(graph), graph.number_of_edges()) == (nodes, edges)
+    assert list(graph.nodes) == sorted(graph.nodes)
+    # A second reader: networkx's own.
+    whole = nx.read_edgelist(folder / "ego-facebook" / f"{ego}.edges", nodetype=int)
+    largest = whole.subgraph(max(nx.connected_components(whole), key=len))
+    assert {frozenset(e) for e in graph.edges} == {frozenset(e) for e in largest.edges}
+
+
+def test_an_altered_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = real_folder() / "ego-facebook" / "414.edges"
+    copy = tmp_path / "ego-facebook" / "414.edges"
+    copy.parent.mkdir()
+    shutil.copyfile(source, copy)
+    copy.chmod(0o644)
+    monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
+    assert len(ego_facebook(414)) == 148
+    text = bytearray(copy.read_bytes())
+    text[0] = ord("1") if text[0] != ord("1") else ord("2")
+    copy.write_bytes(text)
+    with pytest.raises(InputError, match=r"^graph\.ego: .*414\.edges.*altered"):
+        ego_facebook(414)
+
+
+# --- everything else, without them ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ego", [1, 414.0, "414", True, False, None])
+def test_unknown_egos(ego: object) -> None:
+    with pytest.raises(InputError, match=r"^graph\.ego: expected one of 0, 107, 414, got"):
+        ego_facebook(ego)  # type: ignore[arg-type]
+
+
+def test_offline_without_data_names_the_remedy(cache: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        ego_facebook(414)
+    assert "NOISEDESIGN_DATA" in caught.value.remedy
+    assert "facebook/414.edges" in caught.value.remedy
+    assert "https://snap.stanford.edu/data/facebook.tar.gz" in str(caught.value)
+    assert list(cache.rglob("*.edges")) == []
+
+
+@pytest.mark.usefixtures("triangle")
+def test_download_keeps_one_member_and_is_done_once(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = {"../evil": b"x", "facebook/0.edges": b"1 2\n", "facebook/414.edges": TRIANGLE}
+    asked = serve(monkeypatch, members)
+    assert list(ego_facebook(414).nodes) == [1, 2, 3]
+    assert list(ego_facebook(414).nodes) == [1, 2, 3]
+    assert asked == ["https://snap.stanford.edu/data/facebook.tar.gz"]
+    kept = [path for path in cache.parent.parent.rglob("*") if path.is_file()]
+    assert kept == [cache / "ego-facebook" / "414.edges"]
+
+
+@pytest.mark.usefixtures("triangle")
+def test_the_named_folder_comes_before_the_cache(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, content in ((cache, b"altered"), (tmp_path / "data", TRIANGLE)):
+        (folder / "ego-facebook").mkdir(parents=True)
+        (folder / "ego-facebook" / "414.edges").write_bytes(content)
+    with pytest.raises(InputError, match="altered"):
+        ego_facebook(414)
+    monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path / "data"))
+    assert len(ego_facebook(414)) == 3
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [b"", b"not a tar file", {"facebook/0.edges": b"1 2\n"}, {"facebook/414.edges": b"1 2\n"}],
+    ids=["empty", "garbage", "member missing", "member altered"],
+)
+def test_a_bad_archive_is_refused_and_not_kept(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, bytes] | bytes
+) -> None:
+    serve(monkeypatch, archive)
+    with pytest.raises(InputError, match=r"^graph\.ego: "):
+        ego_facebook(414)
+    assert [path for path in cache.rglob("*") if path.is_file()] == []
+
+
+def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOISEDESIGN_DATA", raising=False)
+    assert data_folder() is None
+    monkeypatch.setenv("NOISEDESIGN_DATA", "")
+    assert data_folder() is None
+    monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
+    assert data_folder() == tmp_path
+    monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path / "none"))
+    with pytest.raises(InputError, match="^NOISEDESIGN_DATA: expected an existing folder"):
+        data_folder()
