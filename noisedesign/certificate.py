@@ -71,13 +71,13 @@ def lower_bound(program: Program, dual: DualPoint) -> float:
     """( tr (H_w^1/2 U H_w^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w>, after repair of (U, w).
 
     The trace is the nuclear norm of L U^1/2, so no condition number is squared. Multipliers with
-    NaN prove nothing: the bound is 0.
+    NaN, or too large to add up, prove nothing: the bound is 0.
     """
-    if not np.isfinite(dual.blocks).all() or (
-        dual.cap is not None and not np.isfinite(dual.cap).all()
-    ):
+    scale = float(np.abs(dual.blocks).max())
+    if not 0 < scale < np.inf or (dual.cap is not None and not np.isfinite(dual.cap).all()):
         return 0.0
-    dual = repaired_dual(program, dual)
+    # The scale of U is free, and at an extreme one its sums would overflow.
+    dual = repaired_dual(program, DualPoint(blocks=dual.blocks / scale, cap=dual.cap))
     price = float(program.budget @ dual.blocks[:, 0, 0])
     if price <= 0:
         return 0.0
@@ -93,10 +93,12 @@ def lower_bound(program: Program, dual: DualPoint) -> float:
             [factor[:, p] @ r for p, r in zip(program.participation.patterns, root, strict=True)],
             axis=1,
         )
-    bound = _linalg.nuclear_norm(half) ** 2 / price
-    if dual.cap is not None and program.cap is not None:
-        bound -= float(program.cap @ dual.cap)
-    return max(bound, 0.0)
+    trace = _linalg.nuclear_norm(half)
+    with np.errstate(over="ignore"):
+        bound = trace / price * trace
+        if dual.cap is not None and program.cap is not None:
+            bound -= float(program.cap @ dual.cap)
+    return bound if 0 < bound < np.inf else 0.0
 
 
 # --- feasible primal ------------------------------------------------------------------------
@@ -182,8 +184,11 @@ def _capped(program: Program, gram: Array) -> Array:
     target = program.cap * (1 - _margin(gram, variance))
     floor = 1 / independent
     excess = variance - target
-    share = float(np.max(np.where(excess > 0, excess / np.maximum(variance - floor, 1e-300), 0.0)))
-    return np.asarray((1 - share) * gram + share * np.diag(independent)) if share > 0 else gram
+    over = excess > 0
+    if not over.any():
+        return gram
+    share = min(1.0, float((excess[over] / (variance - floor)[over]).max()))
+    return np.asarray((1 - share) * gram + share * np.diag(independent))
 
 
 def _margin(gram: Array, variance: Array) -> float:
@@ -196,13 +201,12 @@ def _margin(gram: Array, variance: Array) -> float:
 
 
 def covariance_of(program: Program, gram: Array) -> Array:
-    """R = X^-1, scaled so that diag(R^-1) <= budget in floating point, with head room."""
+    """R = X^-1 of a feasible X, with head room so that diag(R^-1) <= budget in floating point.
+
+    Half of the head room that a cap was met with: both constraints hold after rounding.
+    """
     covariance = _linalg.inverse_of_positive(gram)
-    precision = np.diagonal(_linalg.inverse_of_positive(covariance))
-    excess = float((precision / program.budget).max())
-    if program.cap is not None and excess <= 1 + _margin(gram, np.diagonal(covariance)) / 4:
-        excess = 1.0  # the cap's own margin already covers both
-    return covariance * excess * (1 + _margin(gram, np.diagonal(covariance)) / 2)
+    return covariance * (1 + _margin(gram, np.diagonal(covariance)) / 2)
 
 
 def strategy_of(program: Program, gram: Array) -> Array:

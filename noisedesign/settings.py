@@ -22,6 +22,10 @@ GRAM_NEGATIVITY = 1e-10
 """Eigenvalues of a supplied Gram matrix may be this far below zero, relative to the largest:
 what forming A^T A in float64 leaves behind. Below it the matrix is not a Gram matrix."""
 
+NEGLIGIBLE = 1e-11
+"""Relative rounding of a bound that is not worth a dearer computation: a hundredth of the
+tightest gap one asks for."""
+
 SLACK_FLOOR = 1e-4
 """A node whose budget keeps this relative slack at the optimum is inactive, and noise in a null
 direction of W may be bounded by it. Solutions are at gaps of 1e-6 and below, where active

@@ -31,16 +31,18 @@ MAX_EVALUATIONS = 500
 MAX_CG_STEPS = 200
 REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
+RESCALING_PAYS = 0.1
+"""Gap of the cheap bound below which the dear one, about its square, is worth a matrix product."""
 STALL_BELOW = 1e-7
 """A gap that stops shrinking below this is held up by rounding, not by the method."""
-CG_FORCING = 0.1
+CG_FORCING = 0.3
 """A Newton system is solved to min(this, sqrt of the gradient norm): superlinear, not wasteful."""
 MAX_LOG_STEP = 3.0
 """Longest move of one log v in one step: beyond e^3 the quadratic model means nothing."""
-SQUARES_TRUSTED = 1e-9
-"""Smallest relative eigenvalue of D^1/2 H D^1/2 whose root still has seven digits. Below it the
-singular values of L D^1/2 are taken instead: dearer, but nothing is squared. It happens where W
-is nearly singular or a multiplier nearly vanishes."""
+DIAGONAL_TRUSTED = 1e-8
+"""Relative error of diag(S) above which singular values of L D^1/2 replace eigenvalues of
+D^1/2 H D^1/2: dearer, but nothing is squared. It takes a W that is nearly singular along a
+direction that some vanishing multiplier singles out."""
 ASCENT_SLACK = 32 * settings.EPS
 """phi is a sum of rounded terms; a step that lowers it by less than this has not failed."""
 
@@ -63,11 +65,14 @@ def evaluate(program: Program, log_v: Array) -> Point:
     v = np.exp(log_v)
     root_v = np.sqrt(v)
     squared, basis = np.linalg.eigh(program.gram * root_v[:, None] * root_v)
-    if squared[0] > SQUARES_TRUSTED * squared[-1]:
-        root = np.sqrt(squared)
-    else:
+    root = np.sqrt(np.maximum(squared, 0.0))
+    weights = np.square(basis)
+    diag = weights @ root
+    noise = 8 * settings.EPS * squared[-1]
+    error = weights @ (noise / np.maximum(2 * root, np.sqrt(noise)))
+    if (error > DIAGONAL_TRUSTED * diag).any():
         root, basis = _singular(program.factor * root_v)
-    diag = np.square(basis) @ root
+        diag = np.square(basis) @ root
     trace = float(root.sum())
     return Point(log_v, v, root, basis, diag, trace, 2 * np.log(trace) - np.log(v.sum()))
 
@@ -86,7 +91,7 @@ def bounds(point: Point) -> tuple[float, float]:
     ratio = point.diag / point.v  # X_ii, up to scale
     lower = point.trace**2 / float(point.v.sum())
     upper = point.trace * float(ratio.max())  # X / max X_ii, valid whatever the rank of H
-    if point.root[0] > 0:
+    if point.root[0] > 0 and upper < lower * (1 + RESCALING_PAYS):
         # Rows rescaled one by one: second order in the error of v, where the above is first.
         mixed = (point.basis.T * np.sqrt(ratio)) @ point.basis
         upper = min(upper, float((np.square(mixed) @ np.square(point.root)) @ (1 / point.root)))
@@ -111,7 +116,9 @@ def _newton_direction(point: Point, gradient: Array) -> Array | None:
 
     x = np.zeros_like(gradient)
     residual = gradient.copy()
-    scale = 1 / share  # the Hessian is near -diag(share) / 2 where H is near diagonal
+    scale = 1 / np.maximum(
+        share, settings.EPS
+    )  # the Hessian is near -diag(share) / 2 where H is near diagonal
     step = scale * residual
     size = start = float(residual @ step)
     # In the metric of the preconditioner sqrt(start) is the relative change of v still to make.
@@ -147,9 +154,15 @@ def _advance(program: Program, point: Point) -> tuple[Point, int]:
     return trial, 1 if direction is None else 4
 
 
+def _start(program: Program) -> Array:
+    """log v for v = diag(H)^1/2; a coordinate that costs nothing gets next to no weight."""
+    diagonal = np.diagonal(program.gram)
+    return np.asarray(np.log(np.maximum(diagonal, settings.EPS**2 * diagonal.max())) / 2)
+
+
 def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) -> Array:
     """Multipliers v by v <- diag(S) alone, shape (n,): slow, short and hard to get wrong."""
-    point = evaluate(program, np.log(np.diagonal(program.gram)) / 2)
+    point = evaluate(program, _start(program))
     for _ in range(max_evaluations):
         lower, upper = bounds(point)
         if upper <= lower * (1 + gap):
@@ -160,7 +173,7 @@ def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) 
 
 def solve(program: Program, *, monitor: Monitor) -> Answer:
     """Solve a normalised program of single participation without a cap."""
-    point = evaluate(program, np.log(np.diagonal(program.gram)) / 2)
+    point = evaluate(program, _start(program))
     best, best_gap, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
     stalls = 0
     try:
@@ -185,7 +198,10 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
     scaled = best.basis / np.sqrt(best.v)[:, None]
+    gram = (scaled * best.root) @ scaled.T
+    diagonal = np.diagonal(gram)
+    # Where nothing has a price X vanishes; the slack that leaves is filled by whoever repairs it.
+    np.fill_diagonal(gram, np.maximum(diagonal, settings.EPS * diagonal.max()))
     return Answer(
-        stop=stop, gram=(scaled * best.root) @ scaled.T, dual=diagonal_dual(best.v),
-        evaluations=evaluations,
+        stop=stop, gram=gram, dual=diagonal_dual(best.v), evaluations=evaluations
     )  # fmt: skip

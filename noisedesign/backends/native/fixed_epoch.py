@@ -180,6 +180,7 @@ def _start(shape: Blocks) -> Array:
     """Diagonal blocks p_j proportional to the mean root of the workload's diagonal."""
     weights = np.sqrt(np.square(shape.factor).sum(axis=0))
     p = weights.reshape(shape.patterns, shape.epochs).mean(axis=1)
+    p = np.maximum(p, settings.EPS * p.max())  # a pattern that costs nothing is still positive
     return np.asarray(p[:, None, None] * np.eye(shape.epochs))
 
 
@@ -218,15 +219,15 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
     order = program.participation.patterns.ravel()
     shape = Blocks(np.ascontiguousarray(program.factor[:, order]), b, k, order)
     point = _rescaled(_evaluate(shape, _start(shape)))
-    best, best_upper, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
+    best, best_ratio, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
     predicted = np.inf
     try:
         while evaluations < MAX_EVALUATIONS:
             if predicted <= BOUND_WORTHWHILE * point.price or monitor.expired:
                 lower, upper = _bounds(shape, point)
                 monitor.report(lower=lower, upper=upper)
-                if upper <= best_upper:
-                    best, best_upper = point, upper
+                if upper / lower <= best_ratio:
+                    best, best_ratio = point, upper / lower
                 if upper - lower <= REACHED * monitor.gap * lower:
                     stop = Stop.SOLVED
                     break
@@ -244,7 +245,7 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
             if advanced is None:
                 break
             point = advanced
-            if best_upper == np.inf:
+            if best_ratio == np.inf:
                 best = point
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
