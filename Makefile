@@ -10,6 +10,9 @@ LOCK := uv pip compile --universal --generate-hashes --python-version 3.11 --all
 demo: $(STAMP)
 	$(BIN)/noisedesign demo -o out
 
+# The matrices of the tests are small: a second BLAS thread only waits for the first.
+test test-slow: export OPENBLAS_NUM_THREADS ?= 1
+
 test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

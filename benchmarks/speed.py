@@ -77,9 +77,12 @@ def against_rivals(nodes: int) -> list[Record]:
                 problem, backend=name, formulation=formulation, time_limit=RIVAL_LIMIT
             )  # fmt: skip
             slow = trial.build_seconds + trial.solve_seconds
-            row: Record = {"problem": problem.name, "rival": f"{name} ({formulation})",
-                           "rival_status": trial.status,
-                           "rival_gap": None if trial.certificate is None else trial.certificate.gap}  # fmt: skip
+            row: Record = {
+                "problem": problem.name,
+                "rival": f"{name} ({formulation})",
+                "rival_status": trial.status,
+                "rival_gap": None if trial.certificate is None else trial.certificate.gap,
+            }
             if trial.status == "time-limit":
                 row["ratio"] = RIVAL_LIMIT / native_seconds(problem)
                 row["remark"] = f"at least: stopped after {RIVAL_LIMIT:g} s"
@@ -157,7 +160,10 @@ def main() -> None:
         mixing=nd.mixing_matrix(graph), participation=participation, name="mafalda-florentine-20x16"
     )
     report.print_table(
-        [against_eigh(space, space.gram, runs=5), against_eigh(time_problem, time_problem.gram, runs=9)],
+        [
+            against_eigh(space, space.gram, runs=5),
+            against_eigh(time_problem, time_problem.gram, runs=9),
+        ],
         ["problem", "rival", "ratio", "evaluations", "gap", "remark"],
         title="whole native solve, over one eigendecomposition (smaller is better)",
     )  # fmt: skip

@@ -84,4 +84,4 @@ def inverse_of_positive(a: Array) -> Array:
         numpy.linalg.LinAlgError: a is not positive definite.
     """
     np.linalg.cholesky(a)
-    return symmetrized(np.linalg.inv(a))
+    return symmetrized(np.asarray(np.linalg.inv(a), dtype=np.float64))

@@ -61,7 +61,7 @@ def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
     axes.margins(x=0.15)
     axes.set_xlabel("noise after mixing, relative to independent noise at equal privacy")
     axes.set_title(designs[0].problem.name)
-    axes.legend(loc="upper right", fontsize="small")
+    axes.legend(loc="best", fontsize="small")
 
 
 def _label(design: Design) -> str:

@@ -109,15 +109,17 @@ def _fraction(x: Array, d: Array) -> float:
     return min(1.0, TO_BOUNDARY * float(np.min(-x[falling] / d[falling])))
 
 
-def bounds(program: Program, point: Point) -> tuple[float, float]:
-    """Lower bound at the best scale of v, and the objective of X blended into the constraints."""
+def bounds(program: Program, point: Point) -> tuple[float, float, Array]:
+    """Lower bound at the best scale of v; objective of X made feasible; and that X."""
     assert program.cap is not None
     v, w = np.split(point.x, 2)
     lower = point.trace**2 / float(v.sum()) - float(program.cap @ w)
     scaled = point.basis / np.sqrt(v)[:, None]
     gram = (scaled * point.root) @ scaled.T
-    rescale = 1 / np.sqrt(np.diagonal(gram))
+    # Budgets overdrawn are met by rescaling rows; slack ones are filled, which tilts nothing.
+    rescale = 1 / np.sqrt(np.maximum(np.diagonal(gram), 1.0))
     gram *= rescale[:, None] * rescale
+    np.fill_diagonal(gram, 1.0)
     inverse = np.linalg.inv(gram)
     variance = np.diagonal(inverse)
     over = variance > program.cap
@@ -125,8 +127,9 @@ def bounds(program: Program, point: Point) -> tuple[float, float]:
     if over.any():
         # diag(X^-1) is convex in X and equals 1 at X = I.
         share = float(((variance - program.cap)[over] / (variance - 1)[over]).max())
-        inverse = np.linalg.inv((1 - share) * gram + share * np.eye(len(gram)))
-    return lower, float(np.sum(program.gram * inverse))
+        gram = (1 - share) * gram + share * np.eye(len(gram))
+        inverse = np.linalg.inv(gram)
+    return lower, float(np.sum(program.gram * inverse)), gram
 
 
 def solve(program: Program, *, monitor: Monitor) -> Answer:
@@ -139,16 +142,16 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
     v = point.x[: program.size] * (point.trace / point.x[: program.size].sum()) ** 2
     point = evaluate(program, np.concatenate([v, w]))
     slack = np.maximum(-point.gradient, 0.1 * np.concatenate([np.ones_like(v), program.cap]))
-    best, best_gap, evaluations, stop = point, np.inf, 2, Stop.INACCURATE
-    stalls = 0
+    best, best_gram, best_gap = point, np.eye(program.size), np.inf
+    evaluations, stalls, stop = 2, 0, Stop.INACCURATE
     try:
         while evaluations < MAX_EVALUATIONS:
-            lower, upper = bounds(program, point)
+            lower, upper, gram = bounds(program, point)
             monitor.report(lower=lower, upper=upper)
             gap = upper / lower - 1 if lower > 0 else np.inf
             stalls = 0 if gap < best_gap / 2 or not np.isfinite(gap) else stalls + 1
             if gap < best_gap:
-                best, best_gap = point, gap
+                best, best_gram, best_gap = point, gram, gap
             if gap <= REACHED * monitor.gap:
                 stop = Stop.SOLVED
                 break
@@ -168,8 +171,6 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
     v, w = np.split(best.x, 2)
-    scaled = best.basis / np.sqrt(v)[:, None]
     return Answer(
-        stop=stop, gram=(scaled * best.root) @ scaled.T, dual=diagonal_dual(v, cap=w),
-        evaluations=evaluations,
+        stop=stop, gram=best_gram, dual=diagonal_dual(v, cap=w), evaluations=evaluations
     )  # fmt: skip

@@ -101,10 +101,10 @@ def bounds(point: Point) -> tuple[float, float]:
 def _newton_direction(point: Point, gradient: Array) -> Array | None:
     """Approximate solution of -Hessian x = gradient, or None on negative curvature at once."""
     r, q, t = point.root, point.basis, point.trace
-    sums = r[:, None] + r
     squares = np.square(r)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        curvature = np.where(sums > 0, (squares[:, None] + squares) / (2 * t * sums), 0.0)
+    # Where r_k = r_l = 0 so is F_kl: the floor only keeps the division defined.
+    sums = np.maximum(r[:, None] + r, np.finfo(np.float64).tiny)
+    curvature = (squares[:, None] + squares) / (2 * t * sums)
     share, weight = point.diag / t, point.v / point.v.sum()
 
     def product(x: Array) -> Array:

@@ -1,0 +1,232 @@
+"""mu, epsilon and delta against the closed formula in 50 digits, and what a target asks for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noisedesign._checks import InputError
+from noisedesign.accounting import calibrate, delta_of, epsilon_of, mu_of
+from noisedesign.participation import FixedEpoch
+from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.solve import solve
+
+PATH3 = (np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3 + np.eye(3)) / 2
+
+
+def space(privacy: PrivacyTarget | None = None, tau: Any = 1.0) -> SpaceProblem:
+    return SpaceProblem(mixing=PATH3, budget=tau, privacy=privacy)
+
+
+def target(**kwargs: Any) -> PrivacyTarget:
+    return PrivacyTarget(**({"epsilon": 2.0, "delta": 1e-5} | kwargs))
+
+
+# --- the closed formula ---------------------------------------------------------------------------
+
+
+def test_the_oracle_by_hand() -> None:
+    # At epsilon = 0, delta is the total variation distance 2 Phi(mu / 2) - 1.
+    assert oracles.gaussian_delta(2.0, 0.0) == pytest.approx(math.erf(1 / math.sqrt(2)), rel=1e-15)
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0])
+def test_delta_of_mu_and_epsilon(mu: float, epsilon: float) -> None:
+    exact = oracles.gaussian_delta(mu, epsilon)
+    assert delta_of(mu=mu, epsilon=epsilon) == pytest.approx(exact, rel=1e-6, abs=1e-300)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 5.0, 30.0])
+@pytest.mark.parametrize("delta", [1e-10, 1e-5, 0.1])
+def test_mu_of_epsilon_and_delta(epsilon: float, delta: float) -> None:
+    assert mu_of(epsilon=epsilon, delta=delta) == pytest.approx(
+        oracles.gaussian_mu(epsilon, delta), rel=1e-6
+    )
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(epsilon=st.floats(0.01, 30), log_delta=st.floats(-12, -1))
+def test_never_more_than_the_target_allows(epsilon: float, log_delta: float) -> None:
+    delta = 10**log_delta
+    mu = mu_of(epsilon=epsilon, delta=delta)
+    # The accountant's root-finding may err by its tolerance, which must be far below a digit.
+    assert oracles.gaussian_delta(mu, epsilon) <= delta * (1 + 1e-6)
+    assert oracles.gaussian_delta(mu * (1 + 1e-4), epsilon) > delta
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(mu=st.floats(0.05, 10), log_delta=st.floats(-12, -2))
+def test_round_trips(mu: float, log_delta: float) -> None:
+    delta = 10**log_delta
+    for conversion in ("gdp", "rdp"):
+        epsilon = epsilon_of(mu=mu, delta=delta, conversion=conversion)
+        if epsilon > 1e-3:  # below, delta alone allows this mu and epsilon says nothing of it
+            assert mu_of(epsilon=epsilon, delta=delta, conversion=conversion) == pytest.approx(
+                mu, rel=1e-5
+            )
+            if conversion == "gdp":
+                assert delta_of(mu=mu, epsilon=epsilon) == pytest.approx(delta, rel=1e-4)
+
+
+# --- the published rule ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "clip", "steps"), [(1.0, 1e-5, 1.0, 1), (5.0, 1e-4, 0.5, 1000)]
+)
+def test_rdp_is_the_published_bound_on_the_precision(
+    epsilon: float, delta: float, clip: float, steps: int
+) -> None:
+    # [R^-1]_ii <= (sqrt(L + eps) - sqrt(L))^2 / (2 T c^2), L = log(1 / delta).
+    log = math.log(1 / delta)
+    published = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2 / (2 * steps * clip**2)
+    privacy = target(
+        epsilon=epsilon, delta=delta, clip=clip, steps=steps, conversion="rdp"
+    )  # fmt: skip
+    problem = space(privacy)
+    design = solve(problem).design
+    assert design is not None
+    scaled = calibrate(problem).noise_multiplier ** 2 * design.covariance
+    worst = np.diagonal(np.linalg.inv(scaled)).max()
+    assert worst <= published * (1 + 1e-12)
+    assert worst == pytest.approx(published, rel=1e-5)
+
+
+@pytest.mark.parametrize("alpha_steps", [200_001])
+@pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
+def test_rdp_epsilon_is_the_best_order(mu: float, alpha_steps: int) -> None:
+    # RDP(alpha) = alpha mu^2 / 2, and epsilon = RDP + log(1/delta) / (alpha - 1), minimised.
+    delta = 1e-6
+    alpha = 1 + np.geomspace(1e-3, 1e3, alpha_steps)
+    best = float((alpha * mu**2 / 2 + math.log(1 / delta) / (alpha - 1)).min())
+    assert epsilon_of(mu=mu, delta=delta, conversion="rdp") == pytest.approx(best, rel=1e-6)
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(epsilon=st.floats(0.01, 20), log_delta=st.floats(-12, -2))
+def test_rdp_asks_for_more_noise(epsilon: float, log_delta: float) -> None:
+    delta = 10**log_delta
+    exact = mu_of(epsilon=epsilon, delta=delta)
+    published = mu_of(epsilon=epsilon, delta=delta, conversion="rdp")
+    assert published < exact
+    assert epsilon_of(mu=exact, delta=delta, conversion="rdp") > epsilon
+
+
+# --- what a target asks for -----------------------------------------------------------------------
+
+
+def test_a_spatial_design_meets_its_target() -> None:
+    """From the calibrated R itself: the worst node over all steps is the Gaussian mechanism asked
+    for, by the formula and not by the accountant."""
+    privacy = target(clip=0.7, steps=50)
+    problem = space(privacy, tau=[1.0, 0.5, 2.0])
+    design, found = solve(problem).design, calibrate(problem)
+    assert design is not None
+    covariance = found.noise_multiplier**2 * design.covariance
+    worst = float(np.diagonal(np.linalg.inv(covariance)).max())
+    mu = 2 * 0.7 * math.sqrt(50 * worst)
+    assert found.mu == pytest.approx(mu, rel=1e-5)
+    assert oracles.gaussian_delta(mu, 2.0) <= 1e-5 * (1 + 1e-6)
+    assert found.steps == 50
+    assert found.step_sensitivity == pytest.approx(1.4)
+
+
+def test_a_temporal_design_meets_its_target() -> None:
+    problem = TimeProblem.prefix(
+        participation=FixedEpoch(epochs=2, separation=3), privacy=target(clip=0.7)
+    )
+    design, found = solve(problem).design, calibrate(problem)
+    assert design is not None
+    # Worst change of C G over the two participations, all of size 2 clip and aligned.
+    x = design.strategy.T @ design.strategy
+    squared = max(sum(x[s, t] for s in p for t in p) for p in oracles.fixed_epoch_patterns(2, 3))
+    mu = 2 * 0.7 * math.sqrt(squared) / found.noise_multiplier
+    assert found.mu == pytest.approx(mu, rel=1e-9)
+    assert found.mu == pytest.approx(oracles.gaussian_mu(2.0, 1e-5), rel=1e-6)
+    assert found.steps == 6
+
+
+def test_steps_compose_by_their_square_root() -> None:
+    one, many = (calibrate(space(target(steps=t))).noise_multiplier for t in (1, 100))
+    assert many == pytest.approx(10 * one, rel=1e-12)
+    assert calibrate(space(target())).noise_multiplier == one
+
+
+def test_replacing_costs_twice_zeroing_out() -> None:
+    replaced = calibrate(space(target(adjacency="replace", clip=3.0)))
+    deleted = calibrate(space(target(adjacency="zero-out", clip=3.0)))
+    assert replaced.step_sensitivity == 6.0
+    assert deleted.step_sensitivity == 3.0
+    assert replaced.noise_multiplier == pytest.approx(2 * deleted.noise_multiplier, rel=1e-12)
+
+
+@pytest.mark.parametrize("tau", [0.01, 1.0, 100.0])
+def test_the_budget_does_not_change_the_calibrated_noise(tau: float) -> None:
+    base, scaled = space(target()), space(target(), tau=tau)
+    designs = [solve(p).design for p in (base, scaled)]
+    assert designs[0] is not None
+    assert designs[1] is not None
+    np.testing.assert_allclose(
+        calibrate(base).noise_multiplier ** 2 * designs[0].covariance,
+        calibrate(scaled).noise_multiplier ** 2 * designs[1].covariance,
+        rtol=1e-9,
+    )
+
+
+def test_conversion_is_passed_on() -> None:
+    exact, published = (
+        calibrate(space(target(conversion=c))) for c in ("gdp", "rdp")
+    )  # fmt: skip
+    assert published.noise_multiplier > exact.noise_multiplier
+    assert published.conversion == "rdp"
+    assert published.mu == mu_of(epsilon=2.0, delta=1e-5, conversion="rdp")
+
+
+def test_without_a_target_noise_is_left_as_it_is() -> None:
+    found = calibrate(space(tau=[1.0, 4.0, 2.0]))
+    assert found.noise_multiplier == 1.0
+    assert found.mu == pytest.approx(2.0)  # unit steps, the least protected node
+    assert found.epsilon is None
+    timed = calibrate(TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=3)))
+    assert (timed.mu, timed.noise_multiplier, timed.steps) == (1.0, 1.0, 6)
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "kwargs", "field"),
+    [
+        (mu_of, {"epsilon": 0.0, "delta": 1e-5}, "epsilon"),
+        (mu_of, {"epsilon": -1.0, "delta": 1e-5}, "epsilon"),
+        (mu_of, {"epsilon": math.nan, "delta": 1e-5}, "epsilon"),
+        (mu_of, {"epsilon": math.inf, "delta": 1e-5}, "epsilon"),
+        (mu_of, {"epsilon": 1.0, "delta": 0.0}, "delta"),
+        (mu_of, {"epsilon": 1.0, "delta": 1.0}, "delta"),
+        (mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "zcdp"}, "conversion"),
+        (mu_of, {"epsilon": "1", "delta": 1e-5}, "epsilon"),
+        (epsilon_of, {"mu": 0.0, "delta": 1e-5}, "mu"),
+        (epsilon_of, {"mu": 1.0, "delta": -1e-5}, "delta"),
+        (epsilon_of, {"mu": 1.0, "delta": 1e-5, "conversion": ""}, "conversion"),
+        (delta_of, {"mu": -1.0, "epsilon": 1.0}, "mu"),
+        (delta_of, {"mu": 1.0, "epsilon": 0.0}, "epsilon"),
+        (target, {"epsilon": -2.0}, "privacy.epsilon"),
+        (target, {"delta": 2.0}, "privacy.delta"),
+        (target, {"clip": 0.0}, "privacy.clip"),
+        (target, {"steps": 0}, "privacy.steps"),
+        (target, {"steps": 1.5}, "privacy.steps"),
+        (target, {"adjacency": "add-remove"}, "privacy.adjacency"),
+        (target, {"conversion": "pld"}, "privacy.conversion"),
+    ],
+)
+def test_bad_input_is_named(function: Any, kwargs: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        function(**kwargs)
+    assert caught.value.field == field

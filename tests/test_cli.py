@@ -1,0 +1,439 @@
+"""Every command: what it prints where, and the exit code it leaves with."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from command_line import (
+    CAPPED,
+    EPOCHS,
+    PREFIX,
+    PRIVACY,
+    RING,
+    ROOT,
+    Outcome,
+    call,
+    shell,
+    write,
+)
+
+import noisedesign
+from noisedesign import cli
+from noisedesign.backends import Availability, all_backends, get_backend
+from noisedesign.backends.conic import ConicBackend
+from noisedesign.baselines import SPACE_BASELINES, TIME_BASELINES
+from noisedesign.io.design_file import load_design, save_design
+from noisedesign.io.problem_file import load_problem
+from noisedesign.solve import solve
+
+SOLVE = sys.modules["noisedesign.solve"]
+"""The module; the package's attribute of that name is the function."""
+
+OPTIMUM = sum(abs(1 + 2 * np.cos(2 * np.pi * k / 5)) / 3 for k in range(5)) ** 2 / 5
+"""Ring of five: (nuclear norm of W)^2 / n. Independent noise costs 5/3."""
+
+
+def saved(folder: Path, text: str = RING, name: str = "design.npz") -> Path:
+    path = folder / name
+    outcome = call("solve", write(folder, text), "-o", path)
+    assert outcome.code == 0
+    return path
+
+
+def lying(folder: Path, text: str = RING) -> Path:
+    """A well-formed design file whose objective is claimed to be half of what it is."""
+    loaded = load_problem(write(folder, text))
+    design = solve(loaded.problem).design
+    assert design is not None
+    claimed = replace(
+        design.certificate, objective=design.objective / 2, lower_bound=design.lower_bound / 2
+    )
+    return save_design(
+        replace(design, certificate=claimed), folder / "lying.npz", problem_text=loaded.text
+    )  # fmt: skip
+
+
+# --- as a shell runs it --------------------------------------------------------------------------
+
+
+def test_from_a_shell(tmp_path: Path) -> None:
+    """The main road, in processes of their own, from another folder than the checkout."""
+    write(tmp_path, RING + PRIVACY)
+    solved = shell("solve", "problem.toml", "-o", "d.npz", "--json", cwd=tmp_path)
+    assert (solved.code, solved.err) == (0, "")
+    assert solved.json()["objective"] == pytest.approx(OPTIMUM, rel=1e-6)
+    verified = shell("verify", "d.npz", "--json", cwd=tmp_path)
+    assert (verified.code, verified.json()["ok"], verified.err) == (0, True, "")
+    wrong = shell("solve", "missing.toml", "--json", cwd=tmp_path)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert wrong.err.startswith("noisedesign: error: problem: ")
+
+
+def test_installed_command_is_main() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"noisedesign": "noisedesign.cli:main"}
+    assert set(cli.commands.commands) == {
+        "solve", "verify", "simulate", "compare", "backends", "baselines", "export", "plot", "demo",
+    }  # fmt: skip
+
+
+def test_every_command_takes_json() -> None:
+    for name, command in cli.commands.commands.items():
+        flags = [
+            option for parameter in command.params if isinstance(parameter, click.Option)
+            for option in parameter.opts
+        ]  # fmt: skip
+        assert "--json" in flags, name
+
+
+def test_version_and_help() -> None:
+    version = call("--version")
+    assert (version.code, version.out.split()[-1]) == (0, noisedesign.__version__)
+    for command in cli.commands.commands:
+        shown = call(command, "--help")
+        assert (shown.code, shown.err) == (0, "")
+        assert f"noisedesign {command}" in shown.out
+
+
+# --- solve ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [RING, CAPPED, EPOCHS, PREFIX])
+def test_solve_json(text: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    outcome = call("solve", path, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    record = outcome.json()
+    assert {"name", "design", "backend", "status", "objective", "lower_bound", "gap", "seconds",
+            "feasible"} <= set(record)  # fmt: skip
+    problem = load_problem(path).problem
+    assert (record["name"], record["design"]) == (problem.name, problem.design)
+    assert (record["backend"], record["status"], record["feasible"]) == ("native", "optimal", True)
+    assert 0 < record["lower_bound"] <= record["objective"] < np.inf
+    assert record["gap"] == pytest.approx(record["objective"] / record["lower_bound"] - 1)
+    assert record["gap"] <= 1e-6
+    assert record["seconds"] > 0
+    assert 0 < record["relative_to_ldp"] < 1
+    assert "output" not in record
+    assert "privacy" not in record
+
+
+def test_solve_gap_and_backend_options(tmp_path: Path) -> None:
+    path = write(tmp_path, EPOCHS)
+    tight = call("solve", path, "--gap", "1e-9", "--json").json()
+    assert tight["gap"] <= 1e-9
+    conic = call("solve", path, "--backend", "clarabel", "--gap", "1e-5", "--json")
+    assert (conic.code, conic.err) == (0, "")
+    assert conic.json()["backend"] == "clarabel"
+    assert conic.json()["objective"] == pytest.approx(tight["objective"], rel=1e-5)
+
+
+def test_solve_privacy(tmp_path: Path) -> None:
+    """Ten independent rounds; replace-one adjacency moves a step by twice the clip."""
+    record = call("solve", write(tmp_path, RING + PRIVACY), "--json").json()["privacy"]
+    assert (record["epsilon"], record["delta"]) == (2.0, 1e-6)
+    assert (record["steps"], record["step_sensitivity"]) == (10, 1.0)
+    assert (record["adjacency"], record["conversion"]) == ("replace", "gdp")
+    # mu^2 = steps * sensitivity^2 / noise_multiplier^2 (whose own tests are elsewhere).
+    assert record["noise_multiplier"] == pytest.approx(10**0.5 / record["mu"])
+
+
+def test_solve_output(tmp_path: Path) -> None:
+    path = tmp_path / "design.npz"
+    outcome = call("solve", write(tmp_path, RING), "-o", path, "--json")
+    record = outcome.json()
+    assert record["output"] == str(path)
+    stored = load_design(path)
+    assert stored.design.objective == record["objective"]
+    assert stored.design.lower_bound == record["lower_bound"]
+    assert stored.problem_text == RING
+
+
+def test_solve_table(tmp_path: Path) -> None:
+    outcome = call("solve", write(tmp_path, RING + PRIVACY))
+    assert outcome.code == 0
+    for word in ("ring-5", "native", "optimal", "noise multiplier", "yes"):
+        assert word in outcome.out
+    # Who is not protected is said, and beside the results rather than among them.
+    assert "noise seed" in outcome.err
+    assert "noise seed" not in outcome.out
+    assert "shares no seed" in call("solve", write(tmp_path, PREFIX)).err
+
+
+def test_time_limit_is_not_a_failure(tmp_path: Path) -> None:
+    path, output = write(tmp_path, EPOCHS), tmp_path / "d.npz"
+    outcome = call("solve", path, "--time-limit", "1e-9", "--gap", "1e-9", "-o", output, "--json")
+    assert outcome.code == 0
+    record = outcome.json()
+    assert (record["status"], record["feasible"]) == ("time-limit", True)
+    assert record["gap"] > 1e-9
+    assert outcome.err.startswith("time-limit: certified gap")
+    assert call("verify", output).code == 0
+
+
+def test_a_failed_solve_leaves_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from noisedesign.backends import Answer, Stop, isolated
+
+    lost = Answer(stop=Stop.FAILED, message="numerical trouble")
+    monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: lost)
+    output = tmp_path / "d.npz"
+    outcome = call(
+        "solve", write(tmp_path, RING), "--backend", "clarabel", "-o", output, "--json"
+    )  # fmt: skip
+    assert outcome.code == 1
+    record = outcome.json()
+    assert (record["status"], record["feasible"], record["objective"]) == ("failed", False, None)
+    assert outcome.err.startswith("failed: numerical trouble")
+    assert not output.exists()
+
+
+def test_progress_goes_to_a_watched_standard_error(tmp_path: Path) -> None:
+    outcome = call("solve", write(tmp_path, EPOCHS), "--json", watched=True)
+    assert outcome.json()["status"] == "optimal"
+    assert "bound" in outcome.err
+    assert "gap" in outcome.err
+    assert "\r" not in outcome.out
+
+
+def test_problems_are_found_in_the_problems_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "problems" / "rings").mkdir(parents=True)
+    write(tmp_path / "problems" / "rings", RING, "five.toml")
+    monkeypatch.chdir(tmp_path)
+    assert call("solve", "rings/five.toml", "--json").json()["name"] == "ring-5"
+    # A path that exists means itself.
+    (tmp_path / "rings").mkdir()
+    write(tmp_path / "rings", CAPPED, "five.toml")
+    assert call("solve", "rings/five.toml", "--json").json()["name"] == "complete-4"
+
+
+# --- verify and simulate -------------------------------------------------------------------------
+
+
+def test_verify(tmp_path: Path) -> None:
+    path = saved(tmp_path, EPOCHS)
+    outcome = call("verify", path, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    record = outcome.json()
+    assert record["ok"] is True
+    assert {"objective", "lower bound", "gap", "feasible"} <= {c["name"] for c in record["checks"]}
+    table = call("verify", path)
+    assert "objective" in table.out
+
+
+def test_verify_catches_a_wrong_claim(tmp_path: Path) -> None:
+    outcome = call("verify", lying(tmp_path), "--json")
+    assert outcome.code == 1
+    record = outcome.json()
+    assert record["ok"] is False
+    assert "objective" in {check["name"] for check in record["checks"] if check["ok"] is False}
+    assert outcome.err == "the design file does not hold what it claims\n"
+
+
+@pytest.mark.parametrize("text", [RING, EPOCHS, PREFIX])
+def test_simulate(text: str, tmp_path: Path) -> None:
+    outcome = call("simulate", saved(tmp_path, text), "--runs", 1000, "--seed", 3, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    record = outcome.json()
+    assert record["agrees"] is True
+    assert {"variance", "audit"} <= set(record)
+    again = call("simulate", tmp_path / "design.npz", "--runs", 1000, "--seed", 3, "--json")
+    assert again.json() == record
+    other = call("simulate", tmp_path / "design.npz", "--runs", 1000, "--seed", 4, "--json")
+    assert other.json()["variance"] != record["variance"]
+
+
+@pytest.mark.parametrize("text", [RING, EPOCHS])
+def test_simulate_catches_a_wrong_claim(text: str, tmp_path: Path) -> None:
+    path = lying(tmp_path, text)
+    outcome = call("simulate", path, "--runs", 1000, "--json")
+    assert outcome.code == 1
+    assert outcome.json()["agrees"] is False
+    assert outcome.err == "the simulation disagrees with the design\n"
+    table = call("simulate", path, "--runs", 1000)
+    assert (table.code, "no" in table.out.split()) == (1, True)
+
+
+# --- compare -------------------------------------------------------------------------------------
+
+
+def test_compare(tmp_path: Path) -> None:
+    ring, epochs = write(tmp_path, RING, "r.toml"), write(tmp_path, EPOCHS, "e.toml")
+    output = tmp_path / "results.csv"
+    outcome = call(
+        "compare", ring, epochs, "--backends", "native, scs,clarabel", "-o", output, "--json"
+    )
+    assert outcome.code == 0
+    records = outcome.json()
+    assert [(r["name"], r["backend"]) for r in records] == [
+        (name, backend)
+        for name in ("ring-5", "epochs")
+        for backend in ("native", "scs", "clarabel")
+    ]
+    for record in records:
+        assert record["solved"] is True
+        assert record["gap"] <= 1e-6
+        assert record["build_seconds"] >= 0
+        assert record["solve_seconds"] > 0
+    for record in records[:3]:
+        assert record["objective"] == pytest.approx(OPTIMUM, rel=1e-6)
+    assert records[3]["objective"] == pytest.approx(records[5]["objective"], rel=1e-6)
+    assert outcome.err.splitlines()[0] == "ring-5 with native"
+    with output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["objective"]) for row in rows] == [r["objective"] for r in records]
+
+
+def test_compare_table(tmp_path: Path) -> None:
+    outcome = call("compare", write(tmp_path, RING), "--backends", "native")
+    assert outcome.code == 0
+    assert "ring-5" in outcome.out
+    assert "solve seconds" in outcome.out
+
+
+# --- backends ------------------------------------------------------------------------------------
+
+
+def test_backends() -> None:
+    outcome = call("backends", "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    records = {record["name"]: record for record in outcome.json()}
+    assert set(records) == {"native", "scs", "clarabel", "mosek", "cvxopt", "sdpa"}
+    for backend in all_backends():
+        record, available = records[backend.name], backend.availability()
+        assert record["installed"] == available.installed
+        assert record["licensed"] == available.licensed
+        assert record["ready"] == available.ready
+        assert record["version"] == available.version
+        assert record["takes"]
+        assert record["formulations"] == list(backend.formulations)
+        assert bool(record["remedy"]) == (not record["ready"])
+    assert records["native"]["ready"] is True
+
+
+def test_remedies_survive_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in square brackets is no markup."""
+    missing = Availability(
+        installed=False, licensed=False, remedy="pip install 'noisedesign[mosek]' :key:"
+    )
+    monkeypatch.setattr(ConicBackend, "availability", lambda self: missing)
+    outcome = call("backends")
+    assert outcome.code == 0
+    assert "noisedesign[mosek]" in outcome.out
+    assert ":key:" in outcome.out
+
+
+# --- baselines, export, plot ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "names"), [(RING, SPACE_BASELINES), (EPOCHS, TIME_BASELINES)])
+def test_baselines(text: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    outcome = call("baselines", write(tmp_path, text), "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    records = outcome.json()
+    assert [record["method"] for record in records] == [*names, "optimal"]
+    local = [r for r in records if r["protects"] == "every message"]
+    assert len(local) == len(records) - 1
+    best = records[-1]
+    assert all(r["objective"] >= best["objective"] for r in local)
+    assert all(r["lower_bound"] <= best["objective"] for r in local)
+    assert all(r["feasible"] for r in records)
+    ldp = records[0]
+    assert ldp["relative_to_ldp"] == pytest.approx(1)
+    if text is RING:
+        assert ldp["objective"] == pytest.approx(5 / 3)
+        assert best["relative_to_ldp"] == pytest.approx(OPTIMUM / (5 / 3), rel=1e-6)
+    table = call("baselines", write(tmp_path, text))
+    assert "the released average only" in table.out
+
+
+def test_export(tmp_path: Path) -> None:
+    path, target = saved(tmp_path), tmp_path / "R.npy"
+    outcome = call("export", path, "--to", "npy", "-o", target, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    record = outcome.json()
+    assert record["to"] == "npy"
+    assert str(target) in record["files"]
+    exported = np.load(target, allow_pickle=False)
+    np.testing.assert_array_equal(exported, load_design(path).design.covariance)
+    assert call("export", path, "--to", "npy", "-o", target).out.splitlines()[0] == str(target)
+
+
+def test_plot(tmp_path: Path) -> None:
+    target = tmp_path / "p.png"
+    outcome = call("plot", saved(tmp_path, EPOCHS), "-o", target, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.json() == {"picture": str(target)}
+    assert target.read_bytes().startswith(b"\x89PNG")
+
+
+# --- ends ----------------------------------------------------------------------------------------
+
+
+def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Outcome:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(SOLVE, "solve", fail)
+    return call("solve", write(tmp_path, RING), "--json")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; what was finished has been written"),
+        (OSError(28, "No space left on device"), 1, "[Errno 28] No space left on device"),
+        (MemoryError("Unable to allocate 9 PiB"), 1, "not enough memory: Unable to allocate 9 PiB"),
+        (noisedesign.InputError("a", expected="one\nline", got="two"), 2,
+         "a: expected one line, got two"),
+    ],
+)  # fmt: skip
+def test_exit_codes(
+    error: BaseException, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = raising(error, monkeypatch, tmp_path)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert outcome.err.strip() == f"noisedesign: error: {message}"
+
+
+def test_bugs_are_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZeroDivisionError):
+        raising(ZeroDivisionError(), monkeypatch, tmp_path)
+
+
+def test_an_interrupted_solve_still_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 130, and yet the best certified design so far is printed and written."""
+
+    def press(*args: Any, **kwargs: Any) -> Any:
+        def stop(_: Any) -> None:
+            raise KeyboardInterrupt
+
+        return solve(*args, **{**kwargs, "progress": stop})
+
+    monkeypatch.setattr(SOLVE, "solve", press)
+    output = tmp_path / "d.npz"
+    outcome = call("solve", write(tmp_path, EPOCHS), "--gap", "1e-9", "-o", output, "--json")
+    assert outcome.code == 130
+    assert outcome.json()["status"] == "interrupted"
+    assert outcome.json()["feasible"] is True
+    assert outcome.err.startswith("interrupted: certified gap")
+    assert call("verify", output).code == 0
+
+
+def test_mosek_listing_names_the_licence() -> None:
+    if get_backend("mosek").availability().ready:
+        pytest.skip("this machine has a MOSEK licence")
+    (record,) = (r for r in call("backends", "--json").json() if r["name"] == "mosek")
+    assert (record["licensed"], record["ready"]) == (False, False)
+    assert "mosek.com/license/request" in record["remedy"]

@@ -1,0 +1,222 @@
+"""Comparison: one certificate for all, and a file that is complete at every moment."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from command_line import CAPPED, RING, call, write
+
+from noisedesign import compare as comparison
+from noisedesign._checks import InputError
+from noisedesign.backends import Answer, Bounds, Stop, get_backend, isolated
+from noisedesign.compare import COLUMNS, compare, write_csv
+from noisedesign.formulations import diagonal_dual
+from noisedesign.graph import mixing_matrix
+from noisedesign.participation import FixedEpoch
+from noisedesign.problem import SpaceProblem, TimeProblem
+from noisedesign.solve import Solution, solve
+
+RING_5 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(5)), name="ring-5")
+RING_6 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(6)), name="ring-6")
+TWO_EPOCHS = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=1), name="two")
+
+OPTIMUM = sum(abs(1 + 2 * np.cos(2 * np.pi * k / 5)) / 3 for k in range(5)) ** 2 / 5
+"""Vertex transitive: (nuclear norm of W)^2 / n."""
+
+TWO_OPTIMUM = (1 + 2**0.5) ** 2
+"""X = diag(a, 1 - a): the least value of 2 / a + 1 / (1 - a)."""
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_of_two_problems_and_two_backends() -> None:
+    said: list[str] = []
+    rows = list(
+        compare([RING_5, TWO_EPOCHS], backends=["native", "clarabel"], announce=said.append)
+    )
+    assert [(row["name"], row["design"], row["backend"]) for row in rows] == [
+        ("ring-5", "space", "native"), ("ring-5", "space", "clarabel"),
+        ("two", "time", "native"), ("two", "time", "clarabel"),
+    ]  # fmt: skip
+    assert len(said) == 4
+    assert "ring-5" in said[1]
+    assert "clarabel" in said[1]
+    for row, optimum in zip(rows, [OPTIMUM, OPTIMUM, TWO_OPTIMUM, TWO_OPTIMUM], strict=True):
+        assert tuple(row) == COLUMNS
+        assert (row["solved"], row["feasible"], row["status"], row["reason"]) == (
+            True, True, "optimal", "",
+        )  # fmt: skip
+        assert row["objective"] == pytest.approx(optimum, rel=1e-6)
+        assert row["lower_bound"] <= optimum * (1 + 1e-12)
+        assert row["gap"] <= 1e-6
+        assert row["evaluations"] > 0
+        assert 0 < row["solve_seconds"] <= row["seconds"]
+        assert row["build_seconds"] >= 0
+    conic = [row for row in rows if row["backend"] == "clarabel"]
+    assert all(row["build_seconds"] > 0 for row in conic)
+
+
+def test_it_is_lazy() -> None:
+    """A row is there as soon as it is finished: the next problem has not been touched."""
+    said: list[str] = []
+    rows = compare([RING_5, TWO_EPOCHS], backends=["native"], announce=said.append)
+    assert said == []
+    next(rows)
+    assert len(said) == 1
+
+
+def test_every_solver_is_asked_for_the_gap_it_is_judged_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def spy(*args: Any, **kwargs: Any) -> Solution:
+        asked.append(kwargs["gap"])
+        return solve(*args, **{**kwargs, "isolate": False})
+
+    monkeypatch.setattr(comparison, "solve", spy)
+    list(compare([RING_5], backends=["clarabel"]))
+    list(compare([RING_5], backends=["clarabel"], gap=1e-4))
+    assert asked == [1e-6, 1e-4]
+
+
+def test_refusals_are_rows_with_reasons() -> None:
+    (divergent,) = compare([RING_6], backends=["native"])
+    assert (divergent["status"], divergent["solved"], divergent["feasible"]) == (
+        "refused", False, False,
+    )  # fmt: skip
+    assert "null direction" in divergent["reason"]
+    assert divergent["objective"] is None
+    (paper,) = compare([TWO_EPOCHS], backends=["clarabel"], formulation="paper")
+    assert paper["status"] == "refused"
+    assert "several epochs" in paper["reason"]
+
+
+def test_unlicensed_is_a_row() -> None:
+    available = get_backend("mosek").availability()
+    if available.ready:
+        pytest.skip("this machine has a MOSEK licence")
+    (row,) = compare([RING_5], backends=["mosek"])
+    assert (row["status"], row["solved"]) == ("refused", False)
+    assert available.remedy in row["reason"]
+
+
+def test_native_has_no_formulation_to_choose() -> None:
+    rows = compare([RING_5], backends=["native", "clarabel"], formulation="paper")
+    assert [row["status"] for row in rows] == ["optimal", "optimal"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "feasible"),
+    [
+        (Answer(stop=Stop.SOLVED, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
+         "inaccurate", True),
+        (Answer(stop=Stop.SOLVED, gram=-np.eye(5), dual=diagonal_dual(np.ones(5))),
+         "failed", False),
+        (Answer(stop=Stop.FAILED, message="numerical trouble"), "failed", False),
+        (Answer(stop=Stop.TIME_LIMIT), "time-limit", True),
+    ],
+    ids=["over the gap", "infeasible", "gave up", "out of time"],
+)  # fmt: skip
+def test_what_a_solver_says_does_not_count(
+    answer: Answer, status: str, feasible: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: answer)
+    (row,) = compare([RING_5], backends=["clarabel"])
+    assert (row["status"], row["feasible"], row["solved"]) == (status, feasible, False)
+    assert row["reason"]
+    assert answer.message in row["reason"]
+    if feasible:
+        assert row["objective"] == pytest.approx(5 / 3)  # independent noise
+        assert row["gap"] > 1e-6
+    else:
+        assert (row["objective"], row["lower_bound"], row["gap"]) == (None, None, None)
+
+
+def test_a_looser_gap_accepts_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Answer(stop=Stop.FAILED, gram=np.eye(5), dual=diagonal_dual(np.ones(5)))
+    monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: answer)
+    (row,) = compare([RING_5], backends=["clarabel"], gap=0.9)
+    assert (row["solved"], row["status"]) == (True, "optimal")
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "field"),
+    [
+        ({"gap": -1.0}, "gap"), ({"gap": 2.0}, "gap"), ({"time_limit": 0.0}, "time_limit"),
+        ({"formulation": "nonsense"}, "formulation"), ({"formulation": "dual"}, "formulation"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_no_rows(kwargs: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as error:
+        compare([RING_5], backends=["native"], **kwargs)
+    assert error.value.field == field
+
+
+def test_unknown_backends_are_no_rows() -> None:
+    with pytest.raises(InputError) as error:
+        compare([RING_5], backends=["native", "gurobi"])
+    assert error.value.field == "backend"
+
+
+def test_ctrl_c_in_a_solve_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that was interrupted still returns its best; the comparison goes no further."""
+
+    def press(_: Bounds) -> None:
+        raise KeyboardInterrupt
+
+    def interrupted(*args: Any, **kwargs: Any) -> Solution:
+        solution = solve(*args, **kwargs, progress=press)
+        assert solution.status == "interrupted"
+        return solution
+
+    monkeypatch.setattr(comparison, "solve", interrupted)
+    rows = compare([TWO_EPOCHS, RING_5], backends=["native"], gap=1e-12)
+    with pytest.raises(KeyboardInterrupt):
+        next(rows)
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def test_csv_holds_every_digit(tmp_path: Path) -> None:
+    (row,) = compare([RING_5], backends=["native"])
+    write_csv([row], tmp_path / "rows.csv")
+    (stored,) = read_csv(tmp_path / "rows.csv")
+    assert tuple(stored) == COLUMNS
+    assert float(stored["objective"]) == row["objective"]
+    assert float(stored["lower_bound"]) == row["lower_bound"]
+    assert (stored["name"], stored["solved"]) == ("ring-5", "True")
+
+
+def test_csv_is_complete_after_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And stays so when Ctrl-C ends it: what is finished stays, in a file of whole lines."""
+    output = tmp_path / "rows.csv"
+    before: list[list[str]] = []
+
+    def spy(*args: Any, **kwargs: Any) -> Solution:
+        before.append([row["name"] for row in read_csv(output)])
+        if len(before) == 3:
+            raise KeyboardInterrupt
+        return solve(*args, **kwargs)
+
+    monkeypatch.setattr(comparison, "solve", spy)
+    first, second = write(tmp_path, RING, "a.toml"), write(tmp_path, CAPPED, "b.toml")
+    outcome = call("compare", first, second, first, "--backends", "native", "-o", output, "--json")
+    assert outcome.code == 130
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    assert before == [[], ["ring-5"], ["ring-5", "complete-4"]]
+    rows = read_csv(output)
+    assert [row["name"] for row in rows] == ["ring-5", "complete-4"]
+    assert all(row["solved"] == "True" for row in rows)
+    assert [path.name for path in tmp_path.glob("*.csv*")] == ["rows.csv"]
+    assert output.read_bytes().endswith(b"\r\n")

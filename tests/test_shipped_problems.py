@@ -1,0 +1,98 @@
+"""Every shipped problem: solved, certified, and where the slow oracles say the optimum is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import oracles
+import pytest
+
+from noisedesign.graph import build_graph
+from noisedesign.io.problem_file import LoadedProblem, load_problem
+from noisedesign.problem import SpaceProblem
+from noisedesign.solve import solve
+
+FOLDER = Path(__file__).parents[1] / "problems"
+FILES = {path.relative_to(FOLDER).as_posix(): path for path in sorted(FOLDER.glob("*/*.toml"))}
+WIDEST = 1e-5
+
+
+def load(name: str) -> LoadedProblem:
+    if "ego-148" in name and not os.environ.get("NOISEDESIGN_DATA"):
+        pytest.skip("NOISEDESIGN_DATA names no folder with the Facebook graphs")
+    return load_problem(FILES[name])
+
+
+def test_the_promised_families_are_there() -> None:
+    graphs = [f"erdos-renyi-20-p{p}" for p in ("02", "04", "06", "08", "10-capped")]
+    whisper = {f"whisper/{g}.toml" for g in (*graphs, "florentine", "ring-20", "karate", "ego-148")}
+    mafalda = {
+        f"mafalda/{graph}-{scheme}-{weights}.toml"
+        for graph in ("florentine", "ring-20", "erdos-renyi-100", "ego-148")
+        for scheme in ("20x16", "20x19")
+        for weights in ("mh", "rn")
+    }
+    assert whisper | mafalda <= set(FILES)
+    assert {name.split("/")[1][:6] for name in FILES if name.startswith("prefix/")} == {"prefix"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_solves_natively_to_its_reference(name: str) -> None:
+    loaded = load(name)
+    reference = loaded.reference
+    assert reference is not None
+    assert reference.method
+    assert reference.upper / reference.lower - 1 <= WIDEST
+    found = solve(loaded.problem)
+    assert found.status == "optimal", found.remedy
+    assert found.feasible
+    certificate = found.certificate
+    assert certificate is not None
+    assert certificate.gap <= 1e-6
+    # Two intervals that both hold the optimum.
+    assert certificate.lower_bound <= reference.upper
+    assert reference.lower <= certificate.objective
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if not n.startswith("mafalda")])
+def test_a_thousandfold_tighter_gap_on_request(name: str) -> None:
+    loaded = load(name)
+    found = solve(loaded.problem, gap=1e-9)
+    assert found.status == "optimal", found.remedy
+    assert found.certificate is not None
+    assert found.certificate.gap <= 1e-9
+    assert loaded.reference is not None
+    assert found.certificate.lower_bound <= loaded.reference.upper
+    assert loaded.reference.lower <= found.certificate.objective
+
+
+@pytest.mark.parametrize(
+    "name", ["mafalda/florentine-20x16-mh.toml", "mafalda/ring-20-20x19-mh.toml"]
+)
+def test_a_tighter_gap_over_many_epochs(name: str) -> None:
+    found = solve(load(name).problem, gap=1e-9)
+    assert found.status == "optimal", found.remedy
+
+
+def test_references_with_a_closed_form() -> None:
+    ring = load("whisper/ring-20.toml").reference
+    assert ring is not None
+    w = oracles.metropolis(build_graph("ring", nodes=20))
+    assert ring.lower <= oracles.vertex_transitive_optimum(w) <= ring.upper
+    capped = load("whisper/erdos-renyi-20-p10-capped.toml").reference
+    assert capped is not None
+    assert capped.lower <= oracles.complete_graph_capped(20, cap=10.0) <= capped.upper
+
+
+@pytest.mark.parametrize("name", ["whisper/florentine.toml", "whisper/erdos-renyi-20-p02.toml"])
+def test_references_are_reproduced(name: str) -> None:
+    """The fixed point again, on W as written in the oracles."""
+    loaded = load(name)
+    assert isinstance(loaded.problem, SpaceProblem)
+    assert loaded.reference is not None
+    w = np.asarray(loaded.problem.mixing)
+    interval = oracles.diagonal_interval(w.T @ w, width=1e-8)
+    assert loaded.reference.lower <= interval.upper
+    assert interval.lower <= loaded.reference.upper
