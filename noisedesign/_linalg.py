@@ -83,5 +83,13 @@ def inverse_of_positive(a: Array) -> Array:
     Raises:
         numpy.linalg.LinAlgError: a is not positive definite.
     """
-    np.linalg.cholesky(a)
-    return symmetrized(np.asarray(np.linalg.inv(a), dtype=np.float64))
+    diagonal = np.diagonal(a)
+    if not diagonal.min() > 0:
+        raise np.linalg.LinAlgError("a diagonal entry is not positive")
+    # With a unit diagonal neither step depends on the units of the rows.
+    root = 1 / np.sqrt(diagonal)
+    scale = np.multiply.outer(root, root)
+    unit = a * scale
+    np.linalg.cholesky(unit)
+    inverse = symmetrized(np.asarray(np.linalg.inv(unit), dtype=np.float64))
+    return np.asarray(inverse * scale)

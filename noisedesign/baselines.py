@@ -5,9 +5,9 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 from scipy.linalg import toeplitz
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
-from noisedesign import certificate
+from noisedesign import certificate, repair
 from noisedesign._checks import Array, InputError
 from noisedesign.design import Design, Provenance
 from noisedesign.formulations import (
@@ -23,6 +23,9 @@ from noisedesign.solve import independent_gram, solve, versions
 
 SPACE_BASELINES = ("ldp", "cdp", "decor")
 TIME_BASELINES = ("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt")
+
+CAP_USED = 1 - 1e-9
+"""Share of a cap that DECOR may use: the rest is for rounding of its inverse."""
 
 DECOR_SEARCH = (-12.0, 12.0)
 """Bounds of log(c / s): beyond them R is a multiple of I, or of L plus a constant, in float64."""
@@ -95,9 +98,9 @@ def _space(
         n = len(problem.mixing)
         covariance = np.full((n, n), 1 / (n**2 * float(problem.budget.min())))
     elif name == "decor":
-        covariance = certificate.covariance_of(program, _decor_gram(problem, program))
+        covariance = repair.covariance_of(program, _decor_gram(problem, program))
     else:
-        covariance = certificate.covariance_of(program, independent_gram(program))
+        covariance = repair.covariance_of(program, independent_gram(program))
     return Design(
         problem=problem, matrix=covariance, provenance=_provenance(name),
         dual=None if name == "cdp" else dual,
@@ -110,7 +113,8 @@ def _decor_gram(problem: SpaceProblem, program: Program) -> Array:
     """X = R^-1 of the best R = s I + c L.
 
     For a ratio c / s the least feasible s is explicit, and the objective is quasi-convex along the
-    ratio because the feasible (s, c) with a bounded objective form a convex set.
+    ratio because the feasible (s, c) with a bounded objective form a convex set. So do those within
+    a cap on diag(R), which therefore only shortens the search.
     """
     adjacency = (problem.mixing != 0).astype(np.float64)
     np.fill_diagonal(adjacency, 0.0)
@@ -120,16 +124,29 @@ def _decor_gram(problem: SpaceProblem, program: Program) -> Array:
     weights = np.square(vectors) / problem.budget[:, None]
     plain, spread = float(np.trace(program.gram)), float(np.sum(program.gram * laplacian))
 
-    def objective(log_ratio: float) -> float:
-        ratio = np.exp(log_ratio)
-        return float((weights @ (1 / (1 + ratio * values))).max() * (plain + ratio * spread))
+    def least_scale(log_ratio: float) -> float:
+        return float((weights @ (1 / (1 + np.exp(log_ratio) * values))).max())
 
-    found = minimize_scalar(objective, bounds=DECOR_SEARCH, method="bounded",
-                            options={"xatol": 1e-10})  # fmt: skip
-    ratio = float(np.exp(found.x)) if found.fun < objective(DECOR_SEARCH[0]) else 0.0
-    spectrum = 1 / (1 + ratio * values)
-    scale = float((weights @ spectrum).max())
-    return np.asarray((vectors * (spectrum / scale)) @ vectors.T)
+    def objective(log_ratio: float) -> float:
+        return float(least_scale(log_ratio) * (plain + np.exp(log_ratio) * spread))
+
+    def over_cap(log_ratio: float) -> float:
+        if program.cap is None:
+            return -1.0
+        variance = 1 + np.exp(log_ratio) * np.diagonal(laplacian)
+        return float((least_scale(log_ratio) * variance / program.cap).max()) - CAP_USED
+
+    low, high = DECOR_SEARCH
+    if over_cap(high) > 0:
+        high = brentq(over_cap, low, high) if over_cap(low) < 0 else low
+    found = minimize_scalar(
+        objective, bounds=(low, high), method="bounded", options={"xatol": 1e-10}
+    )
+    # The search stays inside its interval; the optimum may be its end, at the cap.
+    best = min((low, float(found.x), high), key=objective)
+    ratio = 0.0 if best == low else float(np.exp(best))
+    spectrum = 1 / ((1 + ratio * values) * least_scale(np.log(ratio) if ratio else -np.inf))
+    return np.asarray((vectors * spectrum) @ vectors.T)
 
 
 # --- time -----------------------------------------------------------------------------------
@@ -150,7 +167,7 @@ def _time(
     if name == "cdp":
         program, dual = central_program(problem), None
         bound = certificate.lower_bound(program, uniform_dual(program))
-    strategy = certificate.unit_strategy(program, strategy)
+    strategy = repair.unit_strategy(program, strategy)
     return Design(
         problem=problem, matrix=strategy, provenance=_provenance(name), dual=dual,
         certificate=certificate.judge_strategy(program, strategy, bound=bound),

@@ -6,11 +6,12 @@ import importlib.metadata
 import platform
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from noisedesign import _checks, certificate, settings
+from noisedesign import _checks, certificate, repair, settings
 from noisedesign._checks import Array, InputError
 from noisedesign.backends import Answer, Backend, Monitor, Stop, get_backend, isolated
 from noisedesign.backends.base import ProgressCallback
@@ -109,7 +110,7 @@ def solve(
     run = isolated.solve if alone else _solve_here
     answer = run(solver, normalized, monitor=monitor, formulation=chosen)
     judged = _design(problem, program, answer, solver.name, monitor)
-    status, remedy = _status(judged, answer, asked)
+    status, remedy = _status(judged, answer, solver.name, asked)
     if judged is not None:
         judged = replace(judged, provenance=replace(judged.provenance, status=status))
     return Solution(
@@ -161,7 +162,7 @@ def refuse_divergent(program: Program, *, time_limit: float | None = None) -> No
     if answer.stop is Stop.TIME_LIMIT:
         return
     assert answer.gram is not None
-    direction = certificate.unbounded_direction(normalized, answer.gram)
+    direction = repair.unbounded_direction(normalized, answer.gram, dual=answer.dual)
     if direction is None:
         return
     top = np.argsort(-np.abs(direction))[:6]
@@ -189,13 +190,14 @@ def certified_design(
     gram: Array,
     dual: DualPoint | None,
     provenance: Provenance,
+    thorough: bool = False,
 ) -> Design | None:
     """The design of a (nearly feasible) X: repaired, exported and judged; None where it cannot be.
 
     ``gram`` and ``dual`` belong to ``program``, at its own budgets. Without ``dual``, or with one
     that proves nothing, the bound is that of uniform multipliers.
     """
-    feasible = certificate.feasible_gram(program, gram)
+    feasible = repair.feasible_gram(program, gram, dual=dual, thorough=thorough)
     if feasible is None:
         return None
     bound = 0.0 if dual is None else certificate.lower_bound(program, dual)
@@ -203,10 +205,10 @@ def certified_design(
         dual, bound = None, certificate.lower_bound(program, uniform_dual(program))
     try:
         if isinstance(problem, SpaceProblem):
-            matrix = certificate.covariance_of(program, feasible)
+            matrix = repair.covariance_of(program, feasible)
             judged = certificate.judge_covariance(program, matrix, bound=bound)
         else:
-            matrix = certificate.strategy_of(program, feasible)
+            matrix = repair.strategy_of(program, feasible)
             judged = certificate.judge_strategy(program, matrix, bound=bound)
     except np.linalg.LinAlgError:
         return None
@@ -236,9 +238,13 @@ def _design(
     dual = None if answer.dual is None else answer.dual.denormalized(program)
     if answer.gram is not None:
         gram = denormalized_gram(program, answer.gram)
-        design = certified_design(
-            problem, program, gram=gram, dual=dual, provenance=provenance
-        )  # fmt: skip
+        found = partial(
+            certified_design, problem, program, gram=gram, dual=dual, provenance=provenance
+        )
+        design = found()
+        if design is None or design.gap > monitor.gap:
+            tried = [other for other in (design, found(thorough=True)) if other is not None]
+            design = min(tried, key=lambda other: other.objective, default=None)
         if design is not None:
             return design
     if answer.stop not in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
@@ -249,11 +255,12 @@ def _design(
     )  # fmt: skip
 
 
-def _status(design: Design | None, answer: Answer, gap: float) -> tuple[str, str]:
+def _status(design: Design | None, answer: Answer, backend: str, gap: float) -> tuple[str, str]:
     """Our verdict, from the certificate and not from the solver, and what to do about it."""
     if design is None:
         why = answer.message or "its answer could not be made feasible"
-        return FAILED, f"{why}. Try --backend native, or a looser --gap."
+        other = "a looser --gap" if backend == "native" else "--backend native, or a looser --gap"
+        return FAILED, f"{why}. Try {other}."
     if design.certificate.gap <= gap:
         return OPTIMAL, ""
     reached = f"certified gap {design.certificate.gap:.2g}, asked {gap:.2g}"
@@ -261,6 +268,8 @@ def _status(design: Design | None, answer: Answer, gap: float) -> tuple[str, str
         return Stop.TIME_LIMIT.value, f"{reached}. Allow more time."
     if answer.stop is Stop.INTERRUPTED:
         return Stop.INTERRUPTED.value, f"{reached}. Run it again to the end."
+    if backend == "native":
+        return INACCURATE, f"{reached}. Rounding is in the way of more: ask for less."
     return INACCURATE, f"{reached}. Ask the backend for it with --gap, or use --backend native."
 
 

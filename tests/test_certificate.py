@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from noisedesign import _linalg, certificate
+from noisedesign import _linalg, repair
 from noisedesign._checks import InputError
 from noisedesign.certificate import Certificate, judge_covariance, judge_strategy, lower_bound
 from noisedesign.formulations import (
@@ -249,7 +249,7 @@ def test_garbage_is_repaired_or_refused(name: str, data: st.DataObject) -> None:
     x = data.draw(arrays(np.float64, (program.size, program.size), elements=elements))
     if data.draw(st.booleans()):
         x = x + 1e6 * np.eye(program.size)
-    found = certificate.feasible_gram(program, x)
+    found = repair.feasible_gram(program, x)
     if found is None:
         assert np.diagonal(x).min() <= 0
     else:
@@ -260,7 +260,7 @@ def test_garbage_is_repaired_or_refused(name: str, data: st.DataObject) -> None:
 def test_nothing_to_repair_is_left_as_it_is(name: str) -> None:
     program = PROGRAMS[name]
     x = np.diag(program.coordinate_budget / program.participation.epochs)
-    found = certificate.feasible_gram(program, x)
+    found = repair.feasible_gram(program, x)
     assert found is not None
     np.testing.assert_allclose(found, x, rtol=1e-14)
 
@@ -269,13 +269,13 @@ def test_nothing_to_repair_is_left_as_it_is(name: str) -> None:
 def test_a_gram_matrix_without_a_positive_diagonal_is_refused(bad: float) -> None:
     x = np.eye(5)
     x[3, 3] = bad
-    assert certificate.feasible_gram(RING, x) is None
+    assert repair.feasible_gram(RING, x) is None
 
 
 def test_an_indefinite_gram_matrix_becomes_positive_definite() -> None:
     x = np.full((5, 5), 10.0)
     np.fill_diagonal(x, 1.0)
-    found = certificate.feasible_gram(RING, x)
+    found = repair.feasible_gram(RING, x)
     assert found is not None
     check_gram(RING, found)
 
@@ -288,7 +288,7 @@ def test_singular_h_keeps_its_null_space_and_fills_the_slack() -> None:
     keep = np.abs(values) > 1e-12
     scale = rng.uniform(1, 2, keep.sum())
     x = (vectors[:, keep] * scale) @ vectors[:, keep].T  # range of H only
-    found = certificate.feasible_gram(program, x)
+    found = repair.feasible_gram(program, x)
     assert found is not None
     np.testing.assert_allclose(np.diagonal(found), 1, rtol=1e-12)
     check_gram(program, found)
@@ -303,6 +303,9 @@ SOLVED: dict[str, Problem] = {
     "star": space(oracles.metropolis(nx.star_graph(9))),
     "capped": space(FLORENTINE, budget=2.0, max_variance=0.9),
     "caps": space(np.full((4, 4), 0.25), max_variance=[1.5, 2.0, 5.0, 50.0]),
+    "wide": space(np.full((4, 4), 0.25), max_variance=1e6),
+    "spread": space(FLORENTINE, budget=np.geomspace(1e-3, 1e3, 15)),
+    "path": space(oracles.metropolis(nx.path_graph(20))),
     "one-node": space(np.ones((1, 1)), budget=3.0),
     "prefix": prefix(1, 12),
     "epochs": prefix(4, 3),
@@ -343,14 +346,15 @@ def test_what_is_exported_meets_the_constraints_exactly(name: str) -> None:
             assert sum(abs(x[s][t]) for s in pattern for t in pattern) <= 1
         noise = np.linalg.inv(c)
         objective = np.trace(problem.gram @ noise @ noise.T)
-    assert design.objective == pytest.approx(objective, rel=1e-10)
+    # A wide cap lets R be a million times larger than what remains of it after mixing.
+    assert design.objective == pytest.approx(objective, rel=1e-8)
 
 
 @pytest.mark.parametrize("name", SOLVED)
 def test_budgets_are_used_up_and_not_given_away(name: str) -> None:
     found = solve(SOLVED[name]).certificate
     assert found is not None
-    assert found.sensitivity_squared > 1 - 1e-9
+    assert found.sensitivity_squared > 1 - 1e-7
 
 
 @pytest.mark.parametrize("name", SOLVED)
@@ -484,7 +488,7 @@ def test_noise_that_diverges_is_refused_with_its_direction(name: str) -> None:
     assert caught.value.field == "mixing"
     program = program_of(space(w))
     near = near_optimal(w)
-    z = certificate.unbounded_direction(program, near)
+    z = repair.unbounded_direction(program, near)
     assert z is not None
     assert np.linalg.norm(z) == pytest.approx(1)
     np.testing.assert_allclose(w @ z, 0, atol=1e-12)
@@ -513,7 +517,7 @@ def near_optimal(w: np.ndarray) -> np.ndarray:
 def test_a_star_is_singular_and_bounded(leaves: int) -> None:
     w = oracles.metropolis(nx.star_graph(leaves))
     assert abs(np.linalg.eigvalsh(w)).min() < 1e-12
-    assert certificate.unbounded_direction(program_of(space(w)), near_optimal(w)) is None
+    assert repair.unbounded_direction(program_of(space(w)), near_optimal(w)) is None
     found = solve(space(w))
     assert found.status == "optimal"
     assert found.design is not None
@@ -524,11 +528,11 @@ def test_a_star_is_singular_and_bounded(leaves: int) -> None:
 
 
 def test_nonsingular_h_has_no_null_direction() -> None:
-    assert certificate.unbounded_direction(RING, np.eye(5)) is None
+    assert repair.unbounded_direction(RING, np.eye(5)) is None
 
 
 def test_a_cap_bounds_everything() -> None:
-    assert certificate.unbounded_direction(CAPPED, np.full((5, 5), 0.2)) is None
+    assert repair.unbounded_direction(CAPPED, np.full((5, 5), 0.2)) is None
 
 
 def test_a_singular_workload_in_time_is_refused() -> None:

@@ -30,6 +30,9 @@ REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
 MAX_CG_STEPS = 150
 CG_FORCING = 0.2
+FARTHEST = 10.0
+"""Longest Newton step, as the root mean square relative change of U. It binds where H is singular
+and the quadratic model flat; TO_BOUNDARY then does the rest."""
 TO_BOUNDARY = 0.9
 """Fraction of the way to a singular block that one step may go."""
 SUFFICIENT_ASCENT = 1e-4
@@ -127,22 +130,34 @@ def _newton_direction(shape: Blocks, point: Point, gradient: Array) -> tuple[Arr
     residual = gradient.copy()
     step = precondition(residual)
     size_now = start = float(np.vdot(residual, step))
+    if not start > 0:
+        return x, 0.0
     # start is the squared Newton decrement in the preconditioned metric: relative to the price it
     # tells how far the optimum is, and so how accurate a step is worth paying for.
     forcing = min(CG_FORCING, float(np.sqrt(start / point.price)))
+    # Squared norms in that metric, where they are relative changes of U: of x, of the step, and
+    # their inner product, by recursion (Steihaug 1983).
+    radius = FARTHEST**2 * size
+    of_x, of_step, between = 0.0, start, 0.0
     for _ in range(MAX_CG_STEPS):
         image = product(step)
         along = float(np.vdot(step, image))
-        if not along > 0:
+        length = size_now / along if along > 0 else np.inf
+        if not of_x + 2 * length * between + length**2 * of_step <= radius:
+            root = np.sqrt(between**2 + of_step * (radius - of_x))
+            x += (root - between) / of_step * step
             break
-        length = size_now / along
         x += length * step
+        of_x += 2 * length * between + length**2 * of_step
         residual -= length * image
         preconditioned = precondition(residual)
         previous, size_now = size_now, float(np.vdot(residual, preconditioned))
         if size_now <= forcing**2 * start:
             break
-        step = preconditioned + size_now / previous * step
+        ratio = size_now / previous
+        step = preconditioned + ratio * step
+        between = ratio * (between + length * of_step)
+        of_step = size_now + ratio**2 * of_step
     return x, float(np.vdot(gradient, x))
 
 
@@ -249,6 +264,8 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
                 best = point
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
+    except np.linalg.LinAlgError:
+        stop = Stop.INACCURATE  # a block met the boundary of the cone: H is singular
     return _answer(shape, best, stop, evaluations)
 
 

@@ -1,0 +1,204 @@
+"""Making an approximate X feasible, and the matrices that are exported from it.
+
+Whatever a solver returns is repaired here, exactly and by construction, and judged afterwards by
+:mod:`noisedesign.certificate`, which trusts none of this.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisedesign import _linalg, settings
+from noisedesign._checks import Array
+from noisedesign.formulations import DualPoint, Program
+from noisedesign.sensitivity import squared_sensitivity
+
+# --- feasible X -----------------------------------------------------------------------------
+
+
+def feasible_gram(
+    program: Program, gram: Array, *, dual: DualPoint | None = None, thorough: bool = False
+) -> Array | None:
+    """X made feasible: diagonal on patterns, budgets met, cap met; None where it cannot be.
+
+    Forbidden entries are dropped and rows rescaled pattern by pattern, which is second order in
+    the error of X. A budget that is slack at the optimum must not be used up that way: it tilts X
+    out of the directions H sees. Where some budget is slack, H singular (which only slack can
+    mend), or on request (``thorough``), other repairs are tried as well and the one of least
+    objective is taken; each is feasible by construction.
+
+    Args:
+        gram: X, shape (m, m), roughly symmetric and positive semidefinite.
+        dual: the multipliers X came with, which tell how to share a pattern's budget among its
+            steps where that is not read off the diagonal.
+    """
+    if not np.isfinite(gram).all():
+        return None
+    gram = _linalg.symmetrized(gram)
+    if np.diagonal(gram).min() <= 0:
+        return None
+    patterns = program.participation.patterns
+    diagonal = _dropped(program, gram)
+    used = np.diagonal(diagonal)[patterns].sum(axis=1) / program.budget
+    active = used > (1 - settings.ACTIVE_SLACK) * used.max()
+    candidates = [_rescaled(program, diagonal, used)]
+    if thorough or not active.all() or program.null_space.shape[1]:
+        candidates.append(_filled(program, diagonal, np.where(active, used, used.max())))
+        candidates.append(lifted(program, gram, dual=dual))
+    candidates = [_made_positive(candidate) for candidate in candidates]
+    if program.cap is not None:
+        candidates = [_capped(program, candidate) for candidate in candidates]
+    if len(candidates) == 1:
+        return candidates[0]
+    return min(candidates, key=lambda candidate: _objective(program, candidate))
+
+
+def lifted(program: Program, gram: Array, *, dual: DualPoint | None = None) -> Array:
+    """X with every pattern's block raised to a diagonal above it, scaled, and filled up.
+
+    Raising a block by a positive semidefinite amount never raises the objective. The diagonal is
+    y_i = (X_jj U_j)_ii / p_j, which at the optimum is the dual certificate of the pattern's
+    sensitivity; where it is not above X_jj it is shifted until it is.
+    """
+    patterns, k = program.participation.patterns, program.participation.epochs
+    result = gram.copy()
+    if k > 1:
+        blocks = gram[patterns[:, :, None], patterns[:, None, :]]
+        shares = np.einsum("pii->pi", blocks).copy()
+        if dual is not None:
+            price = dual.blocks[:, 0, 0]
+            priced = price > settings.EPS * price.max()
+            products = np.einsum("pij,pji->pi", blocks[priced], dual.blocks[priced])
+            shares[priced] = products / price[priced, None]
+        lift = -blocks
+        np.einsum("pii->pi", lift)[:] += shares
+        shift = np.maximum(0.0, -np.linalg.eigvalsh(lift)[:, 0])
+        result[patterns[:, :, None], patterns[:, None, :]] = 0.0
+        result[patterns, patterns] = shares + shift[:, None]
+    used = np.diagonal(result)[patterns].sum(axis=1) / program.budget
+    return _filled(program, result, np.full_like(used, used.max()))
+
+
+def _dropped(program: Program, gram: Array) -> Array:
+    """X without its off-diagonal entries on patterns."""
+    patterns = program.participation.patterns
+    if program.participation.epochs == 1:
+        return gram
+    result = gram.copy()
+    result[patterns[:, :, None], patterns[:, None, :]] = 0.0
+    np.fill_diagonal(result, np.diagonal(gram))
+    return result
+
+
+def _rescaled(program: Program, gram: Array, used: Array) -> Array:
+    """Rows of pattern j divided by sqrt(used_j)."""
+    root = np.sqrt(np.tile(used, program.participation.epochs))
+    return np.asarray(gram / root[:, None] / root)
+
+
+def _filled(program: Program, gram: Array, used: Array) -> Array:
+    """Rows rescaled by ``used`` (at least the true use), and what is left added on the diagonal."""
+    scaled = _rescaled(program, gram, used)
+    patterns, k = program.participation.patterns, program.participation.epochs
+    room = (program.budget - np.diagonal(scaled)[patterns].sum(axis=1)) / k
+    return np.asarray(scaled + np.diag(np.tile(np.maximum(room, 0.0), k)))
+
+
+def _objective(program: Program, gram: Array) -> float:
+    """tr(H X^-1); infinite where X is singular to working precision."""
+    try:
+        return float(np.sum(program.gram * _linalg.inverse_of_positive(gram)))
+    except np.linalg.LinAlgError:
+        return float("inf")
+
+
+def _made_positive(gram: Array) -> Array:
+    """X blended with its own diagonal, which changes no budget, until it is positive definite."""
+    share = 0.0
+    while share < 1:
+        blend = (1 - share) * gram + share * np.diag(np.diagonal(gram))
+        try:
+            np.linalg.cholesky(blend)
+        except np.linalg.LinAlgError:
+            share = max(2 * share, settings.sqrt_eps())
+        else:
+            return np.asarray(blend)
+    return np.diag(np.diagonal(gram))
+
+
+def _capped(program: Program, gram: Array) -> Array:
+    """X blended with independent noise at full budget until diag(X^-1) is within the cap.
+
+    diag(X^-1) is convex in X, so the share that brings the bound on every entry to the cap is
+    enough.
+    """
+    assert program.cap is not None
+    independent = program.coordinate_budget
+    variance = np.diagonal(_linalg.inverse_of_positive(gram))
+    target = program.cap * (1 - _margin(gram, variance))
+    floor = 1 / independent
+    excess = variance - target
+    over = excess > 0
+    if not over.any():
+        return gram
+    share = min(1.0, float((excess[over] / (variance - floor)[over]).max()))
+    return np.asarray((1 - share) * gram + share * np.diag(independent))
+
+
+def _margin(gram: Array, variance: Array) -> float:
+    """Relative head room for the rounding of an inverse: size * EPS * estimated condition."""
+    condition = float((np.diagonal(gram) * variance).max())
+    return 8 * settings.rank_tolerance(len(gram)) * max(1.0, condition)
+
+
+# --- exported matrices ----------------------------------------------------------------------
+
+
+def covariance_of(program: Program, gram: Array) -> Array:
+    """R = X^-1 of a feasible X, with head room so that diag(R^-1) <= budget in floating point.
+
+    Half of the head room that a cap was met with: both constraints hold after rounding.
+    """
+    covariance = _linalg.inverse_of_positive(gram)
+    return covariance * (1 + _margin(gram, np.diagonal(covariance)) / 2)
+
+
+def strategy_of(program: Program, gram: Array) -> Array:
+    """Lower triangular C with C^T C = X, scaled to squared sensitivity <= 1 in floating point."""
+    return unit_strategy(program, _linalg.reversed_cholesky(gram))
+
+
+def unit_strategy(program: Program, strategy: Array) -> Array:
+    """A lower triangular strategy scaled to squared sensitivity <= 1 in floating point."""
+    squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
+    room = 1 - 4 * settings.rank_tolerance(len(strategy))
+    return np.asarray(np.tril(strategy) * (room / np.sqrt(squared)))
+
+
+# --- attainment -----------------------------------------------------------------------------
+
+
+def unbounded_direction(
+    program: Program, gram: Array, *, dual: DualPoint | None = None
+) -> Array | None:
+    """A null direction of H along which the optimal noise diverges, or None.
+
+    With H singular the infimum is attained only if X can be lifted, within its budgets, until it
+    is nonsingular on the null space: by the room between a pattern's block and its diagonal
+    certificate, and by budgets that are slack.
+
+    Args:
+        gram: a nearly optimal X of ``program``, and ``dual`` its multipliers.
+
+    Returns:
+        A unit vector z, shape (m,), with H z = 0, or None where the optimum is attained.
+    """
+    null = program.null_space
+    if program.cap is not None or null.shape[1] == 0:
+        return None
+    root = np.sqrt(program.coordinate_budget)
+    held = null.T @ (lifted(program, gram, dual=dual) / root[:, None] / root) @ null
+    values, vectors = np.linalg.eigh(held)
+    if values[0] > settings.SLACK_FLOOR:
+        return None
+    return np.asarray(null @ vectors[:, 0])

@@ -1,0 +1,7 @@
+"""Settings every test runs under."""
+
+import os
+
+# The matrices of the tests are small: a second BLAS thread only waits for the first. It has to be
+# said before numpy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
