@@ -484,7 +484,8 @@ def test_wrong_blocks_in_time_prove_less() -> None:
         solution = claimed(np.eye(4), dual, problem=problem)
         assert solution.status == "inaccurate"
         assert 0 < solution.certificate.lower_bound <= best.objective
-        assert solution.certificate.objective == pytest.approx(2 * (4 + 3 + 2 + 1))
+        # X = I / 2 costs twice the trace of H; a repair may do better, never too well.
+        assert best.lower_bound <= solution.certificate.objective <= 20 * (1 + 1e-9)
 
 
 def test_cap_is_kept_whatever_the_answer() -> None:

@@ -20,10 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign import _linalg, settings
+from noisedesign import _linalg, repair, settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
 from noisedesign.formulations import DualPoint, Program
+from noisedesign.participation import FixedEpoch
 
 MAX_EVALUATIONS = 300
 REACHED = 0.8
@@ -169,9 +170,27 @@ def _longest_step(blocks: Array, direction: Array) -> float:
     return 1.0 if lowest >= -TO_BOUNDARY else -TO_BOUNDARY / lowest
 
 
+def _gram(shape: Blocks, point: Point) -> Array:
+    """X(U), pattern by pattern."""
+    return np.asarray((point.spread / point.root) @ point.spread.T)
+
+
 def _bounds(shape: Blocks, point: Point) -> tuple[float, float]:
-    """t^2 / sum(p), and the objective of X made diagonal on patterns and rescaled."""
-    gram = repaired_gram(shape, point)
+    """t^2 / sum(p), and the objective of X made feasible.
+
+    Forbidden entries are dropped and patterns rescaled; where H is singular X is lifted instead,
+    because dropping takes it out of the range of H.
+    """
+    if len(shape.factor) < len(point.spread):
+        gram = _lifted(shape, point)
+    else:
+        gram = _gram(shape, point)
+        for j in range(shape.patterns):
+            span = slice(j * shape.epochs, (j + 1) * shape.epochs)
+            gram[span, span] = np.diag(np.diagonal(gram)[span])
+        per_pattern = np.diagonal(gram).reshape(shape.patterns, shape.epochs).sum(axis=1)
+        scale = 1 / np.sqrt(np.repeat(per_pattern, shape.epochs))
+        gram = gram * scale[:, None] * scale
     try:
         inverse = np.linalg.inv(np.linalg.cholesky(gram))
     except np.linalg.LinAlgError:
@@ -180,15 +199,18 @@ def _bounds(shape: Blocks, point: Point) -> tuple[float, float]:
     return point.trace**2 / point.price, upper
 
 
-def repaired_gram(shape: Blocks, point: Point) -> Array:
-    """X(U) with forbidden entries dropped and unit sensitivity on every pattern."""
-    gram = (point.spread / point.root) @ point.spread.T
-    for j in range(shape.patterns):
-        span = slice(j * shape.epochs, (j + 1) * shape.epochs)
-        gram[span, span] = np.diag(np.diagonal(gram)[span])
-    per_pattern = np.diagonal(gram).reshape(shape.patterns, shape.epochs).sum(axis=1)
-    scale = 1 / np.sqrt(np.repeat(per_pattern, shape.epochs))
-    return np.asarray(gram * scale[:, None] * scale)
+def _lifted(shape: Blocks, point: Point) -> Array:
+    """X(U) with every pattern raised to a diagonal, by the repair that is used on the answer."""
+    program = Program(
+        gram=shape.factor.T @ shape.factor,
+        participation=FixedEpoch(epochs=shape.epochs, separation=shape.patterns),
+        budget=np.ones(shape.patterns),
+    )
+    by_step = np.argsort(program.participation.patterns.ravel())
+    gram = _gram(shape, point)[np.ix_(by_step, by_step)]
+    lifted = repair.lifted(program, gram, dual=DualPoint(blocks=point.blocks))
+    order = program.participation.patterns.ravel()
+    return np.asarray(lifted[np.ix_(order, order)])
 
 
 def _start(shape: Blocks) -> Array:
@@ -272,7 +294,7 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
 def _answer(shape: Blocks, point: Point, stop: Stop, evaluations: int) -> Answer:
     """X in the order of the steps; the blocks already are pattern by pattern."""
     gram = np.empty((len(point.spread), len(point.spread)))
-    gram[np.ix_(shape.order, shape.order)] = repaired_gram(shape, point)
+    gram[np.ix_(shape.order, shape.order)] = _gram(shape, point)
     return Answer(
         stop=stop, gram=_linalg.symmetrized(gram), dual=DualPoint(blocks=point.blocks),
         evaluations=evaluations,
