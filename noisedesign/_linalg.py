@@ -41,9 +41,8 @@ def gram_factor(gram: Array) -> Array:
         return np.ascontiguousarray(np.sqrt(values[keep])[:, None] * vectors[:, keep].T)
 
 
-def null_space(factor: Array) -> Array:
-    """Orthonormal basis of the null space of a factor, shape (m, dim)."""
-    gram = factor.T @ factor
+def null_space(factor: Array, *, gram: Array) -> Array:
+    """Orthonormal basis of the null space of a factor of ``gram``, shape (m, dim)."""
     # Eight times what rounding can leave of a zero eigenvalue.
     floor = 8 * settings.rank_tolerance(len(gram)) * float(np.abs(gram).sum(axis=1).max())
     try:
@@ -59,11 +58,12 @@ def null_space(factor: Array) -> Array:
     return np.ascontiguousarray(right[full <= settings.rank_tolerance(len(full)) * full.max()].T)
 
 
-def nuclear_norm(a: Array) -> float:
+def nuclear_norm(a: Array, *, negligible: float = settings.NEGLIGIBLE) -> float:
     """Sum of singular values: tr (A^T A)^1/2, less the rounding of how it was computed.
 
     Roots of the eigenvalues of A^T A are cheapest, but an eigenvalue is only known to EPS times
-    the largest. Where that could show, singular values are taken instead.
+    the largest. Where that could cost more than the relative ``negligible``, singular values are
+    taken instead.
     """
     values = np.linalg.eigvalsh(a.T @ a)
     error = settings.rank_tolerance(len(values)) * values[-1]
@@ -71,7 +71,7 @@ def nuclear_norm(a: Array) -> float:
         roots = np.sqrt(values)
         total = float(roots.sum())
         rounding = float((error / (2 * roots)).sum())
-        if rounding <= settings.NEGLIGIBLE * total:
+        if rounding <= negligible * total:
             return total - rounding
     singular = np.linalg.svd(a, compute_uv=False)
     return float(singular.sum()) * (1 - settings.rank_tolerance(len(singular)))

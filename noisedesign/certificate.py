@@ -68,11 +68,14 @@ def repaired_dual(program: Program, dual: DualPoint) -> DualPoint:
     return DualPoint(blocks=blocks, cap=cap)
 
 
-def lower_bound(program: Program, dual: DualPoint) -> float:
+def lower_bound(
+    program: Program, dual: DualPoint, *, negligible: float = settings.NEGLIGIBLE
+) -> float:
     """( tr (H_w^1/2 U H_w^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w>, after repair of (U, w).
 
     The trace is the nuclear norm of L U^1/2, so no condition number is squared. Multipliers with
-    NaN, or too large to add up, prove nothing: the bound is 0.
+    NaN, or too large to add up, prove nothing: the bound is 0. Its own rounding is subtracted, and
+    computed away where it might exceed the relative ``negligible``.
     """
     scale = float(np.abs(dual.blocks).max())
     if not 0 < scale < np.inf or (dual.cap is not None and not np.isfinite(dual.cap).all()):
@@ -94,7 +97,7 @@ def lower_bound(program: Program, dual: DualPoint) -> float:
             [factor[:, p] @ r for p, r in zip(program.participation.patterns, root, strict=True)],
             axis=1,
         )
-    trace = _linalg.nuclear_norm(half)
+    trace = _linalg.nuclear_norm(half, negligible=negligible)
     with np.errstate(over="ignore"):
         bound = trace / price * trace
         if dual.cap is not None and program.cap is not None:

@@ -64,7 +64,7 @@ class Program:
     @cached_property
     def null_space(self) -> Array:
         """Orthonormal basis of the null space of gram, shape (m, dim)."""
-        return _linalg.null_space(self.factor)
+        return _linalg.null_space(self.factor, gram=self.gram)
 
     @property
     def coordinate_budget(self) -> Array:

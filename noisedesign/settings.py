@@ -23,8 +23,11 @@ GRAM_NEGATIVITY = 1e-10
 what forming A^T A in float64 leaves behind. Below it the matrix is not a Gram matrix."""
 
 NEGLIGIBLE = 1e-11
-"""Relative rounding of a bound that is not worth a dearer computation: a hundredth of the
-tightest gap one asks for."""
+"""Relative rounding of a bound that is not worth a dearer computation, where the gap it is for is
+not known: a hundredth of the tightest gap one asks for."""
+
+NEGLIGIBLE_PER_GAP = 1e-2
+"""The same, as a share of a known gap."""
 
 SLACK_FLOOR = 1e-4
 """A node whose budget keeps this relative slack at the optimum is inactive, and noise in a null

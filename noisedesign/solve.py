@@ -190,17 +190,20 @@ def certified_design(
     gram: Array,
     dual: DualPoint | None,
     provenance: Provenance,
+    gap: float = settings.DEFAULT_GAP,
     thorough: bool = False,
 ) -> Design | None:
     """The design of a (nearly feasible) X: repaired, exported and judged; None where it cannot be.
 
     ``gram`` and ``dual`` belong to ``program``, at its own budgets. Without ``dual``, or with one
-    that proves nothing, the bound is that of uniform multipliers.
+    that proves nothing, the bound is that of uniform multipliers; its rounding is kept small
+    against ``gap``.
     """
     feasible = repair.feasible_gram(program, gram, dual=dual, thorough=thorough)
     if feasible is None:
         return None
-    bound = 0.0 if dual is None else certificate.lower_bound(program, dual)
+    negligible = settings.NEGLIGIBLE_PER_GAP * gap
+    bound = 0.0 if dual is None else certificate.lower_bound(program, dual, negligible=negligible)
     if bound <= 0:
         dual, bound = None, certificate.lower_bound(program, uniform_dual(program))
     try:
@@ -239,8 +242,9 @@ def _design(
     if answer.gram is not None:
         gram = denormalized_gram(program, answer.gram)
         found = partial(
-            certified_design, problem, program, gram=gram, dual=dual, provenance=provenance
-        )
+            certified_design, problem, program, gram=gram, dual=dual, provenance=provenance,
+            gap=monitor.gap,
+        )  # fmt: skip
         design = found()
         if design is None or design.gap > monitor.gap:
             tried = [other for other in (design, found(thorough=True)) if other is not None]

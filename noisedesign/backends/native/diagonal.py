@@ -31,12 +31,17 @@ MAX_EVALUATIONS = 500
 MAX_CG_STEPS = 200
 REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
-RESCALING_PAYS = 0.1
+FIXED_POINT_ABOVE = 0.7
+"""Gap above which the quadratic model is no guide: the fixed point is as good and costs no
+products."""
+RESCALING_PAYS = 0.01
 """Gap of the cheap bound below which the dear one, about its square, is worth a matrix product."""
 STALL_BELOW = 1e-7
 """A gap that stops shrinking below this is held up by rounding, not by the method."""
 CG_FORCING = 0.3
 """A Newton system is solved to min(this, sqrt of the gradient norm): superlinear, not wasteful."""
+CG_FLOOR = 0.1
+"""Share of the gap asked for below which a Newton system is solved well enough."""
 MAX_LOG_STEP = 3.0
 """Longest move of one log v in one step: beyond e^3 the quadratic model means nothing."""
 DIAGONAL_TRUSTED = 1e-8
@@ -98,7 +103,7 @@ def bounds(point: Point) -> tuple[float, float]:
     return lower, upper
 
 
-def _newton_direction(point: Point, gradient: Array) -> Array | None:
+def _newton_direction(point: Point, gradient: Array, *, enough: float) -> Array | None:
     """Approximate solution of -Hessian x = gradient, or None on negative curvature at once."""
     r, q, t = point.root, point.basis, point.trace
     squares = np.square(r)
@@ -121,8 +126,9 @@ def _newton_direction(point: Point, gradient: Array) -> Array | None:
     )  # the Hessian is near -diag(share) / 2 where H is near diagonal
     step = scale * residual
     size = start = float(residual @ step)
-    # In the metric of the preconditioner sqrt(start) is the relative change of v still to make.
-    target = min(CG_FORCING, float(np.sqrt(start))) ** 2 * start
+    # In the metric of the preconditioner sqrt(start) is the relative change of v still to make, and
+    # its square the relative gap: below ``enough`` of it nothing more is asked for.
+    target = max(min(CG_FORCING, float(np.sqrt(start))) ** 2 * start, enough)
     for _ in range(MAX_CG_STEPS):
         image = product(step)
         along = float(step @ image)
@@ -139,19 +145,23 @@ def _newton_direction(point: Point, gradient: Array) -> Array | None:
     return x if x.any() else None
 
 
-def _advance(program: Program, point: Point) -> tuple[Point, int]:
+def _advance(program: Program, point: Point, *, gap: float) -> tuple[Point, int]:
     """The next point and the eigendecompositions it took."""
     gradient = point.diag / point.trace - point.v / point.v.sum()
-    direction = _newton_direction(point, gradient)
+    direction = _newton_direction(point, gradient, enough=CG_FLOOR * gap)
     if direction is not None:
         direction *= min(1.0, MAX_LOG_STEP / float(np.abs(direction).max()))
         for quarterings in range(3):
             trial = evaluate(program, point.log_v + direction / 4**quarterings)
             if trial.phi >= point.phi - ASCENT_SLACK * abs(point.phi):
                 return trial, quarterings + 1
+    return _fixed_point_step(program, point), 1 if direction is None else 4
+
+
+def _fixed_point_step(program: Program, point: Point) -> Point:
+    """v <- diag(S)."""
     positive = np.maximum(point.diag, settings.EPS * point.diag.max())
-    trial = evaluate(program, np.log(positive))
-    return trial, 1 if direction is None else 4
+    return evaluate(program, np.log(positive))
 
 
 def _start(program: Program) -> Array:
@@ -167,7 +177,7 @@ def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) 
         lower, upper = bounds(point)
         if upper <= lower * (1 + gap):
             break
-        point = evaluate(program, np.log(point.diag))
+        point = _fixed_point_step(program, point)
     return point.v
 
 
@@ -193,7 +203,10 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
                 break
             if gap < best_gap:
                 best, best_gap = point, gap
-            point, used = _advance(program, point)
+            if gap > FIXED_POINT_ABOVE:
+                point, used = _fixed_point_step(program, point), 1
+            else:
+                point, used = _advance(program, point, gap=monitor.gap)
             evaluations += used
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
