@@ -35,8 +35,9 @@ def feasible_gram(
     if not np.isfinite(gram).all():
         return None
     gram = _linalg.symmetrized(gram)
-    if np.diagonal(gram).min() <= 0:
-        return None
+    shares = np.diagonal(gram) / program.coordinate_budget
+    if shares.min() <= settings.EPS**2 * shares.max():
+        return None  # noise of that size is no noise that can be drawn
     patterns = program.participation.patterns
     diagonal = _dropped(program, gram)
     used = np.diagonal(diagonal)[patterns].sum(axis=1) / program.budget
