@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisedesign import settings
+from noisedesign import _linalg, repair, settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
 from noisedesign.formulations import Program, diagonal_dual
@@ -41,7 +41,8 @@ STALL_BELOW = 1e-7
 CG_FORCING = 0.3
 """A Newton system is solved to min(this, sqrt of the gradient norm): superlinear, not wasteful."""
 CG_FLOOR = 0.1
-"""Share of the gap asked for below which a Newton system is solved well enough."""
+"""Share of the gap asked for below which a Newton system is solved well enough, once every budget
+is active. A multiplier that is to vanish has a vanishing share in the residual and needs more."""
 MAX_LOG_STEP = 3.0
 """Longest move of one log v in one step: beyond e^3 the quadratic model means nothing."""
 DIAGONAL_TRUSTED = 1e-8
@@ -91,8 +92,8 @@ def _singular(half: Array) -> tuple[Array, Array]:
     return root[::-1], right[::-1].T
 
 
-def bounds(point: Point) -> tuple[float, float]:
-    """Lower bound t^2 / sum(v) and the objective of X(v) made feasible by rescaling."""
+def bounds(program: Program, point: Point) -> tuple[float, float]:
+    """Lower bound t^2 / sum(v) and the objective of X(v) made feasible, the cheapest way first."""
     ratio = point.diag / point.v  # X_ii, up to scale
     lower = point.trace**2 / float(point.v.sum())
     upper = point.trace * float(ratio.max())  # X / max X_ii, valid whatever the rank of H
@@ -100,7 +101,33 @@ def bounds(point: Point) -> tuple[float, float]:
         # Rows rescaled one by one: second order in the error of v, where the above is first.
         mixed = (point.basis.T * np.sqrt(ratio)) @ point.basis
         upper = min(upper, float((np.square(mixed) @ np.square(point.root)) @ (1 / point.root)))
+    close = upper < lower * (1 + RESCALING_PAYS)
+    if close and _slack(point) and program.null_space.shape[1] == 0:
+        # Rescaling uses up budgets that are slack; the repair of the answer knows better. With H
+        # singular a looser bound is wanted: whether noise diverges is read off a tight v.
+        gram = repair.feasible_gram(program, _gram(point))
+        if gram is not None:
+            inverse = _linalg.inverse_of_positive(gram)
+            upper = min(upper, float(np.sum(program.gram * inverse)))
     return lower, upper
+
+
+def _slack(point: Point) -> bool:
+    """Whether some budget is far from used up at X(v)."""
+    ratio = point.diag / point.v
+    return bool(ratio.min() < (1 - settings.ACTIVE_SLACK) * ratio.max())
+
+
+def _gram(point: Point) -> Array:
+    """X(v) = D^-1/2 S D^-1/2, with a positive diagonal.
+
+    Where nothing has a price X vanishes; the slack that leaves is filled by whoever repairs it.
+    """
+    scaled = point.basis / np.sqrt(point.v)[:, None]
+    gram = np.asarray((scaled * point.root) @ scaled.T)
+    diagonal = np.diagonal(gram)
+    np.fill_diagonal(gram, np.maximum(diagonal, settings.EPS * diagonal.max()))
+    return gram
 
 
 def _newton_direction(point: Point, gradient: Array, *, enough: float) -> Array | None:
@@ -148,7 +175,8 @@ def _newton_direction(point: Point, gradient: Array, *, enough: float) -> Array 
 def _advance(program: Program, point: Point, *, gap: float) -> tuple[Point, int]:
     """The next point and the eigendecompositions it took."""
     gradient = point.diag / point.trace - point.v / point.v.sum()
-    direction = _newton_direction(point, gradient, enough=CG_FLOOR * gap)
+    enough = 0.0 if _slack(point) else CG_FLOOR * gap
+    direction = _newton_direction(point, gradient, enough=enough)
     if direction is not None:
         direction *= min(1.0, MAX_LOG_STEP / float(np.abs(direction).max()))
         for quarterings in range(3):
@@ -174,7 +202,7 @@ def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) 
     """Multipliers v by v <- diag(S) alone, shape (n,): slow, short and hard to get wrong."""
     point = evaluate(program, _start(program))
     for _ in range(max_evaluations):
-        lower, upper = bounds(point)
+        lower, upper = bounds(program, point)
         if upper <= lower * (1 + gap):
             break
         point = _fixed_point_step(program, point)
@@ -188,7 +216,7 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
     stalls = 0
     try:
         while evaluations < MAX_EVALUATIONS:
-            lower, upper = bounds(point)
+            lower, upper = bounds(program, point)
             monitor.report(lower=lower, upper=upper)
             gap = upper / lower - 1
             if gap <= REACHED * monitor.gap:
@@ -210,11 +238,6 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
             evaluations += used
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
-    scaled = best.basis / np.sqrt(best.v)[:, None]
-    gram = (scaled * best.root) @ scaled.T
-    diagonal = np.diagonal(gram)
-    # Where nothing has a price X vanishes; the slack that leaves is filled by whoever repairs it.
-    np.fill_diagonal(gram, np.maximum(diagonal, settings.EPS * diagonal.max()))
     return Answer(
-        stop=stop, gram=gram, dual=diagonal_dual(best.v), evaluations=evaluations
+        stop=stop, gram=_gram(best), dual=diagonal_dual(best.v), evaluations=evaluations
     )  # fmt: skip
