@@ -34,6 +34,10 @@ REACHED = 0.8
 FIXED_POINT_ABOVE = 0.7
 """Gap above which the quadratic model is no guide: the fixed point is as good and costs no
 products."""
+SLACK_CLEAR = 0.05
+SLACK_OVER_ERROR = 100.0
+"""How far, in itself and over the present gap, a budget has to stay
+from being used up to count as slack and not as unfinished."""
 RESCALING_PAYS = 0.01
 """Gap of the cheap bound below which the dear one, about its square, is worth a matrix product."""
 STALL_BELOW = 1e-7
@@ -101,8 +105,7 @@ def bounds(program: Program, point: Point) -> tuple[float, float]:
         # Rows rescaled one by one: second order in the error of v, where the above is first.
         mixed = (point.basis.T * np.sqrt(ratio)) @ point.basis
         upper = min(upper, float((np.square(mixed) @ np.square(point.root)) @ (1 / point.root)))
-    close = upper < lower * (1 + RESCALING_PAYS)
-    if close and _slack(point) and program.null_space.shape[1] == 0:
+    if _slack(point) and program.null_space.shape[1] == 0:
         # Rescaling uses up budgets that are slack; the repair of the answer knows better. With H
         # singular a looser bound is wanted: whether noise diverges is read off a tight v.
         gram = repair.feasible_gram(program, _gram(point))
@@ -113,9 +116,12 @@ def bounds(program: Program, point: Point) -> tuple[float, float]:
 
 
 def _slack(point: Point) -> bool:
-    """Whether some budget is far from used up at X(v)."""
+    """Whether some budget is far from used up at X(v), and not because v is."""
     ratio = point.diag / point.v
-    return bool(ratio.min() < (1 - settings.ACTIVE_SLACK) * ratio.max())
+    largest = float(ratio.max())
+    error = largest * float(point.v.sum()) / point.trace - 1  # gap of X / max X_ii
+    unused = 1 - float(ratio.min()) / largest
+    return unused > max(SLACK_CLEAR, SLACK_OVER_ERROR * error)
 
 
 def _gram(point: Point) -> Array:
