@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
@@ -210,5 +209,3 @@ class TimeProblem:
 
 
 Problem = SpaceProblem | TimeProblem
-
-IntArray = NDArray[np.intp]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import backends, certificate
+from noisedesign import backends, certificate, repair
 from noisedesign._checks import InputError
 from noisedesign.backends import Answer, Availability, Bounds, Monitor, Stop, get_backend
 from noisedesign.backends.native import diagonal
@@ -536,3 +536,25 @@ def test_bound_is_of_the_repaired_multipliers() -> None:
     dropped = certificate.lower_bound(program, diagonal_dual(np.array([1, 0, 1, 1, 1.0])))
     assert negative == pytest.approx(dropped)
     assert negative < OPTIMUM
+
+
+# --- the last gate --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["space", "time"])
+def test_a_repair_that_leaves_a_constraint_broken_is_caught(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate judges what is exported; nothing infeasible leaves, whoever made it."""
+    covariance_of, strategy_of = repair.covariance_of, repair.strategy_of
+    monkeypatch.setattr(repair, "covariance_of", lambda p, x: 0.99 * covariance_of(p, x))
+    monkeypatch.setattr(repair, "strategy_of", lambda p, x: 1.01 * strategy_of(p, x))
+    if kind == "space":
+        problem: SpaceProblem | TimeProblem = SpaceProblem(mixing=np.eye(1))
+    else:
+        problem = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
+    solution = solve(problem)
+    assert solution.status == "failed"
+    assert solution.design is None
+    assert not solution.feasible
+    assert solution.remedy

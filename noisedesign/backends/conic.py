@@ -26,7 +26,6 @@ class ConicBackend:
 
     name: str
     solver: str
-    module: str
     distribution: str
     remedy: str
     accuracy: Callable[[float], Options]
@@ -142,20 +141,20 @@ def _mosek_licence() -> str | None:
 
 CONIC_BACKENDS: tuple[ConicBackend, ...] = (
     ConicBackend(
-        name="scs", solver="SCS", module="scs", distribution="scs",
+        name="scs", solver="SCS", distribution="scs",
         remedy="pip install scs",
         accuracy=lambda tol: {"eps_abs": tol, "eps_rel": tol},
         limit=lambda seconds: {"time_limit_secs": seconds},
         always={"max_iters": 1_000_000},
     ),
     ConicBackend(
-        name="clarabel", solver="CLARABEL", module="clarabel", distribution="clarabel",
+        name="clarabel", solver="CLARABEL", distribution="clarabel",
         remedy="pip install clarabel",
         accuracy=lambda tol: {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol},
         limit=lambda seconds: {"time_limit": seconds},
     ),
     ConicBackend(
-        name="mosek", solver="MOSEK", module="mosek", distribution="Mosek",
+        name="mosek", solver="MOSEK", distribution="Mosek",
         remedy="pip install 'noisedesign[mosek]', and a licence from "
         "https://www.mosek.com/license/request",
         accuracy=lambda tol: {
@@ -169,12 +168,12 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
         licence=_mosek_licence,
     ),
     ConicBackend(
-        name="cvxopt", solver="CVXOPT", module="cvxopt", distribution="cvxopt",
+        name="cvxopt", solver="CVXOPT", distribution="cvxopt",
         remedy="pip install 'noisedesign[solvers]'",
         accuracy=lambda tol: {"abstol": tol, "reltol": tol, "feastol": tol},
     ),
     ConicBackend(
-        name="sdpa", solver="SDPA", module="sdpap", distribution="sdpa-python",
+        name="sdpa", solver="SDPA", distribution="sdpa-python",
         remedy="pip install 'noisedesign[solvers]'",
         accuracy=lambda tol: {"epsilonStar": tol, "epsilonDash": tol},
     ),
