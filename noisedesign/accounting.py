@@ -65,6 +65,39 @@ def delta_of(*, mu: float, epsilon: float) -> float:
     return float(loss.get_delta_for_epsilon(epsilon))
 
 
+def renyi_of(*, mu: float, alpha: float) -> float:
+    """Renyi divergence of order alpha between two runs of a mu-GDP mechanism: alpha mu^2 / 2.
+
+    Exact for a Gaussian mechanism (Mironov 2017, Proposition 7); mu may be 0 or infinite.
+
+    Raises:
+        InputError: alpha <= 1, mu negative.
+    """
+    alpha = _checks.real(alpha, field="alpha", low=1)
+    if not mu >= 0:
+        raise InputError("mu", expected="a number >= 0", got=f"{mu:g}")
+    return alpha * mu**2 / 2
+
+
+def sigma_for(
+    *, sensitivity_squared: float, epsilon: float, delta: float, step_sensitivity: float = 1.0
+) -> float:
+    """Factor on the standard deviation of the noise that meets (epsilon, delta).
+
+    Args:
+        sensitivity_squared: squared sensitivity to unit changes, for unit noise.
+        step_sensitivity: largest change of a step's gradient over the clip, not squared.
+
+    Raises:
+        InputError: as :func:`mu_of`; a sensitivity that no noise makes up for.
+    """
+    squared = _checks.real(sensitivity_squared, field="sensitivity_squared")
+    if squared < 0:
+        raise InputError("sensitivity_squared", expected="a number >= 0", got=f"{squared:g}")
+    change = _checks.real(step_sensitivity, field="step_sensitivity", low=0)
+    return math.sqrt(squared) * change / mu_of(epsilon=epsilon, delta=delta)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """How much to scale a design's noise to meet a privacy target.

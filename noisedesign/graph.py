@@ -72,13 +72,14 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
     return np.asarray(mixing)
 
 
-def check_mixing(mixing: Any, *, doubly_stochastic: bool) -> Array:
+def check_mixing(mixing: Any, *, doubly_stochastic: bool, connected: bool = True) -> Array:
     """W as a read-only float64 array, shape (n, n), once it is what a design needs.
 
-    Always: finite, nonnegative, rows summing to 1, and every node reaching every other along
-    nonzero entries. Spatial designs (``doubly_stochastic``) also need columns summing to 1, else
-    D-SGD does not converge to the average (Whisper D-SGD, section II.A); temporal designs take
-    any row stochastic W, symmetric or not.
+    Always: finite, nonnegative, rows summing to 1. Designs also need every node to reach every
+    other along nonzero entries (``connected``); an account of privacy does not. Spatial designs
+    (``doubly_stochastic``) also need columns summing to 1, else D-SGD does not converge to the
+    average (Whisper D-SGD, section II.A); temporal designs take any row stochastic W, symmetric
+    or not.
 
     Raises:
         InputError: naming the first entry, row or column at fault, or the components.
@@ -100,7 +101,7 @@ def check_mixing(mixing: Any, *, doubly_stochastic: bool) -> Array:
             'the average (Whisper D-SGD, section II.A). weights = "metropolis-hastings" is.',
         )  # fmt: skip
     count, labels = connected_components(csr_array(w), directed=True, connection="strong")
-    if count > 1:
+    if connected and count > 1:
         members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         raise InputError(
             "mixing", expected="every node to reach every other along nonzero weights",

@@ -1,0 +1,195 @@
+"""The account: what one observer learns about every victim, in numbers.
+
+Exact where exactness is possible, and every number says which one it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign import _checks, accounting, threats
+from noisedesign._checks import InputError
+from noisedesign.participation import Participation, Patterns
+from noisedesign.sensitivity import Sensitivity, squared_sensitivity
+from noisedesign.threats.distances import distances
+from noisedesign.threats.noise import FullView
+
+UNBOUNDED = "unbounded"
+"""Name of the number where a gradient is seen without noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """What an observer learns about one victim.
+
+    Attributes:
+        node: name of the victim.
+        distance: hops from the victim to the observer; None where there is no path, and for an
+            observer that is no node.
+        sensitivity_squared: squared sensitivity of what is seen to gradients that change by at
+            most one at each step of a pattern, for unit noise; infinite where part of them is
+            seen without noise.
+        which: what that number is: "vector-exact", one of the upper bounds, or "unbounded".
+        mu: GDP parameter, sqrt(sensitivity_squared) * step_sensitivity / sigma.
+        epsilon: smallest epsilon at the delta asked for; None where none was.
+        delta: that delta.
+    """
+
+    node: str
+    distance: int | None
+    sensitivity_squared: float
+    which: str
+    mu: float
+    epsilon: float | None = None
+    delta: float | None = None
+
+    def renyi(self, alpha: float) -> float:
+        """Renyi divergence of order alpha > 1, see :func:`noisedesign.accounting.renyi_of`."""
+        return accounting.renyi_of(mu=self.mu, alpha=alpha)
+
+    @property
+    def words(self) -> str:
+        """A sentence for a number that needs one, else nothing."""
+        if math.isinf(self.mu):
+            return (
+                "mu is infinite: the observer sees gradients of this node without unknown noise, "
+                "so no epsilon holds"
+            )
+        return "nothing this node sends reaches the observer" if self.mu == 0 else ""
+
+
+def account(
+    algorithm: threats.Algorithm,
+    observer: threats.Observer,
+    *,
+    participation: Participation,
+    sigma: float = 1.0,
+    step_sensitivity: float = 1.0,
+    delta: float | None = None,
+    victims: Sequence[int] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Exposure]:
+    """What ``observer`` learns about every victim when ``algorithm`` runs.
+
+    The squared sensitivity is that of A_u^T (B B^T)^+ A_u, the exact Gaussian mechanism the
+    observer faces (Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), over vector gradients
+    of the worst participation pattern. It never exceeds that of a reader of all messages with the
+    same knowledge. The guarantee holds for gradients that depend on everything seen before.
+
+    Args:
+        participation: at which steps one record takes part; its horizon is the algorithm's.
+        sigma: factor on the standard deviation of all noise, per unit clip.
+        step_sensitivity: largest change of a step's gradient over the clip: 1 where a record is
+            zeroed out, 2 where it is replaced.
+        delta: for which epsilon is asked, if any.
+        victims: nodes to account for; default: all outside the coalition.
+        progress: called with victims done and in total.
+
+    Raises:
+        InputError: another horizon, a victim that is in the coalition or no node, sigma or
+            step_sensitivity not positive, delta outside (0, 1), nodes the graph does not have.
+    """
+    _checks.real(sigma, field="sigma", low=0)
+    _checks.real(step_sensitivity, field="step_sensitivity", low=0)
+    if delta is not None:
+        _checks.real(delta, field="delta", low=0, high=1)
+    if participation.horizon != algorithm.horizon:
+        raise InputError(
+            "participation", expected=f"the horizon of the algorithm, {algorithm.horizon} steps",
+            got=f"{participation.horizon}",
+        )  # fmt: skip
+    mechanism = threats.view(algorithm, observer)
+    chosen = _victims(algorithm, observer, victims)
+    hops = distances(algorithm.mixing, observer)
+    sensitivities = _sensitivities(mechanism, participation, chosen)
+    exposures = []
+    for done, (victim, (squared, which)) in enumerate(zip(chosen, sensitivities, strict=True)):
+        mu = math.sqrt(squared) * step_sensitivity / sigma
+        exposures.append(
+            Exposure(
+                node=algorithm.nodes[victim], distance=hops[victim], sensitivity_squared=squared,
+                which=which, mu=mu, delta=delta,
+                epsilon=None if delta is None else epsilon_at(mu, delta),
+            )
+        )  # fmt: skip
+        if progress is not None:
+            progress(done + 1, len(chosen))
+    return exposures
+
+
+def epsilon_at(mu: float, delta: float) -> float:
+    """Epsilon of a mu-GDP mechanism at delta; mu may be 0 or infinite, and epsilon is then too."""
+    if mu == 0 or math.isinf(mu):
+        return mu
+    return accounting.epsilon_of(mu=mu, delta=delta)
+
+
+def _victims(
+    algorithm: threats.Algorithm, observer: threats.Observer, victims: Sequence[int] | None
+) -> list[int]:
+    n = len(algorithm.mixing)
+    if victims is None:
+        return [node for node in range(n) if node not in observer.coalition]
+    for victim in victims:
+        _checks.positive_int(victim, field="victims", minimum=0)
+        if victim >= n:
+            raise InputError("victims", expected=f"nodes 0 to {n - 1}", got=str(victim))
+        if victim in observer.coalition:
+            raise InputError(
+                "victims", expected="nodes other than the observer",
+                got=f"{algorithm.nodes[victim]}, who looks",
+                remedy="A node that looks knows its own gradients.",
+            )  # fmt: skip
+    return [int(victim) for victim in victims]
+
+
+def _sensitivities(
+    mechanism: threats.LinearMechanism, participation: Participation, victims: Sequence[int]
+) -> Iterator[tuple[float, str]]:
+    """Squared sensitivity of every victim and which number it is."""
+    ceilings = _Ceilings(mechanism.full_view, participation)
+    taking_part = _steps(participation)
+    for victim, (gram, exposed) in threats.grams(mechanism, victims):
+        if (exposed & taking_part).any():
+            yield math.inf, UNBOUNDED
+        elif mechanism.complete:
+            found = ceilings.of(victim)
+            yield found.squared, found.kind
+        else:
+            ceiling = ceilings.of(victim).squared
+            found = squared_sensitivity(
+                gram, participation, ceiling=ceiling if math.isfinite(ceiling) else None
+            )
+            yield found.squared, found.kind
+
+
+class _Ceilings:
+    """Sensitivity of a reader of all messages, computed once for all nodes that share a Gram."""
+
+    def __init__(self, full: FullView, participation: Participation) -> None:
+        self._full, self._participation = full, participation
+        self._units: dict[int, Sensitivity] = {}
+
+    def of(self, victim: int) -> Sensitivity:
+        which, scale = self._full.which[victim], float(self._full.scale[victim])
+        if which not in self._units:
+            gram = self._full.grams[which]
+            self._units[which] = squared_sensitivity(gram, self._participation)
+        unit = self._units[which]
+        # 0 * inf never happens: Grams of a full view are finite.
+        return Sensitivity(per_pattern=unit.per_pattern * scale, kind=unit.kind)
+
+
+def _steps(participation: Participation) -> NDArray[np.bool_]:
+    """Which steps belong to some pattern, shape (T,)."""
+    if not isinstance(participation, Patterns):
+        return np.ones(participation.horizon, dtype=bool)
+    taking_part = np.zeros(participation.horizon, dtype=bool)
+    for pattern in participation.steps:
+        taking_part[list(pattern)] = True
+    return taking_part

@@ -1,0 +1,55 @@
+"""Who sees what: algorithms, trust models, and what one learns from the other."""
+
+from noisedesign.threats.algorithms import (
+    Algorithm,
+    antipgd,
+    decor,
+    dp_d_sgd,
+    mf_d_sgd,
+    muffliato,
+    space_time,
+    whisper,
+    zip_dl,
+)
+from noisedesign.threats.gram import Gram, VictimGram
+from noisedesign.threats.mechanism import LinearMechanism, view
+from noisedesign.threats.observers import (
+    MODELS,
+    OWN_NOISE,
+    Observer,
+    insider,
+    ldp,
+    pndp,
+    secldp,
+    secure_sum,
+    shared_seed,
+    tap,
+)
+from noisedesign.threats.routes import grams
+
+__all__ = [
+    "MODELS",
+    "OWN_NOISE",
+    "Algorithm",
+    "Gram",
+    "LinearMechanism",
+    "Observer",
+    "VictimGram",
+    "antipgd",
+    "decor",
+    "dp_d_sgd",
+    "grams",
+    "insider",
+    "ldp",
+    "mf_d_sgd",
+    "muffliato",
+    "pndp",
+    "secldp",
+    "secure_sum",
+    "shared_seed",
+    "space_time",
+    "tap",
+    "view",
+    "whisper",
+    "zip_dl",
+]

@@ -1,0 +1,209 @@
+"""Exact sensitivity Grams through the stationary filter, at a cost linear in the horizon.
+
+The innovations of :mod:`noisedesign.threats.innovations` need gains that vary with time only
+because the models start from a known state. Had the state started with the stationary prediction
+error covariance P, the filter would not vary: closed loop F, information J = H^T Lambda^-1 H, and
+with O_s = J + F^T O_{s+1} F, O_T = 0,
+
+    M_u[s, s'] = (O_{s'} F^(s' - s))_uu                        for s <= s'.
+
+Knowing the start instead adds what a rank n update of the covariance of the observations adds,
+
+    ... + r_s^T Gamma r_s',     r_s = (F^T)^s O_s e_u,     Gamma = P (I - O_0 P)^-1.
+
+So all victims together cost a few n x n products a step, and two matrix products a victim. Both
+terms fade with the powers of F, and what has faded is never formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import diags_array
+
+from noisedesign import _linalg, settings
+from noisedesign._checks import Array
+from noisedesign.threats.gram import DENSE_HORIZON, Gram
+
+FADED = 1e-20
+"""Size of a power of F below which it is dropped: below the rounding of what is kept, even summed
+over all pairs of 10,000 steps."""
+
+DOUBLINGS = 40
+"""Most doublings of the Riccati recursion: as many as 10^12 steps."""
+
+RESIDUAL = 1e-11
+"""Largest change of P, relative to it, that one more step of the recursion may still make. Where
+the doubling does worse, the time-varying recursion takes over."""
+
+SETTLED = 4 * settings.EPS
+"""Relative change of O that is rounding."""
+
+
+class System(NamedTuple):
+    """F, H and the factors of q and r, restricted to the nodes that reach an observation."""
+
+    transition: Array
+    output: Array
+    state_noise: Array
+    output_noise: Array
+
+
+class Stationary(NamedTuple):
+    """The stationary filter: covariance P of its error, closed loop F, information J of a step."""
+
+    covariance: Array
+    closed: Array
+    information: Array
+
+
+def stationary(system: System) -> Stationary | None:
+    """The stationary filter, or None where there is none that float64 can be trusted with.
+
+    There is none where some combination of nodes is never told apart by the observations, where
+    the noise leaves a mode alone that does not fade by itself, or where an observation has no
+    noise.
+    """
+    transition, output, q, r = system
+    direct = r @ r.T
+    scale = direct.diagonal()
+    if not len(scale) or scale.min() <= settings.sqrt_eps() * scale.max():
+        return None
+    try:
+        root = np.linalg.cholesky(direct)
+    except np.linalg.LinAlgError:
+        return None
+    if np.square(root.diagonal()).min() <= settings.sqrt_eps() * scale.max():
+        return None
+    seen = np.linalg.solve(root, output)
+    correlation = np.linalg.solve(root, r @ q.T)
+    # Noise common to state and observation is first predicted from the observation.
+    covariance = _doubling(
+        transition - correlation.T @ seen,
+        q - correlation.T @ np.linalg.solve(root, r),
+        _linalg.symmetrized(seen.T @ seen),
+    )
+    if covariance is None:
+        return None
+    found, following = _step(system, covariance)
+    change = float(np.abs(following - covariance).max())
+    if not change <= RESIDUAL * float(np.abs(covariance).max(initial=0.0)):
+        return None
+    stable = np.abs(np.linalg.eigvals(found.closed)).max(initial=0.0) < 1 - settings.sqrt_eps()
+    return found if stable else None
+
+
+def _doubling(transition: Array, noise: Array, information: Array) -> Array | None:
+    """P from the structure-preserving doubling algorithm: iterate k is that of step 2^k.
+
+    Source: Chu, Fan, Lin and Wang (2004), "Structure-preserving algorithms for periodic discrete-
+    time algebraic Riccati equations".
+    """
+    a, g, h = transition.T, information, noise @ noise.T
+    eye = np.eye(len(a))
+    for _ in range(DOUBLINGS):
+        try:
+            solved = np.linalg.solve(eye + g @ h, np.hstack([a, g]))
+        except np.linalg.LinAlgError:
+            return None
+        through, gain = solved[:, : len(a)], solved[:, len(a) :]
+        more = a.T @ h @ through
+        if not np.isfinite(more).all():
+            return None
+        a, g, h = (
+            a @ through,
+            _linalg.symmetrized(g + a @ gain @ a.T),
+            _linalg.symmetrized(h + more),
+        )
+        if np.abs(more).max() <= SETTLED * np.abs(h).max():
+            return h
+    return None
+
+
+def _step(system: System, covariance: Array) -> tuple[Stationary, Array]:
+    """The filter with prediction error P, and the P of the next step."""
+    transition, output, q, r = system
+    seen = output @ covariance
+    innovation = _linalg.symmetrized(r @ r.T + seen @ output.T)
+    gain = np.linalg.solve(innovation, seen @ transition.T + r @ q.T).T
+    closed = transition - gain @ output
+    fresh = q - gain @ r
+    following = closed @ covariance @ closed.T + fresh @ fresh.T
+    whitened = np.linalg.solve(np.linalg.cholesky(innovation), output)
+    return Stationary(covariance, closed, whitened.T @ whitened), following
+
+
+def grams(found: Stationary, horizon: int, rows: NDArray[np.intp]) -> Iterator[Gram]:
+    """Gram matrices of the victims at some coordinates of the state, one after the other.
+
+    Dense up to :data:`~noisedesign.threats.gram.DENSE_HORIZON` steps, else sparse.
+    """
+    powers = _powers(found.closed, horizon)
+    gramians = _gramians(found, horizon)
+    reach = len(powers)
+    place = np.minimum(horizon - 1 - np.arange(horizon), len(gramians) - 1)
+    starts = np.matmul(powers.transpose(0, 2, 1), gramians[place[:reach]])
+    root = _update_root(found.covariance, gramians[place[0]])
+    generators = root @ starts
+    for row in rows:
+        # Entry (k, lag): step s' that is k steps from the end, and the step lag earlier.
+        table = gramians[:, row, :] @ np.ascontiguousarray(powers[:, :, row]).T
+        own = np.ascontiguousarray(generators[:, :, row])
+        corner = own @ own.T
+        yield (_dense if horizon <= DENSE_HORIZON else _sparse)(table, corner, place)
+
+
+def _powers(closed: Array, horizon: int) -> Array:
+    """I, F, F^2, ... until they fade or the horizon ends, shape (reach, n, n)."""
+    powers = [np.eye(len(closed))]
+    while len(powers) < horizon:
+        following = powers[-1] @ closed
+        if np.abs(following).max() <= FADED:
+            break
+        powers.append(following)
+    return np.stack(powers)
+
+
+def _gramians(found: Stationary, horizon: int) -> Array:
+    """O of the last step, of the one before, ... until it settles, shape (steps, n, n)."""
+    gramians = [found.information]
+    while len(gramians) < horizon:
+        before = gramians[-1]
+        now = _linalg.symmetrized(found.information + found.closed.T @ before @ found.closed)
+        if np.abs(now - before).max() <= SETTLED * np.abs(now).max():
+            break
+        gramians.append(now)
+    return np.stack(gramians)
+
+
+def _update_root(covariance: Array, gramian: Array) -> Array:
+    """R with R^T R = P (I - O P)^-1, shape (rank, n)."""
+    values, vectors = np.linalg.eigh(covariance)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    inside = np.eye(len(root)) - _linalg.symmetrized(root @ gramian @ root.T)
+    return np.asarray(np.linalg.solve(np.linalg.cholesky(inside), root))
+
+
+def _dense(table: Array, corner: Array, place: NDArray[np.intp]) -> Array:
+    steps = np.arange(len(place))
+    lag = np.abs(np.subtract.outer(steps, steps))
+    later = place[np.maximum.outer(steps, steps)]
+    gram = np.asarray(table[later, np.minimum(lag, table.shape[1] - 1)])
+    gram[lag >= table.shape[1]] = 0.0
+    gram[: len(corner), : len(corner)] += corner
+    return gram
+
+
+def _sparse(table: Array, corner: Array, place: NDArray[np.intp]) -> Gram:
+    horizon = len(place)
+    bands = []
+    for lag in range(min(table.shape[1], horizon)):
+        band = table[place[lag:], lag]
+        band[: max(len(corner) - lag, 0)] += np.diagonal(corner, lag)
+        bands.append(band)
+    offsets = range(-len(bands) + 1, len(bands))
+    square = (horizon, horizon)
+    return diags_array([*bands[:0:-1], *bands], offsets=offsets, shape=square).tocsr()
