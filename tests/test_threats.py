@@ -287,7 +287,7 @@ def test_zip_dl_wants_one_round() -> None:
         threats.view(twice, threats.ldp())
 
 
-# --- knowledge and input ---------------------------------------------------------------------------
+# --- knowledge and input --------------------------------------------------------------------------
 
 
 def test_values_of_noise_tell_less_than_its_seeds() -> None:
