@@ -65,7 +65,7 @@ def test_the_stationary_filter_and_the_recursion_agree(
     ):  # fmt: skip
         fast = grams_of(algorithm, observer, victims)
         with monkeypatch.context() as patch:
-            patch.setattr(stationary, "stationary", lambda _: None)
+            patch.setattr(stationary, "stationary", lambda *_: None)
             slow = grams_of(algorithm, observer, victims)
         for one, other in zip(fast, slow, strict=True):
             scale = max(np.abs(other.gram).max(), 1e-6)
@@ -135,25 +135,28 @@ def test_ten_thousand_steps_of_a_sum_fit_the_limit() -> None:
 
 
 def test_what_has_no_stationary_filter_is_left_to_the_recursion() -> None:
-    def system(algorithm: threats.Algorithm, observer: threats.Observer) -> stationary.System:
+    def filtered(
+        algorithm: threats.Algorithm, observer: threats.Observer
+    ) -> stationary.Stationary | None:
         m = threats.view(algorithm, observer)
-        return stationary.System(m.transition, m.output, m.state_noise, m.output_noise)
+        system = stationary.System(m.transition, m.output, m.state_noise, m.output_noise)
+        return stationary.stationary(system, m.horizon)
 
     plain = threats.dp_d_sgd(mixing=PATH, horizon=3)
-    assert stationary.stationary(system(plain, threats.pndp(nodes=(0,)))) is not None
+    assert filtered(plain, threats.pndp(nodes=(0,))) is not None
     # The mean of all models never receives noise: no filter forgets where it started.
     zero_sum = threats.zip_dl(mixing=PATH, horizon=3)
-    assert stationary.stationary(system(zero_sum, threats.pndp(nodes=(0,)))) is None
+    assert filtered(zero_sum, threats.pndp(nodes=(0,))) is None
     # Two walks that are only seen as their sum cannot be told apart.
     apart = np.zeros((5, 5))
     apart[0, [1, 3]] = 0.5
     apart[1:3, 1:3] = apart[3:, 3:] = 0.5
     walks = threats.dp_d_sgd(mixing=apart, horizon=3)
-    assert stationary.stationary(system(walks, threats.secure_sum(nodes=(0,)))) is None
+    assert filtered(walks, threats.secure_sum(nodes=(0,))) is None
     # An observation without noise.
     flat = np.diag([0.0, 1, 1, 1, 1])
     quiet = threats.whisper(mixing=PATH, covariance=flat, horizon=3)
-    assert stationary.stationary(system(quiet, threats.tap(nodes=(0,)))) is None
+    assert filtered(quiet, threats.tap(nodes=(0,))) is None
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)
