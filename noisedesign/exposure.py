@@ -157,15 +157,14 @@ def _sensitivities(
     for victim, (gram, exposed) in threats.grams(mechanism, victims):
         if (exposed & taking_part).any():
             yield math.inf, UNBOUNDED
-        elif mechanism.complete:
-            found = ceilings.of(victim)
-            yield found.squared, found.kind
+            continue
+        known = None if mechanism.full_view.exposed[victim].any() else ceilings.of(victim)
+        if mechanism.complete and known is not None:
+            found = known
         else:
-            ceiling = ceilings.of(victim).squared
-            found = squared_sensitivity(
-                gram, participation, ceiling=ceiling if math.isfinite(ceiling) else None
-            )
-            yield found.squared, found.kind
+            ceiling = None if known is None else known.squared
+            found = squared_sensitivity(gram, participation, ceiling=ceiling)
+        yield found.squared, found.kind
 
 
 class _Ceilings:
@@ -181,7 +180,6 @@ class _Ceilings:
             gram = self._full.grams[which]
             self._units[which] = squared_sensitivity(gram, self._participation)
         unit = self._units[which]
-        # 0 * inf never happens: Grams of a full view are finite.
         return Sensitivity(per_pattern=unit.per_pattern * scale, kind=unit.kind)
 
 

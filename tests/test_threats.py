@@ -139,7 +139,9 @@ def test_what_has_no_stationary_filter_is_left_to_the_recursion() -> None:
         algorithm: threats.Algorithm, observer: threats.Observer
     ) -> stationary.Stationary | None:
         m = threats.view(algorithm, observer)
-        system = stationary.System(m.transition, m.output, m.state_noise, m.output_noise)
+        system = stationary.System(
+            m.transition, m.output, m.state_noise, m.output_noise, m.loudness
+        )
         return stationary.stationary(system, m.horizon)
 
     plain = threats.dp_d_sgd(mixing=PATH, horizon=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign import settings
 from noisedesign._checks import Array
@@ -24,60 +25,66 @@ Signals that miss such directions leave 1e-15 there; those that are seen, parts 
 class Whitening(NamedTuple):
     """Observations split into those with noise, scaled to unit variance, and those without.
 
-    ``scaled`` @ covariance @ ``scaled``^T = I on the noisy part; ``silent`` spans the null space.
+    ``scaled`` @ F has orthonormal rows; ``silent`` @ F = 0, its largest entry in a row being 1.
+    Shapes (rank, m) and (m - rank, m).
     """
 
     scaled: Array
     silent: Array
 
+    def leaks(self, signals: Array) -> NDArray[np.bool_]:
+        """Whether a signal, a column of (m, k), moves a direction without noise, shape (k,)."""
+        return np.asarray(np.abs(self.silent @ signals).max(axis=0, initial=0.0) > LEAK)
 
-def whitening(covariance: Array, *, loudness: float) -> Whitening:
-    """Split of a positive semidefinite covariance, shape (m, m); rows of both results have m.
+
+def whitening(factor: Array, *, loudness: float) -> Whitening:
+    """Split of observations with noise F times white noise, F of shape (m, q).
+
+    Singular values of F, not eigenvalues of F F^T, decide what is silent: noise a million times
+    quieter than another is still noise.
 
     Args:
-        loudness: standard deviation of the noise the covariance was computed from. What is left of
-            it by cancellation counts as no noise.
+        loudness: standard deviation of the noise F was computed from. What is left of it by
+            cancellation counts as no noise.
     """
-    m = len(covariance)
+    m = len(factor)
     if m == 0:
         return Whitening(np.zeros((0, 0)), np.zeros((0, 0)))
     # Units of single observations must not decide what counts as zero.
-    root = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
-    units = 1 / np.where(root > QUIET * loudness, root, loudness or 1.0)
-    values, vectors = np.linalg.eigh(covariance * np.multiply.outer(units, units))
-    noisy = values > SILENT * settings.rank_tolerance(m) * max(float(values[-1]), QUIET**2)
-    scaled = (vectors[:, noisy] / np.sqrt(values[noisy])).T * units
-    silent = vectors[:, ~noisy].T * units
+    deviation = np.linalg.norm(factor, axis=1)
+    loud = deviation > QUIET * loudness
+    units = 1 / np.where(loud, deviation, loudness or 1.0)
+    small = np.asarray(np.linalg.qr((factor * units[:, None]).T, mode="r")).T
+    left, values, _ = np.linalg.svd(small, full_matrices=True)
+    full = np.zeros(m)
+    full[: len(values)] = values[:m]
+    noisy = full > max(SILENT * settings.rank_tolerance(m) * float(full[0]), QUIET)
+    scaled = (left[:, noisy] / full[noisy]).T * units
+    silent = left[:, ~noisy].T * units
+    silent /= np.abs(silent).max(axis=1, initial=0.0, keepdims=True)
     return Whitening(np.ascontiguousarray(scaled), np.ascontiguousarray(silent))
 
 
-def precision_along(factor: Array, signals: Array) -> Array:
-    """s^T (F F^T)^+ s for every column s of ``signals``, infinite where s leaves the range of F.
-
-    Args:
-        factor: F, shape (m, q).
-        signals: shape (m, k).
-
-    Returns:
-        Squared signal to noise ratios, shape (k,).
-    """
-    left, values, _ = np.linalg.svd(factor, full_matrices=True)
-    full = np.zeros(len(factor))
-    full[: len(values)] = values
-    noisy = full > SILENT * settings.rank_tolerance(len(factor)) * full.max(initial=0.0)
-    parts = left.T @ signals
-    result = np.square(parts[noisy] / full[noisy, None]).sum(axis=0)
-    seen = np.abs(parts[~noisy]).max(axis=0, initial=0.0) > LEAK * np.abs(signals).max(axis=0)
-    return np.where(seen, np.inf, result)
+def loudness_of(factor: Array) -> float:
+    """Largest standard deviation of the rows of F times white noise."""
+    return float(np.linalg.norm(factor, axis=1).max(initial=0.0))
 
 
 def row_space_projected_out(factor: Array, rows: list[int]) -> Array:
-    """F (I - P) with P the projector on the span of some rows of F, those rows exactly zero."""
+    """F (I - P) with P the projector on the span of some rows of F.
+
+    Those rows, and others that lie in their span, are exactly zero.
+    """
     if not rows:
         return factor
     _, values, right = np.linalg.svd(factor[rows], full_matrices=False)
-    spanned = right[values > SILENT * settings.rank_tolerance(max(factor.shape)) * values.max()]
-    rest = factor - (factor @ spanned.T) @ spanned
+    noisy = values > SILENT * settings.rank_tolerance(max(factor.shape)) * values.max()
+    spanned = right[noisy]
+    rest = factor
+    for _ in range(2):  # once more cleans up what the first pass leaves by cancellation
+        rest = rest - (rest @ spanned.T) @ spanned
+    before = np.linalg.norm(factor, axis=1)
+    rest[np.linalg.norm(rest, axis=1) <= QUIET * before] = 0.0
     rest[rows] = 0.0
     return np.asarray(rest)
 

@@ -94,8 +94,9 @@ def _white(
         output=mechanism.output[:, reached],
         state_noise=mechanism.state_noise[reached],
         output_noise=mechanism.output_noise,
+        loudness=mechanism.loudness,
     )
-    steady = stationary.stationary(system)
+    steady = stationary.stationary(system, mechanism.horizon)
     if steady is not None:
         hidden = np.zeros(mechanism.horizon, dtype=bool)
         for gram in stationary.grams(steady, mechanism.horizon, rows):
@@ -112,23 +113,17 @@ def _white(
 
 
 def _filter(system: System, horizon: int) -> list[_Step]:
-    transition, output, state_noise, output_noise = system
-    state = np.zeros((len(transition),) * 2)
-    cross = state_noise @ output_noise.T
-    direct = output_noise @ output_noise.T
-    loudest = max(
-        np.square(state_noise).sum(axis=1).max(initial=0.0), direct.diagonal().max(initial=0.0)
-    )
+    """The filter of every step; P_t is kept as a square root, which rounds small noise least."""
+    transition, output, state_noise, output_noise, loudness = system
+    root = np.zeros((len(transition), 1))
     steps = []
     for _ in range(horizon):
-        seen = output @ state
-        scaled, silent = whitening(direct + seen @ output.T, loudness=float(np.sqrt(loudest)))
-        gain = ((transition @ seen.T + cross) @ scaled.T) @ scaled
-        closed = transition - gain @ output
-        steps.append(_Step(closed, scaled @ output, silent @ output))
-        # Joseph's form: a sum of squares, however small P becomes.
-        fresh = state_noise - gain @ output_noise
-        state = closed @ state @ closed.T + fresh @ fresh.T
+        innovation = np.hstack([output @ root, output_noise])
+        following = np.hstack([transition @ root, state_noise])
+        scaled, silent = whitening(innovation, loudness=loudness)
+        gain = (following @ (scaled @ innovation).T) @ scaled
+        steps.append(_Step(transition - gain @ output, scaled @ output, silent @ output))
+        root = np.asarray(np.linalg.qr((following - gain @ innovation).T, mode="r")).T
     return steps
 
 

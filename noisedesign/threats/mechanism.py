@@ -49,6 +49,7 @@ class LinearMechanism:
         full_view: what a reader of all messages with the same knowledge of the noise learns: a
             ceiling for this observer.
         complete: whether this observer is that reader.
+        loudness: standard deviation of the noise before anything of it was known.
     """
 
     transition: Array
@@ -58,6 +59,7 @@ class LinearMechanism:
     horizon: int
     full_view: FullView
     complete: bool
+    loudness: float
     strategy: Array | None = None
     joint: Array | None = None
 
@@ -131,7 +133,7 @@ def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:
         output=rows.output, state_noise=rows.state_noise, output_noise=rows.output_noise,
         horizon=algorithm.horizon, strategy=strategy, joint=joint,
         full_view=noise.full_view(observer.knows, algorithm.horizon),
-        complete=observer.sees == "all",
+        complete=observer.sees == "all", loudness=noise.loudness,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign._checks import Array
-from noisedesign.threats._spectral import precision_along, row_space_projected_out
+from noisedesign.threats._spectral import loudness_of, row_space_projected_out, whitening
 from noisedesign.threats.gram import Gram, identity
 
 
@@ -45,15 +45,18 @@ class Knowledge:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FullView:
-    """Squared sensitivity Gram matrices of a reader of all messages.
+    """What a reader of all messages learns.
 
-    That of node u is ``scale[u] * grams[which[u]]``; an infinite scale means that the node's
-    gradients are seen without noise.
+    Attributes:
+        scale, grams, which: the squared sensitivity Gram of node u is
+            ``scale[u] * grams[which[u]]``; scale has shape (n,).
+        exposed: steps at which a node's gradient is seen without noise, shape (n, T).
     """
 
     scale: Array
     grams: tuple[Gram, ...]
     which: tuple[int, ...]
+    exposed: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,8 +97,18 @@ class NodeNoise:
 
     def full_view(self, known: Knowledge, horizon: int) -> FullView:
         """All messages reveal the noisy gradients themselves: M_u = [R^-1]_uu C^T C."""
-        scale = precision_along(self.remaining(known), np.eye(len(self.factor)))
-        return FullView(scale=scale, grams=(self._gram(horizon),), which=(0,) * len(self.factor))
+        factor = self.remaining(known)
+        split = whitening(factor, loudness=self.loudness)
+        exposed = split.leaks(np.eye(len(factor)))
+        return FullView(
+            scale=np.square(split.scaled).sum(axis=0), grams=(self._gram(horizon),),
+            which=(0,) * len(factor), exposed=np.tile(exposed[:, None], horizon),
+        )  # fmt: skip
+
+    @property
+    def loudness(self) -> float:
+        """Largest standard deviation of a node's noise."""
+        return loudness_of(self.factor)
 
     def _gram(self, horizon: int) -> Gram:
         if self.strategy is not None:
@@ -126,16 +139,21 @@ class SpaceTimeNoise:
     def full_view(self, known: Knowledge, horizon: int) -> FullView:
         """M_u is the T x T block of node u in the inverse of the covariance."""
         factor = self.remaining(known)
-        exposed = precision_along(factor, np.eye(len(factor)))
-        covariance = np.linalg.pinv(factor @ factor.T, hermitian=True)
+        split = whitening(factor, loudness=self.loudness)
+        exposed = split.leaks(np.eye(len(factor))).reshape(horizon, self.count).T
+        precision = split.scaled.T @ split.scaled
         grams = tuple(
-            np.ascontiguousarray(covariance[node :: self.count, node :: self.count])
+            np.ascontiguousarray(precision[node :: self.count, node :: self.count])
             for node in range(self.count)
         )
-        seen = np.isinf(exposed.reshape(horizon, self.count)).any(axis=0)
         return FullView(
-            scale=np.where(seen, np.inf, 1.0), grams=grams, which=tuple(range(self.count))
+            scale=np.ones(self.count), grams=grams, which=tuple(range(self.count)), exposed=exposed
         )
+
+    @property
+    def loudness(self) -> float:
+        """Largest standard deviation of a node's noise at a step."""
+        return loudness_of(self.factor)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,18 +211,28 @@ class MessageNoise:
         information i_a = 1^T Cov^-1 1. So M_ss' = i_a sum_{t >= max(s, s')} w^(2t - s - s').
         """
         n = len(self.mixing)
-        scale = np.zeros(n)
+        scale, exposed = np.zeros(n), np.zeros((n, horizon), dtype=bool)
         for sender in range(n):
             seen = np.flatnonzero(self.mixing[:, sender])
             seen = seen if self.self_seen else seen[seen != sender]
             if seen.size:
                 factor = self.message_factor(sender, [int(v) for v in seen], known)
                 # Noisy copies of one number tell it with precision 1^T (F F^T)^-1 1.
-                scale[sender] = precision_along(factor, np.ones((len(factor), 1)))[0]
+                split = whitening(factor, loudness=self.loudness)
+                copies = np.ones((len(factor), 1))
+                scale[sender] = np.square(split.scaled @ copies).sum()
+                exposed[sender] = split.leaks(copies)
         sums = np.round(self.mixing.sum(axis=0), 12)
         different, which = np.unique(sums, return_inverse=True)
         grams = tuple(_integrator_gram(float(w), horizon) for w in different)
-        return FullView(scale=scale, grams=grams, which=tuple(int(i) for i in which))
+        return FullView(
+            scale=scale, grams=grams, which=tuple(int(i) for i in which), exposed=exposed
+        )
+
+    @property
+    def loudness(self) -> float:
+        """Standard deviation of the noise the messages' noises are made of."""
+        return float(np.sqrt(self.variance))
 
 
 Noise = NodeNoise | SpaceTimeNoise | MessageNoise

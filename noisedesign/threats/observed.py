@@ -17,7 +17,7 @@ from scipy.linalg import solve_triangular
 
 from noisedesign import settings
 from noisedesign._checks import Array, InputError
-from noisedesign.threats._spectral import LEAK, whitening
+from noisedesign.threats._spectral import whitening
 from noisedesign.threats.gram import VictimGram
 from noisedesign.threats.mechanism import LinearMechanism
 
@@ -39,21 +39,18 @@ def grams(mechanism: LinearMechanism, victims: Sequence[int]) -> Iterator[tuple[
             got=f"{count} ({len(mechanism.output)} a step over {horizon} steps)",
             remedy="Ask for a shorter horizon or an observer with fewer neighbours.",
         )  # fmt: skip
-    covariance = _covariance(mechanism)
-    loudness = float(np.sqrt(covariance.diagonal().max(initial=0.0)))
     responses = _output_powers(mechanism)
-    lower = _cholesky(covariance)
-    split = None if lower is not None else whitening(covariance, loudness=loudness)
+    lower = _cholesky(_covariance(mechanism))
+    # Near rounding a square root decides better than the covariance, at more than twice the memory.
+    split = None if lower is not None else whitening(_root(mechanism), loudness=mechanism.loudness)
     for victim in victims:
         signal = _victim_columns(responses, victim)
-        exposed = np.zeros(horizon, dtype=bool)
-        if lower is not None:
+        if split is None:
+            assert lower is not None
             scaled = solve_triangular(lower, signal, lower=True, check_finite=False)
+            exposed = np.zeros(horizon, dtype=bool)
         else:
-            assert split is not None
-            scaled = split.scaled @ signal
-            if len(split.silent):
-                exposed = np.abs(split.silent @ signal).max(axis=0) > LEAK
+            scaled, exposed = split.scaled @ signal, split.leaks(signal)
         yield victim, VictimGram(np.asarray(scaled.T @ scaled), exposed)
 
 
@@ -100,15 +97,17 @@ def _noise_responses(mechanism: LinearMechanism) -> Array:
     return responses
 
 
+def _root(mechanism: LinearMechanism) -> Array:
+    """B, shape (T m, q)."""
+    return mechanism.dense()[1]
+
+
 def _covariance(mechanism: LinearMechanism) -> Array:
     """K, shape (T m, T m), rows in the order t * m + observation."""
     responses = _noise_responses(mechanism)
-    horizon, m, p = responses.shape
+    horizon = mechanism.horizon
     if mechanism.joint is not None:
-        stacked = np.zeros((horizon, m, horizon, p))
-        for s in range(horizon):
-            stacked[s:, :, s] = responses[: horizon - s]
-        root = stacked.reshape(horizon * m, horizon * p) @ mechanism.joint
+        root = _root(mechanism)
         return np.asarray(root @ root.T)
     noising = (
         np.linalg.inv(mechanism.strategy) if mechanism.strategy is not None else np.eye(horizon)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from noisedesign.threats import innovations, observed
 from noisedesign.threats.gram import VictimGram
 from noisedesign.threats.mechanism import LinearMechanism
@@ -30,7 +28,5 @@ def _closed_form(
 ) -> Iterator[tuple[int, VictimGram]]:
     full = mechanism.full_view
     for victim in victims:
-        scale = float(full.scale[victim])
-        exposed = np.full(mechanism.horizon, np.isinf(scale))
-        gram = full.grams[full.which[victim]]
-        yield victim, VictimGram(gram * (0.0 if exposed.any() else scale), exposed)
+        gram = full.grams[full.which[victim]] * float(full.scale[victim])
+        yield victim, VictimGram(gram, full.exposed[victim])

@@ -39,61 +39,88 @@ RESIDUAL = 1e-11
 """Largest change of P, relative to it, that one more step of the recursion may still make. Where
 the doubling does worse, the time-varying recursion takes over."""
 
+STABLE = 1e-6
+"""Distance of the closed loop's spectral radius from 1 below which its decay is not trusted: modes
+that receive no noise are at 1 up to rounding; mixing that slow would take a million steps."""
+
+DEFINITE = 1e-6
+"""Least eigenvalue of I - O_0 P for which its inverse keeps ten digits."""
+
 SETTLED = 4 * settings.EPS
 """Relative change of O that is rounding."""
 
 
 class System(NamedTuple):
-    """F, H and the factors of q and r, restricted to the nodes that reach an observation."""
+    """F, H and the factors of q and r, restricted to the nodes that reach an observation.
+
+    ``loudness`` is the standard deviation of the noise before anything of it was known.
+    """
 
     transition: Array
     output: Array
     state_noise: Array
     output_noise: Array
+    loudness: float
 
 
 class Stationary(NamedTuple):
-    """The stationary filter: covariance P of its error, closed loop F, information J of a step."""
+    """The stationary filter over a horizon.
 
-    covariance: Array
-    closed: Array
-    information: Array
+    ``powers`` are I, F, F^2, ... until they fade, shape (reach, n, n); ``gramians`` O of the last
+    step, of the one before, ... until it settles; ``generators`` R r_s with R^T R = Gamma, column u
+    that of node u, shape (reach, rank, n).
+    """
+
+    powers: Array
+    gramians: Array
+    generators: Array
 
 
-def stationary(system: System) -> Stationary | None:
+def stationary(system: System, horizon: int) -> Stationary | None:
     """The stationary filter, or None where there is none that float64 can be trusted with.
 
     There is none where some combination of nodes is never told apart by the observations, where
     the noise leaves a mode alone that does not fade by itself, or where an observation has no
     noise.
     """
-    transition, output, q, r = system
-    direct = r @ r.T
-    scale = direct.diagonal()
-    if not len(scale) or scale.min() <= settings.sqrt_eps() * scale.max():
-        return None
     try:
-        root = np.linalg.cholesky(direct)
+        covariance = _error_covariance(system)
+        if covariance is None:
+            return None
+        closed, information, following = _step(system, covariance)
+        change = float(np.abs(following - covariance).max())
+        if not change <= RESIDUAL * float(np.abs(covariance).max(initial=0.0)):
+            return None
+        if not np.abs(np.linalg.eigvals(closed)).max() < 1 - STABLE:
+            return None
+        powers = _powers(closed, horizon)
+        gramians = _gramians(closed, information, horizon)
+        reach = len(powers)
+        later = gramians[np.minimum(horizon - 1 - np.arange(reach), len(gramians) - 1)]
+        root = _update_root(covariance, later[0])
     except np.linalg.LinAlgError:
         return None
-    if np.square(root.diagonal()).min() <= settings.sqrt_eps() * scale.max():
+    if root is None:
+        return None
+    return Stationary(powers, gramians, root @ np.matmul(powers.transpose(0, 2, 1), later))
+
+
+def _error_covariance(system: System) -> Array | None:
+    """P, by doubling; None where the noise of an observation is too small for it."""
+    transition, output, q, r, loudness = system
+    if not len(output):
+        return None
+    root = np.linalg.cholesky(r @ r.T)
+    if root.diagonal().min() <= settings.sqrt_eps() ** 0.5 * loudness:
         return None
     seen = np.linalg.solve(root, output)
     correlation = np.linalg.solve(root, r @ q.T)
     # Noise common to state and observation is first predicted from the observation.
-    covariance = _doubling(
+    return _doubling(
         transition - correlation.T @ seen,
         q - correlation.T @ np.linalg.solve(root, r),
         _linalg.symmetrized(seen.T @ seen),
     )
-    if covariance is None:
-        return None
-    found, following = _step(system, covariance)
-    change = float(np.abs(following - covariance).max())
-    if not change <= RESIDUAL * float(np.abs(covariance).max(initial=0.0)):
-        return None
-    stable = np.abs(np.linalg.eigvals(found.closed)).max(initial=0.0) < 1 - settings.sqrt_eps()
-    return found if stable else None
 
 
 def _doubling(transition: Array, noise: Array, information: Array) -> Array | None:
@@ -105,10 +132,7 @@ def _doubling(transition: Array, noise: Array, information: Array) -> Array | No
     a, g, h = transition.T, information, noise @ noise.T
     eye = np.eye(len(a))
     for _ in range(DOUBLINGS):
-        try:
-            solved = np.linalg.solve(eye + g @ h, np.hstack([a, g]))
-        except np.linalg.LinAlgError:
-            return None
+        solved = np.linalg.solve(eye + g @ h, np.hstack([a, g]))
         through, gain = solved[:, : len(a)], solved[:, len(a) :]
         more = a.T @ h @ through
         if not np.isfinite(more).all():
@@ -123,9 +147,9 @@ def _doubling(transition: Array, noise: Array, information: Array) -> Array | No
     return None
 
 
-def _step(system: System, covariance: Array) -> tuple[Stationary, Array]:
-    """The filter with prediction error P, and the P of the next step."""
-    transition, output, q, r = system
+def _step(system: System, covariance: Array) -> tuple[Array, Array, Array]:
+    """Closed loop F and information J under prediction error P, and the P of the next step."""
+    transition, output, q, r, _ = system
     seen = output @ covariance
     innovation = _linalg.symmetrized(r @ r.T + seen @ output.T)
     gain = np.linalg.solve(innovation, seen @ transition.T + r @ q.T).T
@@ -133,27 +157,7 @@ def _step(system: System, covariance: Array) -> tuple[Stationary, Array]:
     fresh = q - gain @ r
     following = closed @ covariance @ closed.T + fresh @ fresh.T
     whitened = np.linalg.solve(np.linalg.cholesky(innovation), output)
-    return Stationary(covariance, closed, whitened.T @ whitened), following
-
-
-def grams(found: Stationary, horizon: int, rows: NDArray[np.intp]) -> Iterator[Gram]:
-    """Gram matrices of the victims at some coordinates of the state, one after the other.
-
-    Dense up to :data:`~noisedesign.threats.gram.DENSE_HORIZON` steps, else sparse.
-    """
-    powers = _powers(found.closed, horizon)
-    gramians = _gramians(found, horizon)
-    reach = len(powers)
-    place = np.minimum(horizon - 1 - np.arange(horizon), len(gramians) - 1)
-    starts = np.matmul(powers.transpose(0, 2, 1), gramians[place[:reach]])
-    root = _update_root(found.covariance, gramians[place[0]])
-    generators = root @ starts
-    for row in rows:
-        # Entry (k, lag): step s' that is k steps from the end, and the step lag earlier.
-        table = gramians[:, row, :] @ np.ascontiguousarray(powers[:, :, row]).T
-        own = np.ascontiguousarray(generators[:, :, row])
-        corner = own @ own.T
-        yield (_dense if horizon <= DENSE_HORIZON else _sparse)(table, corner, place)
+    return closed, whitened.T @ whitened, following
 
 
 def _powers(closed: Array, horizon: int) -> Array:
@@ -167,24 +171,42 @@ def _powers(closed: Array, horizon: int) -> Array:
     return np.stack(powers)
 
 
-def _gramians(found: Stationary, horizon: int) -> Array:
+def _gramians(closed: Array, information: Array, horizon: int) -> Array:
     """O of the last step, of the one before, ... until it settles, shape (steps, n, n)."""
-    gramians = [found.information]
+    gramians = [information]
     while len(gramians) < horizon:
         before = gramians[-1]
-        now = _linalg.symmetrized(found.information + found.closed.T @ before @ found.closed)
+        now = _linalg.symmetrized(information + closed.T @ before @ closed)
         if np.abs(now - before).max() <= SETTLED * np.abs(now).max():
             break
         gramians.append(now)
     return np.stack(gramians)
 
 
-def _update_root(covariance: Array, gramian: Array) -> Array:
-    """R with R^T R = P (I - O P)^-1, shape (rank, n)."""
+def _update_root(covariance: Array, gramian: Array) -> Array | None:
+    """R with R^T R = P (I - O P)^-1, shape (n, n); None where that is nearly singular."""
     values, vectors = np.linalg.eigh(covariance)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
     inside = np.eye(len(root)) - _linalg.symmetrized(root @ gramian @ root.T)
-    return np.asarray(np.linalg.solve(np.linalg.cholesky(inside), root))
+    lower = np.linalg.cholesky(inside)
+    if np.square(lower.diagonal()).min() < DEFINITE:
+        return None
+    return np.asarray(np.linalg.solve(lower, root))
+
+
+def grams(found: Stationary, horizon: int, rows: NDArray[np.intp]) -> Iterator[Gram]:
+    """Gram matrices of the victims at some coordinates of the state, one after the other.
+
+    Dense up to :data:`~noisedesign.threats.gram.DENSE_HORIZON` steps, else sparse.
+    """
+    powers, gramians, generators = found
+    place = np.minimum(horizon - 1 - np.arange(horizon), len(gramians) - 1)
+    assemble = _dense if horizon <= DENSE_HORIZON else _sparse
+    for row in rows:
+        # Entry (k, lag): step s' that is k steps from the end, and the step lag earlier.
+        table = gramians[:, row, :] @ np.ascontiguousarray(powers[:, :, row]).T
+        own = np.ascontiguousarray(generators[:, :, row])
+        yield assemble(table, own @ own.T, place)
 
 
 def _dense(table: Array, corner: Array, place: NDArray[np.intp]) -> Array:
