@@ -472,3 +472,39 @@ def exact_gram(a: Array, *, digits: int = 50) -> list[list[Any]]:
         m = mpmath.matrix(a.tolist())
         gram = m.T * m
         return [[gram[i, j] for j in range(gram.cols)] for i in range(gram.rows)]
+
+
+# --- sensitivity ----------------------------------------------------------------------------------
+
+
+def min_separation_patterns(horizon: int, separation: int, most: int) -> list[tuple[int, ...]]:
+    """Every nonempty set of at most ``most`` steps, any two at least ``separation`` apart."""
+    return [
+        steps
+        for size in range(1, min(most, horizon) + 1)
+        for steps in itertools.combinations(range(horizon), size)
+        if all(t - s >= separation for s, t in itertools.combinations(steps, 2))
+    ]
+
+
+def row_bound(m: Array, patterns: Sequence[Sequence[int]]) -> float:
+    """max over patterns of sum r_s, r_s = max over patterns with s of sum_t |M_st|: all tried."""
+    rows = [
+        max((sum(abs(m[s, t]) for t in p) for p in patterns if s in p), default=0.0)
+        for s in range(len(m))
+    ]
+    return float(max(sum(rows[s] for s in p) for p in patterns))
+
+
+def abs_sum(m: Array, patterns: Sequence[Sequence[int]]) -> float:
+    """max over patterns of sum |M_st|."""
+    return float(max(sum(abs(m[s, t]) for s in p for t in p) for p in patterns))
+
+
+def odd_cycle_elliptope(size: int) -> float:
+    """max <M, Y> of the Laplacian of an odd cycle, M = 2 I - A: every edge turns by pi - pi / size.
+
+    lambda_max(M) = 2 + 2 cos(pi / size), of multiplicity two: its eigenvectors are the two
+    coordinates of unit vectors that turn evenly, so size * lambda_max is attained.
+    """
+    return size * (2 + 2 * math.cos(math.pi / size))

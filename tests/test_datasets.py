@@ -6,8 +6,11 @@ import hashlib
 import io
 import os
 import shutil
+import sys
 import tarfile
+import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import networkx as nx
 import pooch
@@ -15,7 +18,7 @@ import pytest
 
 from noisedesign import datasets
 from noisedesign._checks import InputError
-from noisedesign.datasets import data_folder, ego_facebook
+from noisedesign.datasets import data_folder, ego_facebook, peertube
 
 TRIANGLE = b"1 2\n2 1\n2 3\n3 1\n"
 
@@ -167,3 +170,93 @@ def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path / "none"))
     with pytest.raises(InputError, match="^NOISEDESIGN_DATA: expected an existing folder"):
         data_folder()
+
+
+# --- PeerTube, through a package that is not a dependency -----------------------------------------
+
+
+class _FakeError(Exception):
+    """Base of the errors of the package."""
+
+
+class _FakeCacheError(_FakeError):
+    """No copy yet."""
+
+
+class _FakeDownloadError(_FakeError):
+    """No network."""
+
+
+@pytest.fixture
+def fedivertex(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A package ``fedivertex`` with one small graph, already in its cache."""
+    package, exceptions = ModuleType("fedivertex"), ModuleType("fedivertex.exceptions")
+    follows = nx.DiGraph([("b", "a"), ("a", "b"), ("a", "c"), ("c", "a"), ("c", "b"), ("a", "a")])
+    follows.nodes["a"]["domain"] = "org"
+
+    class GraphLoader:
+        cached = True
+
+        def __init__(self, light_version: bool = True, cache_only: bool = False) -> None:
+            print("Cache found, checking for updates...")
+            if cache_only and not self.cached:
+                raise _FakeCacheError("No cache found")
+            if not cache_only:
+                package.downloads += 1
+
+        def get_graph(self, software: str, graph_type: str, **options: object) -> nx.DiGraph:
+            package.asked = (software, graph_type, options)
+            return follows
+
+    package.GraphLoader, package.downloads = GraphLoader, 0
+    exceptions.CacheError, exceptions.FedivertexException = _FakeCacheError, _FakeError
+    monkeypatch.setitem(sys.modules, "fedivertex", package)
+    monkeypatch.setitem(sys.modules, "fedivertex.exceptions", exceptions)
+    return package
+
+
+def test_peertube_is_undirected_and_simple(
+    fedivertex: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = peertube()
+    assert type(graph) is nx.Graph
+    assert list(graph.nodes) == ["b", "a", "c"]
+    assert {frozenset(e) for e in graph.edges} == {frozenset(e) for e in ("ab", "ac", "bc")}
+    assert dict(graph.nodes["a"]) == {}
+    software, graph_type, options = fedivertex.asked
+    assert (software, graph_type) == ("peertube", "follow")
+    assert options["date"] == "20250210"
+    assert options["only_largest_component"] is True
+    assert capsys.readouterr().out == ""  # standard output is for results
+
+
+def test_peertube_is_downloaded_once(fedivertex: ModuleType) -> None:
+    peertube()
+    assert fedivertex.downloads == 0
+    fedivertex.GraphLoader.cached = False
+    assert len(peertube()) == 3
+    assert fedivertex.downloads == 1
+
+
+def test_peertube_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fedivertex", None)
+    with pytest.raises(InputError, match="no such package") as caught:
+        peertube()
+    assert "pip install fedivertex" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "error",
+    [_FakeDownloadError("no route"), ConnectionError("no route"), FileNotFoundError("no route"),
+     zipfile.BadZipFile("no route")],
+)  # fmt: skip
+def test_peertube_offline(
+    fedivertex: ModuleType, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def offline(self: object, **kwargs: object) -> None:
+        raise _FakeCacheError("No cache found") if kwargs else error
+
+    monkeypatch.setattr(fedivertex.GraphLoader, "__init__", offline)
+    with pytest.raises(InputError, match=f"{type(error).__name__}: no route") as caught:
+        peertube()
+    assert "network" in caught.value.remedy
