@@ -183,6 +183,24 @@ def test_the_upper_bound_holds_in_exact_arithmetic() -> None:
     assert block_bounds(TRIANGLE).upper >= 4.5
 
 
+@pytest.mark.parametrize("size", [3, 10])
+def test_what_cholesky_lets_pass_is_added(size: int) -> None:
+    """y = t 1 with t just below lambda_max may pass a factorisation; the bound is still one."""
+    for seed in range(12):
+        m = random_gram(size, seed)
+        with mpmath.workdps(40):
+            exact = max(mpmath.eigsy(mpmath.matrix(m.tolist()), eigvals_only=True))
+        below, above = 0.9 * float(exact), 1.1 * float(exact)
+        while below < (middle := (below + above) / 2) < above:
+            passes = math.isfinite(elliptope._ends(m, np.full(size, middle), np.eye(size)).upper)
+            below, above = (below, middle) if passes else (middle, above)
+        upper = elliptope._ends(m, np.full(size, above), np.eye(size)).upper
+        assert size * exact <= upper <= size * exact * (1 + 1e-12)
+        # Rump (2006): Cholesky may pass down to an eigenvalue of -(k + 1) EPS trace.
+        trace = size * above - float(np.trace(m))
+        assert upper >= size * (above + (size + 1) * np.finfo(float).eps * trace)
+
+
 # --- large or sparse ------------------------------------------------------------------------------
 
 
@@ -223,6 +241,12 @@ def test_an_unfinished_ascent_still_bounds(monkeypatch: pytest.MonkeyPatch) -> N
         exact, found = block_bounds(m), sparse_bounds(sparse(m))
         assert found.lower <= exact.lower * (1 - 1e-3)
         assert exact.upper * (1 + 1e-3) <= found.upper <= np.abs(m).sum()
+
+
+def test_the_largest_eigenvalue_helps_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elliptope, "ASCENT_STEPS", 1)
+    exact = oracles.odd_cycle_elliptope(31)  # which is 31 lambda_max
+    assert exact <= sparse_bounds(sparse(laplacian_of_cycle(31))).upper <= exact * (1 + 1e-8)
 
 
 def test_a_band_too_wide_to_factorise_leaves_the_sum_of_absolute_values(
@@ -283,6 +307,14 @@ def test_signs_that_balance_are_found(k: int, density: float, seed: int) -> None
     s = balancing_signs(sparse(m))
     assert set(s) <= {-1.0, 1.0}
     assert float(s @ m @ s) == pytest.approx(float(np.abs(m).sum()), rel=1e-14)
+
+
+def test_rounding_does_not_unbalance() -> None:
+    hidden = np.array([1.0, -1, 1, 1, -1])
+    m = np.outer(hidden, hidden)
+    m[0, 1] = m[1, 0] = 1e-17
+    s = balancing_signs(sparse(m))
+    assert float(s @ m @ s) == pytest.approx(23)
 
 
 def test_signs_of_an_unbalanced_cycle_are_signs() -> None:
