@@ -98,7 +98,7 @@ def _space(
         n = len(problem.mixing)
         covariance = np.full((n, n), 1 / (n**2 * float(problem.budget.min())))
     elif name == "decor":
-        covariance = repair.covariance_of(program, _decor_gram(problem, program))
+        covariance = repair.covariance_of(program, _decor_gram(problem))
     else:
         covariance = repair.covariance_of(program, independent_gram(program))
     return Design(
@@ -109,20 +109,19 @@ def _space(
     )  # fmt: skip
 
 
-def _decor_gram(problem: SpaceProblem, program: Program) -> Array:
-    """X = R^-1 of the best R = s I + c L.
+def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
+    """Squared scales of the best DECOR noise: of every node's own, and of every edge's.
 
-    For a ratio c / s the least feasible s is explicit, and the objective is quasi-convex along the
-    ratio because the feasible (s, c) with a bounded objective form a convex set. So do those within
-    a cap on diag(R), which therefore only shortens the search.
+    R = node_variance I + edge_variance Laplacian within the budgets, one of them met exactly. For a
+    ratio of the two the least feasible scale is explicit, and the objective is quasi-convex along
+    the ratio because the feasible pairs with a bounded objective form a convex set. So do those
+    within a cap on diag(R), which therefore only shortens the search.
     """
-    adjacency = (problem.mixing != 0).astype(np.float64)
-    np.fill_diagonal(adjacency, 0.0)
-    adjacency = np.maximum(adjacency, adjacency.T)
-    laplacian = nx.laplacian_matrix(nx.from_numpy_array(adjacency)).toarray().astype(np.float64)
+    laplacian = _laplacian(problem.mixing)
+    gram, cap = problem.gram, problem.max_variance
     values, vectors = np.linalg.eigh(laplacian)
     weights = np.square(vectors) / problem.budget[:, None]
-    plain, spread = float(np.trace(program.gram)), float(np.sum(program.gram * laplacian))
+    plain, spread = float(np.trace(gram)), float(np.sum(gram * laplacian))
 
     def least_scale(log_ratio: float) -> float:
         return float((weights @ (1 / (1 + np.exp(log_ratio) * values))).max())
@@ -131,10 +130,10 @@ def _decor_gram(problem: SpaceProblem, program: Program) -> Array:
         return float(least_scale(log_ratio) * (plain + np.exp(log_ratio) * spread))
 
     def over_cap(log_ratio: float) -> float:
-        if program.cap is None:
+        if cap is None:
             return -1.0
         variance = 1 + np.exp(log_ratio) * np.diagonal(laplacian)
-        return float((least_scale(log_ratio) * variance / program.cap).max()) - CAP_USED
+        return float((least_scale(log_ratio) * variance / cap).max()) - CAP_USED
 
     low, high = DECOR_SEARCH
     if over_cap(high) > 0:
@@ -144,9 +143,25 @@ def _decor_gram(problem: SpaceProblem, program: Program) -> Array:
     )
     # The search stays inside its interval; the optimum may be its end, at the cap.
     best = min((low, float(found.x), high), key=objective)
-    ratio = 0.0 if best == low else float(np.exp(best))
-    spectrum = 1 / ((1 + ratio * values) * least_scale(np.log(ratio) if ratio else -np.inf))
-    return np.asarray((vectors * spectrum) @ vectors.T)
+    if best == low:
+        return least_scale(-np.inf), 0.0
+    return least_scale(best), float(np.exp(best)) * least_scale(best)
+
+
+def _decor_gram(problem: SpaceProblem) -> Array:
+    """X = R^-1 of the best DECOR noise."""
+    node_variance, edge_variance = decor_variances(problem)
+    values, vectors = np.linalg.eigh(_laplacian(problem.mixing))
+    return np.asarray((vectors / (node_variance + edge_variance * values)) @ vectors.T)
+
+
+def _laplacian(mixing: Array) -> Array:
+    """Laplacian of the graph along which messages travel, shape (n, n)."""
+    adjacency = (mixing != 0).astype(np.float64)
+    np.fill_diagonal(adjacency, 0.0)
+    adjacency = np.maximum(adjacency, adjacency.T)
+    graph = nx.from_numpy_array(adjacency)
+    return np.asarray(nx.laplacian_matrix(graph).toarray().astype(np.float64))
 
 
 # --- time -----------------------------------------------------------------------------------
@@ -161,7 +176,7 @@ def _time(
     elif name == "banded-sqrt":
         strategy = banded_square_root(horizon=participation.horizon, bands=participation.separation)
     elif name == "d-mf":
-        strategy = _prefix_optimal(participation)
+        strategy = prefix_optimal_strategy(participation)
     else:
         strategy = np.eye(participation.horizon)
     if name == "cdp":
@@ -186,7 +201,8 @@ def banded_square_root(*, horizon: int, bands: int) -> Array:
     return np.asarray(np.tril(toeplitz(column)))
 
 
-def _prefix_optimal(participation: FixedEpoch) -> Array:
+def prefix_optimal_strategy(participation: FixedEpoch) -> Array:
+    """C of the optimal prefix sums, shape (T, T), of unit squared sensitivity (D-MF)."""
     solution = solve(TimeProblem.prefix(participation=participation))
     assert solution.design is not None
     return solution.design.strategy

@@ -135,8 +135,11 @@ def judge_strategy(program: Program, strategy: Array, *, bound: float) -> Certif
         objective = float(np.square(noise).sum())
     except np.linalg.LinAlgError:
         objective = float("inf")
-    sensitivity = squared_sensitivity(strategy.T @ strategy, program.participation)
+    worst, kind = float("inf"), EXACT
+    gram = strategy.T @ strategy
+    if np.isfinite(gram).all():
+        sensitivity = squared_sensitivity(gram, program.participation)
+        worst, kind = sensitivity.squared, sensitivity.kind
     return Certificate(
-        objective=objective, lower_bound=bound,
-        sensitivity_squared=sensitivity.squared, sensitivity_kind=sensitivity.kind,
-    )  # fmt: skip
+        objective=objective, lower_bound=bound, sensitivity_squared=worst, sensitivity_kind=kind
+    )

@@ -6,10 +6,13 @@ in the user's cache, then downloaded. Wherever it came from, its sha256 is compa
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 import networkx as nx
@@ -25,6 +28,9 @@ EGO_FACEBOOK_SHA256 = {
     414: "1f5c9d43608a8cf6d56e27f1902f528cf7cf9ef1114afd3df7bc5888d7250fb1",
 }
 _FIELD = "graph.ego"
+
+PEERTUBE_DATE = "20250210"
+"""Snapshot of the PeerTube graph: the second one, as the published code of Mafalda-SGD takes."""
 
 
 def data_folder() -> Path | None:
@@ -66,6 +72,47 @@ def local_ego_facebook(ego: int) -> Path | None:
     folders = [folder for folder in (data_folder(), _cache_folder()) if folder is not None]
     candidates = (folder / "ego-facebook" / f"{ego}.edges" for folder in folders)
     return next((path for path in candidates if path.is_file()), None)
+
+
+def peertube() -> nx.Graph:
+    """Which PeerTube servers follow each other, undirected and simple.
+
+    The largest set of servers that all reach each other along follows (the largest strongly
+    connected component), as the published code of Mafalda-SGD takes it. Source: Fedivertex (Damie
+    and Cyffers 2025), through the package ``fedivertex``, which keeps a copy once downloaded.
+
+    Raises:
+        InputError: the package is not installed; there is no copy and no network.
+    """
+    field, expected = "graph", "the PeerTube graph, from the package fedivertex"
+    try:
+        from fedivertex import GraphLoader
+        from fedivertex.exceptions import CacheError, FedivertexException
+    except ImportError as error:
+        raise InputError(
+            field, expected=expected, got="no such package", remedy="Run: pip install fedivertex"
+        ) from error
+    try:
+        # It prints its progress; standard output is for results.
+        with contextlib.redirect_stdout(sys.stderr):
+            try:
+                loader = GraphLoader(cache_only=True)
+            except CacheError:
+                loader = GraphLoader()
+            directed = loader.get_graph(
+                software="peertube", graph_type="follow", date=PEERTUBE_DATE,
+                only_largest_component=True, disable_tqdm=True,
+            )  # fmt: skip
+    except (FedivertexException, OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(
+            field, expected=expected,
+            got=f"{type(error).__name__}: {error}",
+            remedy="Its first use needs the network.",
+        ) from error  # fmt: skip
+    graph = nx.Graph()
+    graph.add_nodes_from(directed.nodes)
+    graph.add_edges_from((u, v) for u, v in directed.edges if u != v)
+    return graph
 
 
 def _cache_folder() -> Path:

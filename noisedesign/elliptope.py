@@ -70,14 +70,14 @@ class Bounds:
 
     def agree(self, tolerance: float) -> bool:
         """Whether the bounds coincide to ``tolerance``, relative to the upper one."""
-        return self.upper - self.lower <= tolerance * self.upper
+        return math.isfinite(self.upper) and self.upper - self.lower <= tolerance * self.upper
 
 
 def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
     """Bounds for a dense symmetric block, shape (k, k), to a relative gap of ``SOLVED``.
 
-    Primal-dual interior-point method. Y stays positive definite with unit diagonal and y feasible
-    throughout, so it may stop at any time.
+    Signs are tried first; where they are not optimal, a primal-dual interior-point method. Y stays
+    positive definite with unit diagonal and y feasible throughout, so it may stop at any time.
 
     Args:
         enough: stop as soon as the upper bound is at or below this.
@@ -87,6 +87,9 @@ def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
     if scale == 0:
         return Bounds(lower=0.0, upper=0.0)
     m = block / scale
+    signed = _signed_bounds(m)
+    if signed.agree(SOLVED):
+        return Bounds(lower=scale * signed.lower, upper=scale * signed.upper)
     rows = np.abs(m).sum(axis=1)
     y = 1.1 * rows + 0.1 * rows.mean()  # strictly dominant: feasible, and off the boundary
     slack, correlation = np.diag(y) - m, np.eye(k)
@@ -109,6 +112,27 @@ def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
         found = _ends(m, y, correlation)
         best = Bounds(lower=max(best.lower, found.lower), upper=min(best.upper, found.upper))
     return Bounds(lower=scale * best.lower, upper=scale * best.upper)
+
+
+def _signed_bounds(m: Array) -> Bounds:
+    """Bounds from signs c that no single flip improves, with y_i = c_i (M c)_i.
+
+    Where Diag(y) - M is positive semidefinite the maximum is attained at Y = c c^T. Its null vector
+    c keeps a Cholesky factorisation from proving that, so y is raised by a share of ``SOLVED``.
+    """
+    k = len(m)
+    signs = np.ones(k)
+    pull, diagonal = m.sum(axis=1), np.diagonal(m)
+    for _ in range(k):
+        gain = diagonal - signs * pull  # half of what flipping i adds to the value, over two
+        worst = int(gain.argmax())
+        if gain[worst] <= 0:
+            break
+        signs[worst] = -signs[worst]
+        pull = pull + 2 * signs[worst] * m[:, worst]
+    y = signs * pull
+    raised = y + max(float(y.sum()), 0.0) * SOLVED / (4 * k)
+    return _ends(m, raised, np.multiply.outer(signs, signs))
 
 
 def _direction(slack: Array, correlation: Array, mu: float) -> tuple[Array, Array] | None:

@@ -6,20 +6,32 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from noisedesign import accounting
 from noisedesign.design import Design
+from noisedesign.exposure import Exposure
 from noisedesign.formulations import program_of
+from noisedesign.participation import Participation
 from noisedesign.problem import SpaceProblem
 from noisedesign.solve import Solution, independent_gram
+from noisedesign.trust_table import ModelRow
 from noisedesign.validation import Validation
 
 Record = dict[str, Any]
+
+USUAL, WIDEST = 200, 2000
+"""Characters of a line where nobody is watching: most tables fit the first, and notes that do not
+make their line longer."""
+
+INFINITE = "infinite"
+"""Written where a number is infinite: null would say that it is not known."""
 
 
 def ldp_objective(design: Design) -> float:
@@ -103,6 +115,43 @@ def validation_records(validation: Validation) -> list[Record]:
     ]  # fmt: skip
 
 
+def exposure_record(exposure: Exposure) -> Record:
+    """One victim of an account, with a note only where its numbers need words."""
+    record: Record = {
+        "node": exposure.node,
+        "distance": exposure.distance,
+        "sensitivity_squared": _finite(exposure.sensitivity_squared),
+        "which": exposure.which,
+        "mu": _finite(exposure.mu),
+        "epsilon": _finite(exposure.epsilon),
+    }
+    return record | ({"note": exposure.words} if exposure.words else {})
+
+
+def exposure_columns(records: Iterable[Record]) -> list[str]:
+    """Columns of a table of such records: no column of notes where there are none."""
+    columns = ["node", "distance", "sensitivity_squared", "which", "mu", "epsilon"]
+    return columns + ["note"] * any("note" in record for record in records)
+
+
+def model_record(row: ModelRow) -> Record:
+    """One trust model of a design."""
+    return {key: _finite(value) for key, value in asdict(row).items()}
+
+
+def _finite(value: Any) -> Any:
+    """The value, or the word for one that is infinite, for which JSON has no number."""
+    return INFINITE if isinstance(value, float) and math.isinf(value) else value
+
+
+def scale_words(*, noise: str, step: str, delta: float, participation: Participation) -> str:
+    """What mu and epsilon of an account are for: noise, adjacency, participation, delta."""
+    return (
+        f"noise times {noise}, a step moves by up to {step}, participation {participation}, "
+        f"epsilon at delta = {delta:g}"
+    )
+
+
 def insider_note(design: Design) -> str:
     """What the certificate does not cover: who may know the noise."""
     if isinstance(design.problem, SpaceProblem):
@@ -153,6 +202,11 @@ def table(records: Iterable[Record], columns: Sequence[str], *, title: str = "")
 def print_table(records: Iterable[Record], columns: Sequence[str], *, title: str = "") -> None:
     """Print a table on stdout, as wide as it needs to be where nobody is watching."""
     # Cells are data: "noisedesign[mosek]" is no markup and ":key:" no picture.
-    width = None if sys.stdout.isatty() else 200
-    console = Console(width=width, markup=False, emoji=False, highlight=False)
-    console.print(table(records, columns, title=title))
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    printed = table(records, columns, title=title)
+    if sys.stdout.isatty():
+        Console(**plain).print(printed)
+        return
+    wide = Console(width=WIDEST, **plain)
+    wanted = Measurement.get(wide, wide.options, printed).maximum
+    Console(width=max(wanted, USUAL), **plain).print(printed)

@@ -155,13 +155,33 @@ def test_scale_does_not_matter(scale: float) -> None:
 @pytest.mark.parametrize("steps", range(6))
 def test_an_unfinished_search_still_bounds(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elliptope, "NEWTON_STEPS", steps)
-    for seed in range(5):
+    unfinished = 0
+    for seed in range(8):
         m = random_gram(6, seed)
         lower, upper = oracles.elliptope(m)
         found = block_bounds(m)
         assert found.upper >= lower * (1 - ROUNDING)
         assert found.lower <= upper * (1 + ROUNDING)
-        assert not found.agree(SOLVED)
+        signs_suffice = oracles.best_signs(m) > lower * (1 - 1e-6)
+        assert found.agree(SOLVED) == signs_suffice
+        unfinished += not signs_suffice
+    assert unfinished >= 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_signs_are_optimal_no_search_is_needed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Laplacian certificate: y_i - M_ii sums off-diagonal entries, so Diag(y) - M >= 0."""
+    monkeypatch.setattr(elliptope, "NEWTON_STEPS", 0)
+    rng = np.random.default_rng(seed)
+    m = rng.uniform(0.1, 1, (7, 7)) + 7 * np.eye(7)
+    signs = rng.choice([-1.0, 1.0], 7)
+    m = (m + m.T) / 2 * np.outer(signs, signs)
+    m[0, 1] = m[1, 0] = -m[0, 1] / 50  # one entry of the wrong sign: no longer balanced
+    best = oracles.best_signs(m)
+    check(block_bounds(m), best, width=SOLVED)
+    assert best < np.abs(m).sum() * (1 - 1e-6)
 
 
 def test_it_stops_where_less_is_enough() -> None:

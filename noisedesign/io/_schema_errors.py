@@ -22,18 +22,27 @@ _EXPECTED = {
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
-_TABLES = ("graph", "workload", "participation", "budget", "limits", "privacy", "reference")
+_TABLES = ("graph", "workload", "participation", "budget", "limits", "privacy", "reference",
+           "algorithm", "observer")  # fmt: skip
 _OTHER_DESIGN = {"budget": "space", "limits": "space", "workload": "time", "participation": "time"}
+BELONGS = {key: f'[{key}] belongs to design = "{design}".' for key, design in _OTHER_DESIGN.items()}
+"""What to say of a table at the top of a problem file of the other design."""
 
 
-def to_input_error(error: ValidationError, data: Mapping[str, Any]) -> InputError:
-    """The first problem pydantic found in ``data``, as an :class:`InputError`."""
+def to_input_error(
+    error: ValidationError, data: Mapping[str, Any], *, belongs: Mapping[str, str]
+) -> InputError:
+    """The first problem pydantic found in ``data``, as an :class:`InputError`.
+
+    Args:
+        belongs: what to say of keys at the top that belong to another kind of file.
+    """
     details = error.errors(include_url=False)[0]
     context: Mapping[str, Any] = details.get("ctx", {})
     path = _path(details, data)
     match details["type"]:
         case "unknown_key":
-            return _unknown_key(path, context["key"], context["allowed"])
+            return _unknown_key(path, context["key"], context["allowed"], belongs)
         case "missing":
             expected = f"a [{path[-1]}] table" if path[-1] in _TABLES else "a value"
             return InputError(_dotted(path), expected=expected, got="nothing")
@@ -55,26 +64,31 @@ def _path(details: ErrorDetails, data: Mapping[str, Any]) -> list[str]:
     """The keys as the user wrote them: pydantic's location less the names of union members."""
     path: list[str] = []
     here: Any = data
+    entered = False  # whether the member's name of this table has been passed: a key may share it
     for step in details["loc"]:
         is_key = isinstance(here, dict) and step in here
-        is_member = is_key and step in (here.get("design"), here.get("kind"))
+        is_member = is_key and step in (here.get("design"), here.get("kind"), here.get("model"))
         is_index = isinstance(here, list) and isinstance(step, int)
-        if is_index or (is_key and not is_member):
+        if is_member and not entered:
+            entered = True
+        elif is_index or is_key:
             path.append(str(step))
-            here = here[step]
+            here, entered = here[step], False
     if details["type"] == "missing":
         path.append(str(details["loc"][-1]))
     return path
 
 
 def _dotted(path: Sequence[str]) -> str:
-    return ".".join(path) or "problem"
+    return ".".join(path)
 
 
-def _unknown_key(path: Sequence[str], key: str, allowed: Sequence[str]) -> InputError:
-    remedy = _did_you_mean(key, allowed)
-    if not path and key in _OTHER_DESIGN:
-        remedy = f'[{key}] belongs to design = "{_OTHER_DESIGN[key]}".'
+def _unknown_key(
+    path: Sequence[str], key: str, allowed: Sequence[str], belongs: Mapping[str, str]
+) -> InputError:
+    remedy = did_you_mean(key, allowed)
+    if not path and key in belongs:
+        remedy = belongs[key]
     where = f"[{_dotted(path)}]" if path else "the file"
     return InputError(
         _dotted([*path, key]), expected=f"only the keys {', '.join(allowed)} in {where}",
@@ -85,11 +99,12 @@ def _unknown_key(path: Sequence[str], key: str, allowed: Sequence[str]) -> Input
 def _wrong_word(path: Sequence[str], words: Sequence[str], value: Any) -> InputError:
     return InputError(
         _dotted(path), expected="one of " + ", ".join(words), got=describe(value),
-        remedy=_did_you_mean(value, words),
+        remedy=did_you_mean(value, words),
     )  # fmt: skip
 
 
-def _did_you_mean(word: Any, known: Sequence[str]) -> str:
+def did_you_mean(word: Any, known: Sequence[str]) -> str:
+    """A sentence with the word most like one that is not known, or nothing."""
     close = difflib.get_close_matches(word, known, n=1) if isinstance(word, str) else []
     return f"Did you mean {close[0]}?" if close else ""
 

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import tokenize
-import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from noisedesign import _checks
-from noisedesign._checks import Array, InputError
-from noisedesign.datasets import ego_facebook
-from noisedesign.graph import build_graph, mixing_matrix, node_names, read_edges
+from noisedesign._checks import InputError
 from noisedesign.io import _schema
-from noisedesign.io._schema_errors import to_input_error
+from noisedesign.io._schema_errors import BELONGS, to_input_error
+from noisedesign.io._tables import load_npy, mixing_key, mixing_of
+from noisedesign.io._toml import located, parsed, read_text, renamed
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import PrivacyTarget, Problem, SpaceProblem, TimeProblem
 
-_NPY_ERRORS = (ValueError, EOFError, MemoryError, SyntaxError, tokenize.TokenError)
-"""What numpy raises on a damaged file: its header is read as Python source, and may claim any
-amount of memory before the data turn out missing."""
+FIELD = "problem"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,22 +60,9 @@ def load_problem(path: str | Path) -> LoadedProblem:
             UTF-8, not TOML.
     """
     path = Path(path)
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        got = f"{path}: {error.strerror}"
-        raise InputError("problem", expected="a readable TOML file", got=got) from error
-    except UnicodeDecodeError as error:
-        got = f"{path}: byte {error.start} is not UTF-8"
-        raise InputError("problem", expected="UTF-8 text", got=got) from error
-    try:
+    text = read_text(path, field=FIELD)
+    with located(path):
         return _parse(text, folder=path.parent, path=path)
-    except InputError as error:
-        # Where many files are read, the key alone does not say which one to mend.
-        remedy = f"{error.remedy} (in {path})".strip()
-        raise InputError(
-            error.field, expected=error.expected, got=error.got, remedy=remedy
-        ) from error
 
 
 def parse_problem(text: str, *, folder: str | Path) -> LoadedProblem:
@@ -91,14 +71,11 @@ def parse_problem(text: str, *, folder: str | Path) -> LoadedProblem:
 
 
 def _parse(text: str, *, folder: Path, path: Path | None) -> LoadedProblem:
-    try:
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError("problem", expected="TOML", got=str(error)) from error
+    data = parsed(text, field=FIELD)
     try:
         file = _schema.ProblemFile.validate_python(data)
     except ValidationError as error:
-        raise to_input_error(error, data) from None
+        raise to_input_error(error, data, belongs=BELONGS) from None
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
@@ -113,9 +90,9 @@ def _build(file: _schema.SpaceFile | _schema.TimeFile, folder: Path) -> Problem:
         common["privacy"] = PrivacyTarget(**file.privacy.model_dump())
     if isinstance(file, _schema.TimeFile):
         return _time_problem(file, folder, common)
-    mixing, nodes = _mixing(file.graph, folder)
+    mixing, nodes = mixing_of(file.graph, folder=folder)
     cap = None if file.limits is None else file.limits.max_variance
-    with _renamed("mixing", _mixing_key(file.graph)):
+    with renamed({"mixing": mixing_key(file.graph)}):
         return SpaceProblem(
             mixing=mixing, nodes=nodes, budget=file.budget.tau, max_variance=cap, **common
         )
@@ -129,8 +106,8 @@ def _time_problem(file: _schema.TimeFile, folder: Path, common: dict[str, Any]) 
             raise InputError(
                 "graph", expected="a [graph] table for a decentralized workload", got="nothing"
             )
-        mixing, nodes = _mixing(file.graph, folder)
-        with _renamed("mixing", _mixing_key(file.graph)):
+        mixing, nodes = mixing_of(file.graph, folder=folder)
+        with renamed({"mixing": mixing_key(file.graph)}):
             return TimeProblem.decentralized(
                 mixing=mixing, nodes=nodes, participation=participation, **common
             )
@@ -139,54 +116,7 @@ def _time_problem(file: _schema.TimeFile, folder: Path, common: dict[str, Any]) 
             "graph", expected=f"no [graph] table for a {kind} workload", got=file.graph.kind
         )
     if isinstance(file.workload, _schema.GramWorkload):
-        gram = _load_npy(folder / file.workload.file, field="workload.file")
-        with _renamed("workload.gram", "workload.file"):
+        gram = load_npy(folder / file.workload.file, field="workload.file")
+        with renamed({"workload.gram": "workload.file"}):
             return TimeProblem.from_gram(gram=gram, participation=participation, **common)
     return TimeProblem.prefix(participation=participation, **common)
-
-
-def _mixing(graph: _schema.Graph, folder: Path) -> tuple[Array, tuple[str, ...]]:
-    """W and the names of its rows; no names where W itself is given."""
-    match graph:
-        case _schema.MatrixGraph():
-            return _load_npy(folder / graph.file, field="graph.file"), ()
-        case _schema.EdgesGraph():
-            built = read_edges(folder / graph.file)
-        case _schema.EgoFacebookGraph():
-            built = ego_facebook(graph.ego)
-        case _:
-            built = build_graph(**graph.model_dump(exclude={"weights"}))
-    return mixing_matrix(built, weights=graph.weights), node_names(built)
-
-
-def _mixing_key(graph: _schema.Graph) -> str:
-    return "graph.file" if isinstance(graph, _schema.MatrixGraph) else "graph.weights"
-
-
-@contextmanager
-def _renamed(field: str, key: str) -> Iterator[None]:
-    """Errors about an argument of the library, told as errors about a key of the file."""
-    try:
-        yield
-    except InputError as error:
-        if error.field != field:
-            raise
-        raise InputError(
-            key, expected=error.expected, got=error.got, remedy=error.remedy
-        ) from error
-
-
-def _load_npy(path: Path, *, field: str) -> Array:
-    """A float64 matrix from a .npy file. Nothing is ever unpickled."""
-    try:
-        with path.open("rb") as file:
-            array = np.lib.format.read_array(file, allow_pickle=False)
-    except OSError as error:
-        got = f"{path}: {error.strerror}"
-        raise InputError(field, expected="a readable .npy file", got=got) from error
-    except _NPY_ERRORS as error:
-        raise InputError(
-            field, expected="a complete .npy file of numbers", got=f"{path}: {error}",
-            remedy="Write it with numpy.save from a float64 array; object arrays are refused.",
-        ) from error  # fmt: skip
-    return _checks.matrix(array, field=field)

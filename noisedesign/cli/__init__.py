@@ -1,0 +1,63 @@
+"""The command line: problems in, designs and tables out.
+
+Standard output carries results only, and with ``--json`` exactly one JSON value; progress and
+remarks go to standard error. Exit codes: 0 done; 1 a design that does not hold (verify, simulate),
+no usable answer (solve), a file that cannot be written; 2 bad input; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from noisedesign import __version__
+from noisedesign._checks import InputError
+from noisedesign.cli import accounts, designs, figures, outputs, solvers
+from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
+
+__all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="noisedesign")
+def commands() -> None:
+    """Design the noise of private learning: graph in, certified noise out."""
+
+
+for command in (
+    designs.solve, designs.verify, designs.simulate, designs.baselines, solvers.compare,
+    solvers.backends, accounts.account, figures.figure, outputs.export, outputs.plot,
+    outputs.demo,
+):  # fmt: skip
+    commands.add_command(command)
+
+
+def main() -> None:
+    """Entry point: every error is one line on standard error and an exit code."""
+    try:
+        code = commands(standalone_mode=False)
+    except InputError as error:
+        _fail(str(error), EXIT_INPUT)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(EXIT_INPUT)
+    except click.UsageError as error:
+        _fail(f"{error.format_message()} (see noisedesign --help)", EXIT_INPUT)
+    except click.ClickException as error:
+        _fail(error.format_message(), EXIT_INPUT)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted; what was finished has been written", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(EXIT_FAILED)
+    except OSError as error:
+        _fail(str(error), EXIT_FAILED)
+    except MemoryError as error:
+        _fail(f"not enough memory: {error}", EXIT_FAILED)
+    sys.exit(code or 0)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"noisedesign: error: {' '.join(message.split())}", err=True)
+    sys.exit(code)

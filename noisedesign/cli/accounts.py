@@ -1,0 +1,128 @@
+"""Who sees what: the account of one observer, and a design under every trust model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from noisedesign import report
+from noisedesign.cli._shared import NEW_FILE, counter, json_option, note, problem_path
+
+CLIPS = {"zero-out": "the clip", "replace": "twice the clip"}
+
+ZIP = b"PK"
+"""How a zip archive begins, which a design file is, and no TOML text."""
+
+
+@click.command()
+@click.argument("file")
+@click.option("--node", metavar="NAME", help="Design: who looks [the node with most neighbours].")
+@click.option("--steps", type=int, metavar="T", help="Space design: steps a record takes part in.")
+@click.option("--delta", type=float, help="Design: delta of epsilon [that of its target, or 1e-6].")
+@click.option("-o", "--output", type=NEW_FILE, help="Account file: PNG picture to write.")
+@json_option
+def account(
+    file: str, node: str | None, steps: int | None, delta: float | None, output: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """What an observer learns of every node: FILE is an account (TOML) or a DESIGN.npz.
+
+    An account file states algorithm, observer and participation; there is a row for every victim.
+    Of a design there is a row for every trust model, about the node it protects worst.
+    """
+    path = problem_path(file)
+    options = {"--node": node, "--steps": steps, "--delta": delta}
+    if _is_design(path):
+        _refuse({"--output": output}, "an account file", "a design")
+        _design(path, node=node, steps=steps, delta=delta, as_json=as_json)
+    else:
+        _refuse(options, "a design", "an account file")
+        _account_file(path, output=output, as_json=as_json)
+
+
+def _is_design(path: Path) -> bool:
+    if path.suffix == ".npz":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(ZIP)) == ZIP
+    except OSError:
+        return False  # whoever reads it says why it cannot be read
+
+
+def _refuse(options: Mapping[str, object], of: str, given: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise click.UsageError(f"{name} is an option for {of}, not for {given}")
+
+
+def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
+    from noisedesign.io.account_file import load_account
+    from noisedesign.trust_table import observer_words
+
+    request = load_account(path)
+    exposures = request.run(counter("accounting", "nodes"))
+    if output is not None:
+        from noisedesign.pictures_of_exposure import draw
+
+        draw(exposures, output, title=request.name)
+    records = [report.exposure_record(exposure) for exposure in exposures]
+    if as_json:
+        click.echo(report.to_json(records))
+        return
+    report.print_table(records, report.exposure_columns(records), title=request.name)
+    if output is not None:
+        note(f"picture: {output}")
+    note(
+        f"{observer_words(request.observer, request.algorithm.nodes)}; {request.algorithm.name}, "
+        + report.scale_words(
+            noise=f"{request.sigma:.6g} per unit clip",
+            step=f"{CLIPS[request.adjacency]} ({request.adjacency})",
+            delta=request.delta,
+            participation=request.participation,
+        )
+    )
+
+
+def _design(
+    path: Path, *, node: str | None, steps: int | None, delta: float | None, as_json: bool
+) -> None:
+    from noisedesign._checks import InputError
+    from noisedesign.io.design_file import load_design
+    from noisedesign.io.node_names import row_of
+    from noisedesign.trust_table import busiest_node, every_model, setting_of
+
+    setting = setting_of(load_design(path).design, steps=steps, delta=delta)
+    if node is not None and not setting.graph:
+        raise InputError("node", expected="none for a design without a graph", got=repr(node))
+    nodes = setting.algorithm.nodes
+    looks = (
+        busiest_node(setting.algorithm.mixing) if node is None
+        else row_of(node, nodes, field="node")
+    )  # fmt: skip
+    rows = every_model(
+        setting.algorithm, participation=setting.participation, node=looks, sigma=setting.sigma,
+        step_sensitivity=setting.step_sensitivity, delta=setting.delta,
+        progress=counter("accounting", "trust models"),
+    )  # fmt: skip
+    records = [report.model_record(row) for row in rows]
+    if as_json:
+        click.echo(report.to_json(records))
+        return
+    report.print_table(records, list(records[0]), title=setting.algorithm.name)
+    who = f"the observer is {nodes[looks]}" + " (most neighbours)" * (node is None)
+    if not setting.graph:
+        who = "the design has no graph, so no observer is anybody's neighbour"
+    elif len(nodes) == 1:
+        who = "the graph has one node, which nobody else can look at"
+    note(
+        f"{who}; {setting.algorithm.name}, "
+        + report.scale_words(
+            noise=f"{setting.sigma:.6g}",
+            step=f"{setting.step_sensitivity:g}",
+            delta=setting.delta,
+            participation=setting.participation,
+        )
+    )

@@ -1,0 +1,33 @@
+"""Published figures and our own, from one command each."""
+
+from __future__ import annotations
+
+import click
+
+from noisedesign import report
+from noisedesign.cli._shared import json_option, note
+
+
+@click.command()
+@click.argument("name")
+@click.option("-o", "--output", type=click.Path(file_okay=False), default="out", show_default=True,
+              help="Folder to write into.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Small graphs and short horizons, in seconds.")
+@json_option
+def figure(name: str, output: str, quick: bool, as_json: bool) -> None:
+    """Compute figure NAME: a picture (PNG) and its numbers (CSV).
+
+    \b
+    pndp-by-distance        Mafalda-SGD, Figure 2
+    gossip-single-view      Koskela and Kulkarni, Figure 1
+    gossip-spectral         Koskela and Kulkarni, Figure 2
+    algorithms-by-observer  every algorithm before every observer, at equal utility
+    """
+    from noisedesign.figures import make
+
+    paths = make(name, output, quick=quick, announce=note)
+    if as_json:
+        click.echo(report.to_json({"figure": name, "files": [str(path) for path in paths]}))
+    else:
+        for path in paths:
+            click.echo(path)

@@ -1,0 +1,60 @@
+"""Designs for other programs and for people: export, plot, demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from noisedesign import report
+from noisedesign.cli._shared import EXIT_FAILED, NEW_FILE, json_option, note
+
+
+@click.command()
+@click.argument("design", type=click.Path())
+@click.option("--to", "target", required=True, help="npy, csv, mat, safetensors or a trainer.")
+@click.option("-o", "--output", type=click.Path(), required=True, help="File or folder to write.")
+@json_option
+def export(design: str, target: str, output: str, as_json: bool) -> None:
+    """Write DESIGN.npz in the format of another program."""
+    from noisedesign.exports import export as run
+    from noisedesign.io.design_file import load_design
+
+    stored = load_design(design)
+    paths = run(stored.design, to=target, path=output, problem_text=stored.problem_text)
+    if as_json:
+        click.echo(report.to_json({"to": target, "files": [str(path) for path in paths]}))
+    else:
+        for path in paths:
+            click.echo(path)
+
+
+@click.command()
+@click.argument("design", type=click.Path())
+@click.option("-o", "--output", type=NEW_FILE, required=True, help="PNG file to write.")
+@json_option
+def plot(design: str, output: str, as_json: bool) -> None:
+    """Picture of DESIGN.npz: its matrix, its noise against baselines, its two bounds."""
+    from noisedesign.baselines import published
+    from noisedesign.io.design_file import load_design
+    from noisedesign.plot import picture
+
+    stored = load_design(design).design
+    path = picture(stored, path=output, others=published(stored.problem, dual=stored.dual))
+    click.echo(report.to_json({"picture": str(path)}) if as_json else path)
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Path(file_okay=False), default="out", show_default=True)
+@click.option("--runs", default=2000, show_default=True, help="Simulated runs of each design.")
+@json_option
+def demo(output: str, runs: int, as_json: bool) -> int:
+    """One spatial and one temporal design, solved, verified, simulated and drawn."""
+    from noisedesign.demo import COLUMNS, run
+
+    records = run(Path(output), runs=runs, announce=note)
+    if as_json:
+        click.echo(report.to_json(records))
+    else:
+        report.print_table(records, list(COLUMNS), title="noise at equal privacy")
+    return 0 if all(record["holds"] for record in records) else EXIT_FAILED

@@ -1,0 +1,233 @@
+"""Account files: strict TOML in, a question of who sees what out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from noisedesign import _checks, catalogue, exposure, threats
+from noisedesign._checks import Array, InputError
+from noisedesign.design import Design
+from noisedesign.exposure import Exposure
+from noisedesign.io import _account_schema as schema
+from noisedesign.io._schema_errors import to_input_error
+from noisedesign.io._tables import load_npy, mixing_key, mixing_of
+from noisedesign.io._toml import located, parsed, read_text, renamed
+from noisedesign.io.design_file import load_design
+from noisedesign.io.node_names import row_of
+from noisedesign.participation import FixedEpoch, MinSeparation, Participation, Patterns
+from noisedesign.threats import Algorithm, Observer
+from noisedesign.threats.observers import Seed
+from noisedesign.trust_table import DELTA
+
+FIELD = "account"
+
+STEP_SENSITIVITY = {"zero-out": 1.0, "replace": 2.0}
+"""Largest change of a step's clipped gradient over the clip (not squared), by adjacency."""
+
+_BELONGS = {
+    key: f"{key} is a key of problem files, which `noisedesign solve` reads."
+    for key in ("design", "workload", "budget", "limits", "privacy", "reference")
+}
+_KEYS = {
+    "strategy": "algorithm.file",
+    "covariance": "algorithm.file",
+    "design": "algorithm.file",
+    "algorithm.edge_variance": "algorithm.edge_sigma",
+}
+"""Arguments of the library and the keys of a file that set them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AccountRequest:
+    """One observer of one algorithm, and what is asked about its victims.
+
+    Attributes:
+        sigma: factor on the standard deviation of all noise of the algorithm, per unit clip.
+        step_sensitivity: largest change of a step's gradient over the clip (not squared): 1 where
+            a record is zeroed out, 2 where it is replaced.
+        delta: for which epsilon is stated.
+        victims: rows of W in ascending order; None for all nodes that do not look.
+    """
+
+    name: str
+    algorithm: Algorithm
+    observer: Observer
+    participation: Participation
+    sigma: float = 1.0
+    step_sensitivity: float = 1.0
+    delta: float = DELTA
+    victims: tuple[int, ...] | None = None
+
+    @property
+    def adjacency(self) -> str:
+        """ "zero-out" or "replace"."""
+        return "zero-out" if self.step_sensitivity == 1 else "replace"
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> list[Exposure]:
+        """What the observer learns about every victim; see :func:`noisedesign.exposure.account`.
+
+        Raises:
+            InputError: a coalition of all nodes; seeds the algorithm does not have; a horizon that
+                is too long for the observer.
+        """
+        return exposure.account(
+            self.algorithm, self.observer, participation=self.participation, sigma=self.sigma,
+            step_sensitivity=self.step_sensitivity, delta=self.delta, victims=self.victims,
+            progress=progress,
+        )  # fmt: skip
+
+
+def load_account(path: str | Path) -> AccountRequest:
+    """Read an account file; ``problems/README.md`` describes its keys.
+
+    Raises:
+        InputError: naming the dotted key at fault and this file; no such file, a folder, not
+            UTF-8, not TOML.
+    """
+    path = Path(path)
+    text = read_text(path, field=FIELD)
+    with located(path):
+        return parse_account(text, folder=path.parent, name=path.stem)
+
+
+def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> AccountRequest:
+    """As :func:`load_account`, from text; files it names are relative to ``folder``.
+
+    Args:
+        name: of the request, where the text gives none.
+    """
+    data = parsed(text, field=FIELD)
+    try:
+        file = schema.AccountFile.model_validate(data)
+    except ValidationError as error:
+        raise to_input_error(error, data, belongs=_BELONGS) from None
+    # Cheap checks first: a wrong delta should not cost an eigendecomposition.
+    sigma = _checks.real(file.algorithm.sigma, field="algorithm.sigma", low=0)
+    delta = _checks.real(file.observer.delta, field="observer.delta", low=0, high=1)
+    participation = _participation(file.participation)
+    algorithm = _algorithm(file, participation, Path(folder))
+    observer = _observer(file.observer, algorithm.nodes)
+    return AccountRequest(
+        name=file.name or name, algorithm=algorithm, observer=observer,
+        participation=participation, sigma=sigma, delta=delta,
+        step_sensitivity=STEP_SENSITIVITY[file.observer.adjacency],
+        victims=_victims(file.observer, algorithm.nodes, observer),
+    )  # fmt: skip
+
+
+def _participation(table: schema.ParticipationTable) -> Participation:
+    match table:
+        case schema.FixedEpochTable():
+            return FixedEpoch(epochs=table.epochs, separation=table.separation)
+        case schema.HorizonTable():
+            horizon = _checks.positive_int(table.horizon, field="participation.horizon")
+            once = table.kind == "single"
+            return FixedEpoch(
+                epochs=1 if once else horizon, separation=horizon if once else 1
+            )  # fmt: skip
+        case schema.MinSeparationTable():
+            return MinSeparation(
+                horizon=table.horizon, separation=table.separation,
+                max_participations=table.max_participations,
+            )  # fmt: skip
+        case schema.PatternsTable():
+            steps = tuple(tuple(pattern) for pattern in table.patterns)
+            return Patterns(horizon=table.horizon, steps=steps)
+
+
+def _algorithm(file: schema.AccountFile, participation: Participation, folder: Path) -> Algorithm:
+    table, keys = file.algorithm, dict(_KEYS)
+    mixing: Array | None = None
+    nodes: tuple[str, ...] = ()
+    if file.graph is not None:
+        mixing, nodes = mixing_of(file.graph, folder=folder)
+        keys["mixing"] = mixing_key(file.graph)
+    elif not isinstance(table, schema.DesignAlgorithm):
+        raise InputError(
+            "graph", expected=f"a [graph] table for {table.kind}", got="nothing",
+            remedy="Only a stored design brings a graph of its own.",
+        )  # fmt: skip
+    options = _options(table, folder)
+    with renamed(keys):
+        if "design" in options:
+            return catalogue.of_design(
+                options["design"], participation=participation, mixing=mixing, nodes=nodes
+            )
+        return catalogue.algorithm(
+            table.kind, mixing=mixing, participation=participation, nodes=nodes, **options
+        )
+
+
+def _options(table: schema.AlgorithmTable, folder: Path) -> dict[str, Any]:
+    """The table's keys as options of the catalogue, its file read."""
+    options = table.model_dump(exclude={"kind", "sigma", "file"})
+    match table:
+        case schema.DesignAlgorithm():
+            options["design"] = _design(folder / table.file)
+        case schema.MatrixAlgorithm():
+            name = "strategy" if table.kind == "mf-d-sgd" else "covariance"
+            options[name] = load_npy(folder / table.file, field="algorithm.file")
+        case schema.WhisperAlgorithm() if table.file is not None:
+            options["covariance"] = load_npy(folder / table.file, field="algorithm.file")
+    return options
+
+
+def _design(path: Path) -> Design:
+    try:
+        return load_design(path).design
+    except InputError as error:
+        raise InputError(
+            "algorithm.file", expected=error.expected, got=error.got, remedy=error.remedy
+        ) from error
+
+
+def _observer(table: schema.ObserverTable, names: tuple[str, ...]) -> Observer:
+    def rows(nodes: Sequence[int | str]) -> list[int]:
+        return [row_of(node, names, field="observer.nodes") for node in nodes]
+
+    match table:
+        case schema.ReceivingObserver():
+            receiver = threats.pndp if table.model == "pndp" else threats.secure_sum
+            return receiver(nodes=rows(table.nodes), own_noise=table.own_noise)
+        case schema.NodesObserver():
+            reader = threats.insider if table.model == "insider" else threats.tap
+            return reader(nodes=rows(table.nodes))
+        case schema.SeedObserver():
+            seeds = [_seed(seed, names) for seed in table.known_seeds]
+            return threats.secldp(nodes=rows(table.nodes), known_seeds=seeds)
+        case schema.SharedSeedObserver():
+            return threats.shared_seed(nodes=rows(table.nodes))
+        case schema.OutsideObserver():
+            return threats.ldp()
+
+
+def _seed(seed: schema.NamedSeed, names: tuple[str, ...]) -> Seed:
+    def row(node: int | str) -> int:
+        return row_of(node, names, field="observer.known_seeds")
+
+    return (row(seed[0]), row(seed[1])) if isinstance(seed, tuple) else row(seed)
+
+
+def _victims(
+    table: schema.ObserverTable, names: tuple[str, ...], observer: Observer
+) -> tuple[int, ...] | None:
+    if table.victims is None:
+        return None
+    rows = [row_of(node, names, field="observer.victims") for node in table.victims]
+    if not rows or len(set(rows)) != len(rows):
+        raise InputError(
+            "observer.victims", expected="one or more different nodes",
+            got=", ".join(names[row] for row in rows) or "none",
+        )  # fmt: skip
+    for row in rows:
+        if row in observer.coalition:
+            raise InputError(
+                "observer.victims", expected="nodes other than the observer",
+                got=f"{names[row]}, who looks", remedy="A node knows its own gradients.",
+            )  # fmt: skip
+    return tuple(sorted(rows))

@@ -1,0 +1,157 @@
+"""A picture of an account: mu of every victim, by its distance to the observer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noisedesign._checks import Array, InputError
+from noisedesign.exposure import Exposure
+from noisedesign.io.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_POINT, _MEAN, _INFINITE, _NONE = "#0072b2", "black", "#d55e00", "#767676"
+
+LOG_RATIO = 30.0
+"""Ratio of the largest to the smallest finite mu beyond which the axis is logarithmic: on a linear
+one the smaller would lie on the axis."""
+
+SPREAD = 0.28
+"""Half width of the cloud of points at one distance, in distances."""
+
+NAMED = 60
+"""Most victims whose names fit below a picture."""
+
+MU = "μ (GDP parameter of the whole run)"
+INFINITE = "infinite: seen without unknown noise, no ε holds"
+NOTHING = "0: nothing reaches the observer"
+
+
+def draw(exposures: Sequence[Exposure], path: str | Path, *, title: str = "") -> Path:
+    """Write a PNG: mu (not squared) of every victim by distance, with the mean at each distance.
+
+    Observers that are no node have no distances; then victims are sorted by mu. Victims with an
+    infinite mu are marked along the top and those with mu = 0 along the bottom, in words.
+
+    Raises:
+        InputError: no exposures; the folder of ``path`` does not exist.
+        StorageError: the file cannot be written.
+    """
+    if not exposures:
+        raise InputError("exposures", expected="at least one victim", got="none")
+    figure = figure_of(exposures, title=title)
+    return write_atomically(path, lambda stream: figure.savefig(stream, format="png", dpi=130))
+
+
+def figure_of(exposures: Sequence[Exposure], *, title: str) -> Figure:
+    from matplotlib.figure import Figure  # late: it takes longer to load than an account takes
+
+    by_distance = any(exposure.distance is not None for exposure in exposures)
+    wide = 6.4 if by_distance else min(max(0.22 * len(exposures) + 2.0, 6.4), 14.0)
+    figure = Figure(figsize=(wide, 4.6), layout="constrained")
+    axes = figure.subplots()
+    mu = np.array([exposure.mu for exposure in exposures])
+    if by_distance:
+        places = _distances(axes, exposures)
+        _means(axes, np.round(places), mu)
+    else:
+        places = _ranks(axes, exposures)
+    _points(axes, places, mu)
+    axes.set_ylabel(MU)
+    axes.set_title(title)
+    axes.grid(axis="y", alpha=0.25)
+    figure.legend(loc="outside lower center", fontsize="small", frameon=False, ncols=2)
+    return figure
+
+
+def _distances(axes: Axes, exposures: Sequence[Exposure]) -> Array:
+    """Where victims go by distance, those at one distance side by side; those with none, last."""
+    known = sorted({e.distance for e in exposures if e.distance is not None})
+    column = {distance: float(i) for i, distance in enumerate(known)}
+    labels = [str(distance) for distance in known]
+    unreached = [e for e in exposures if e.distance is None]
+    if unreached:
+        labels.append("no path")
+    base = np.array([
+        len(known) if e.distance is None else column[e.distance] for e in exposures
+    ], dtype=np.float64)  # fmt: skip
+    places = base.copy()
+    for place in np.unique(base):
+        inside = np.flatnonzero(base == place)
+        width = SPREAD * min(1.0, len(inside) / 12)
+        places[inside] += np.linspace(-width, width, len(inside)) if len(inside) > 1 else 0.0
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xlim(-0.6, len(labels) - 0.4)
+    axes.set_xlabel("hops from victim to observer")
+    return places
+
+
+def _ranks(axes: Axes, exposures: Sequence[Exposure]) -> Array:
+    """Where victims go in the order of their mu, the most exposed first."""
+    order = sorted(range(len(exposures)), key=lambda i: -exposures[i].mu)
+    places = np.empty(len(exposures))
+    places[order] = np.arange(len(exposures))
+    if len(exposures) <= NAMED:
+        names = [exposures[i].node for i in order]
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+        axes.set_xlabel("victim")
+    else:
+        axes.set_xlabel("victims, the most exposed first")
+    axes.set_xlim(-0.8, len(exposures) - 0.2)
+    return places
+
+
+def _means(axes: Axes, columns: Array, mu: Array) -> None:
+    """A bar at the mean of each column, where that is a number."""
+    label: str | None = "mean at a distance"
+    for column in np.unique(columns):
+        mean = float(mu[columns == column].mean())
+        if 0 < mean < math.inf:
+            ends = [column - 0.38, column + 0.38]
+            axes.plot(ends, [mean, mean], color=_MEAN, linewidth=1.8, label=label)
+            label = None
+
+
+def _points(axes: Axes, places: Array, mu: Array) -> None:
+    infinite, nothing = np.isinf(mu), mu == 0
+    finite = ~infinite & ~nothing
+    if finite.any():
+        axes.plot(
+            places[finite], mu[finite], "o", color=_POINT, alpha=0.7, markersize=4.5,
+            label="victim",
+        )  # fmt: skip
+    _limits(axes, mu[finite])
+    # Along the edges of the picture: these have no place on the axis.
+    edge = axes.get_xaxis_transform()
+    for marked, height, marker, colour, words in (
+        (infinite, 0.95, "^", _INFINITE, INFINITE),
+        (nothing, 0.04, "v", _NONE, NOTHING),
+    ):
+        if marked.any():
+            count = int(marked.sum())
+            axes.plot(
+                places[marked], np.full(count, height), marker, color=colour, transform=edge,
+                label=f"{words} ({count})",
+            )  # fmt: skip
+
+
+def _limits(axes: Axes, finite: Array) -> None:
+    """Room for the marks along the edges; logarithmic where values differ by much."""
+    if not len(finite):
+        axes.set_ylim(0, 1)
+        axes.set_yticks([])
+        return
+    low, high = float(finite.min()), float(finite.max())
+    if high > LOG_RATIO * low:
+        axes.set_yscale("log")
+        room = (high / low) ** 0.12
+        axes.set_ylim(low / room, high * room)
+    else:
+        axes.set_ylim(-0.08 * high, 1.15 * high)
