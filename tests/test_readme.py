@@ -38,7 +38,7 @@ TIMES = {"seconds", "build seconds", "solve seconds", "evaluations", "version"}
 SAMPLED = {"measured", "low", "high"}
 """Columns of a simulation: which node is audited is decided by rounding where all are alike."""
 
-FIRST_COLUMNS = ("name", "mu", "quantity")
+FIRST_COLUMNS = ("name", "mu", "quantity", "node", "model")
 
 GAP = 1e-6
 
