@@ -230,3 +230,12 @@ def test_bad_input_is_named(function: Any, kwargs: dict[str, Any], field: str) -
     with pytest.raises(InputError) as caught:
         function(**kwargs)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("mu", [2e6, 1e12, 1e150, 1e200])
+def test_huge_mu_errs_upwards(mu: float) -> None:
+    """For large mu epsilon is mu^2 / 2 + mu z with z the normal quantile at 1 - delta, nearly."""
+    found = epsilon_of(mu=mu, delta=1e-6)
+    expected = mu * mu / 2 + 4.7534243 * mu
+    assert found >= expected
+    assert found == pytest.approx(expected, rel=1e-5)

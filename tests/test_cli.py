@@ -81,8 +81,8 @@ def test_installed_command_is_main() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"noisedesign": "noisedesign.cli:main"}
     assert set(cli.commands.commands) == {
-        "solve", "verify", "simulate", "compare", "backends", "baselines", "account", "export",
-        "plot", "demo",
+        "solve", "verify", "simulate", "compare", "backends", "baselines", "account", "figure",
+        "export", "plot", "demo",
     }  # fmt: skip
 
 

@@ -11,14 +11,15 @@ from command_line import PREFIX, call, write
 from path_of_three import assert_sensitive, gram, messages
 from small_designs import PATH_3, TARGET, space_design, time_design
 
-from noisedesign import threats
+from noisedesign import threats, trust_table
 from noisedesign._checks import InputError
 from noisedesign.baselines import baseline
+from noisedesign.exposure import Exposure
 from noisedesign.io.design_file import save_design
 from noisedesign.participation import every_step, single
 from noisedesign.problem import PrivacyTarget, SpaceProblem
 from noisedesign.threats import observed
-from noisedesign.trust_table import busiest_node, every_model
+from noisedesign.trust_table import busiest_node, every_model, observer_words
 
 MODELS = ["ldp", "pndp", "pndp-counted", "secure-sum", "insider", "secldp", "shared-seed"]
 KEYS = ["model", "observer", "victim", "distance", "sensitivity_squared", "which", "mu", "epsilon",
@@ -217,3 +218,52 @@ def test_the_busiest_node() -> None:
     assert busiest_node(np.eye(3)) == 0
     one_way = np.array([[1.0, 0, 0], [1, 1, 0], [0, 1, 1]])  # 0 -> 1 -> 2
     assert busiest_node(one_way) == 1
+    # A weight a node gives to itself is no neighbour.
+    assert busiest_node(np.array([[1.0, 1, 0], [1, 0, 1], [0, 1, 1]])) == 1
+
+
+@pytest.mark.parametrize(("excess", "victim"), [(1e-12, "0"), (1e-6, "2"), (np.inf, "2")])
+def test_the_first_of_those_alike(
+    excess: float, victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def account(*args: object, **kwargs: object) -> list[Exposure]:
+        return [
+            Exposure(node=str(i), distance=1, sensitivity_squared=mu, which="", mu=mu)
+            for i, mu in enumerate([1.0, 0.5, 1.0 + excess])
+        ]
+
+    monkeypatch.setattr(trust_table, "account", account)
+    algorithm = threats.dp_d_sgd(mixing=PATH_3, horizon=4)
+    rows = every_model(algorithm, participation=every_step(4), node=1)
+    assert {row.victim for row in rows} == {victim}
+
+
+@pytest.mark.parametrize(
+    ("observer", "words"),
+    [
+        (threats.ldp(), "outsider: all messages, no noise"),
+        (threats.pndp(nodes=(1,)), "node B: received messages, own seeds"),
+        (
+            threats.pndp(nodes=(1, 0), own_noise="values"),
+            "nodes B and A: received messages, values of own noise",
+        ),
+        (
+            threats.secure_sum(nodes=(0,), own_noise="counted"),
+            "node A: weighted sums of received messages, own noise counted as unknown",
+        ),
+        (threats.insider(nodes=(0,)), "node A: all messages, values of own noise"),
+        (threats.tap(nodes=(0, 1, 2)), "outsider: messages sent by A, B and C, no noise"),
+        (threats.shared_seed(), "outsider: all messages, all noise"),
+        (threats.shared_seed(nodes=(2,)), "node C: all messages, all noise"),
+        (
+            threats.secldp(nodes=(0,), known_seeds=[(3, 2), 1]),
+            "node A: all messages, own seeds, seed of B, seed of C and D",
+        ),
+        (
+            threats.insider(nodes=(0, 1, 2, 3, 4, 5)),
+            "nodes A, B, C, D and 2 more: all messages, values of own noise",
+        ),
+    ],
+)
+def test_who_looks_in_words(observer: threats.Observer, words: str) -> None:
+    assert observer_words(observer, "ABCDEF") == words
