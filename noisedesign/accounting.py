@@ -14,7 +14,6 @@ from noisedesign import _checks
 from noisedesign._checks import InputError
 from noisedesign.problem import CONVERSIONS, PrivacyTarget, Problem, SpaceProblem
 
-
 LARGE_MU = 1e6
 """Above it the Renyi bound on epsilon is exact to 1e-5 and errs upwards, while the accountant's
 search stops at a relative tolerance, on either side."""
