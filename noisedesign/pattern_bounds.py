@@ -18,14 +18,8 @@ from numpy.typing import NDArray
 
 from noisedesign import settings, signs
 from noisedesign._checks import Array
-from noisedesign.elliptope import (
-    BLOCK_LIMIT,
-    SOLVED,
-    Sparse,
-    block_bounds,
-    certified_multiple,
-    sparse_bounds,
-)
+from noisedesign.elliptope import BLOCK_LIMIT, SOLVED, block_bounds
+from noisedesign.elliptope_sparse import Sparse, certified_multiple, sparse_bounds
 from noisedesign.participation import MinSeparation, Participation, Patterns, heaviest_sums
 
 AGREEMENT = 1e-8

@@ -21,7 +21,7 @@ import scipy.sparse
 
 from noisedesign import settings
 from noisedesign._checks import Array, InputError, describe, symmetric_matrix
-from noisedesign.elliptope import Sparse
+from noisedesign.elliptope_sparse import Sparse
 from noisedesign.participation import MinSeparation, Participation
 from noisedesign.pattern_bounds import (
     AGREEMENT,

@@ -37,6 +37,22 @@ def balancing_signs(m: scipy.sparse.csr_array) -> Array:
     return np.where(labels[:k] <= labels[k:], 1.0, -1.0)
 
 
+def local(m: Array | scipy.sparse.csr_array) -> tuple[Array, Array]:
+    """Signs c that no single flip improves, and M c; both of shape (k,)."""
+    c = np.ones(m.shape[0])
+    pull, diagonal = np.asarray(m @ c), m.diagonal()
+    for _ in range(len(c)):
+        gain = diagonal - c * pull  # a quarter of what flipping i adds to c^T M c
+        worst = int(gain.argmax())
+        if gain[worst] <= 0:
+            break
+        c[worst] = -c[worst]
+        column = m[:, [worst]]
+        column = column.toarray() if scipy.sparse.issparse(column) else column
+        pull = pull + 2 * c[worst] * np.ravel(column)
+    return c, pull
+
+
 def best_signs(m: Array) -> float:
     """max c^T M c over all sign vectors, for M of at most ``MAX_STEPS`` rows.
 

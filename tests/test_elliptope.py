@@ -12,8 +12,9 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import elliptope
-from noisedesign.elliptope import SOLVED, Bounds, block_bounds, certified_multiple, sparse_bounds
+from noisedesign import elliptope, elliptope_sparse, unit_vectors
+from noisedesign.elliptope import SOLVED, Bounds, block_bounds
+from noisedesign.elliptope_sparse import certified_multiple, sparse_bounds
 from noisedesign.signs import balancing_signs, best_signs
 
 ROUNDING = 1e-12
@@ -147,6 +148,34 @@ def test_no_correlation_matrix_passes_the_upper_bound(k: int, seed: int) -> None
     assert found.lower <= min(k * np.linalg.eigvalsh(m)[-1], np.abs(m).sum()) + room
 
 
+@pytest.mark.parametrize("size", [131, 201])
+def test_large_blocks_need_no_interior_point(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elliptope, "_interior_bounds", None)
+    check(block_bounds(laplacian_of_cycle(size)), oracles.odd_cycle_elliptope(size), width=SOLVED)
+
+
+@pytest.mark.parametrize("products", [0, 50, 1500])
+def test_the_searches_agree_and_the_second_finishes(
+    products: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not the first came to rest."""
+    monkeypatch.setattr(elliptope, "PRODUCTS", products)
+    for seed in range(3):
+        m = random_gram(elliptope.SMALL + 2, seed, rank=5)
+        found = block_bounds(m)
+        assert found.agree(SOLVED)
+        alone = elliptope._interior_bounds(m, -math.inf)
+        assert alone.agree(SOLVED)
+        assert found.lower <= alone.upper
+        assert alone.lower <= found.upper
+
+
+def test_a_column_is_added_at_a_saddle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elliptope, "_interior_bounds", None)
+    monkeypatch.setattr(elliptope, "RANK", 1)
+    check(block_bounds(laplacian_of_cycle(131)), oracles.odd_cycle_elliptope(131), width=SOLVED)
+
+
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_scale_does_not_matter(scale: float) -> None:
     check(block_bounds(scale * TRIANGLE), 4.5 * scale, width=SOLVED)
@@ -255,7 +284,7 @@ def test_a_banded_matrix_is_solved_in_its_band() -> None:
 
 
 def test_an_unfinished_ascent_still_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elliptope, "ASCENT_STEPS", 1)
+    monkeypatch.setattr(unit_vectors, "STEPS", 1)
     for seed in range(4):
         m = random_gram(25, seed, rank=4)
         exact, found = block_bounds(m), sparse_bounds(sparse(m))
@@ -264,7 +293,7 @@ def test_an_unfinished_ascent_still_bounds(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_largest_eigenvalue_helps_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elliptope, "ASCENT_STEPS", 1)
+    monkeypatch.setattr(unit_vectors, "STEPS", 1)
     exact = oracles.odd_cycle_elliptope(31)  # which is 31 lambda_max
     assert exact <= sparse_bounds(sparse(laplacian_of_cycle(31))).upper <= exact * (1 + 1e-8)
 
@@ -272,7 +301,7 @@ def test_the_largest_eigenvalue_helps_out(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_band_too_wide_to_factorise_leaves_the_sum_of_absolute_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(elliptope, "BAND_ENTRIES", 3 * 5 - 1)
+    monkeypatch.setattr(elliptope_sparse, "BAND_ENTRIES", 3 * 5 - 1)
     m = laplacian_of_cycle(3)
     assert sparse_bounds(sparse(m)).upper == pytest.approx(9, rel=1e-4)
     pentagon = sparse(laplacian_of_cycle(5))
@@ -305,7 +334,7 @@ def test_the_least_multiple_of_a_diagonal(seed: int) -> None:
 
 @pytest.mark.parametrize("estimate", [-5.0, 0.0, 1e3])
 def test_a_bad_estimate_does_no_harm(estimate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elliptope, "_largest_eigenvalue", lambda m: estimate)
+    monkeypatch.setattr(elliptope_sparse, "_largest_eigenvalue", lambda m: estimate)
     m = random_gram(9, seed=0)
     exact = float(np.linalg.eigvalsh(m)[-1])
     found = certified_multiple(sparse(m), np.ones(9))
