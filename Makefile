@@ -25,6 +25,7 @@ test-slow: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.accounts
 
 # Needs uv (https://docs.astral.sh/uv); everything else only needs Python.
 lock:

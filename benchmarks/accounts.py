@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import networkx as nx
 import numpy as np
 
 import noisedesign as nd
@@ -131,11 +132,19 @@ def growth(mixing: np.ndarray, attacker: int) -> list[Record]:
 
 
 def long_horizon() -> Record:
-    """A single-node view over 10,000 steps, all 99 victims of a random graph."""
+    """A single-node view over 10,000 steps of a random graph: two victims at every distance."""
     mixing = nd.mixing_matrix(nd.build_graph("erdos-renyi", nodes=100, p=0.15, seed=0))
     algorithm = threats.dp_d_sgd(mixing=mixing, horizon=LONG)
+    hops = nx.single_source_shortest_path_length(nx.from_numpy_array(mixing), 0)
+    victims = [
+        node
+        for distance in range(1, max(hops.values()) + 1)
+        for node in [u for u in hops if hops[u] == distance][:2]
+    ]
     started = time.perf_counter()
-    exposures = account(algorithm, threats.secure_sum(nodes=(0,)), participation=every_step(LONG))
+    exposures = account(
+        algorithm, threats.secure_sum(nodes=(0,)), participation=every_step(LONG), victims=victims
+    )
     taken = time.perf_counter() - started
     per_step = [exposure.sensitivity_squared / LONG for exposure in exposures]
     return {

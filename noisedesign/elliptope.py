@@ -24,6 +24,7 @@ from scipy.linalg import lapack
 
 from noisedesign import settings, signs, unit_vectors
 from noisedesign._checks import Array
+from noisedesign._threads import one_thread
 
 SOLVED = 1e-9
 """Relative gap between the two bounds at which the search stops. The rounding added to the upper
@@ -82,12 +83,13 @@ def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
     if scale == 0:
         return Bounds(lower=0.0, upper=0.0)
     m = block / scale
-    best = _signed_bounds(m)
     searches = (_low_rank_bounds, _interior_bounds) if len(m) > SMALL else (_interior_bounds,)
-    for search in searches:
-        if best.agree(SOLVED) or best.upper * scale <= enough:
-            break
-        best = best.tightened(search(m, enough / scale))
+    with one_thread():
+        best = _signed_bounds(m)
+        for search in searches:
+            if best.agree(SOLVED) or best.upper * scale <= enough:
+                break
+            best = best.tightened(search(m, enough / scale))
     return Bounds(lower=scale * best.lower, upper=scale * best.upper)
 
 

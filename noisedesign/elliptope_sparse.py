@@ -27,8 +27,8 @@ spectrum a few factorisations of the band are cheaper than another digit."""
 PRODUCTS = 15_000
 """Most products M V the search may take: seconds for a band."""
 
-WORK = 5 * 10**10
-"""Most products times entries of M: a minute."""
+WORK = 2 * 10**9
+"""Most products times stored entries of M: about ten seconds."""
 
 BAND_ENTRIES = 10**8
 """Largest band (rows times bandwidth) that is factorised: 0.8 GB."""

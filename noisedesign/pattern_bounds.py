@@ -162,11 +162,11 @@ def _attained_and_absolute(gram: Gram, steps: Steps) -> tuple[Array, Array]:
     absolute = np.abs(blocks).sum(axis=(1, 2))
     attained = blocks.sum(axis=(1, 2))
     for j in np.flatnonzero(absolute - attained > SOLVED * absolute):
-        attained[j] = _attained(Sparse(blocks[j]))
+        attained[j] = _attained(blocks[j])
     return np.minimum(attained, absolute), absolute
 
 
-def _attained(block: Sparse) -> float:
+def _attained(block: Gram) -> float:
     s = signs.balancing_signs(block)
     return max(float(s @ (block @ s)), float(block.diagonal().sum()))
 

@@ -18,16 +18,40 @@ MAX_STEPS = 20
 """Largest M whose sign vectors are all tried: a million of them, in a grid of 8 MB."""
 
 
-def balancing_signs(m: scipy.sparse.csr_array) -> Array:
+def balancing_signs(m: Array | scipy.sparse.csr_array) -> Array:
     """Signs s with s_i s_j M_ij >= 0 for all i, j where there are any; else some; shape (k,).
+
+    Entries that are rounding are not counted.
+    """
+    relative = settings.rank_tolerance(m.shape[0])
+    if isinstance(m, np.ndarray):
+        absolute = np.abs(m)
+        return _spread(np.where(absolute > relative * absolute.max(), m, 0.0))
+    return _coloured(m, relative * np.abs(m.data).max(initial=0.0))
+
+
+def _spread(m: Array) -> Array:
+    """Signs by spreading from one index over its neighbours, theirs, and so on."""
+    s = np.zeros(len(m))
+    while not s.all():
+        pull = m @ s
+        reached = (s == 0) & (pull != 0)
+        if reached.any():
+            s[reached] = np.sign(pull[reached])
+        else:
+            s[int((s == 0).argmax())] = 1.0
+    return s
+
+
+def _coloured(m: scipy.sparse.csr_array, floor: float) -> Array:
+    """Signs from components of a graph, in one pass however long its paths are.
 
     In the graph of two copies i+ and i- of every index, in which positive entries join copies of
     equal sign and negative ones copies of unlike sign, the copies of i fall into two components if
-    and only if M can be balanced around i. Entries that are rounding are not counted.
+    and only if M can be balanced around i.
     """
     entries = m.tocoo()
     k = m.shape[0]
-    floor = settings.rank_tolerance(k) * np.abs(entries.data).max(initial=0.0)
     kept = np.abs(entries.data) > floor
     row, column, negative = entries.row[kept], entries.col[kept], entries.data[kept] < 0
     heads = np.concatenate([row, row + k])

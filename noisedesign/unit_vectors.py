@@ -87,7 +87,7 @@ def ascend(m: Matrix, vectors: Array, *, products: int) -> Found:
     diagonal = m.diagonal()
     for _ in range(STEPS):
         gradient = _across(here.pull, here.vectors)
-        if np.linalg.norm(gradient) <= STATIONARY * abs(here.value):
+        if _length(gradient) <= STATIONARY * abs(here.value):
             return Found(here.vectors, here.y, settled=True)
         if products <= 0:
             break
@@ -108,8 +108,12 @@ def ascend(m: Matrix, vectors: Array, *, products: int) -> Found:
 
 def _point(m: Matrix, vectors: Array) -> _Point:
     pull = np.asarray(m @ vectors)
-    y = np.sum(pull * vectors, axis=1)
+    y = np.einsum("ij,ij->i", pull, vectors)
     return _Point(vectors, pull, y, float(y.sum()))
+
+
+def _length(u: Array) -> float:
+    return math.sqrt(np.vdot(u, u))
 
 
 def _normalised(vectors: Array) -> Array:
@@ -118,7 +122,7 @@ def _normalised(vectors: Array) -> Array:
 
 def _across(u: Array, vectors: Array) -> Array:
     """The part of every row of U across v_i."""
-    return np.asarray(u - np.sum(u * vectors, axis=1, keepdims=True) * vectors)
+    return np.asarray(u - np.einsum("ij,ij->i", u, vectors)[:, None] * vectors)
 
 
 def _newton_step(m: Matrix, here: _Point, gradient: Array, diagonal: Array, radius: float) -> _Step:
@@ -131,32 +135,32 @@ def _newton_step(m: Matrix, here: _Point, gradient: Array, diagonal: Array, radi
     guess = here.y - diagonal
     floor = FLATTEST * max(float(np.abs(guess).max()), 1e-300)
     inverse = 1 / np.maximum(guess, floor)[:, None]
-    length = float(np.linalg.norm(gradient))
+    length = _length(gradient)
     enough = length * min(FORCING, math.sqrt(length / max(abs(here.value), length)))
     step, curved = np.zeros_like(gradient), np.zeros_like(gradient)
     residual = gradient
     scaled = _across(inverse * residual, here.vectors)
-    direction, product = scaled, float(np.sum(residual * scaled))
+    direction, product = scaled, float(np.vdot(residual, scaled))
     products = 0
     for _ in range(INNER_STEPS):
         products += 1
         bent = curvature(direction)
-        bend = float(np.sum(direction * bent))
-        rim = _to_the_rim(step, direction, radius)
-        share = product / bend if bend * rim > product else rim
+        bend = float(np.vdot(direction, bent))
+        inside = bend > 0 and _length(step + product / bend * direction) < radius
+        share = product / bend if inside else _to_the_rim(step, direction, radius)
         step, curved = step + share * direction, curved + share * bent
         residual = residual - share * bent
-        if share == rim or np.linalg.norm(residual) <= enough:
+        if not inside or _length(residual) <= enough:
             break
         scaled = _across(inverse * residual, here.vectors)
-        before, product = product, float(np.sum(residual * scaled))
+        before, product = product, float(np.vdot(residual, scaled))
         direction = scaled + product / before * direction
-    gain = float(2 * np.sum(gradient * step) - np.sum(step * curved))
+    gain = float(2 * np.vdot(gradient, step) - np.vdot(step, curved))
     return _Step(move=step, gain=gain, products=products)
 
 
 def _to_the_rim(step: Array, direction: Array, radius: float) -> float:
     """t > 0 with |step + t direction| = radius."""
-    a, b = float(np.sum(direction**2)), float(np.sum(step * direction))
-    c = max(radius**2 - float(np.sum(step**2)), 0.0)
+    a, b = float(np.vdot(direction, direction)), float(np.vdot(step, direction))
+    c = max(radius**2 - float(np.vdot(step, step)), 0.0)
     return c / (b + math.sqrt(b * b + a * c)) if b > 0 else (math.sqrt(b * b + a * c) - b) / a
