@@ -11,7 +11,8 @@ from noisedesign.io.account_file import load_account
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import load_problem
 from noisedesign.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
-from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.privacy_target import PrivacyTarget
+from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.solve import Solution, solve
 from noisedesign.validation import validate
 from noisedesign.verification import verify
@@ -29,6 +30,7 @@ __all__ = [
     "PrivacyTarget",
     "Solution",
     "SpaceProblem",
+    "SpaceTimeProblem",
     "TimeProblem",
     "account",
     "baseline",

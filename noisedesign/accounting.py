@@ -12,7 +12,8 @@ from typing import Any
 
 from noisedesign import _checks
 from noisedesign._checks import InputError
-from noisedesign.problem import CONVERSIONS, PrivacyTarget, Problem, SpaceProblem
+from noisedesign.privacy_target import CONVERSIONS, PrivacyTarget
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem
 
 LARGE_MU = 1e6
 """Above it the Renyi bound on epsilon is exact to 1e-5 and errs upwards, while the accountant's
@@ -135,9 +136,12 @@ def calibrate(problem: Problem) -> Calibration:
     A spatial target that names no steps is taken for one step.
     """
     target: PrivacyTarget | None = problem.privacy
+    unit: float
     if isinstance(problem, SpaceProblem):
         steps = 1 if target is None or target.steps is None else target.steps
         unit = math.sqrt(steps * float(problem.budget.max()))
+    elif isinstance(problem, SpaceTimeProblem):
+        steps, unit = problem.participation.horizon, math.sqrt(float(problem.budget.max()))
     else:
         steps, unit = problem.participation.horizon, 1.0
     if target is None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import numpy as np
 from scipy.linalg import toeplitz
-from scipy.optimize import brentq, minimize_scalar
 
-from noisedesign import certificate, repair
+from noisedesign import certificate, decor, repair
 from noisedesign._checks import Array, InputError
 from noisedesign.design import Design, Provenance
 from noisedesign.formulations import (
@@ -18,21 +16,24 @@ from noisedesign.formulations import (
     uniform_dual,
 )
 from noisedesign.participation import FixedEpoch
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.solve import independent_gram, solve, versions
 
 SPACE_BASELINES = ("ldp", "cdp", "decor")
 TIME_BASELINES = ("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt")
 
-CAP_USED = 1 - 1e-9
-"""Share of a cap that DECOR may use: the rest is for rounding of its inverse."""
-
-DECOR_SEARCH = (-12.0, 12.0)
-"""Bounds of log(c / s): beyond them R is a multiple of I, or of L plus a constant, in float64."""
-
 
 def baseline_names(problem: Problem) -> tuple[str, ...]:
-    """Names of the baselines that make sense for a problem."""
+    """Names of the baselines that make sense for a problem.
+
+    Raises:
+        InputError: a space-time problem: its baselines are designs of its two halves.
+    """
+    if isinstance(problem, SpaceTimeProblem):
+        raise InputError(
+            "problem", expected="a space or a time problem", got="a space-time problem",
+            remedy="Solve its space and its time problem for baselines.",
+        )  # fmt: skip
     return SPACE_BASELINES if isinstance(problem, SpaceProblem) else TIME_BASELINES
 
 
@@ -62,6 +63,7 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | None = None) -> D
     bound = certificate.lower_bound(program, uniform_dual(program) if dual is None else dual)
     if isinstance(problem, SpaceProblem):
         return _space(problem, program, name, bound, dual)
+    assert isinstance(problem, TimeProblem)
     return _time(problem, program, name, bound, dual)
 
 
@@ -98,7 +100,11 @@ def _space(
         n = len(problem.mixing)
         covariance = np.full((n, n), 1 / (n**2 * float(problem.budget.min())))
     elif name == "decor":
-        covariance = repair.covariance_of(program, _decor_gram(problem))
+        found = decor.decor_precision(
+            gram=problem.gram, mixing=problem.mixing, budget=problem.budget,
+            cap=problem.max_variance,
+        )  # fmt: skip
+        covariance = repair.covariance_of(program, found)
     else:
         covariance = repair.covariance_of(program, independent_gram(program))
     return Design(
@@ -110,58 +116,10 @@ def _space(
 
 
 def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
-    """Squared scales of the best DECOR noise: of every node's own, and of every edge's.
-
-    R = node_variance I + edge_variance Laplacian within the budgets, one of them met exactly. For a
-    ratio of the two the least feasible scale is explicit, and the objective is quasi-convex along
-    the ratio because the feasible pairs with a bounded objective form a convex set. So do those
-    within a cap on diag(R), which therefore only shortens the search.
-    """
-    laplacian = _laplacian(problem.mixing)
-    gram, cap = problem.gram, problem.max_variance
-    values, vectors = np.linalg.eigh(laplacian)
-    weights = np.square(vectors) / problem.budget[:, None]
-    plain, spread = float(np.trace(gram)), float(np.sum(gram * laplacian))
-
-    def least_scale(log_ratio: float) -> float:
-        return float((weights @ (1 / (1 + np.exp(log_ratio) * values))).max())
-
-    def objective(log_ratio: float) -> float:
-        return float(least_scale(log_ratio) * (plain + np.exp(log_ratio) * spread))
-
-    def over_cap(log_ratio: float) -> float:
-        if cap is None:
-            return -1.0
-        variance = 1 + np.exp(log_ratio) * np.diagonal(laplacian)
-        return float((least_scale(log_ratio) * variance / cap).max()) - CAP_USED
-
-    low, high = DECOR_SEARCH
-    if over_cap(high) > 0:
-        high = brentq(over_cap, low, high) if over_cap(low) < 0 else low
-    found = minimize_scalar(
-        objective, bounds=(low, high), method="bounded", options={"xatol": 1e-10}
+    """Squared scales of the best DECOR noise: of every node's own, and of every edge's."""
+    return decor.decor_variances(
+        gram=problem.gram, mixing=problem.mixing, budget=problem.budget, cap=problem.max_variance
     )
-    # The search stays inside its interval; the optimum may be its end, at the cap.
-    best = min((low, float(found.x), high), key=objective)
-    if best == low:
-        return least_scale(-np.inf), 0.0
-    return least_scale(best), float(np.exp(best)) * least_scale(best)
-
-
-def _decor_gram(problem: SpaceProblem) -> Array:
-    """X = R^-1 of the best DECOR noise."""
-    node_variance, edge_variance = decor_variances(problem)
-    values, vectors = np.linalg.eigh(_laplacian(problem.mixing))
-    return np.asarray((vectors / (node_variance + edge_variance * values)) @ vectors.T)
-
-
-def _laplacian(mixing: Array) -> Array:
-    """Laplacian of the graph along which messages travel, shape (n, n)."""
-    adjacency = (mixing != 0).astype(np.float64)
-    np.fill_diagonal(adjacency, 0.0)
-    adjacency = np.maximum(adjacency, adjacency.T)
-    graph = nx.from_numpy_array(adjacency)
-    return np.asarray(nx.laplacian_matrix(graph).toarray().astype(np.float64))
 
 
 # --- time -----------------------------------------------------------------------------------
@@ -170,7 +128,7 @@ def _laplacian(mixing: Array) -> Array:
 def _time(
     problem: TimeProblem, program: Program, name: str, bound: float, dual: DualPoint | None
 ) -> Design:
-    participation = problem.participation
+    participation = problem.fixed_epoch
     if name == "antipgd":
         strategy = np.tril(np.ones((participation.horizon,) * 2))
     elif name == "banded-sqrt":

@@ -27,6 +27,8 @@ class Certificate:
         sensitivity_squared: largest squared sensitivity over its budget; feasible is <= 1.
         sensitivity_kind: which number that is ("vector-exact" or "vector-upper-bound").
         variance_ratio: largest diag(X^-1) over its cap, or None without a cap.
+        unrestricted_lower_bound: no feasible design of any structure has a smaller objective; None
+            where ``lower_bound`` is that bound.
     """
 
     objective: float
@@ -34,6 +36,7 @@ class Certificate:
     sensitivity_squared: float
     sensitivity_kind: str = EXACT
     variance_ratio: float | None = None
+    unrestricted_lower_bound: float | None = None
 
     @property
     def feasible(self) -> bool:
@@ -47,6 +50,13 @@ class Certificate:
         if self.lower_bound <= 0:
             return float("inf")
         return self.objective / self.lower_bound - 1
+
+    @property
+    def relative_to_unrestricted(self) -> float | None:
+        """Objective over the bound on all designs: the structure costs no more. None unproved."""
+        bound = self.unrestricted_lower_bound
+        bound = self.lower_bound if bound is None else bound
+        return self.objective / bound if bound > 0 else None
 
 
 # --- lower bound ----------------------------------------------------------------------------

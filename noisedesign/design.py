@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,7 +12,7 @@ from noisedesign._checks import Array, InputError
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
 from noisedesign.formulations import DualPoint
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +35,14 @@ class Design:
 
     ``matrix`` is what is exported: for a spatial problem the covariance R, shape (n, n), of the
     nodes' noise at the stated budgets; for a temporal one the lower triangular strategy C, shape
-    (T, T), of unit squared sensitivity. ``dual`` proves the lower bound; baselines have none of
-    their own. ``trust`` is "local" where the noise protects every message, "central" where it only
-    protects the average a trusted server releases.
+    (T, T), of unit squared sensitivity. A space-time problem has both, C as ``matrix`` and R as
+    ``node_covariance``, of noise with covariance (C^T C)^-1 x R; or, without the latter, C of shape
+    (nT, nT) in time-major order at the stated budgets.
+
+    ``dual`` proves the lower bound; baselines have none of their own. Where the noise has a
+    structure, arrays of ``witness`` do. ``local`` designs are the best a search found, which may be
+    a local optimum. ``trust`` is "local" where the noise protects every message, "central" where it
+    only protects the average a trusted server releases.
     """
 
     problem: Problem
@@ -45,29 +51,37 @@ class Design:
     provenance: Provenance
     dual: DualPoint | None = None
     trust: str = "local"
+    node_covariance: Array | None = None
+    witness: Mapping[str, Array] = field(default_factory=dict)
+    local: bool = False
 
     @property
     def kind(self) -> str:
-        """ "space" or "time"."""
+        """ "space", "time" or "space-time"."""
         return self.problem.design
 
     @property
     def covariance(self) -> Array:
-        """R, shape (n, n), squared noise units. Raises InputError for a temporal design."""
-        if not isinstance(self.problem, SpaceProblem):
-            raise InputError("design", expected="a space design", got="a time design")
-        return self.matrix
+        """R, shape (n, n), squared noise units. Raises InputError for a design without one."""
+        if isinstance(self.problem, SpaceProblem):
+            return self.matrix
+        if self.node_covariance is None:
+            raise InputError("design", expected="a space design", got=f"a {self.kind} design")
+        return self.node_covariance
 
     @property
     def strategy(self) -> Array:
-        """C, shape (T, T), lower triangular. Raises InputError for a spatial design."""
-        if not isinstance(self.problem, TimeProblem):
+        """C, lower triangular, shape (T, T); (nT, nT) of a full space-time design.
+
+        Raises InputError for a spatial design.
+        """
+        if not isinstance(self.problem, TimeProblem | SpaceTimeProblem):
             raise InputError("design", expected="a time design", got="a space design")
         return self.matrix
 
     @cached_property
     def noising_matrix(self) -> Array:
-        """C^-1, shape (T, T), lower triangular: noise of step t is row t times white noise."""
+        """C^-1, lower triangular: noise of step t is row t times white noise."""
         return np.asarray(np.tril(np.linalg.inv(self.strategy)))
 
     @property

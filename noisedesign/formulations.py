@@ -29,9 +29,9 @@ from functools import cached_property
 import numpy as np
 
 from noisedesign import _linalg
-from noisedesign._checks import Array
+from noisedesign._checks import Array, InputError
 from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.workload import prefix_gram
 
 
@@ -115,18 +115,30 @@ def uniform_dual(program: Program) -> DualPoint:
     return DualPoint(blocks=np.tile(np.eye(k), (b, 1, 1)))
 
 
+def is_structured(problem: Problem) -> bool:
+    """Whether a problem asks for more than (P) of one Gram matrix, with noise of any structure."""
+    if isinstance(problem, SpaceTimeProblem):
+        return True
+    if isinstance(problem, TimeProblem) and not isinstance(problem.participation, FixedEpoch):
+        return True
+    return problem.structure.restricts
+
+
 def program_of(problem: Problem) -> Program:
-    """(P) for a problem. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10."""
+    """(P) for a problem, whatever its structure. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10.
+
+    Raises:
+        InputError: min-separation participation, whose patterns overlap; a space-time problem.
+    """
     if isinstance(problem, SpaceProblem):
         return Program(
             gram=problem.gram, participation=single(len(problem.mixing)), budget=problem.budget,
-            cap=problem.max_variance, exact_factor=problem.mixing,
+            cap=problem.max_variance, exact_factor=problem.mixing if problem.plain else None,
         )  # fmt: skip
-    return Program(
-        gram=problem.gram,
-        participation=problem.participation,
-        budget=np.ones(problem.participation.separation),
-    )
+    if isinstance(problem, SpaceTimeProblem):
+        raise InputError("design", expected="space or time", got=problem.design)
+    scheme = problem.fixed_epoch
+    return Program(gram=problem.gram, participation=scheme, budget=np.ones(scheme.separation))
 
 
 def central_program(problem: TimeProblem) -> Program:

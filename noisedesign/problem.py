@@ -12,6 +12,7 @@ strategy every node uses for itself (Mafalda-SGD, Lemma 10).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -19,48 +20,27 @@ import numpy as np
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
 from noisedesign.graph import check_mixing
-from noisedesign.participation import FixedEpoch
+from noisedesign.objectives import Objective, space_gram, time_gram
+from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.privacy_target import PrivacyTarget
+from noisedesign.random_mixing import RandomMixing
+from noisedesign.structure import SpaceStructure, TimeStructure
 from noisedesign.workload import decentralized_gram, prefix_gram
 
 WorkloadKind = Literal["decentralized", "prefix", "gram"]
-ADJACENCIES = ("replace", "zero-out")
-CONVERSIONS = ("gdp", "rdp")
+JOINTS = ("kronecker", "full")
+
+ANY_SPACE = SpaceStructure()
+ANY_TIME = TimeStructure()
+"""Noise without a structure."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrivacyTarget:
-    """The (epsilon, delta) a run is to meet, and what one record can do to it.
-
-    ``clip`` bounds the Euclidean norm of one record's gradient at one step. Under ``replace``
-    adjacency one record becomes another and a step moves by up to 2 clip; under ``zero-out`` it
-    is deleted and a step moves by up to clip. ``steps`` counts the independent rounds a spatial
-    design is used for; a temporal design carries its own horizon. ``conversion`` is ``gdp``
-    (exact for the Gaussian mechanism) or ``rdp`` (the rule published with Whisper D-SGD).
-
-    Raises:
-        InputError: epsilon <= 0, delta outside (0, 1), clip <= 0, steps < 1, unknown words.
-    """
-
-    epsilon: float
-    delta: float
-    clip: float = 1.0
-    steps: int | None = None
-    adjacency: str = "replace"
-    conversion: str = "gdp"
-
-    def __post_init__(self) -> None:
-        _checks.real(self.epsilon, field="privacy.epsilon", low=0)
-        _checks.real(self.delta, field="privacy.delta", low=0, high=1)
-        _checks.real(self.clip, field="privacy.clip", low=0)
-        if self.steps is not None:
-            _checks.positive_int(self.steps, field="privacy.steps")
-        _checks.one_of(self.adjacency, field="privacy.adjacency", allowed=ADJACENCIES)
-        _checks.one_of(self.conversion, field="privacy.conversion", allowed=CONVERSIONS)
-
-    @property
-    def step_sensitivity(self) -> float:
-        """Largest Euclidean change of one step's gradient (not squared): 2 clip or clip."""
-        return 2 * self.clip if self.adjacency == "replace" else self.clip
+def _check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
+    if privacy is not None and privacy.steps not in (None, horizon):
+        raise InputError(
+            "privacy.steps", expected=f"{horizon}, the horizon of the design, or nothing",
+            got=str(privacy.steps),
+        )  # fmt: skip
 
 
 def _default_nodes(count: int) -> tuple[str, ...]:
@@ -78,14 +58,19 @@ def _check_nodes(nodes: tuple[str, ...], count: int) -> None:
 class SpaceProblem:
     """Noise correlated across nodes, independent across steps (Whisper D-SGD).
 
-    Minimise tr(W R W^T) over covariances R subject to [R^-1]_ii <= budget_i for every node i and,
-    optionally, R_ii <= max_variance_i.
+    Minimise tr(H R) over covariances R subject to [R^-1]_ii <= budget_i for every node i and,
+    optionally, R_ii <= max_variance_i. H is W^T W, the error after one step, unless an objective or
+    a random mixing says otherwise.
 
     Args:
         mixing: W, shape (n, n): nonnegative, doubly stochastic, of a connected graph.
         budget: tau, scalar or shape (n,): squared sensitivity allowed to a unit change at each
             node, in inverse squared noise units.
         max_variance: cap on diag(R), scalar or shape (n,), or None.
+        structure: which nodes may share a seed.
+        objective: what error of which steps counts; None: all nodes, after one step.
+        random: the distribution W is drawn from at every step, with ``mixing`` as its W without
+            failures; None: W is what it is.
         nodes: names in the order of the rows of W.
 
     Raises:
@@ -96,6 +81,9 @@ class SpaceProblem:
     mixing: Array
     budget: Any = 1.0
     max_variance: Any = None
+    structure: SpaceStructure = ANY_SPACE
+    objective: Objective | None = None
+    random: RandomMixing | None = None
     name: str = "space"
     nodes: tuple[str, ...] = ()
     privacy: PrivacyTarget | None = None
@@ -119,13 +107,31 @@ class SpaceProblem:
                     "[R^-1]_ii R_ii >= 1 for every covariance",
                     got=f"{cap[worst]:.6g}",
                 )
+        if (clusters := self.structure.clusters) is not None and len(clusters) != n:
+            raise InputError(
+                "structure.clusters", expected=f"the cluster of each of {n} nodes",
+                got=str(len(clusters)),
+            )  # fmt: skip
+        if self.random is not None and len(self.random.mean) != n:
+            raise InputError("random", expected=f"a mixing of {n} nodes",
+                             got=f"one of {len(self.random.mean)}")  # fmt: skip
         object.__setattr__(self, "nodes", tuple(self.nodes) or _default_nodes(n))
         _check_nodes(self.nodes, n)
 
     @property
+    def plain(self) -> bool:
+        """Whether H is W^T W, the published objective."""
+        return self.objective is None and self.random is None
+
+    @cached_property
     def gram(self) -> Array:
-        """H = W^T W, shape (n, n)."""
-        return np.asarray(self.mixing.T @ self.mixing)
+        """H, shape (n, n)."""
+        if self.plain:
+            return np.asarray(self.mixing.T @ self.mixing)
+        return space_gram(
+            self.mixing if self.random is None else self.random,
+            objective=self.objective or Objective(horizon=1),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,7 +139,7 @@ class TimeProblem:
     """Noise correlated across steps, each node using the same strategy for itself (Mafalda-SGD).
 
     Minimise tr(H (C^T C)^-1) over lower triangular strategies C of unit (squared) sensitivity
-    under ``participation``.
+    under ``participation``, of a structure the user may restrict.
 
     Use :meth:`decentralized`, :meth:`prefix` or :meth:`from_gram`; they form H.
 
@@ -143,9 +149,12 @@ class TimeProblem:
     """
 
     gram: Array
-    participation: FixedEpoch
+    participation: FixedEpoch | MinSeparation
     workload: WorkloadKind = "gram"
     mixing: Array | None = None
+    structure: TimeStructure = ANY_TIME
+    objective: Objective | None = None
+    random: RandomMixing | None = None
     name: str = "time"
     nodes: tuple[str, ...] = ()
     privacy: PrivacyTarget | None = None
@@ -158,43 +167,67 @@ class TimeProblem:
         )
         horizon = self.participation.horizon
         if len(gram) != horizon:
+            words, numbers = "horizon", ""
+            if isinstance(scheme := self.participation, FixedEpoch):
+                words, numbers = "epochs * separation", f"{scheme.epochs} * {scheme.separation} = "
             raise InputError(
                 "participation",
-                expected=f"epochs * separation = {len(gram)}, the size of the workload",
-                got=f"{self.participation.epochs} * {self.participation.separation} = {horizon}",
+                expected=f"{words} = {len(gram)}, the size of the workload",
+                got=f"{numbers}{horizon}",
             )
         object.__setattr__(self, "gram", gram)
-        if self.privacy is not None and self.privacy.steps not in (None, horizon):
-            raise InputError(
-                "privacy.steps",
-                expected=f"{horizon}, the horizon of the design, or nothing",
-                got=str(self.privacy.steps),
-            )
+        _check_steps(self.privacy, horizon)
         if self.mixing is not None:
             object.__setattr__(self, "nodes", tuple(self.nodes) or _default_nodes(len(self.mixing)))
             _check_nodes(self.nodes, len(self.mixing))
 
+    @property
+    def fixed_epoch(self) -> FixedEpoch:
+        """The participation, for what takes (k, b) participation only.
+
+        Raises:
+            InputError: it is another.
+        """
+        if isinstance(self.participation, FixedEpoch):
+            return self.participation
+        raise InputError(
+            "participation", expected="(k, b) participation (epochs, separation)",
+            got=str(self.participation),
+        )  # fmt: skip
+
     @classmethod
-    def decentralized(cls, *, mixing: Any, participation: FixedEpoch, **kwargs: Any) -> TimeProblem:
-        """All iterates of all nodes under mixing W, shape (n, n), row stochastic."""
+    def decentralized(
+        cls, *, mixing: Any, participation: FixedEpoch | MinSeparation,
+        objective: Objective | None = None, random: RandomMixing | None = None, **kwargs: Any,
+    ) -> TimeProblem:  # fmt: skip
+        """Models of all nodes under mixing W, shape (n, n), row stochastic.
+
+        ``objective`` says which error of them counts, by default that of all iterates; ``random``
+        from which distribution W is drawn at every step.
+        """
         checked = check_mixing(mixing, doubly_stochastic=False)
-        gram = decentralized_gram(checked, horizon=participation.horizon)
+        horizon = participation.horizon
+        gram = error_gram(checked, horizon=horizon, objective=objective, random=random)
         return cls(
             gram=gram,
             participation=participation,
             workload="decentralized",
             mixing=checked,
+            objective=objective,
+            random=random,
             **kwargs,
         )
 
     @classmethod
-    def prefix(cls, *, participation: FixedEpoch, **kwargs: Any) -> TimeProblem:
+    def prefix(cls, *, participation: FixedEpoch | MinSeparation, **kwargs: Any) -> TimeProblem:
         """Prefix sums: one model, every iterate, no graph."""
         gram = prefix_gram(horizon=participation.horizon)
         return cls(gram=gram, participation=participation, workload="prefix", **kwargs)
 
     @classmethod
-    def from_gram(cls, *, gram: Any, participation: FixedEpoch, **kwargs: Any) -> TimeProblem:
+    def from_gram(
+        cls, *, gram: Any, participation: FixedEpoch | MinSeparation, **kwargs: Any
+    ) -> TimeProblem:
         """Any error workload A through H = A^T A, shape (T, T), symmetric positive semidefinite."""
         checked = _checks.symmetric_matrix(
             gram, field="workload.gram", tolerance=settings.SYMMETRY_TOLERANCE
@@ -208,4 +241,78 @@ class TimeProblem:
         return cls(gram=checked, participation=participation, workload="gram", **kwargs)
 
 
-Problem = SpaceProblem | TimeProblem
+def error_gram(
+    mixing: Array, *, horizon: int, objective: Objective | None = None,
+    random: RandomMixing | None = None,
+) -> Array:  # fmt: skip
+    """H of noise of nodes that all use one strategy for themselves, shape (T, T).
+
+    ``objective`` says which error counts, by default that of all iterates; ``random`` from which
+    distribution W is drawn at every step, if from any.
+    """
+    if objective is None and random is None:
+        return decentralized_gram(mixing, horizon=horizon)
+    return time_gram(
+        mixing if random is None else random, objective=objective or Objective(horizon=horizon)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpaceTimeProblem:
+    """Noise correlated across nodes and steps at once.
+
+    Minimise the noise tr(H cov(z)) of nT coordinates z such that the record of node i, in all its
+    participations, has squared sensitivity at most budget_i.
+
+    Args:
+        mixing: W, shape (n, n), row stochastic.
+        participation: (k, b), the same for every node.
+        budget: tau, scalar or shape (n,), in inverse squared noise units.
+        max_variance: cap on the noise variance of every node at every step (for "kronecker": on
+            diag(R) at unit sensitivity in time), scalar or shape (n,), or None.
+        time, space: structure of either factor of a Kronecker design.
+        joint: "kronecker", noise covariance (C^T C)^-1 x R; or "full", any covariance.
+        objective: what error of which steps counts; None: all nodes, every step.
+        random: the distribution W is drawn from at every step; None: W is what it is.
+        nodes: names in the order of the rows of W.
+
+    Raises:
+        InputError: see :func:`noisedesign.graph.check_mixing`; budget or max_variance <= 0; another
+            ``joint``; a structure of one side of a full design.
+    """
+
+    mixing: Array
+    participation: FixedEpoch
+    budget: Any = 1.0
+    max_variance: Any = None
+    time: TimeStructure = ANY_TIME
+    space: SpaceStructure = ANY_SPACE
+    joint: str = "kronecker"
+    objective: Objective | None = None
+    random: RandomMixing | None = None
+    name: str = "space-time"
+    nodes: tuple[str, ...] = ()
+    privacy: PrivacyTarget | None = None
+
+    design: Literal["space-time"] = field(default="space-time", init=False)
+
+    def __post_init__(self) -> None:
+        mixing = check_mixing(self.mixing, doubly_stochastic=False)
+        n = len(mixing)
+        object.__setattr__(self, "mixing", mixing)
+        for name, key in (("budget", "budget.tau"), ("max_variance", "limits.max_variance")):
+            if (value := getattr(self, name)) is not None:
+                checked = _checks.positive_vector(value, field=key, length=n)
+                object.__setattr__(self, name, checked)
+        _checks.one_of(self.joint, field="structure.joint", allowed=JOINTS)
+        if self.joint == "full" and (self.time.restricts or self.space.restricts):
+            raise InputError(
+                "structure.joint", expected='"kronecker" for a structure in time or space',
+                got='"full"',
+            )  # fmt: skip
+        _check_steps(self.privacy, self.participation.horizon)
+        object.__setattr__(self, "nodes", tuple(self.nodes) or _default_nodes(n))
+        _check_nodes(self.nodes, n)
+
+
+Problem = SpaceProblem | TimeProblem | SpaceTimeProblem

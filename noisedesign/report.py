@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
@@ -18,8 +19,9 @@ from noisedesign import accounting
 from noisedesign.design import Design
 from noisedesign.exposure import Exposure
 from noisedesign.formulations import program_of
-from noisedesign.participation import Participation
-from noisedesign.problem import SpaceProblem
+from noisedesign.joint_program import joint_program
+from noisedesign.participation import MinSeparation, Participation
+from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.solve import Solution, independent_gram
 from noisedesign.trust_table import ModelRow
 from noisedesign.validation import Validation
@@ -36,6 +38,11 @@ INFINITE = "infinite"
 
 def ldp_objective(design: Design) -> float:
     """Objective of independent noise at the same budgets, squared noise."""
+    problem = design.problem
+    if isinstance(problem, SpaceTimeProblem):
+        return joint_program(problem).independent_objective
+    if isinstance(problem, TimeProblem) and isinstance(problem.participation, MinSeparation):
+        return float(np.trace(problem.gram)) * problem.participation.largest_size
     program = program_of(design.problem)
     return float((program.gram.diagonal() / independent_gram(program).diagonal()).sum())
 
@@ -54,13 +61,16 @@ def solution_record(solution: Solution) -> Record:
         "seconds": solution.seconds,
         "feasible": solution.feasible,
         "relative_to_ldp": None,
+        "relative_to_unrestricted": None,
         "build_seconds": solution.build_seconds,
         "solve_seconds": solution.solve_seconds,
         "evaluations": solution.evaluations,
         "remedy": solution.remedy,
     }
     if solution.design is not None:
-        record["relative_to_ldp"] = solution.design.objective / ldp_objective(solution.design)
+        design = solution.design
+        record["relative_to_ldp"] = design.objective / ldp_objective(design)
+        record["relative_to_unrestricted"] = design.certificate.relative_to_unrestricted
         if solution.problem.privacy is not None:
             record["privacy"] = privacy_record(solution.design)
     return record
@@ -154,7 +164,7 @@ def scale_words(*, noise: str, step: str, delta: float, participation: Participa
 
 def insider_note(design: Design) -> str:
     """What the certificate does not cover: who may know the noise."""
-    if isinstance(design.problem, SpaceProblem):
+    if isinstance(design.problem, SpaceProblem | SpaceTimeProblem):
         return (
             "Protects every message against eavesdroppers, and against nodes that know only their "
             "own noise. If all nodes share one noise seed, nodes are not protected from each other."

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign import _checks, certificate, repair, settings
+from noisedesign import _checks, certificate, repair, settings, structured
 from noisedesign._checks import Array, InputError
 from noisedesign.backends import Answer, Backend, Monitor, Stop, get_backend, isolated
 from noisedesign.backends.base import ProgressCallback
@@ -21,13 +21,15 @@ from noisedesign.formulations import (
     DualPoint,
     Program,
     denormalized_gram,
+    is_structured,
     program_of,
     uniform_dual,
 )
-from noisedesign.problem import Problem, SpaceProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem
 
 OPTIMAL = "optimal"
 INACCURATE = "inaccurate"
+LOCAL = "local-optimum"
 FAILED = "failed"
 
 TOLERANCE_PER_GAP = 0.1
@@ -39,10 +41,11 @@ class Solution:
     """What came of a solve.
 
     ``status`` is "optimal" (certified to the gap asked for), "inaccurate" (certified, but to a
-    larger gap), "time-limit" or "interrupted" (stopped; the best certified answer so far), or
-    "failed" (no usable answer; ``design`` is None). ``remedy`` says what to do about anything but
-    the first. ``seconds`` is the whole solve, ``build_seconds`` and ``solve_seconds`` the
-    backend's own parts of it.
+    larger gap), "local-optimum" (the best a search in a nonconvex structure found; the gap is that
+    to the optimum without a structure), "time-limit" or "interrupted" (stopped; the best certified
+    answer so far), or "failed" (no usable answer; ``design`` is None). ``remedy`` says what to do
+    about anything but the first. ``seconds`` is the whole solve, ``build_seconds`` and
+    ``solve_seconds`` the backend's own parts of it.
     """
 
     problem: Problem
@@ -77,8 +80,9 @@ def solve(
     """Design the noise of ``problem`` and certify it.
 
     Args:
-        problem: a :class:`SpaceProblem` or :class:`TimeProblem`.
-        backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa".
+        problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`.
+        backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; problems with a
+            structure, in space-time or under min-separation participation are for "native" alone.
         gap: relative duality gap to certify, default 1e-6. Given explicitly, conic solvers are
             asked for an accuracy to match; otherwise they run at their own defaults.
         time_limit: seconds; the best certified answer so far is returned when they are over.
@@ -96,6 +100,10 @@ def solve(
     if time_limit is not None:
         time_limit = _checks.real(time_limit, field="time_limit", low=0)
     solver = get_backend(backend)
+    if is_structured(problem):
+        _refuse_other_backends(solver, formulation)
+        return _solve_structured(problem, asked, time_limit, progress, started)
+    assert not isinstance(problem, SpaceTimeProblem)
     program = program_of(problem)
     chosen = _checked_backend(solver, program, formulation)
     monitor = Monitor(
@@ -118,6 +126,47 @@ def solve(
         seconds=time.perf_counter() - started, build_seconds=answer.build_seconds,
         solve_seconds=answer.solve_seconds, evaluations=answer.evaluations,
     )  # fmt: skip
+
+
+def _refuse_other_backends(backend: Backend, formulation: str | None) -> None:
+    if backend.name != "native":
+        raise InputError("backend", expected="native for a structured or space-time problem",
+                         got=backend.name)  # fmt: skip
+    if formulation is not None:
+        _checks.one_of(formulation, field="formulation", allowed=backend.formulations)
+
+
+def _solve_structured(
+    problem: Problem, gap: float, time_limit: float | None, progress: ProgressCallback | None,
+    started: float,
+) -> Solution:  # fmt: skip
+    monitor = Monitor(gap=gap, time_limit=time_limit, progress=progress)
+    design = structured.solve(problem, monitor=monitor)
+    status, remedy = _structured_status(design, gap)
+    design = replace(
+        design,
+        provenance=replace(design.provenance, status=status, versions=versions("native")),
+    )
+    seconds = time.perf_counter() - started
+    return Solution(
+        problem=problem, backend="native", status=status, design=design, remedy=remedy,
+        seconds=seconds, build_seconds=0.0, solve_seconds=design.provenance.solve_seconds,
+        evaluations=design.provenance.evaluations,
+    )  # fmt: skip
+
+
+def _structured_status(design: Design, gap: float) -> tuple[str, str]:
+    """As :func:`_status`, of a design that is feasible; its provenance says how it stopped."""
+    if design.gap <= gap:
+        return OPTIMAL, ""
+    stop = design.provenance.status
+    if stop == Stop.TIME_LIMIT:
+        return stop, f"certified gap {design.gap:.2g}, asked {gap:.2g}. Allow more time."
+    if stop == Stop.INTERRUPTED:
+        return stop, f"certified gap {design.gap:.2g}, asked {gap:.2g}. Run it again to the end."
+    if design.local:
+        return LOCAL, ""
+    return INACCURATE, f"certified gap {design.gap:.2g}, asked {gap:.2g}: ask for less."
 
 
 def _solve_here(

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from noisedesign import simulate
-from noisedesign._checks import InputError
+from noisedesign._checks import Array, InputError
+from noisedesign._linalg import gram_factor, inverse_of_positive
 from noisedesign.design import Design
-from noisedesign.formulations import program_of
-from noisedesign.problem import SpaceProblem
+from noisedesign.objectives import Objective
+from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.problem import SpaceProblem, TimeProblem
 
 AUDITED_MU = 1.0
 """The audit scales noise until the claim is this mu: error rates near 0.3, where a few thousand
 runs tell most."""
+
+AUDITED_PATTERNS = 5000
+"""Most patterns of a min-separation scheme that are listed for an audit: seconds."""
 
 Progress = Callable[[int, int], None]
 
@@ -55,27 +64,93 @@ def validate(
             "design", expected="one that protects every message",
             got=f"{design.provenance.method}, which needs a trusted server",
         )  # fmt: skip
+    options: dict[str, Any] = {"runs": runs, "seed": seed, "progress": progress}
+    return Validation(variance=_variance(design, **options), audit=_audit(design, **options))
+
+
+def _variance(design: Design, **options: Any) -> simulate.VarianceReport:
     problem = design.problem
-    if isinstance(problem, SpaceProblem):
-        variance = simulate.simulate_space(
+    if isinstance(problem, SpaceProblem) and problem.plain:
+        return simulate.simulate_space(
             mixing=problem.mixing, covariance=design.covariance, predicted=design.objective,
-            runs=runs, seed=seed, progress=progress,
+            **options,
         )  # fmt: skip
-        audit = simulate.audit_space(
+    if isinstance(problem, TimeProblem) and problem.objective is None and problem.random is None:
+        factor = None
+        if problem.workload == "gram":
+            factor = gram_factor(problem.gram)
+        return simulate.simulate_time(
+            noising_matrix=design.noising_matrix, mixing=problem.mixing, workload_factor=factor,
+            predicted=design.objective, **options,
+        )  # fmt: skip
+    horizon = 1 if isinstance(problem, SpaceProblem) else problem.participation.horizon
+    return simulate.simulate_objective(
+        mixing=problem.mixing, objective=problem.objective or Objective(horizon=horizon),
+        noise=_noise(design), random=problem.random, predicted=design.objective, **options,
+    )  # fmt: skip
+
+
+def _noise(design: Design) -> simulate.NoiseSource:
+    """Where the noise of a design is drawn from."""
+    problem = design.problem
+    n = 1 if problem.mixing is None else len(problem.mixing)
+
+    def source(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
+        drawn: dict[str, Any] = {"dimension": columns, "seed": sequence}
+        if isinstance(problem, SpaceProblem):
+            steps = 1 if problem.objective is None else problem.objective.horizon
+            return simulate.space_noise_stream(design.covariance, steps=steps, **drawn)
+        if isinstance(problem, TimeProblem):
+            return simulate.time_noise_stream(design.noising_matrix, nodes=n, **drawn)
+        if design.node_covariance is not None:
+            return simulate.kronecker_noise_stream(
+                design.noising_matrix, design.covariance, **drawn
+            )
+        white = simulate.space_noise_stream(np.eye(n), steps=problem.participation.horizon, **drawn)
+        return simulate.block_noise(design.noising_matrix, white, nodes=n)
+
+    return source
+
+
+def _audit(design: Design, **options: Any) -> simulate.AuditReport:
+    """The worst change of one record, before a reader of all messages.
+
+    Of a space-time design the noise of the other nodes is given to the attacker: that of the worst
+    node then has covariance (C^T C)^-1 / [R^-1]_uu, and mixing adds nothing that is not known. A
+    full design is one such node with a step a coordinate.
+    """
+    problem = design.problem
+    claim: dict[str, Any] = {"claimed_mu": AUDITED_MU, "noise_multiplier": 1 / AUDITED_MU}
+    if isinstance(problem, SpaceProblem):
+        return simulate.audit_space(
             mixing=problem.mixing, covariance=design.covariance, budget=problem.budget,
-            claimed_mu=AUDITED_MU, noise_multiplier=1 / AUDITED_MU,
-            runs=runs, seed=seed, progress=progress,
+            **claim, **options,
         )  # fmt: skip
-        return Validation(variance=variance, audit=audit)
-    factor = None if problem.workload != "gram" else program_of(problem).factor
-    variance = simulate.simulate_time(
-        noising_matrix=design.noising_matrix, mixing=problem.mixing, workload_factor=factor,
-        predicted=design.objective, runs=runs, seed=seed, progress=progress,
-    )  # fmt: skip
-    audit = simulate.audit_time(
-        noising_matrix=design.noising_matrix, mixing=problem.mixing,
-        patterns=problem.participation.patterns,
-        claimed_mu=AUDITED_MU, noise_multiplier=1 / AUDITED_MU,
-        runs=runs, seed=seed, progress=progress,
-    )  # fmt: skip
-    return Validation(variance=variance, audit=audit)
+    if isinstance(problem, TimeProblem):
+        return simulate.audit_time(
+            noising_matrix=design.noising_matrix, mixing=problem.mixing,
+            patterns=_patterns(problem.participation), **claim, **options,
+        )  # fmt: skip
+    k, b, n = problem.participation.epochs, problem.participation.separation, len(problem.mixing)
+    noising, patterns = design.noising_matrix, problem.participation.patterns
+    if design.node_covariance is None:
+        root = np.sqrt(np.tile(problem.budget, k * b))
+        noising = noising * root[:, None]
+        patterns = FixedEpoch(epochs=k, separation=b * n).patterns
+    else:
+        precision = np.diagonal(inverse_of_positive(design.covariance)) / problem.budget
+        noising = noising / np.sqrt(precision.max())
+    return simulate.audit_time(noising_matrix=noising, patterns=patterns, **claim, **options)
+
+
+def _patterns(participation: FixedEpoch | MinSeparation) -> NDArray[np.intp]:
+    """Patterns to audit, shape (p, k): all of them, or of many the densest of every start."""
+    if isinstance(participation, FixedEpoch):
+        return participation.patterns
+    size, b = participation.largest_size, participation.separation
+    longest = (pattern for pattern in participation.maximal_patterns() if len(pattern) == size)
+    listed = list(itertools.islice(longest, AUDITED_PATTERNS + 1))
+    if len(listed) <= AUDITED_PATTERNS:
+        return np.array(listed)
+    starts = np.arange(participation.horizon - (size - 1) * b)
+    return np.asarray(starts[:, None] + b * np.arange(size))

@@ -36,6 +36,7 @@ def solve(
     formulation: str | None, output: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Solve PROBLEM.toml and certify the answer."""
+    from noisedesign.formulations import is_structured
     from noisedesign.io.design_file import save_design
     from noisedesign.io.problem_file import load_problem
     from noisedesign.solve import FAILED
@@ -56,8 +57,20 @@ def solve(
     if as_json:
         click.echo(report.to_json(record))
     else:
-        columns = ["name", "backend", "status", "objective", "relative_to_ldp", "lower_bound",
-                   "gap", "feasible", "seconds"]  # fmt: skip
+        columns = [
+            "name",
+            "backend",
+            "status",
+            "objective",
+            "relative_to_ldp",
+            "relative_to_unrestricted",
+            "lower_bound",
+            "gap",
+            "feasible",
+            "seconds",
+        ]
+        if not is_structured(loaded.problem):
+            columns.remove("relative_to_unrestricted")
         report.print_table([record], columns)
         if "privacy" in record:
             report.print_table([record["privacy"]], list(record["privacy"]))

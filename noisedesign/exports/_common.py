@@ -29,7 +29,7 @@ def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
         "problem": problem_text,
     }
     if isinstance(problem, TimeProblem):
-        scheme = problem.participation
+        scheme = problem.fixed_epoch
         found |= {
             "horizon": scheme.horizon, "epochs": scheme.epochs, "separation": scheme.separation
         }  # fmt: skip

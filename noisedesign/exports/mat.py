@@ -11,7 +11,7 @@ from scipy.io import savemat
 from noisedesign.design import Design
 from noisedesign.exports._common import facts, to_json
 from noisedesign.io.atomic import write_atomically
-from noisedesign.problem import SpaceProblem
+from noisedesign.problem import SpaceProblem, SpaceTimeProblem
 
 ACCEPTS = ("space", "time")
 DESCRIPTION = "R, W, tau or C, Cinv, H, horizon, for MATLAB and scipy.io.loadmat"
@@ -32,9 +32,15 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
             variables["max_variance"] = problem.max_variance
     else:
         variables = {
-            "C": design.strategy, "Cinv": design.noising_matrix, "H": problem.gram,
+            "C": design.strategy, "Cinv": design.noising_matrix,
             "horizon": float(problem.participation.horizon),
         }  # fmt: skip
+        if isinstance(problem, SpaceTimeProblem):
+            variables["tau"] = problem.budget
+            if design.node_covariance is not None:
+                variables["R"] = design.covariance
+        else:
+            variables["H"] = problem.gram
         if problem.mixing is not None:
             variables["W"] = problem.mixing
     if problem.nodes:

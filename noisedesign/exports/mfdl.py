@@ -77,7 +77,7 @@ def trainer_sensitivity(strategy: Array, participation: FixedEpoch) -> float:
 def _how_to_run(design: Design) -> dict[str, Any]:
     problem = design.problem
     assert isinstance(problem, TimeProblem)
-    scheme, target = problem.participation, problem.privacy
+    scheme, target = problem.fixed_epoch, problem.privacy
     multiplier = None
     if target is not None:
         # The trainer multiplies by the clip itself.
@@ -110,7 +110,7 @@ def _mixing_note(problem: TimeProblem) -> str:
 
 
 def _place(problem: TimeProblem, graph_name: str) -> Path:
-    scheme = problem.participation
+    scheme = problem.fixed_epoch
     steps = Path(f"steps{scheme.horizon}", f"epochs{scheme.epochs}")
     if problem.workload == "prefix":
         return Path("centralized", steps, "optimal_local.npy")

@@ -7,28 +7,22 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from noisedesign.io._schema import GraphOfKind, Table, Text
+from noisedesign.io._schema import (
+    FixedEpochTable,
+    GraphOfKind,
+    MinSeparationTable,
+    Table,
+    Text,
+    fixed_epoch_if_nothing_is_said,
+)
 from noisedesign.trust_table import DELTA
 
 # --- participation --------------------------------------------------------------------------
 
 
-class FixedEpochTable(Table):
-    kind: Literal["fixed-epoch"]
-    epochs: int
-    separation: int
-
-
 class HorizonTable(Table):
     kind: Literal["single", "every-step"]
     horizon: int
-
-
-class MinSeparationTable(Table):
-    kind: Literal["min-separation"]
-    horizon: int
-    separation: int
-    max_participations: int
 
 
 class PatternsTable(Table):
@@ -40,13 +34,9 @@ class PatternsTable(Table):
 ParticipationTable = FixedEpochTable | HorizonTable | MinSeparationTable | PatternsTable
 
 
-def _fixed_epoch_if_nothing_is_said(value: Any) -> Any:
-    return {"kind": "fixed-epoch", **value} if isinstance(value, dict) else value
-
-
 ParticipationOfKind = Annotated[
     Annotated[ParticipationTable, Field(discriminator="kind")],
-    BeforeValidator(_fixed_epoch_if_nothing_is_said),
+    BeforeValidator(fixed_epoch_if_nothing_is_said),
 ]
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from noisedesign._checks import Array
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 
 
 def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[str]:
     """Names of what differs between two problems; matrices may, by a relative ``tolerance``."""
     matrices: dict[str, tuple[Array | None, Array | None]]
     if isinstance(stored, SpaceProblem) and isinstance(rebuilt, SpaceProblem):
-        matrices = {"mixing": (stored.mixing, rebuilt.mixing)}
+        # H holds what the objective and a random mixing say.
+        matrices = {
+            "mixing": (stored.mixing, rebuilt.mixing), "gram": (stored.gram, rebuilt.gram)
+        }  # fmt: skip
         words = {
+            "structure": stored.structure == rebuilt.structure,
             "budget": np.array_equal(stored.budget, rebuilt.budget),
             "max_variance": _same_cap(stored.max_variance, rebuilt.max_variance),
         }
@@ -23,8 +27,20 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
             "gram": (stored.gram, rebuilt.gram),
         }
         words = {
+            "structure": stored.structure == rebuilt.structure,
             "participation": stored.participation == rebuilt.participation,
             "workload": stored.workload == rebuilt.workload,
+        }
+    elif isinstance(stored, SpaceTimeProblem) and isinstance(rebuilt, SpaceTimeProblem):
+        matrices = {"mixing": (stored.mixing, rebuilt.mixing)}
+        words = {
+            "budget": np.array_equal(stored.budget, rebuilt.budget),
+            "max_variance": _same_cap(stored.max_variance, rebuilt.max_variance),
+            "participation": stored.participation == rebuilt.participation,
+            "structure": (stored.time, stored.space, stored.joint)
+            == (rebuilt.time, rebuilt.space, rebuilt.joint),
+            "error": (stored.objective is None) == (rebuilt.objective is None),
+            "mixing randomness": (stored.random is None) == (rebuilt.random is None),
         }
     else:
         return ["design"]

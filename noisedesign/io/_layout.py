@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +11,17 @@ from noisedesign._checks import Array, InputError
 from noisedesign.design import Design
 from noisedesign.formulations import DualPoint, diagonal_dual
 from noisedesign.graph import check_mixing
+from noisedesign.io._described import objective_of, participation_of, random_of, structures
 from noisedesign.io._manifest import FIELD, Manifest
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import PrivacyTarget, Problem, SpaceProblem, TimeProblem, WorkloadKind
+from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.privacy_target import PrivacyTarget
+from noisedesign.problem import (
+    Problem,
+    SpaceProblem,
+    SpaceTimeProblem,
+    TimeProblem,
+    WorkloadKind,
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ SPECS: dict[str, dict[str, ArraySpec]] = {
         "max_variance": ArraySpec("cap on diag(R)", "n", required=False),
         "dual_weights": ArraySpec("v", "n", required=False),
         "dual_cap": ArraySpec("w", "n", required=False),
+        "dual_matrix": ArraySpec("N", "nn", required=False),
     },
     "time": {
         "strategy": ArraySpec("C", "TT"),
@@ -39,17 +49,43 @@ SPECS: dict[str, dict[str, ArraySpec]] = {
         "gram": ArraySpec("H", "TT"),
         "mixing": ArraySpec("W", "nn", required=False),
         "dual_blocks": ArraySpec("U", "bkk", required=False),
+        "dual_matrix": ArraySpec("U", "TT", required=False),
+    },
+    "space-time": {
+        "strategy": ArraySpec("C", "TT"),
+        "noising_matrix": ArraySpec("C^-1", "TT"),
+        "covariance": ArraySpec("R", "nn"),
+        "mixing": ArraySpec("W", "nn"),
+        "budget": ArraySpec("tau", "n"),
+        "max_variance": ArraySpec("cap on diag(R)", "n", required=False),
+        "dual_blocks": ArraySpec("P", "bkk", required=False),
+        "dual_weights": ArraySpec("v", "n", required=False),
     },
 }
-"""n nodes, T steps, b patterns of k steps each. C is unit sensitivity, R at the stated budgets."""
+"""n nodes, T steps, b patterns of k steps each. C is unit sensitivity, R at the stated budgets.
 
-MAIN = {"space": "covariance", "time": "strategy"}
+Of a full space-time design T counts pairs of step and node, and b patterns of single nodes; its C
+is at the stated budgets, and there is no R.
+"""
+
+MAIN = {"space": "covariance", "time": "strategy", "space-time": "strategy"}
 
 
 def arrays_of(design: Design) -> dict[str, Array]:
     """The arrays that determine ``design``, in the order of :data:`SPECS`."""
     problem, dual = design.problem, design.dual
-    if isinstance(problem, SpaceProblem):
+    found: dict[str, Array | None]
+    if isinstance(problem, SpaceTimeProblem):
+        found = {
+            "strategy": design.strategy,
+            "noising_matrix": design.noising_matrix,
+            "covariance": design.node_covariance,
+            "mixing": problem.mixing,
+            "budget": problem.budget,
+            "max_variance": problem.max_variance,
+            "dual_blocks": None if dual is None else dual.blocks,
+        }
+    elif isinstance(problem, SpaceProblem):
         found = {
             "covariance": design.covariance,
             "mixing": problem.mixing,
@@ -66,6 +102,7 @@ def arrays_of(design: Design) -> dict[str, Array]:
             "mixing": problem.mixing,
             "dual_blocks": None if dual is None else dual.blocks,
         }
+    found |= design.witness
     return {name: array for name, array in found.items() if array is not None}
 
 
@@ -75,7 +112,7 @@ def check_arrays(arrays: dict[str, Array], manifest: Manifest) -> None:
     Raises:
         InputError: naming the array.
     """
-    specs, size = SPECS[manifest.design], _sizes(manifest)
+    specs, size = specs_of(manifest), _sizes(manifest)
     for name, spec in specs.items():
         if spec.required and name not in arrays:
             raise InputError(f"{FIELD}.{name}", expected=f"the array {spec.kind}", got="nothing")
@@ -100,23 +137,52 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
     privacy = None
     if manifest.privacy is not None:
         privacy = PrivacyTarget(**manifest.privacy.model_dump())
-    if manifest.design == "space":
-        return SpaceProblem(
-            mixing=arrays["mixing"], budget=arrays["budget"],
-            max_variance=arrays.get("max_variance"), name=manifest.name, nodes=manifest.nodes,
-            privacy=privacy,
-        )  # fmt: skip
+    time, space = structures(manifest.structure)
+    common: dict[str, Any] = {
+        "name": manifest.name, "nodes": manifest.nodes, "privacy": privacy
+    }  # fmt: skip
     mixing = arrays.get("mixing")
+    if mixing is not None:
+        common |= {
+            "objective": objective_of(manifest.error),
+            "random": random_of(manifest.random, mixing=mixing),
+        }  # fmt: skip
+    if manifest.design != "time":
+        common |= {
+            "mixing": mixing, "budget": arrays["budget"],
+            "max_variance": arrays.get("max_variance"),
+        }  # fmt: skip
+    if manifest.design == "space":
+        return SpaceProblem(structure=space, **common)
+    scheme = participation_of(manifest.participation)
+    if manifest.design == "space-time":
+        return SpaceTimeProblem(
+            participation=_fixed_epoch(scheme), time=time, space=space,
+            joint=_joint(manifest), **common,
+        )  # fmt: skip
     return TimeProblem(
-        gram=arrays["gram"], participation=_participation(manifest),
-        workload=_workload(manifest),
+        gram=arrays["gram"], participation=scheme, workload=_workload(manifest), structure=time,
         mixing=None if mixing is None else check_mixing(mixing, doubly_stochastic=False),
-        name=manifest.name, nodes=manifest.nodes, privacy=privacy,
+        **common,
     )  # fmt: skip
 
 
-def dual_of(arrays: dict[str, Array]) -> DualPoint | None:
-    """The stored multipliers, or None."""
+WITNESS = ("dual_matrix", "dual_weights", "dual_blocks", "dual_cap")
+
+
+def witness_of(arrays: dict[str, Array], manifest: Manifest) -> dict[str, Array]:
+    """The arrays that prove the bound of a structured design, by name."""
+    if manifest.structure is None or (manifest.design, manifest.structure.joint) == (
+        "space-time", "full",
+    ):  # fmt: skip
+        return {}
+    return {name: arrays[name] for name in WITNESS if name in arrays}
+
+
+def dual_of(arrays: dict[str, Array], manifest: Manifest) -> DualPoint | None:
+    """The stored multipliers of a design without structure, or None."""
+    if witness_of(arrays, manifest):
+        return None
     if "dual_weights" in arrays:
         return diagonal_dual(arrays["dual_weights"], arrays.get("dual_cap"))
     if "dual_blocks" in arrays:
@@ -127,21 +193,38 @@ def dual_of(arrays: dict[str, Array]) -> DualPoint | None:
 def _sizes(manifest: Manifest) -> dict[str, int]:
     if manifest.design == "space":
         return {"n": len(manifest.nodes)}
-    scheme = _participation(manifest)
+    scheme = participation_of(manifest.participation)
     if manifest.horizon != scheme.horizon:
         raise InputError(
             f"{FIELD}.horizon", expected=f"{scheme.horizon} steps for {scheme}",
             got=str(manifest.horizon),
         )  # fmt: skip
-    return {
-        "n": len(manifest.nodes), "T": scheme.horizon, "b": scheme.separation, "k": scheme.epochs
-    }  # fmt: skip
+    n, per_step = len(manifest.nodes), 1
+    if manifest.design == "space-time" and _joint(manifest) == "full":
+        per_step = n
+    k = scheme.epochs if isinstance(scheme, FixedEpoch) else scheme.largest_size
+    return {"n": n, "T": per_step * scheme.horizon, "b": per_step * scheme.separation, "k": k}
 
 
-def _participation(manifest: Manifest) -> FixedEpoch:
-    if manifest.participation is None:
-        raise InputError(f"{FIELD}.participation", expected="epochs and separation", got="nothing")
-    return FixedEpoch(**manifest.participation.model_dump())
+def specs_of(manifest: Manifest) -> dict[str, ArraySpec]:
+    """What arrays a file may hold."""
+    specs = SPECS[manifest.design]
+    if manifest.design == "space-time" and _joint(manifest) == "full":
+        return {name: spec for name, spec in specs.items() if name != "covariance"}
+    return specs
+
+
+def _joint(manifest: Manifest) -> str:
+    joint = None if manifest.structure is None else manifest.structure.joint
+    if joint is None:
+        raise InputError(f"{FIELD}.structure.joint", expected="kronecker or full", got="nothing")
+    return joint
+
+
+def _fixed_epoch(scheme: FixedEpoch | MinSeparation) -> FixedEpoch:
+    if isinstance(scheme, FixedEpoch):
+        return scheme
+    raise InputError(f"{FIELD}.participation", expected="epochs and separation", got=str(scheme))
 
 
 def _workload(manifest: Manifest) -> WorkloadKind:

@@ -10,7 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Va
 from noisedesign._checks import InputError, describe
 
 FORMAT: Final = "noisedesign-design"
-VERSION: Final = 1
+VERSION: Final = 2
+READABLE = (1, 2)
+"""Version 1 has no structure, error, random, unrestricted_lower_bound or local: none is needed."""
 FIELD = "design file"
 
 _NON_FINITE = ("inf", "-inf", "nan")
@@ -54,8 +56,44 @@ class SensitivityEntry(_Table):
 
 
 class ParticipationEntry(_Table):
-    epochs: int
+    """(k, b) participation, or min-separation with the last two."""
+
     separation: int
+    epochs: int | None = None
+    horizon: int | None = None
+    max_participations: int | None = None
+
+
+class StructureEntry(_Table):
+    """What shape the noise has, in time and in space."""
+
+    time: str = "dense"
+    bands: int | None = None
+    buffers: int | None = None
+    space: str = "dense"
+    hops: int | None = None
+    clusters: tuple[int, ...] | None = None
+    known_seeds: int = 0
+    joint: str | None = None
+
+
+class ErrorEntry(_Table):
+    """What error of which steps counts; lists are per node or step."""
+
+    horizon: int
+    of: str
+    node_weights: float | tuple[float, ...] | None = None
+    step_weights: float | tuple[float, ...] | None = None
+    learning_rates: float | tuple[float, ...] | None = None
+    momentum: float = 0.0
+
+
+class RandomEntry(_Table):
+    """The distribution of W: of nodes or edges that fail, or of matchings that are drawn."""
+
+    kind: Literal["dropout", "edge-failure", "matchings"]
+    probability: float | tuple[float, ...] | None = None
+    matchings: tuple[tuple[tuple[int, int], ...], ...] | None = None
 
 
 class PrivacyEntry(_Table):
@@ -95,10 +133,10 @@ class Manifest(_Table):
     """Everything a design file says in words and numbers beside its arrays."""
 
     format: Literal["noisedesign-design"] = FORMAT
-    version: Literal[1] = VERSION
+    version: Literal[1, 2] = VERSION
     library: str
     name: str
-    design: Literal["space", "time"]
+    design: Literal["space", "time", "space-time"]
     trust: Literal["local", "central"]
     matrix: str
     arrays: dict[str, ArrayEntry]
@@ -117,6 +155,11 @@ class Manifest(_Table):
     privacy: PrivacyEntry | None
     provenance: ProvenanceEntry
     problem: ProblemText
+    structure: StructureEntry | None = None
+    error: ErrorEntry | None = None
+    random: RandomEntry | None = None
+    unrestricted_lower_bound: Number | None = None
+    local: bool = False
 
 
 class _Header(BaseModel):
@@ -139,7 +182,7 @@ def read_manifest(content: bytes) -> Manifest:
             f"{FIELD}.format", expected=FORMAT, got=describe(header.format),
             remedy="Designs are written by `noisedesign solve -o` and noisedesign.io.save_design.",
         )  # fmt: skip
-    if header.version != VERSION:
+    if header.version not in READABLE:
         raise InputError(
             f"{FIELD}.version", expected=f"version {VERSION}", got=f"version {header.version}",
             remedy=f"It was written by noisedesign {header.library}: use that or a later version.",

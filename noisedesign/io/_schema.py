@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    model_validator,
+)  # fmt: skip
 from pydantic_core import PydanticCustomError
 
 from noisedesign.graph import Weights
-from noisedesign.problem import PrivacyTarget
+from noisedesign.privacy_target import PrivacyTarget
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -126,9 +135,27 @@ class GramWorkload(Table):
 Workload = Annotated[ClosedFormWorkload | GramWorkload, Field(discriminator="kind")]
 
 
-class Participation(Table):
+class FixedEpochTable(Table):
+    kind: Literal["fixed-epoch"]
     epochs: int
     separation: int
+
+
+class MinSeparationTable(Table):
+    kind: Literal["min-separation"]
+    horizon: int
+    separation: int
+    max_participations: int
+
+
+def fixed_epoch_if_nothing_is_said(value: Any) -> Any:
+    return {"kind": "fixed-epoch", **value} if isinstance(value, dict) else value
+
+
+Participation = Annotated[
+    Annotated[FixedEpochTable | MinSeparationTable, Field(discriminator="kind")],
+    BeforeValidator(fixed_epoch_if_nothing_is_said),
+]
 
 
 class Budget(Table):
@@ -137,6 +164,41 @@ class Budget(Table):
 
 class Limits(Table):
     max_variance: ScalarOrList
+
+
+class TimeStructureTable(Table):
+    time: str = "dense"
+    bands: int | None = None
+    buffers: int | None = None
+
+
+class SpaceStructureTable(Table):
+    space: str = "dense"
+    hops: int | None = None
+    clusters: Text | None = None
+    known_seeds: int = 0
+
+
+class JointStructureTable(TimeStructureTable, SpaceStructureTable):
+    joint: str = "kronecker"
+
+
+class ErrorTable(Table):
+    of: str = "all-iterates"
+    node_weights: ScalarOrList | None = None
+    step_weights: ScalarOrList | None = None
+    learning_rates: ScalarOrList | None = None
+    momentum: float = 0.0
+
+
+class SpaceErrorTable(ErrorTable):
+    horizon: int = 1
+
+
+class MixingTable(Table):
+    dropout: ScalarOrList | None = None
+    edge_failure: float | None = None
+    matching: str | None = None
 
 
 class Privacy(Table):
@@ -166,6 +228,9 @@ class SpaceFile(_ProblemFile):
     graph: GraphOfKind
     budget: Budget = Budget()
     limits: Limits | None = None
+    structure: SpaceStructureTable = SpaceStructureTable()
+    error: SpaceErrorTable | None = None
+    mixing: MixingTable | None = None
     privacy: Privacy | None = None
     reference: ReferenceTable | None = None
 
@@ -175,10 +240,26 @@ class TimeFile(_ProblemFile):
     workload: Workload
     graph: GraphOfKind | None = None
     participation: Participation
+    structure: TimeStructureTable = TimeStructureTable()
+    error: ErrorTable | None = None
+    mixing: MixingTable | None = None
     privacy: Privacy | None = None
     reference: ReferenceTable | None = None
 
 
-ProblemFile: TypeAdapter[SpaceFile | TimeFile] = TypeAdapter(
-    Annotated[SpaceFile | TimeFile, Field(discriminator="design")]
+class SpaceTimeFile(_ProblemFile):
+    design: Literal["space-time"]
+    graph: GraphOfKind
+    participation: Participation
+    budget: Budget = Budget()
+    limits: Limits | None = None
+    structure: JointStructureTable = JointStructureTable()
+    error: ErrorTable | None = None
+    mixing: MixingTable | None = None
+    privacy: Privacy | None = None
+    reference: ReferenceTable | None = None
+
+
+ProblemFile: TypeAdapter[SpaceFile | TimeFile | SpaceTimeFile] = TypeAdapter(
+    Annotated[SpaceFile | TimeFile | SpaceTimeFile, Field(discriminator="design")]
 )

@@ -23,7 +23,7 @@ _EXPECTED = {
     "model_attributes_type": "a table",
 }
 _TABLES = ("graph", "workload", "participation", "budget", "limits", "privacy", "reference",
-           "algorithm", "observer")  # fmt: skip
+           "algorithm", "observer", "structure", "error", "mixing")  # fmt: skip
 _OTHER_DESIGN = {"budget": "space", "limits": "space", "workload": "time", "participation": "time"}
 BELONGS = {key: f'[{key}] belongs to design = "{design}".' for key, design in _OTHER_DESIGN.items()}
 """What to say of a table at the top of a problem file of the other design."""

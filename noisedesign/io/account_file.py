@@ -14,6 +14,7 @@ from noisedesign._checks import Array, InputError
 from noisedesign.design import Design
 from noisedesign.exposure import Exposure
 from noisedesign.io import _account_schema as schema
+from noisedesign.io import _schema as tables
 from noisedesign.io._schema_errors import to_input_error
 from noisedesign.io._tables import load_npy, mixing_key, mixing_of
 from noisedesign.io._toml import located, parsed, read_text, renamed
@@ -122,7 +123,7 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
 
 def _participation(table: schema.ParticipationTable) -> Participation:
     match table:
-        case schema.FixedEpochTable():
+        case tables.FixedEpochTable():
             return FixedEpoch(epochs=table.epochs, separation=table.separation)
         case schema.HorizonTable():
             horizon = _checks.positive_int(table.horizon, field="participation.horizon")
@@ -130,7 +131,7 @@ def _participation(table: schema.ParticipationTable) -> Participation:
             return FixedEpoch(
                 epochs=1 if once else horizon, separation=horizon if once else 1
             )  # fmt: skip
-        case schema.MinSeparationTable():
+        case tables.MinSeparationTable():
             return MinSeparation(
                 horizon=table.horizon, separation=table.separation,
                 max_participations=table.max_participations,

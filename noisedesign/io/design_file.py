@@ -26,10 +26,24 @@ from noisedesign.certificate import Certificate
 from noisedesign.design import Design, Provenance
 from noisedesign.io import _manifest
 from noisedesign.io._archive import NPY, float64_array, npy_bytes, pack, unpack
-from noisedesign.io._layout import MAIN, SPECS, arrays_of, check_arrays, dual_of, problem_of
+from noisedesign.io._described import (
+    error_entry,
+    participation_entry,
+    random_entry,
+    structure_entry,
+)
+from noisedesign.io._layout import (
+    MAIN,
+    SPECS,
+    arrays_of,
+    check_arrays,
+    dual_of,
+    problem_of,
+    witness_of,
+)
 from noisedesign.io._manifest import FIELD, Manifest
 from noisedesign.io.atomic import write_bytes
-from noisedesign.problem import TimeProblem
+from noisedesign.problem import SpaceProblem, TimeProblem
 
 MANIFEST = "manifest.json"
 SEAL = b"noisedesign-sha256:"
@@ -39,6 +53,8 @@ _TRUSTS = ("local", "central")
 _BUDGET_NOTE = {
     "space": "[R^-1]_ii <= tau_i (squared sensitivity); R and the objective are at these budgets",
     "time": "squared sensitivity <= 1; C and the objective are at unit sensitivity",
+    "space-time": "squared sensitivity of node i <= tau_i; R and the objective are at these "
+    "budgets, C is at unit sensitivity, or at the budgets where there is no R",
 }
 
 
@@ -128,7 +144,7 @@ def _check_seal(content: bytes) -> None:
 def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) -> dict[str, Any]:
     """The JSON object that describes ``design``, stored as ``arrays``."""
     problem, certificate = design.problem, design.certificate
-    scheme = problem.participation if isinstance(problem, TimeProblem) else None
+    scheme = None if isinstance(problem, SpaceProblem) else problem.participation
     manifest = Manifest.model_validate(
         {
             "library": _library_version(),
@@ -147,7 +163,7 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "horizon": scheme and int(scheme.horizon),
             "nodes": problem.nodes,
             "workload": problem.workload if isinstance(problem, TimeProblem) else None,
-            "participation": scheme and {key: int(n) for key, n in asdict(scheme).items()},
+            "participation": participation_entry(problem),
             "budget": _BUDGET_NOTE[design.kind],
             "sensitivity": {
                 "value": certificate.sensitivity_squared,
@@ -162,6 +178,11 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "privacy": _privacy(design),
             "provenance": _provenance(design.provenance),
             "problem": {"text": problem_text, "sha256": text_sha256(problem_text)},
+            "structure": structure_entry(problem),
+            "error": error_entry(problem),
+            "random": random_entry(problem),
+            "unrestricted_lower_bound": certificate.unrestricted_lower_bound,
+            "local": bool(design.local),
         }
     )
     return manifest.model_dump(mode="json")
@@ -219,10 +240,14 @@ def _parsed(content: bytes, path: Path) -> StoredDesign:
             sensitivity_squared=manifest.sensitivity.value,
             sensitivity_kind=manifest.sensitivity.which,
             variance_ratio=manifest.variance_ratio,
+            unrestricted_lower_bound=manifest.unrestricted_lower_bound,
         ),
         provenance=_provenance_of(manifest),
-        dual=dual_of(arrays),
+        dual=dual_of(arrays, manifest),
         trust=manifest.trust,
+        node_covariance=arrays.get("covariance") if manifest.design == "space-time" else None,
+        witness=witness_of(arrays, manifest),
+        local=manifest.local,
     )
     return StoredDesign(
         design=design, problem_text=manifest.problem.text,

@@ -12,10 +12,18 @@ from noisedesign import _checks
 from noisedesign._checks import InputError
 from noisedesign.io import _schema
 from noisedesign.io._schema_errors import BELONGS, to_input_error
+from noisedesign.io._settings_of import (
+    objective_of,
+    participation_of,
+    random_mixing_of,
+    space_structure,
+    time_structure,
+)
 from noisedesign.io._tables import load_npy, mixing_key, mixing_of
 from noisedesign.io._toml import located, parsed, read_text, renamed
 from noisedesign.participation import FixedEpoch
-from noisedesign.problem import PrivacyTarget, Problem, SpaceProblem, TimeProblem
+from noisedesign.privacy_target import PrivacyTarget
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 
 FIELD = "problem"
 
@@ -84,22 +92,32 @@ def _parse(text: str, *, folder: Path, path: Path | None) -> LoadedProblem:
     )  # fmt: skip
 
 
-def _build(file: _schema.SpaceFile | _schema.TimeFile, folder: Path) -> Problem:
+def _build(
+    file: _schema.SpaceFile | _schema.TimeFile | _schema.SpaceTimeFile, folder: Path
+) -> Problem:
     common: dict[str, Any] = {"name": file.name}
     if file.privacy is not None:
         common["privacy"] = PrivacyTarget(**file.privacy.model_dump())
     if isinstance(file, _schema.TimeFile):
         return _time_problem(file, folder, common)
+    if isinstance(file, _schema.SpaceTimeFile):
+        return _space_time_problem(file, folder, common)
     mixing, nodes = mixing_of(file.graph, folder=folder)
+    names = nodes or tuple(str(i) for i in range(len(mixing)))
+    common["structure"] = space_structure(file.structure, nodes=names, folder=folder)
+    if file.error is not None:
+        common["objective"] = objective_of(file.error, horizon=file.error.horizon)
     cap = None if file.limits is None else file.limits.max_variance
-    with renamed({"mixing": mixing_key(file.graph)}):
+    with renamed({"mixing": mixing_key(file.graph), "probability": "mixing"}):
         return SpaceProblem(
-            mixing=mixing, nodes=nodes, budget=file.budget.tau, max_variance=cap, **common
-        )
+            mixing=mixing, nodes=nodes, budget=file.budget.tau, max_variance=cap,
+            random=random_mixing_of(file.mixing, mixing=mixing), **common,
+        )  # fmt: skip
 
 
 def _time_problem(file: _schema.TimeFile, folder: Path, common: dict[str, Any]) -> TimeProblem:
-    participation = FixedEpoch(**file.participation.model_dump())
+    participation = participation_of(file.participation)
+    common["structure"] = time_structure(file.structure)
     kind = file.workload.kind
     if kind == "decentralized":
         if file.graph is None:
@@ -107,16 +125,43 @@ def _time_problem(file: _schema.TimeFile, folder: Path, common: dict[str, Any]) 
                 "graph", expected="a [graph] table for a decentralized workload", got="nothing"
             )
         mixing, nodes = mixing_of(file.graph, folder=folder)
-        with renamed({"mixing": mixing_key(file.graph)}):
+        objective = objective_of(file.error, horizon=participation.horizon)
+        with renamed({"mixing": mixing_key(file.graph), "probability": "mixing"}):
             return TimeProblem.decentralized(
-                mixing=mixing, nodes=nodes, participation=participation, **common
-            )
+                mixing=mixing, nodes=nodes, participation=participation, objective=objective,
+                random=random_mixing_of(file.mixing, mixing=mixing), **common,
+            )  # fmt: skip
     if file.graph is not None:
         raise InputError(
             "graph", expected=f"no [graph] table for a {kind} workload", got=file.graph.kind
         )
+    for key in ("error", "mixing"):
+        if getattr(file, key) is not None:
+            raise InputError(key, expected=f"no [{key}] table for a {kind} workload", got="one")
     if isinstance(file.workload, _schema.GramWorkload):
         gram = load_npy(folder / file.workload.file, field="workload.file")
         with renamed({"workload.gram": "workload.file"}):
             return TimeProblem.from_gram(gram=gram, participation=participation, **common)
     return TimeProblem.prefix(participation=participation, **common)
+
+
+def _space_time_problem(
+    file: _schema.SpaceTimeFile, folder: Path, common: dict[str, Any]
+) -> SpaceTimeProblem:
+    participation = participation_of(file.participation)
+    if not isinstance(participation, FixedEpoch):
+        raise InputError(
+            "participation.kind", expected="fixed-epoch for a space-time design",
+            got=file.participation.kind,
+        )  # fmt: skip
+    mixing, nodes = mixing_of(file.graph, folder=folder)
+    names = nodes or tuple(str(i) for i in range(len(mixing)))
+    cap = None if file.limits is None else file.limits.max_variance
+    with renamed({"mixing": mixing_key(file.graph), "probability": "mixing"}):
+        return SpaceTimeProblem(
+            mixing=mixing, nodes=nodes, participation=participation, budget=file.budget.tau,
+            max_variance=cap, joint=file.structure.joint, time=time_structure(file.structure),
+            space=space_structure(file.structure, nodes=names, folder=folder),
+            objective=objective_of(file.error, horizon=participation.horizon),
+            random=random_mixing_of(file.mixing, mixing=mixing), **common,
+        )  # fmt: skip

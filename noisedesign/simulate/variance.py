@@ -95,7 +95,7 @@ def simulate_space(
         noise = streams.space_noise(root, dimension=columns, steps=1, root_seed=sequence)
         return (iterates for _, iterates in dynamics.run(w, noise))
 
-    return _monte_carlo(
+    return monte_carlo(
         errors, floats_per_column=3 * len(w), predicted=predicted, runs=runs, seed=seed,
         confidence=confidence, progress=progress,
     )  # fmt: skip
@@ -146,7 +146,7 @@ def simulate_time(
         return iter(rows[:, None])
 
     floats = len(w) * horizon if factor is None else 2 * horizon + len(factor)
-    return _monte_carlo(
+    return monte_carlo(
         errors, floats_per_column=floats, predicted=predicted, runs=runs, seed=seed,
         confidence=confidence, progress=progress,
     )  # fmt: skip
@@ -166,10 +166,11 @@ def _checked_factor(workload_factor: Any, *, mixing: Any, horizon: int) -> Array
     return factor
 
 
-def _monte_carlo(
+def monte_carlo(
     errors: _Errors, *, floats_per_column: int, predicted: float, runs: int, seed: int,
     confidence: float, progress: Progress | None,
 ) -> VarianceReport:  # fmt: skip
+    """Mean of the squared errors of independent runs, a block of columns at a time."""
     predicted = _checks.real(predicted, field="predicted", low=0)
     runs, confidence = check_runs(runs), check_confidence(confidence)
     block = streams.columns_per_block(floats_per_column=floats_per_column, total=runs)

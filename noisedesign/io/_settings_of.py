@@ -1,0 +1,121 @@
+"""What [structure], [error] and [mixing] of a problem file say, as values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from noisedesign import _checks
+from noisedesign._checks import Array, InputError, describe
+from noisedesign.io import _schema
+from noisedesign.io.node_names import row_of
+from noisedesign.objectives import Objective
+from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.random_mixing import (
+    EdgeDropout,
+    NodeDropout,
+    RandomMixing,
+    maximal_matchings,
+    pairwise_gossip,
+)
+from noisedesign.structure import SpaceStructure, TimeStructure
+
+MATCHINGS = {"pairwise": pairwise_gossip, "maximal": maximal_matchings}
+
+
+def participation_of(table: Any) -> FixedEpoch | MinSeparation:
+    """The scheme of a [participation] table."""
+    fields = table.model_dump(exclude={"kind"})
+    if isinstance(table, _schema.MinSeparationTable):
+        return MinSeparation(**fields)
+    return FixedEpoch(**fields)
+
+
+def time_structure(table: _schema.TimeStructureTable) -> TimeStructure:
+    return TimeStructure(kind=table.time, bands=table.bands, buffers=table.buffers)
+
+
+def space_structure(
+    table: _schema.SpaceStructureTable, *, nodes: Sequence[str], folder: Path
+) -> SpaceStructure:
+    clusters = None
+    if table.clusters is not None:
+        clusters = read_clusters(folder / table.clusters, nodes=nodes)
+    return SpaceStructure(
+        kind=table.space, hops=table.hops, clusters=clusters, known_seeds=table.known_seeds
+    )
+
+
+def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
+    """The cluster of every node, from a JSON list of lists of nodes (names, or row numbers).
+
+    Raises:
+        InputError: naming ``structure.clusters``: no such file, no such list; a node that is
+            unknown, missing or listed twice.
+    """
+    field, expected = "structure.clusters", "a JSON list of lists of nodes"
+    try:
+        lists = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            field, expected="a readable file", got=f"{path}: {error.strerror}"
+        ) from error
+    except ValueError as error:
+        raise InputError(field, expected=expected, got=f"{path}: {error}") from error
+    if not isinstance(lists, list) or not all(isinstance(members, list) for members in lists):
+        raise InputError(field, expected=expected, got=describe(lists))
+    cluster_of: dict[int, int] = {}
+    for cluster, members in enumerate(lists):
+        for member in members:
+            if isinstance(member, bool) or not isinstance(member, int | str):
+                raise InputError(field, expected=expected, got=f"the node {describe(member)}")
+            row = row_of(member, nodes, field=field)
+            if row in cluster_of:
+                raise InputError(field, expected="every node once", got=f"{nodes[row]} twice")
+            cluster_of[row] = cluster
+    for row, name in enumerate(nodes):
+        if row not in cluster_of:
+            raise InputError(field, expected="every node in some cluster", got=f"none for {name}")
+    return tuple(cluster_of[row] for row in range(len(nodes)))
+
+
+def objective_of(table: _schema.ErrorTable | None, *, horizon: int) -> Objective | None:
+    """None where the file has no [error] table."""
+    if table is None:
+        return None
+    fields = table.model_dump(exclude={"horizon"})
+    for key, value in fields.items():
+        if isinstance(value, list):
+            fields[key] = np.array(value, dtype=np.float64)
+    return Objective(horizon=horizon, **fields)
+
+
+def random_mixing_of(table: _schema.MixingTable | None, *, mixing: Array) -> RandomMixing | None:
+    """The distribution of W; None where the file has no [mixing] table.
+
+    Raises:
+        InputError: naming ``mixing.<key>``: not one kind of randomness.
+    """
+    if table is None:
+        return None
+    given = [key for key, value in table.model_dump().items() if value is not None]
+    if len(given) != 1:
+        raise InputError(
+            "mixing", expected="one of dropout, edge_failure, matching",
+            got=" and ".join(given) or "nothing",
+        )  # fmt: skip
+    if table.dropout is not None:
+        p: Any = table.dropout
+        p = np.array(p, dtype=np.float64) if isinstance(p, list) else p
+        return NodeDropout(mixing=mixing, probability=p)
+    if table.edge_failure is not None:
+        return EdgeDropout(mixing=mixing, probability=table.edge_failure)
+    _checks.one_of(table.matching, field="mixing.matching", allowed=tuple(MATCHINGS))
+    graph = nx.from_numpy_array(mixing)
+    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+    return MATCHINGS[str(table.matching)](graph)

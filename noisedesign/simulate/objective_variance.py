@@ -1,0 +1,72 @@
+"""Runs of any objective under exported noise: schedules, momentum, and mixing that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from noisedesign import _checks
+from noisedesign._checks import Array
+from noisedesign.objectives import Objective
+from noisedesign.random_mixing import RandomMixing
+from noisedesign.simulate.estimates import CONFIDENCE
+from noisedesign.simulate.variance import Progress, VarianceReport, monte_carlo
+
+NoiseSource = Callable[[int, np.random.SeedSequence], Iterator[Array]]
+"""From a number of columns and a seed to T arrays of noise, shape (n, columns)."""
+
+
+def simulate_objective(
+    *, mixing: Any, objective: Objective, noise: NoiseSource, predicted: float,
+    random: RandomMixing | None = None, runs: int = 2000, seed: int = 0,
+    confidence: float = CONFIDENCE, progress: Progress | None = None,
+) -> VarianceReport:  # fmt: skip
+    """The squared error of ``objective`` in runs of D-SGD, against ``predicted``.
+
+    Every run follows x_{t+1} = W_t (x_t + eta_t m_t) with m_t = beta m_{t-1} + z_t, its own noise
+    and, with ``random``, its own draws of W_t.
+
+    Args:
+        mixing: W, shape (n, n), where it is not random.
+        noise: what to draw z from.
+        predicted: objective tr(H cov(z)), squared.
+        random: the distribution of every W_t.
+        runs, seed, confidence, progress: as of :func:`noisedesign.simulate.simulate_time`.
+
+    Raises:
+        InputError: W is not finite, float64 and square, predicted <= 0, runs < 30.
+    """
+    w = _checks.matrix(mixing, field="mixing", square=True)
+    n, horizon = len(w), objective.horizon
+    rates = np.diagonal(objective.step_factor)
+    roots = [
+        np.sqrt(weight) * _root(objective.readout(nodes=n, step=step))
+        for step, weight in enumerate(objective.steps)
+    ]
+
+    def errors(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
+        of_noise, of_mixing = sequence.spawn(2)
+        rng = np.random.default_rng(of_mixing)
+        models, velocity = np.zeros((n, columns)), np.zeros((n, columns))
+        for step, drawn in enumerate(noise(columns, of_noise)):
+            velocity = objective.momentum * velocity + drawn
+            models = models + rates[step] * velocity
+            if random is None:
+                models = w @ models
+            else:
+                mixings = np.stack([random.sample(rng) for _ in range(columns)])
+                models = np.einsum("cij,jc->ic", mixings, models)
+            yield roots[step] @ models
+
+    return monte_carlo(
+        errors, floats_per_column=(3 + horizon) * n + (n * n if random is not None else 0),
+        predicted=predicted, runs=runs, seed=seed, confidence=confidence, progress=progress,
+    )  # fmt: skip
+
+
+def _root(readout: Array) -> Array:
+    """Q^1/2, shape (n, n)."""
+    values, vectors = np.linalg.eigh(readout)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)

@@ -1,0 +1,98 @@
+"""Solving problems whose noise has a structure, or that are joint: one function for all of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from noisedesign import settings
+from noisedesign._checks import Array, InputError
+from noisedesign.backends.base import Monitor, Stop
+from noisedesign.certificate import Certificate, lower_bound
+from noisedesign.design import Design, Provenance
+from noisedesign.formulations import program_of
+from noisedesign.joint import solve_joint
+from noisedesign.participation import FixedEpoch
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.structured_space import solve_space_problem
+from noisedesign.structured_time import StructuredAnswer, solve_time, unrestricted_dual
+
+
+def solve(problem: Problem, *, monitor: Monitor) -> Design:
+    """The certified design of such a problem; its status is how the search stopped.
+
+    The bound on designs of every structure, where there is one, comes from the native backend.
+
+    Raises:
+        InputError: the structure cannot hold the constraints; caps that are infeasible; noise in a
+            null direction that nothing caps.
+        KeyboardInterrupt: interrupted before there was an answer.
+    """
+    started = time.perf_counter()
+    if isinstance(problem, SpaceTimeProblem):
+        joint = solve_joint(
+            problem, gap=monitor.gap, time_limit=monitor.time_limit, progress=monitor.progress
+        )
+        return Design(
+            problem=problem, matrix=joint.strategy, certificate=joint.certificate,
+            provenance=_provenance(joint.stop, joint.evaluations, monitor, started),
+            dual=joint.dual, node_covariance=joint.covariance, witness=joint.witness,
+            local=joint.covariance is not None,
+        )  # fmt: skip
+    answer = _answer(problem, monitor)
+    certificate, witness = _with_unrestricted_bound(problem, answer, monitor)
+    if not certificate.feasible:
+        raise InputError(
+            "structure", expected="one that can hold the constraints",
+            got=f"noise whose squared sensitivity is {certificate.sensitivity_squared:.3g} of its "
+            "budget",
+        )  # fmt: skip
+    return Design(
+        problem=problem, matrix=answer.matrix, certificate=certificate,
+        provenance=_provenance(answer.stop, answer.evaluations, monitor, started),
+        witness=witness, local=answer.local,
+    )  # fmt: skip
+
+
+def _answer(problem: SpaceProblem | TimeProblem, monitor: Monitor) -> StructuredAnswer:
+    if isinstance(problem, SpaceProblem):
+        return solve_space_problem(problem, monitor=monitor)
+    return solve_time(
+        problem.gram, participation=problem.participation, structure=problem.structure,
+        monitor=monitor,
+    )  # fmt: skip
+
+
+def _with_unrestricted_bound(
+    problem: SpaceProblem | TimeProblem, answer: StructuredAnswer, monitor: Monitor
+) -> tuple[Certificate, dict[str, Array]]:
+    """The certificate of an answer with the bound on all designs, and what proves its own bound.
+
+    A local answer has no other bound than that. None is known under min-separation participation,
+    whose patterns overlap, but from the answer itself.
+    """
+    own = answer.certificate
+    if not problem.structure.restricts:
+        return own, answer.witness
+    if isinstance(problem, TimeProblem) and not isinstance(problem.participation, FixedEpoch):
+        bound = own.lower_bound if answer.local else None
+        return replace(own, unrestricted_lower_bound=bound), answer.witness
+    program = program_of(problem)
+    limit = None if monitor.time_limit is None else max(monitor.remaining, settings.EPS)
+    dual = unrestricted_dual(program, monitor=Monitor(gap=monitor.gap, time_limit=limit))
+    bound = 0.0 if dual is None else lower_bound(program, dual)
+    if not answer.local or dual is None:
+        return replace(own, unrestricted_lower_bound=bound), answer.witness
+    weights = dual.blocks[:, 0, 0] if isinstance(problem, SpaceProblem) else None
+    witness = {"dual_blocks": dual.blocks} if weights is None else {"dual_weights": weights}
+    if dual.cap is not None:
+        witness["dual_cap"] = dual.cap
+    return replace(own, lower_bound=bound, unrestricted_lower_bound=bound), witness
+
+
+def _provenance(stop: Stop, evaluations: int, monitor: Monitor, started: float) -> Provenance:
+    return Provenance(
+        method="optimal", backend="native", status=stop.value,
+        solve_seconds=time.perf_counter() - started, evaluations=evaluations,
+        history=tuple(monitor.history),
+    )  # fmt: skip

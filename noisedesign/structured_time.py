@@ -1,0 +1,109 @@
+"""Solving temporal designs of a structure, and those under min-separation participation.
+
+Every answer is judged by code that knows no solver, and carries what proves its bound. Within the
+Toeplitz families nothing is convex: those answers are local optima, and the only bound they carry
+is that of the unrestricted optimum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from noisedesign import settings, temporal_program
+from noisedesign._checks import Array
+from noisedesign.backends.base import Monitor, Stop
+from noisedesign.backends.native import NativeBackend, banded
+from noisedesign.banded_certificate import banded_lower_bound, banded_program
+from noisedesign.certificate import Certificate
+from noisedesign.formulations import DualPoint, Program
+from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.structure import TimeStructure
+from noisedesign.toeplitz import (
+    GramWorkload,
+    optimize_banded_inverse,
+    optimize_buffered,
+    optimize_toeplitz,
+)
+
+Scheme = FixedEpoch | MinSeparation
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StructuredAnswer:
+    """What came of a structured solve.
+
+    Attributes:
+        matrix: what is exported, C, shape (T, T), or R, shape (n, n).
+        certificate: of that matrix; its bound is of the structure, or for ``local`` answers of the
+            unrestricted optimum.
+        witness: the multipliers that prove the bound, by name.
+        local: whether the search may have ended in a local optimum.
+    """
+
+    matrix: Array
+    certificate: Certificate
+    stop: Stop
+    evaluations: int
+    witness: dict[str, Array] = field(default_factory=dict)
+    local: bool = False
+
+
+def solve_time(
+    gram: Array, *, participation: Scheme, structure: TimeStructure, monitor: Monitor
+) -> StructuredAnswer:
+    """The best strategy of a structure for H = ``gram``, shape (T, T).
+
+    Raises:
+        InputError: the structure cannot hold the participation; H is singular.
+    """
+    if structure.kind == "banded":
+        assert structure.bands is not None
+        return _banded(gram, participation, structure.bands, monitor)
+    workload = GramWorkload(matrix=gram)
+    if structure.kind == "toeplitz":
+        found = optimize_toeplitz(workload=workload, participation=participation, monitor=monitor)
+    elif structure.kind == "banded-inverse":
+        assert structure.bands is not None
+        found = optimize_banded_inverse(
+            workload=workload, participation=participation, bands=structure.bands, monitor=monitor
+        )
+    else:
+        assert structure.buffers is not None
+        found = optimize_buffered(
+            workload=workload, participation=participation, buffers=structure.buffers,
+            monitor=monitor,
+        )  # fmt: skip
+    program = temporal_program.temporal_program(gram=gram, participation=participation)
+    strategy = temporal_program.unit_strategy(program, found.strategy.dense(len(gram)))
+    judged = temporal_program.judge(
+        program, strategy, bound=found.lower_bound_of_unrestricted_optimum
+    )
+    return StructuredAnswer(
+        matrix=strategy, certificate=judged, stop=found.stop, evaluations=found.evaluations,
+        local=True,
+    )  # fmt: skip
+
+
+def _banded(gram: Array, participation: Scheme, bands: int, monitor: Monitor) -> StructuredAnswer:
+    program = banded_program(gram=gram, participation=participation, bands=bands)
+    answer = banded.solve(program, monitor=monitor)
+    strategy = np.zeros_like(gram)
+    for offset in range(bands):
+        late = np.arange(offset, len(gram))
+        strategy[late, late - offset] = answer.columns[: len(late), offset]
+    strategy = temporal_program.unit_strategy(program, strategy)
+    negligible = settings.NEGLIGIBLE_PER_GAP * monitor.gap
+    bound = banded_lower_bound(program, answer.multipliers, negligible=negligible)
+    return StructuredAnswer(
+        matrix=strategy, certificate=temporal_program.judge(program, strategy, bound=bound),
+        stop=answer.stop, evaluations=answer.evaluations,
+        witness={"dual_matrix": answer.multipliers},
+    )  # fmt: skip
+
+
+def unrestricted_dual(program: Program, *, monitor: Monitor) -> DualPoint | None:
+    """Multipliers that bound the optimum without a structure, from the native backend."""
+    answer = NativeBackend().solve(program.normalized(), monitor=monitor, formulation="dual")
+    return None if answer.dual is None else answer.dual.denormalized(program)
