@@ -26,6 +26,8 @@ test-slow: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.accounts
+	$(BIN)/python -m benchmarks.space_time
+	$(BIN)/python -m benchmarks.toeplitz
 
 # Needs uv (https://docs.astral.sh/uv); everything else only needs Python.
 lock:

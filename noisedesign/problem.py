@@ -43,6 +43,23 @@ def _check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
         )  # fmt: skip
 
 
+def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
+    """Caps on the variance of every node, shape (n,), that some noise within the budgets keeps."""
+    if max_variance is None:
+        return None
+    field = "limits.max_variance"
+    cap = _checks.positive_vector(max_variance, field=field, length=len(budget))
+    worst = int((cap * budget).argmin())
+    if cap[worst] * budget[worst] <= 1:
+        raise InputError(
+            field,
+            expected=f"more than 1 / tau = {1 / budget[worst]:.6g} (node {worst}), since "
+            "[R^-1]_ii R_ii >= 1 for every covariance",
+            got=f"{cap[worst]:.6g}",
+        )
+    return cap
+
+
 def _default_nodes(count: int) -> tuple[str, ...]:
     return tuple(str(i) for i in range(count))
 
@@ -96,17 +113,7 @@ class SpaceProblem:
         object.__setattr__(self, "mixing", mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
         object.__setattr__(self, "budget", budget)
-        if self.max_variance is not None:
-            cap = _checks.positive_vector(self.max_variance, field="limits.max_variance", length=n)
-            object.__setattr__(self, "max_variance", cap)
-            worst = int((cap * budget).argmin())
-            if cap[worst] * budget[worst] <= 1:
-                raise InputError(
-                    "limits.max_variance",
-                    expected=f"more than 1 / tau = {1 / budget[worst]:.6g} (node {worst}), since "
-                    "[R^-1]_ii R_ii >= 1 for every covariance",
-                    got=f"{cap[worst]:.6g}",
-                )
+        object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
         if (clusters := self.structure.clusters) is not None and len(clusters) != n:
             raise InputError(
                 "structure.clusters", expected=f"the cluster of each of {n} nodes",
@@ -277,8 +284,8 @@ class SpaceTimeProblem:
         nodes: names in the order of the rows of W.
 
     Raises:
-        InputError: see :func:`noisedesign.graph.check_mixing`; budget or max_variance <= 0; another
-            ``joint``; a structure of one side of a full design.
+        InputError: see :func:`noisedesign.graph.check_mixing`; budget <= 0; a cap at or below
+            1 / budget; another ``joint``; a structure of one side of a full design.
     """
 
     mixing: Array
@@ -300,10 +307,9 @@ class SpaceTimeProblem:
         mixing = check_mixing(self.mixing, doubly_stochastic=False)
         n = len(mixing)
         object.__setattr__(self, "mixing", mixing)
-        for name, key in (("budget", "budget.tau"), ("max_variance", "limits.max_variance")):
-            if (value := getattr(self, name)) is not None:
-                checked = _checks.positive_vector(value, field=key, length=n)
-                object.__setattr__(self, name, checked)
+        budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
+        object.__setattr__(self, "budget", budget)
+        object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
         _checks.one_of(self.joint, field="structure.joint", allowed=JOINTS)
         if self.joint == "full" and (self.time.restricts or self.space.restricts):
             raise InputError(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign import _checks
+from noisedesign import _checks, certificate, space_time_certificate
 from noisedesign._checks import Array, InputError
 from noisedesign.backends.base import Bounds, Stop
 from noisedesign.certificate import Certificate
@@ -100,6 +100,21 @@ class JointProgram:
             cap=None if cap is None else np.tile(cap, k * b),
             exact_factor=self.workload.factor(),
         )
+
+    def lower_bound(self, witness: Witness) -> float:
+        """Bound on all designs, squared noise: by modes or, without them, on all coordinates.
+
+        0 where there are no modes and too many coordinates.
+        """
+        workload = self.workload
+        if workload.modes is not None:
+            return space_time_certificate.lower_bound(
+                workload, participation=self.participation, budget=self.budget, witness=witness
+            )
+        if workload.nodes * workload.horizon > MAX_COORDINATES:
+            return 0.0
+        dual = space_time_certificate.full_dual(witness)
+        return certificate.lower_bound(self.full_program(), dual)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

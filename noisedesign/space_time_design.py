@@ -19,12 +19,7 @@ from noisedesign.backends.native import NativeBackend, kronecker, kronecker_witn
 from noisedesign.backends.native.kronecker import Factors, Step
 from noisedesign.certificate import Certificate
 from noisedesign.formulations import DualPoint, Program, denormalized_gram
-from noisedesign.space_time import (
-    MAX_COORDINATES,
-    FullDesign,
-    JointProgram,
-    KroneckerDesign,
-)
+from noisedesign.space_time import FullDesign, JointProgram, KroneckerDesign
 from noisedesign.space_time_certificate import Witness
 
 STEP_GAP_SHARE = 0.1
@@ -80,7 +75,7 @@ def design_kronecker(
             ))  # fmt: skip
     best = min(found, key=lambda factors: factors.objective)
     witness = _witness(problem, best, monitor)
-    bound = _bound(problem, witness)
+    bound = problem.lower_bound(witness)
     noising = np.linalg.cholesky(best.time)
     program = problem.time_program(np.eye(len(noising)))
     strategy = repair.unit_strategy(program, np.linalg.inv(noising))
@@ -231,20 +226,6 @@ def _witness(problem: JointProgram, factors: Factors, monitor: Monitor) -> Witne
     return kronecker_witness.improved(
         witness, modes=modes, participation=problem.participation, budget=problem.budget,
         monitor=Monitor(gap=WITNESS_GAP, time_limit=limit),
-    )  # fmt: skip
-
-
-def _bound(problem: JointProgram, witness: Witness) -> float:
-    """Lower bound on all designs, by modes or, without them, on all coordinates."""
-    workload = problem.workload
-    if workload.modes is not None:
-        return space_time_certificate.lower_bound(
-            workload, participation=problem.participation, budget=problem.budget, witness=witness
-        )
-    if workload.nodes * workload.horizon > MAX_COORDINATES:
-        return 0.0
-    return certificate.lower_bound(
-        problem.full_program(), space_time_certificate.full_dual(witness)
     )  # fmt: skip
 
 

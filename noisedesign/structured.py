@@ -14,6 +14,7 @@ from noisedesign.formulations import program_of
 from noisedesign.joint import solve_joint
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.structure import TimeStructure
 from noisedesign.structured_space import solve_space_problem
 from noisedesign.structured_time import StructuredAnswer, solve_time, unrestricted_dual
 
@@ -66,7 +67,7 @@ def _answer(problem: SpaceProblem | TimeProblem, monitor: Monitor) -> Structured
 def _with_unrestricted_bound(
     problem: SpaceProblem | TimeProblem, answer: StructuredAnswer, monitor: Monitor
 ) -> tuple[Certificate, dict[str, Array]]:
-    """The certificate of an answer with the bound on all designs, and what proves its own bound.
+    """The certificate of an answer with the bound on all designs, and what proves its bounds.
 
     A local answer has no other bound than that. None is known under min-separation participation,
     whose patterns overlap, but from the answer itself.
@@ -75,19 +76,42 @@ def _with_unrestricted_bound(
     if not problem.structure.restricts:
         return own, answer.witness
     if isinstance(problem, TimeProblem) and not isinstance(problem.participation, FixedEpoch):
-        bound = own.lower_bound if answer.local else None
-        return replace(own, unrestricted_lower_bound=bound), answer.witness
+        return _with_bound_over_patterns(problem, answer, monitor)
     program = program_of(problem)
     limit = None if monitor.time_limit is None else max(monitor.remaining, settings.EPS)
     dual = unrestricted_dual(program, monitor=Monitor(gap=monitor.gap, time_limit=limit))
     bound = 0.0 if dual is None else lower_bound(program, dual)
-    if not answer.local or dual is None:
-        return replace(own, unrestricted_lower_bound=bound), answer.witness
-    weights = dual.blocks[:, 0, 0] if isinstance(problem, SpaceProblem) else None
-    witness = {"dual_blocks": dual.blocks} if weights is None else {"dual_weights": weights}
+    judged = replace(own, unrestricted_lower_bound=bound)
+    if answer.local:
+        judged = replace(judged, lower_bound=bound)
+    if dual is None:
+        return judged, answer.witness
+    found = {"unrestricted_blocks": dual.blocks}
+    if isinstance(problem, SpaceProblem):
+        found = {"unrestricted_weights": dual.blocks[:, 0, 0]}
     if dual.cap is not None:
-        witness["dual_cap"] = dual.cap
-    return replace(own, lower_bound=bound, unrestricted_lower_bound=bound), witness
+        found["unrestricted_cap"] = dual.cap
+    return judged, answer.witness | found
+
+
+def _with_bound_over_patterns(
+    problem: TimeProblem, answer: StructuredAnswer, monitor: Monitor
+) -> tuple[Certificate, dict[str, Array]]:
+    """As above where patterns overlap; 0, which bounds nothing, where they are too many."""
+    own = answer.certificate
+    try:
+        every = solve_time(
+            problem.gram, participation=problem.participation, structure=TimeStructure(),
+            monitor=Monitor(gap=monitor.gap, time_limit=monitor.time_limit),
+        )  # fmt: skip
+    except InputError:
+        bound = own.lower_bound if answer.local else 0.0
+        return replace(own, unrestricted_lower_bound=bound), answer.witness
+    bound = every.certificate.lower_bound
+    judged = replace(own, unrestricted_lower_bound=bound)
+    if answer.local:
+        judged = replace(judged, lower_bound=bound)
+    return judged, answer.witness | every.witness
 
 
 def _provenance(stop: Stop, evaluations: int, monitor: Monitor, started: float) -> Provenance:

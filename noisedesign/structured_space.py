@@ -4,15 +4,59 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisedesign import certificate, decor
+from noisedesign import certificate, cliques, decor
 from noisedesign._checks import Array, InputError
 from noisedesign.backends.base import Monitor, Stop
+from noisedesign.backends.native import cliques as native_cliques
+from noisedesign.clique_certificate import CliqueProgram, CliqueWitness, judge, lower_bound
+from noisedesign.clique_certificate import covariance as covariance_of_blocks
 from noisedesign.formulations import Program
 from noisedesign.participation import single
 from noisedesign.problem import SpaceProblem
 from noisedesign.repair import covariance_of
 from noisedesign.structure import SpaceStructure
 from noisedesign.structured_time import StructuredAnswer
+
+
+def cliques_of(structure: SpaceStructure, *, mixing: Array) -> cliques.Cliques:
+    """The sets of nodes that may share a seed.
+
+    Raises:
+        InputError: a structure that is not made of such sets.
+    """
+    match structure.kind:
+        case "edge-local":
+            return cliques.edge_local(mixing)
+        case "hops":
+            assert structure.hops is not None
+            return cliques.hops(mixing, within=structure.hops)
+        case "neighbourhood":
+            return cliques.neighbourhoods(mixing)
+        case "clusters":
+            assert structure.clusters is not None
+            return cliques.clusters(structure.clusters)
+        case "independent":
+            return cliques.independent(len(mixing))
+    raise InputError(
+        "structure.space", expected="edge-local, hops, neighbourhood, clusters or independent",
+        got=structure.kind,
+    )  # fmt: skip
+
+
+def clique_program(problem: SpaceProblem) -> CliqueProgram:
+    """The program of a problem whose structure is made of cliques."""
+    return _clique_program(
+        problem.gram, problem.mixing, problem.structure, problem.budget, problem.max_variance
+    )
+
+
+def _clique_program(
+    gram: Array, mixing: Array, structure: SpaceStructure, budget: Array, cap: Array | None
+) -> CliqueProgram:
+    return CliqueProgram(
+        gram=gram, cliques=cliques_of(structure, mixing=mixing), budget=budget, cap=cap,
+        known_seeds=structure.known_seeds,
+    )  # fmt: skip
 
 
 def solve_space_problem(problem: SpaceProblem, *, monitor: Monitor) -> StructuredAnswer:
@@ -30,18 +74,67 @@ def solve_space(
     """The best covariance of a structure for H = ``gram``, shape (n, n).
 
     Raises:
-        InputError: caps that no noise of the structure can keep.
+        InputError: caps that no noise of the structure can keep; without a cap, noise of a clique
+            that costs nothing.
     """
-    program = Program(gram=gram, participation=single(len(gram)), budget=budget, cap=cap)
     if structure.kind == "decor":
-        precision = decor.decor_precision(gram=gram, mixing=mixing, budget=budget, cap=cap)
-        return _one_of_a_kind(program, precision)
-    if structure.kind == "independent" and not structure.known_seeds:
-        return _one_of_a_kind(program, np.diag(budget))
-    raise InputError("structure.space", expected="decor or independent", got=structure.kind)
+        return _decor(gram, mixing, budget, cap)
+    program = _clique_program(gram, mixing, structure, budget, cap)
+    answer = native_cliques.solve(program, monitor=monitor)
+    if answer.blocks is None:
+        raise InputError(
+            "limits.max_variance", expected="a cap that noise of the structure can keep",
+            got=f"no such noise with structure.space = {structure}",
+            remedy="Raise the cap, or let more nodes share seeds.",
+        )  # fmt: skip
+    bound = 0.0 if answer.witness is None else lower_bound(program, answer.witness)
+    return StructuredAnswer(
+        matrix=covariance_of_blocks(program, answer.blocks),
+        certificate=judge(program, answer.blocks, bound=bound), stop=answer.stop,
+        evaluations=answer.evaluations,
+        witness=witness_arrays(answer.blocks, answer.witness),
+    )  # fmt: skip
 
 
-def _one_of_a_kind(program: Program, precision: Array) -> StructuredAnswer:
+def witness_arrays(blocks: tuple[Array, ...], witness: CliqueWitness | None) -> dict[str, Array]:
+    """Blocks, one after the other and row by row, and multipliers, as they are stored."""
+    found = {"clique_blocks": np.concatenate([block.ravel() for block in blocks])}
+    if witness is not None:
+        found |= {"dual_factors": witness.factors, "dual_prices": witness.weights}
+        if witness.cap is not None:
+            found["dual_cap"] = witness.cap
+    return found
+
+
+def stored_blocks(program: CliqueProgram, flat: Array) -> tuple[Array, ...]:
+    """The blocks of :func:`witness_arrays`.
+
+    Raises:
+        InputError: their number of entries is not that of the cliques.
+    """
+    sizes = [len(clique) for clique in program.cliques]
+    ends = np.cumsum([size**2 for size in sizes])
+    if flat.shape != (int(ends[-1]),):
+        raise InputError(
+            "design file.clique_blocks", expected=f"{ends[-1]} entries", got=f"shape {flat.shape}"
+        )
+    parts = np.split(flat, ends[:-1])
+    return tuple(part.reshape(k, k) for part, k in zip(parts, sizes, strict=True))
+
+
+def stored_witness(arrays: dict[str, Array]) -> CliqueWitness | None:
+    """The multipliers of :func:`witness_arrays`."""
+    if "dual_factors" not in arrays:
+        return None
+    return CliqueWitness(
+        factors=arrays["dual_factors"], weights=arrays["dual_prices"], cap=arrays.get("dual_cap")
+    )
+
+
+def _decor(gram: Array, mixing: Array, budget: Array, cap: Array | None) -> StructuredAnswer:
+    """The best of a family of one parameter: nothing but the bound on all noise is proved."""
+    program = Program(gram=gram, participation=single(len(gram)), budget=budget, cap=cap)
+    precision = decor.decor_precision(gram=gram, mixing=mixing, budget=budget, cap=cap)
     covariance = covariance_of(program, precision)
     judged = certificate.judge_covariance(program, covariance, bound=0.0)
     return StructuredAnswer(

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from noisedesign import settings, temporal_program
+from noisedesign import _linalg, settings, temporal_program
 from noisedesign._checks import Array
 from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native import NativeBackend, banded
+from noisedesign.backends.native import NativeBackend, banded, min_separation
 from noisedesign.banded_certificate import banded_lower_bound, banded_program
 from noisedesign.certificate import Certificate
 from noisedesign.formulations import DualPoint, Program
+from noisedesign.min_separation_certificate import overlapping_lower_bound, pattern_arrays
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.structure import TimeStructure
 from noisedesign.toeplitz import (
@@ -61,6 +62,8 @@ def solve_time(
     if structure.kind == "banded":
         assert structure.bands is not None
         return _banded(gram, participation, structure.bands, monitor)
+    if structure.kind == "dense":
+        return _every_pattern(gram, participation, monitor)
     workload = GramWorkload(matrix=gram)
     if structure.kind == "toeplitz":
         found = optimize_toeplitz(workload=workload, participation=participation, monitor=monitor)
@@ -100,6 +103,21 @@ def _banded(gram: Array, participation: Scheme, bands: int, monitor: Monitor) ->
         matrix=strategy, certificate=temporal_program.judge(program, strategy, bound=bound),
         stop=answer.stop, evaluations=answer.evaluations,
         witness={"dual_matrix": answer.multipliers},
+    )  # fmt: skip
+
+
+def _every_pattern(gram: Array, participation: Scheme, monitor: Monitor) -> StructuredAnswer:
+    """Without a structure, under patterns that overlap."""
+    program = temporal_program.temporal_program(gram=gram, participation=participation)
+    answer = min_separation.solve(program, monitor=monitor)
+    strategy = temporal_program.unit_strategy(program, _linalg.reversed_cholesky(answer.gram))
+    bound = overlapping_lower_bound(
+        program, answer.multipliers, negligible=settings.NEGLIGIBLE_PER_GAP * monitor.gap
+    )
+    return StructuredAnswer(
+        matrix=strategy, certificate=temporal_program.judge(program, strategy, bound=bound),
+        stop=answer.stop, evaluations=answer.evaluations,
+        witness=pattern_arrays(answer.multipliers),
     )  # fmt: skip
 
 

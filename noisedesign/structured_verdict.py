@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from noisedesign import certificate, temporal_program
+from noisedesign._checks import Array
 from noisedesign.banded_certificate import banded_lower_bound, banded_program
 from noisedesign.certificate import Certificate
+from noisedesign.clique_certificate import covariance, judge
+from noisedesign.clique_certificate import lower_bound as clique_lower_bound
 from noisedesign.design import Design
 from noisedesign.formulations import DualPoint, program_of
 from noisedesign.joint_program import joint_program
+from noisedesign.min_separation_certificate import multipliers_of, overlapping_lower_bound
+from noisedesign.participation import FixedEpoch
 from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.space_time_certificate import Witness, judge_kronecker, lower_bound
+from noisedesign.space_time_certificate import Witness, judge_kronecker
+from noisedesign.structured_space import clique_program, stored_blocks, stored_witness
+from noisedesign.toeplitz import GramWorkload
+from noisedesign.toeplitz.bounds import lower_bound_of_unrestricted_optimum
+
+ASSEMBLED = 1e-12
+"""Relative difference of R from the sum of its blocks that is rounding."""
 
 
 def judged(design: Design) -> Certificate:
-    """The certificate of what is stored; a bound without a witness is 0."""
+    """The certificate of what is stored; a bound that needs a witness and has none is 0."""
     problem = design.problem
     if isinstance(problem, SpaceTimeProblem):
         return _joint(design, problem)
@@ -26,34 +38,64 @@ def judged(design: Design) -> Certificate:
     return _time(design, problem)
 
 
-def _unrestricted_bound(design: Design) -> float:
+def _unrestricted_bound(problem: SpaceProblem | TimeProblem, witness: Mapping[str, Array]) -> float:
     """The bound of multipliers of the program without structure."""
-    blocks = design.witness.get("dual_blocks")
-    if blocks is None and "dual_weights" in design.witness:
-        blocks = design.witness["dual_weights"][:, None, None]
+    blocks = witness.get("unrestricted_blocks")
+    if "unrestricted_weights" in witness:
+        blocks = witness["unrestricted_weights"][:, None, None]
     if blocks is None:
         return 0.0
-    dual = DualPoint(blocks=blocks, cap=design.witness.get("dual_cap"))
-    return certificate.lower_bound(program_of(design.problem), dual)
+    dual = DualPoint(blocks=blocks, cap=witness.get("unrestricted_cap"))
+    return certificate.lower_bound(program_of(problem), dual)
 
 
 def _space(design: Design, problem: SpaceProblem) -> Certificate:
-    bound = _unrestricted_bound(design) if design.local else 0.0
-    return certificate.judge_covariance(program_of(problem), design.covariance, bound=bound)
+    everywhere = _unrestricted_bound(problem, design.witness)
+    if "clique_blocks" in design.witness:
+        found = _in_cliques(design, problem)
+    else:
+        bound = everywhere if design.local else 0.0
+        found = certificate.judge_covariance(program_of(problem), design.covariance, bound=bound)
+    return replace(found, unrestricted_lower_bound=everywhere)
+
+
+def _in_cliques(design: Design, problem: SpaceProblem) -> Certificate:
+    program, arrays = clique_program(problem), dict(design.witness)
+    blocks = stored_blocks(program, arrays["clique_blocks"])
+    difference = float(np.abs(covariance(program, blocks) - design.covariance).max())
+    if not difference <= ASSEMBLED * float(np.abs(design.covariance).max()):
+        # R is not what its seeds make: what the blocks protect, it does not.
+        return Certificate(
+            objective=float(np.sum(problem.gram * design.covariance)),
+            lower_bound=0.0,
+            sensitivity_squared=float("inf"),
+        )
+    witness = stored_witness(arrays)
+    bound = 0.0 if witness is None else clique_lower_bound(program, witness)
+    return judge(program, blocks, bound=bound)
 
 
 def _time(design: Design, problem: TimeProblem) -> Certificate:
     scheme, structure = problem.participation, problem.structure
-    program = temporal_program.temporal_program(gram=problem.gram, participation=scheme)
+    everywhere: float | None = None
+    if isinstance(scheme, FixedEpoch):
+        everywhere = _unrestricted_bound(problem, design.witness)
+    elif design.local:
+        everywhere = lower_bound_of_unrestricted_optimum(GramWorkload(matrix=problem.gram), scheme)
     bound = 0.0
     if design.local:
-        bound = _unrestricted_bound(design)
+        bound = everywhere or 0.0
     elif structure.bands is not None and "dual_matrix" in design.witness:
         bound = banded_lower_bound(
             banded_program(gram=problem.gram, participation=scheme, bands=structure.bands),
             design.witness["dual_matrix"],
         )
-    return temporal_program.judge(program, design.strategy, bound=bound)
+    program = temporal_program.temporal_program(gram=problem.gram, participation=scheme)
+    if "pattern_blocks" in design.witness:
+        everywhere = overlapping_lower_bound(program, multipliers_of(design.witness))
+        bound = everywhere if design.local or not structure.restricts else bound
+    found = temporal_program.judge(program, design.strategy, bound=bound)
+    return replace(found, unrestricted_lower_bound=everywhere)
 
 
 def _joint(design: Design, problem: SpaceTimeProblem) -> Certificate:
@@ -67,13 +109,13 @@ def _joint(design: Design, problem: SpaceTimeProblem) -> Certificate:
             return judged
         variance = np.square(np.linalg.inv(design.strategy)).sum(axis=1)
         return replace(judged, variance_ratio=float((variance / full.cap).max()))
-    witness = Witness(blocks=design.witness["dual_blocks"], weights=design.witness["dual_weights"])
-    bound = lower_bound(
-        program.workload, participation=problem.participation, budget=problem.budget,
-        witness=witness,
-    )  # fmt: skip
-    return judge_kronecker(
+    bound = 0.0
+    if {"dual_blocks", "dual_weights"} <= set(design.witness):
+        blocks, weights = design.witness["dual_blocks"], design.witness["dual_weights"]
+        bound = program.lower_bound(Witness(blocks=blocks, weights=weights))
+    found = judge_kronecker(
         program.workload, participation=problem.participation, budget=problem.budget,
         strategy=design.strategy, covariance=design.covariance, bound=bound,
         cap=problem.max_variance,
     )  # fmt: skip
+    return replace(found, unrestricted_lower_bound=bound)

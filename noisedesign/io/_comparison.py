@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from noisedesign._checks import Array
+from noisedesign.io._described import error_entry, random_entry
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 
 
@@ -39,8 +40,8 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
             "participation": stored.participation == rebuilt.participation,
             "structure": (stored.time, stored.space, stored.joint)
             == (rebuilt.time, rebuilt.space, rebuilt.joint),
-            "error": (stored.objective is None) == (rebuilt.objective is None),
-            "mixing randomness": (stored.random is None) == (rebuilt.random is None),
+            "error": error_entry(stored) == error_entry(rebuilt),
+            "mixing randomness": random_entry(stored) == random_entry(rebuilt),
         }
     else:
         return ["design"]

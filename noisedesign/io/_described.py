@@ -78,7 +78,7 @@ def random_entry(problem: Problem) -> dict[str, Any] | None:
             return {"kind": "dropout", "probability": _listed(found.probability)}
         case EdgeDropout():
             return {"kind": "edge-failure", "probability": float(found.probability)}
-        case RandomMatchings() if found.probabilities is None:
+        case RandomMatchings() if np.all(found.probabilities == 1 / len(found.matchings)):
             pairs = tuple(tuple((int(i), int(j)) for i, j in m) for m in found.matchings)
             return {"kind": "matchings", "matchings": pairs}
     raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,9 @@ class ArraySpec:
     required: bool = True
 
 
+ANY = "*"
+"""Axes of an array whose shape does not follow from the manifest; its reader checks it."""
+
 SPECS: dict[str, dict[str, ArraySpec]] = {
     "space": {
         "covariance": ArraySpec("R", "nn"),
@@ -41,7 +45,11 @@ SPECS: dict[str, dict[str, ArraySpec]] = {
         "max_variance": ArraySpec("cap on diag(R)", "n", required=False),
         "dual_weights": ArraySpec("v", "n", required=False),
         "dual_cap": ArraySpec("w", "n", required=False),
-        "dual_matrix": ArraySpec("N", "nn", required=False),
+        "clique_blocks": ArraySpec("P", ANY, required=False),
+        "dual_factors": ArraySpec("F, N = F^T F", "Ann", required=False),
+        "dual_prices": ArraySpec("v", "An", required=False),
+        "unrestricted_weights": ArraySpec("v without a structure", "n", required=False),
+        "unrestricted_cap": ArraySpec("w without a structure", "n", required=False),
     },
     "time": {
         "strategy": ArraySpec("C", "TT"),
@@ -50,6 +58,10 @@ SPECS: dict[str, dict[str, ArraySpec]] = {
         "mixing": ArraySpec("W", "nn", required=False),
         "dual_blocks": ArraySpec("U", "bkk", required=False),
         "dual_matrix": ArraySpec("U", "TT", required=False),
+        "pattern_lengths": ArraySpec("k of every U_pi", ANY, required=False),
+        "pattern_steps": ArraySpec("steps of every U_pi", ANY, required=False),
+        "pattern_blocks": ArraySpec("U_pi", ANY, required=False),
+        "unrestricted_blocks": ArraySpec("U without a structure", "bkk", required=False),
     },
     "space-time": {
         "strategy": ArraySpec("C", "TT"),
@@ -60,12 +72,17 @@ SPECS: dict[str, dict[str, ArraySpec]] = {
         "max_variance": ArraySpec("cap on diag(R)", "n", required=False),
         "dual_blocks": ArraySpec("P", "bkk", required=False),
         "dual_weights": ArraySpec("v", "n", required=False),
+        "dual_cap": ArraySpec("w", "T", required=False),
     },
 }
-"""n nodes, T steps, b patterns of k steps each. C is unit sensitivity, R at the stated budgets.
+"""n nodes, A coalitions, T steps, b patterns of k steps each. C is unit sensitivity, R at the
+stated budgets.
 
 Of a full space-time design T counts pairs of step and node, and b patterns of single nodes; its C
-is at the stated budgets, and there is no R.
+is at the stated budgets, and there is no R. Of a Kronecker design there is no w.
+
+Of a design with a structure, ``dual_`` arrays prove the bound on designs of that structure and
+``unrestricted_`` ones the bound on all.
 """
 
 MAIN = {"space": "covariance", "time": "strategy", "space-time": "strategy"}
@@ -84,6 +101,7 @@ def arrays_of(design: Design) -> dict[str, Array]:
             "budget": problem.budget,
             "max_variance": problem.max_variance,
             "dual_blocks": None if dual is None else dual.blocks,
+            "dual_cap": None if dual is None else dual.cap,
         }
     elif isinstance(problem, SpaceProblem):
         found = {
@@ -119,7 +137,8 @@ def check_arrays(arrays: dict[str, Array], manifest: Manifest) -> None:
     for name, array in arrays.items():
         if name not in specs:
             raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(specs)}", got=name)
-        shape = tuple(size[axis] for axis in specs[name].axes)
+        axes = specs[name].axes
+        shape = array.shape if axes == ANY else tuple(size[axis] for axis in axes)
         if array.shape != shape:
             raise InputError(
                 f"{FIELD}.{name}", expected=f"shape {shape}", got=f"shape {array.shape}"
@@ -167,14 +186,18 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
     )  # fmt: skip
 
 
-WITNESS = ("dual_matrix", "dual_weights", "dual_blocks", "dual_cap")
+WITNESS = (
+    "dual_matrix", "dual_weights", "dual_blocks", "dual_cap", "clique_blocks", "dual_factors",
+    "dual_prices", "pattern_lengths", "pattern_steps", "pattern_blocks", "unrestricted_weights",
+    "unrestricted_blocks", "unrestricted_cap",
+)  # fmt: skip
 
 
 def witness_of(arrays: dict[str, Array], manifest: Manifest) -> dict[str, Array]:
     """The arrays that prove the bound of a structured design, by name."""
-    if manifest.structure is None or (manifest.design, manifest.structure.joint) == (
-        "space-time", "full",
-    ):  # fmt: skip
+    joint = None if manifest.structure is None else manifest.structure.joint
+    plain = manifest.structure is None and "pattern_blocks" not in arrays
+    if plain or joint == "full":
         return {}
     return {name: arrays[name] for name in WITNESS if name in arrays}
 
@@ -186,13 +209,15 @@ def dual_of(arrays: dict[str, Array], manifest: Manifest) -> DualPoint | None:
     if "dual_weights" in arrays:
         return diagonal_dual(arrays["dual_weights"], arrays.get("dual_cap"))
     if "dual_blocks" in arrays:
-        return DualPoint(blocks=arrays["dual_blocks"])
+        return DualPoint(blocks=arrays["dual_blocks"], cap=arrays.get("dual_cap"))
     return None
 
 
 def _sizes(manifest: Manifest) -> dict[str, int]:
     if manifest.design == "space":
-        return {"n": len(manifest.nodes)}
+        n = len(manifest.nodes)
+        known = 0 if manifest.structure is None else manifest.structure.known_seeds
+        return {"n": n, "A": math.comb(n, known)}
     scheme = participation_of(manifest.participation)
     if manifest.horizon != scheme.horizon:
         raise InputError(
@@ -210,7 +235,11 @@ def specs_of(manifest: Manifest) -> dict[str, ArraySpec]:
     """What arrays a file may hold."""
     specs = SPECS[manifest.design]
     if manifest.design == "space-time" and _joint(manifest) == "full":
-        return {name: spec for name, spec in specs.items() if name != "covariance"}
+        return {
+            name: spec for name, spec in specs.items() if name not in ("covariance", "dual_weights")
+        }
+    if manifest.design == "space-time":
+        return {name: spec for name, spec in specs.items() if name != "dual_cap"}
     return specs
 
 

@@ -1,4 +1,4 @@
-"""The manifest of a design file: its keys and types, version 1. Nothing of their truth."""
+"""The manifest of a design file: its keys and types, version 2. Nothing of their truth."""
 
 from __future__ import annotations
 

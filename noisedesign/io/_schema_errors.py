@@ -24,8 +24,11 @@ _EXPECTED = {
 }
 _TABLES = ("graph", "workload", "participation", "budget", "limits", "privacy", "reference",
            "algorithm", "observer", "structure", "error", "mixing")  # fmt: skip
-_OTHER_DESIGN = {"budget": "space", "limits": "space", "workload": "time", "participation": "time"}
-BELONGS = {key: f'[{key}] belongs to design = "{design}".' for key, design in _OTHER_DESIGN.items()}
+_OTHER_DESIGN = {
+    "budget": '"space" or "space-time"', "limits": '"space" or "space-time"', "workload": '"time"',
+    "participation": '"time" or "space-time"',
+}  # fmt: skip
+BELONGS = {key: f"[{key}] belongs to design = {design}." for key, design in _OTHER_DESIGN.items()}
 """What to say of a table at the top of a problem file of the other design."""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError, describe
 from noisedesign.io import _schema
+from noisedesign.io._toml import renamed
 from noisedesign.io.node_names import row_of
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, MinSeparation
@@ -84,22 +85,33 @@ def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
     return tuple(cluster_of[row] for row in range(len(nodes)))
 
 
-def objective_of(table: _schema.ErrorTable | None, *, horizon: int) -> Objective | None:
-    """None where the file has no [error] table."""
+def objective_of(table: _schema.ErrorTable | None, *, horizon: int, nodes: int) -> Objective | None:
+    """None where the file has no [error] table.
+
+    Raises:
+        InputError: naming ``error.<key>``.
+    """
     if table is None:
         return None
     fields = table.model_dump(exclude={"horizon"})
-    for key, value in fields.items():
-        if isinstance(value, list):
-            fields[key] = np.array(value, dtype=np.float64)
-    return Objective(horizon=horizon, **fields)
+    with renamed({key: f"error.{key}" for key in (*fields, "horizon")}):
+        for key, value in fields.items():
+            if isinstance(value, list):
+                fields[key] = np.array(value, dtype=np.float64)
+        objective = Objective(horizon=horizon, **fields)
+        # Weights of nodes are only checked against a number of nodes.
+        objective.readout(nodes=nodes)
+    return objective
 
 
-def random_mixing_of(table: _schema.MixingTable | None, *, mixing: Array) -> RandomMixing | None:
+def random_mixing_of(
+    table: _schema.MixingTable | None, *, mixing: Array, mixing_key: str
+) -> RandomMixing | None:
     """The distribution of W; None where the file has no [mixing] table.
 
     Raises:
-        InputError: naming ``mixing.<key>``: not one kind of randomness.
+        InputError: naming ``mixing``, not one kind of randomness; ``mixing.<key>``; or
+            ``mixing_key``, the key that says what W is.
     """
     if table is None:
         return None
@@ -109,13 +121,15 @@ def random_mixing_of(table: _schema.MixingTable | None, *, mixing: Array) -> Ran
             "mixing", expected="one of dropout, edge_failure, matching",
             got=" and ".join(given) or "nothing",
         )  # fmt: skip
-    if table.dropout is not None:
-        p: Any = table.dropout
-        p = np.array(p, dtype=np.float64) if isinstance(p, list) else p
-        return NodeDropout(mixing=mixing, probability=p)
-    if table.edge_failure is not None:
-        return EdgeDropout(mixing=mixing, probability=table.edge_failure)
-    _checks.one_of(table.matching, field="mixing.matching", allowed=tuple(MATCHINGS))
-    graph = nx.from_numpy_array(mixing)
-    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
-    return MATCHINGS[str(table.matching)](graph)
+    key = f"mixing.{given[0]}"
+    with renamed({"mixing": mixing_key, "probability": key, "graph": key}):
+        if table.dropout is not None:
+            p: Any = table.dropout
+            p = np.array(p, dtype=np.float64) if isinstance(p, list) else p
+            return NodeDropout(mixing=mixing, probability=p)
+        if table.edge_failure is not None:
+            return EdgeDropout(mixing=mixing, probability=table.edge_failure)
+        _checks.one_of(table.matching, field=key, allowed=tuple(MATCHINGS))
+        graph = nx.from_numpy_array(mixing)
+        graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+        return MATCHINGS[str(table.matching)](graph)

@@ -106,12 +106,15 @@ def _build(
     names = nodes or tuple(str(i) for i in range(len(mixing)))
     common["structure"] = space_structure(file.structure, nodes=names, folder=folder)
     if file.error is not None:
-        common["objective"] = objective_of(file.error, horizon=file.error.horizon)
+        horizon = file.error.horizon
+        common["objective"] = objective_of(file.error, horizon=horizon, nodes=len(mixing))
     cap = None if file.limits is None else file.limits.max_variance
-    with renamed({"mixing": mixing_key(file.graph), "probability": "mixing"}):
+    key = mixing_key(file.graph)
+    random = random_mixing_of(file.mixing, mixing=mixing, mixing_key=key)
+    with renamed({"mixing": key}):
         return SpaceProblem(
-            mixing=mixing, nodes=nodes, budget=file.budget.tau, max_variance=cap,
-            random=random_mixing_of(file.mixing, mixing=mixing), **common,
+            mixing=mixing, nodes=nodes, budget=file.budget.tau, max_variance=cap, random=random,
+            **common,
         )  # fmt: skip
 
 
@@ -125,11 +128,15 @@ def _time_problem(file: _schema.TimeFile, folder: Path, common: dict[str, Any]) 
                 "graph", expected="a [graph] table for a decentralized workload", got="nothing"
             )
         mixing, nodes = mixing_of(file.graph, folder=folder)
-        objective = objective_of(file.error, horizon=participation.horizon)
-        with renamed({"mixing": mixing_key(file.graph), "probability": "mixing"}):
+        objective = objective_of(
+            file.error, horizon=participation.horizon, nodes=len(mixing)
+        )  # fmt: skip
+        key = mixing_key(file.graph)
+        random = random_mixing_of(file.mixing, mixing=mixing, mixing_key=key)
+        with renamed({"mixing": key}):
             return TimeProblem.decentralized(
                 mixing=mixing, nodes=nodes, participation=participation, objective=objective,
-                random=random_mixing_of(file.mixing, mixing=mixing), **common,
+                random=random, **common,
             )  # fmt: skip
     if file.graph is not None:
         raise InputError(
@@ -157,11 +164,15 @@ def _space_time_problem(
     mixing, nodes = mixing_of(file.graph, folder=folder)
     names = nodes or tuple(str(i) for i in range(len(mixing)))
     cap = None if file.limits is None else file.limits.max_variance
-    with renamed({"mixing": mixing_key(file.graph), "probability": "mixing"}):
+    objective = objective_of(
+        file.error, horizon=participation.horizon, nodes=len(mixing)
+    )  # fmt: skip
+    key = mixing_key(file.graph)
+    random = random_mixing_of(file.mixing, mixing=mixing, mixing_key=key)
+    with renamed({"mixing": key}):
         return SpaceTimeProblem(
             mixing=mixing, nodes=nodes, participation=participation, budget=file.budget.tau,
             max_variance=cap, joint=file.structure.joint, time=time_structure(file.structure),
             space=space_structure(file.structure, nodes=names, folder=folder),
-            objective=objective_of(file.error, horizon=participation.horizon),
-            random=random_mixing_of(file.mixing, mixing=mixing), **common,
+            objective=objective, random=random, **common,
         )  # fmt: skip

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array
-from noisedesign.objectives import Objective
-from noisedesign.random_mixing import RandomMixing
 from noisedesign.simulate.estimates import CONFIDENCE
 from noisedesign.simulate.variance import Progress, VarianceReport, monte_carlo
 
@@ -18,9 +16,33 @@ NoiseSource = Callable[[int, np.random.SeedSequence], Iterator[Array]]
 """From a number of columns and a seed to T arrays of noise, shape (n, columns)."""
 
 
+class Measure(Protocol):
+    """What is measured; :class:`noisedesign.objectives.Objective` is one."""
+
+    @property
+    def horizon(self) -> int: ...
+
+    @property
+    def momentum(self) -> float: ...
+
+    @property
+    def steps(self) -> Array: ...
+
+    @property
+    def step_factor(self) -> Array: ...
+
+    def readout(self, *, nodes: int, step: int) -> Array: ...
+
+
+class Draws(Protocol):
+    """A distribution of W; :class:`noisedesign.random_mixing.RandomMixing` is one."""
+
+    def sample(self, rng: np.random.Generator) -> Array: ...
+
+
 def simulate_objective(
-    *, mixing: Any, objective: Objective, noise: NoiseSource, predicted: float,
-    random: RandomMixing | None = None, runs: int = 2000, seed: int = 0,
+    *, mixing: Any, objective: Measure, noise: NoiseSource, predicted: float,
+    random: Draws | None = None, runs: int = 2000, seed: int = 0,
     confidence: float = CONFIDENCE, progress: Progress | None = None,
 ) -> VarianceReport:  # fmt: skip
     """The squared error of ``objective`` in runs of D-SGD, against ``predicted``.

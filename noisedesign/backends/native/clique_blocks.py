@@ -1,0 +1,100 @@
+"""All blocks of a covariance on cliques in one flat vector, handled by size in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from noisedesign._checks import Array
+from noisedesign.cliques import Cliques, by_size
+
+
+class Layout:
+    """Where the block of every clique lies in a flat vector, those of one size next to another."""
+
+    def __init__(self, cliques: Cliques, size: int) -> None:
+        self.size = size
+        groups = by_size(cliques)
+        self.order = [which for which, _ in groups]
+        self.members = [members for _, members in groups]
+        entries = [m[:, :, None] * size + m[:, None, :] for m in self.members]
+        self._entry = np.concatenate([e.ravel() for e in entries])
+        self._shapes = [e.shape for e in entries]
+        self._ends = np.cumsum([e.size for e in entries])
+        self.order_of_cone = sum(m.size for m in self.members)
+
+    def split(self, flat: Array) -> list[Array]:
+        """Views of the blocks, shapes (m, k, k), one array for every size."""
+        starts = [0, *self._ends[:-1]]
+        parts = zip(starts, self._ends, self._shapes, strict=True)
+        return [flat[start:end].reshape(shape) for start, end, shape in parts]
+
+    def join(self, blocks: Sequence[Array]) -> Array:
+        return np.concatenate([block.ravel() for block in blocks])
+
+    def assemble(self, flat: Array) -> Array:
+        """sum_c E_c P_c E_c^T, shape (n, n)."""
+        total = np.bincount(self._entry, flat, self.size**2)
+        return np.asarray(total.reshape(self.size, self.size))
+
+    def gather(self, matrix: Array) -> Array:
+        """The principal submatrices of the cliques."""
+        return np.ascontiguousarray(matrix).ravel()[self._entry]
+
+    def node_sums(self, values: Sequence[Array]) -> Array:
+        """Sum over the cliques of every node, of values of shapes (m, k)."""
+        total = np.zeros(self.size)
+        for members, value in zip(self.members, values, strict=True):
+            total += np.bincount(members.ravel(), value.ravel(), self.size)
+        return total
+
+    def scaled(self, flat: Array, row: Array) -> Array:
+        """Blocks D P D with D = diag(row)."""
+        parts = zip(self.split(flat), self.members, strict=True)
+        return self.join([p * row[m][:, :, None] * row[m][:, None, :] for p, m in parts])
+
+    def listed(self, flat: Array) -> list[Array]:
+        """The blocks one by one, in the order of the cliques."""
+        found: dict[int, Array] = {}
+        for which, blocks in zip(self.order, self.split(flat), strict=True):
+            found.update(zip(which.tolist(), blocks, strict=True))
+        return [found[c] for c in range(len(found))]
+
+
+def transposed(blocks: Array) -> Array:
+    return blocks.transpose(0, 2, 1)
+
+
+def congruence(factor: Array, blocks: Array) -> Array:
+    """F B F^T."""
+    return np.asarray(factor @ blocks @ transposed(factor))
+
+
+def roots(blocks: Array) -> tuple[Array, Array]:
+    """Square root and its inverse of positive definite blocks."""
+    values, vectors = np.linalg.eigh(blocks)
+    if not values.min() > 0:
+        raise np.linalg.LinAlgError("a block is not positive definite")
+    half = np.sqrt(values)[:, None, :]
+    return (vectors * half) @ transposed(vectors), (vectors / half) @ transposed(vectors)
+
+
+def longest_step(layout: Layout, flat: Array, step: Array) -> float:
+    """Largest t with P + t dP >= 0, infinite where dP >= 0."""
+    most = 0.0
+    for block, change in zip(layout.split(flat), layout.split(step), strict=True):
+        inverse = np.linalg.inv(np.linalg.cholesky(block))
+        most = max(most, float(-np.linalg.eigvalsh(congruence(inverse, change))[:, 0].min()))
+    return 1 / most if most > 0 else float("inf")
+
+
+def scaling(layout: Layout, primal: Array, dual: Array) -> tuple[list[Array], list[Array]]:
+    """Nesterov-Todd scaling points W with W S W = P: W and W^-1."""
+    points, inverses = [], []
+    for p, s in zip(layout.split(primal), layout.split(dual), strict=True):
+        half, inverse_half = roots(p)
+        middle, inverse_middle = roots(half @ s @ half)
+        points.append(half @ inverse_middle @ half)
+        inverses.append(inverse_half @ middle @ inverse_half)
+    return points, inverses

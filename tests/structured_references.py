@@ -1,0 +1,215 @@
+"""Fill in the [reference] table of structured and joint problem files, by the oracles alone.
+
+    python -m tests.structured_references problems/{time-structures,space-time,objectives}/*.toml
+
+The numbers of every file are stated here again, so that neither a mixing matrix nor a workload
+comes from the library. Files that have a table already are left as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+
+import networkx as nx
+import numpy as np
+import oracles
+import structured_oracles as slow
+from oracles import Array, Interval
+
+ROUNDING = 1e-12
+"""Relative rounding of sums and eigendecompositions of a few hundred terms, with a margin."""
+
+SEARCHED = 1e-6
+"""Relative room above what a search without gradients found."""
+
+PROGRAM = "lower: the dual value; upper: tr(H X^-1) of its X made feasible"
+
+
+def ring(nodes: int) -> Array:
+    return oracles.metropolis(nx.cycle_graph(nodes))
+
+
+def florentine() -> Array:
+    return oracles.metropolis(nx.florentine_families_graph())
+
+
+def prefix(horizon: int) -> Array:
+    workload = oracles.prefix_workload(horizon)
+    return workload.T @ workload
+
+
+def with_search(lower: float, upper: float) -> Interval:
+    return Interval(lower, upper * (1 + SEARCHED))
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+BANDED = (
+    "Clarabel on X = C^T C, all patterns listed; lower: X^-1 H X^-1 without its entries inside the "
+    "band, repaired, as multiplier; upper: tr(H X^-1) of X made feasible"
+)
+
+
+def ring_banded() -> tuple[Interval, str]:
+    gram = oracles.gram_of_powers(ring(12), 24)
+    return slow.banded_interval(gram, oracles.fixed_epoch_patterns(3, 8), 4), BANDED
+
+
+def prefix_banded() -> tuple[Interval, str]:
+    patterns = oracles.min_separation_patterns(24, 6, 3)
+    return slow.banded_interval(prefix(24), patterns, 6), BANDED
+
+
+def prefix_toeplitz() -> tuple[Interval, str]:
+    gram, patterns = prefix(32), oracles.fixed_epoch_patterns(1, 32)
+    root = np.cumprod(np.concatenate([[1.0], (np.arange(1, 32) - 0.5) / np.arange(1, 32)]))
+    upper = slow.searched(gram, patterns, slow.toeplitz_strategy, [root[1:]])
+    return with_search(oracles.diagonal_interval(gram, width=1e-7).lower, upper), (
+        "lower: dual value of the program without a structure, by the fixed point; upper: BFGS on "
+        "the coefficients, from the square root of prefix sums"
+    )
+
+
+def ring_banded_inverse() -> tuple[Interval, str]:
+    gram, patterns = oracles.gram_of_powers(ring(12), 32), oracles.fixed_epoch_patterns(4, 8)
+    upper = slow.searched(
+        gram, patterns, lambda x: slow.banded_inverse(x, 32),
+        [np.array([-0.3, -0.1]), np.array([-0.5, 0.0])],
+    )  # fmt: skip
+    return with_search(oracles.fixed_epoch_interval(gram, 4, 8).lower, upper), (
+        "lower: dual value of the program without a structure, by L-BFGS-B; upper: Nelder-Mead on "
+        "the two coefficients, dense"
+    )
+
+
+def florentine_buffered() -> tuple[Interval, str]:
+    horizon, separation, most = 40, 20, 2
+    gram = oracles.gram_of_powers(florentine(), horizon)
+    patterns = oracles.min_separation_patterns(horizon, separation, most)
+    upper = slow.searched(
+        gram, patterns, lambda x: slow.buffered(x, horizon),
+        [np.array([-1.0, -3.0, -1.0, 2.0]), np.array([-2.0, -2.0, 0.0, 1.0])],
+    )  # fmt: skip
+    # Two participations T / 2 steps apart: tr X <= T / 2, hence (tr H^1/2)^2 k / T.
+    root = float(np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0)).sum())
+    return with_search(root**2 * most / horizon, upper), (
+        "lower: (tr H^1/2)^2 k / T, patterns weighed evenly; upper: Nelder-Mead on the scales and "
+        "decays, dense, sensitivity over all patterns"
+    )
+
+
+# --- space-time -----------------------------------------------------------------------------------
+
+
+def ring_full() -> tuple[Interval, str]:
+    a = slow.stacked_workload(ring(8), 12)
+    return slow.full_interval(a.T @ a, 8, 1, 12), (
+        f"fixed point on all 96 pairs of step and node, stacked matrices written out; {PROGRAM}"
+    )
+
+
+def ring_kronecker() -> tuple[Interval, str]:
+    w = ring(8)
+    a = slow.stacked_workload(w, 12)
+
+    def best(gram: Array) -> Array:
+        return np.linalg.inv(oracles.diagonal_interval(gram, width=1e-10).gram)
+
+    upper = slow.kronecker_value(w, 12, time=best, space=best)
+    return with_search(slow.full_interval(a.T @ a, 8, 1, 12).lower, upper), (
+        "lower: dual value on all 96 pairs of step and node; upper: alternation of the fixed "
+        "points of the two factors, stacked matrices written out"
+    )
+
+
+def path_full() -> tuple[Interval, str]:
+    tau = np.tile([1.0, 1.0, 0.5, 1.0, 2.0], 8)
+    a = slow.stacked_workload(oracles.metropolis(nx.path_graph(5)), 8) / np.sqrt(tau)
+    return slow.full_interval(a.T @ a, 5, 2, 4), (
+        f"L-BFGS-B on all 40 pairs of step and node, stacked matrices written out; {PROGRAM}"
+    )
+
+
+def florentine_banded_decor() -> tuple[Interval, str]:
+    w = florentine()
+    a = slow.stacked_workload(w, 8)
+    patterns = oracles.fixed_epoch_patterns(2, 4)
+
+    def banded(gram: Array) -> Array:
+        return np.linalg.inv(slow.banded_interval(gram, patterns, 2).gram)
+
+    upper = slow.kronecker_value(
+        w, 8, time=banded, space=lambda gram: slow.decor_covariance(gram, w)
+    )
+    return with_search(slow.full_interval(a.T @ a, 15, 2, 4).lower, upper), (
+        "lower: dual value on all 120 pairs of step and node; upper: alternation of Clarabel in "
+        "time and a scalar search in space, stacked matrices written out"
+    )
+
+
+# --- objectives -----------------------------------------------------------------------------------
+
+
+def florentine_momentum() -> tuple[Interval, str]:
+    maps = np.array(list(slow.noise_to_state(florentine(), 16, momentum=0.9)))
+    blocks = maps.reshape(16, 15, 16, 15)
+    gram = np.einsum("tisa,tisb->ab", blocks, blocks)
+    return oracles.diagonal_interval(gram, width=1e-9), (
+        f"H from the recursion run on every unit of noise, then the fixed point; {PROGRAM}"
+    )
+
+
+def ring_dropout() -> tuple[Interval, str]:
+    gram = sum(chance * w.T @ w for chance, w in slow.node_dropouts(ring(10), 0.2))
+    optimum = float(np.sqrt(np.linalg.eigvalsh(gram)).sum() ** 2 / 10)
+    return Interval(optimum, optimum), (
+        "H over all 1024 sets of nodes that are out; nodes look alike, so the optimum is "
+        "(tr H^1/2)^2 / 10"
+    )
+
+
+def path_edge_failures() -> tuple[Interval, str]:
+    outcomes = list(slow.edge_failures(oracles.metropolis(nx.path_graph(5)), 0.1))
+    blocks = slow.random_gram(outcomes, 8).reshape(8, 5, 8, 5)
+    return oracles.fixed_epoch_interval(np.einsum("siti->st", blocks), 2, 4, width=1e-8), (
+        f"H over all 16 sets of failed edges, step by step, then L-BFGS-B; {PROGRAM}"
+    )
+
+
+REFERENCES: dict[str, Callable[[], tuple[Interval, str]]] = {
+    "time-structures/ring-12-banded-3x8": ring_banded,
+    "time-structures/prefix-banded-min-separation": prefix_banded,
+    "time-structures/prefix-toeplitz-32": prefix_toeplitz,
+    "time-structures/ring-12-banded-inverse-4x8": ring_banded_inverse,
+    "time-structures/florentine-blt-min-separation": florentine_buffered,
+    "space-time/ring-8-full": ring_full,
+    "space-time/ring-8-kronecker": ring_kronecker,
+    "space-time/path-5-full-2x4": path_full,
+    "space-time/florentine-banded-decor": florentine_banded_decor,
+    "objectives/florentine-momentum": florentine_momentum,
+    "objectives/ring-10-dropout": ring_dropout,
+    "objectives/path-5-edge-failures-2x4": path_edge_failures,
+}
+
+
+def fill_in(path: Path) -> None:
+    """Append the table to a file that has none."""
+    text = path.read_text(encoding="utf-8").rstrip("\n")
+    if "[reference]" in text:
+        print(f"{path}: has a reference", flush=True)
+        return
+    found, method = REFERENCES[f"{path.parent.name}/{path.stem}"]()
+    lower, upper = found.lower * (1 - ROUNDING), found.upper * (1 + ROUNDING)
+    table = f'[reference]\nlower = {lower!r}\nupper = {upper!r}\nmethod = "{method}"\n'
+    path.write_text(f"{text}\n\n{table}", encoding="utf-8")
+    print(f"{path}: [{lower:.12g}, {upper:.12g}], width {found.width:.2g}", flush=True)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        fill_in(Path(name))
