@@ -274,5 +274,7 @@ def _canonical(cliques: Cliques, size: int, known: int) -> Cliques:
         return tuple(sorted({*private, *(c for c in checked if len(c) + known <= size)}))
     missing = sorted(set(range(size)).difference(*checked))
     if missing:
-        raise InputError("cliques", expected="every node in a clique", got=f"none with {missing[0]}")
+        raise InputError(
+            "cliques", expected="every node in a clique", got=f"none with {missing[0]}"
+        )
     return maximal(checked)

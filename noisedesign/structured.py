@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from noisedesign import settings
 from noisedesign._checks import Array, InputError
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.certificate import Certificate, lower_bound
@@ -78,8 +77,9 @@ def _with_unrestricted_bound(
     if isinstance(problem, TimeProblem) and not isinstance(problem.participation, FixedEpoch):
         return _with_bound_over_patterns(problem, answer, monitor)
     program = program_of(problem)
-    limit = None if monitor.time_limit is None else max(monitor.remaining, settings.EPS)
-    dual = unrestricted_dual(program, monitor=Monitor(gap=monitor.gap, time_limit=limit))
+    # With a time limit of its own: it is a small share of the work, and the answer lacks it.
+    fresh = Monitor(gap=monitor.gap, time_limit=monitor.time_limit)
+    dual = unrestricted_dual(program, monitor=fresh)
     bound = 0.0 if dual is None else lower_bound(program, dual)
     judged = replace(own, unrestricted_lower_bound=bound)
     if answer.local:

@@ -10,10 +10,12 @@ from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native import cliques as native_cliques
 from noisedesign.clique_certificate import CliqueProgram, CliqueWitness, judge, lower_bound
 from noisedesign.clique_certificate import covariance as covariance_of_blocks
+from noisedesign.design import Design
 from noisedesign.formulations import Program
 from noisedesign.participation import single
 from noisedesign.problem import SpaceProblem
 from noisedesign.repair import covariance_of
+from noisedesign.seed_plan import SeedPlan, seed_plan
 from noisedesign.structure import SpaceStructure
 from noisedesign.structured_time import StructuredAnswer
 
@@ -120,6 +122,24 @@ def stored_blocks(program: CliqueProgram, flat: Array) -> tuple[Array, ...]:
         )
     parts = np.split(flat, ends[:-1])
     return tuple(part.reshape(k, k) for part, k in zip(parts, sizes, strict=True))
+
+
+def seed_plan_of(design: Design) -> SeedPlan:
+    """Who shares which seed of a design that is made of shared seeds.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(design.problem, SpaceProblem) or "clique_blocks" not in design.witness:
+        raise InputError(
+            "structure.space", expected="edge-local, hops, neighbourhood, clusters or independent",
+            got="a design that is not made of shared seeds",
+        )  # fmt: skip
+    program = clique_program(design.problem)
+    return seed_plan(
+        nodes=program.size, cliques=program.cliques,
+        blocks=stored_blocks(program, design.witness["clique_blocks"]),
+    )  # fmt: skip
 
 
 def stored_witness(arrays: dict[str, Array]) -> CliqueWitness | None:

@@ -26,6 +26,7 @@ from noisedesign.problem import (
     TimeProblem,
     error_gram,
 )
+from noisedesign.structure_check import departure
 from noisedesign.workload import prefix_gram
 
 RELATIVE_TOLERANCE = 1e-9
@@ -34,6 +35,10 @@ products agree to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
 
 PROBLEM_TOLERANCE = 1e-12
 """A problem rebuilt from its text: closed forms evaluated again, perhaps by another BLAS."""
+
+STRUCTURE_TOLERANCE = 1e-9
+"""Relative entries that a structure forbids: a stream that leaves them out changes objective and
+sensitivity by no more than these are compared to. Inverses and alternations leave about 1e-13."""
 
 ROUNDINGS = 8
 """Multiple of size * EPS * condition allowed to an inverse; the certificate's own head room."""
@@ -80,6 +85,7 @@ def verify(stored: StoredDesign) -> Verification:
             checks=(
                 *_matrix_checks(stored),
                 _workload_check(stored.design.problem),
+                *_structure_checks(stored),
                 *_claim_checks(stored),
                 _manifest_check(stored),
                 _text_check(stored),
@@ -157,6 +163,25 @@ def _workload_check(problem: Problem) -> Check:
         name="workload", ok=ok and difference <= PROBLEM_TOLERANCE, claimed=problem.workload,
         found=difference, note=f"relative difference of H from its definition: {note}",
     )  # fmt: skip
+
+
+def _structure_checks(stored: StoredDesign) -> list[Check]:
+    """Where a structure is claimed, that the matrices have it."""
+    entry = stored.manifest["structure"]
+    if entry is None:
+        return []
+    claimed = f"{entry['time']} in time, {entry['space']} in space"
+    try:
+        noising = stored.arrays.get("noising_matrix", np.empty((0, 0)))
+        found = departure(stored.design, noising_matrix=noising)
+    except np.linalg.LinAlgError as error:
+        return [Check(name="structure", ok=False, claimed=claimed, note=str(error))]
+    return [
+        Check(
+            name="structure", ok=found <= STRUCTURE_TOLERANCE, claimed=claimed, found=found,
+            note="largest departure from it, relative",
+        )
+    ]  # fmt: skip
 
 
 # --- numbers --------------------------------------------------------------------------------
@@ -289,7 +314,7 @@ def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) 
 def _manifest_check(stored: StoredDesign) -> Check:
     """Whatever the manifest says twice, or says of the arrays, it must say alike."""
     again = manifest_of(stored.design, stored.arrays, problem_text=stored.problem_text)
-    again["library"] = stored.manifest["library"]
+    again |= {key: stored.manifest[key] for key in ("library", "version")}
     # The digest of the text has a check of its own.
     again["problem"] = stored.manifest["problem"]
     different = [key for key, value in again.items() if stored.manifest.get(key) != value]

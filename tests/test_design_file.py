@@ -137,7 +137,9 @@ def test_the_file_is_what_it_is_documented_to_be(tmp_path: Path) -> None:
     }  # fmt: skip
     assert (manifest["format"], manifest["version"]) == ("noisedesign-design", 2)
     assert (manifest["design"], manifest["horizon"]) == ("time", 4)
-    assert manifest["participation"] == {"epochs": 2, "separation": 2}
+    assert manifest["participation"] == {
+        "epochs": 2, "separation": 2, "horizon": None, "max_participations": None
+    }  # fmt: skip
     assert manifest["sensitivity"] == {
         "value": design.certificate.sensitivity_squared, "which": "vector-exact", "squared": True
     }  # fmt: skip

@@ -18,7 +18,7 @@ from noisedesign._checks import InputError
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native import kronecker
 from noisedesign.participation import FixedEpoch, single
-from noisedesign.space_time import FullDesign, KroneckerDesign, JointProgram
+from noisedesign.space_time import FullDesign, JointProgram, KroneckerDesign
 from noisedesign.space_time_design import design_full, design_kronecker
 from noisedesign.space_time_workload import AllIterates
 

@@ -22,9 +22,9 @@ from noisedesign.observer_design.certificate import ObservedNoise, ObserverProgr
 from noisedesign.participation import single
 from noisedesign.threats import Algorithm, Observer
 
-LARGEST = 150
-"""Rows of the largest matrix inequality that is handed to a conic solver, which takes memory like
-the fourth power of it: about 1 GB."""
+LARGEST = 100
+"""Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large
+as the square of its entries: 200 MB for each observer."""
 
 DEPENDENT = 8.0
 """Multiple of the rounding of singular values below which messages are linear in one another."""

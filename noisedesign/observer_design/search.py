@@ -97,8 +97,8 @@ def design_against(
         mixing, horizon, observers, max_variance, budget, objective, correlated_over_time: see
             :class:`ObserverProblem`. Independent noise at the cap has to keep the budgets with
             room to spare, which it does with any cap above 1 / budget. :func:`threats.ldp` makes
-            the problem Whisper D-SGD's. Whether observers know their own noise makes no
-            difference, as dealt noise is told by their own messages.
+            the problem Whisper D-SGD's. Whether :func:`threats.pndp` nodes know their own noise or
+            count it makes no difference, as their own messages tell it.
         backend: a conic solver: "clarabel", "scs", "mosek", ...
         monitor: gap asked for, tolerance and time limit of the solver, and progress.
 

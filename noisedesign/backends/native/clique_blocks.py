@@ -40,7 +40,7 @@ class Layout:
 
     def gather(self, matrix: Array) -> Array:
         """The principal submatrices of the cliques."""
-        return np.ascontiguousarray(matrix).ravel()[self._entry]
+        return np.asarray(np.ascontiguousarray(matrix).ravel()[self._entry])
 
     def node_sums(self, values: Sequence[Array]) -> Array:
         """Sum over the cliques of every node, of values of shapes (m, k)."""
@@ -53,6 +53,10 @@ class Layout:
         """Blocks D P D with D = diag(row)."""
         parts = zip(self.split(flat), self.members, strict=True)
         return self.join([p * row[m][:, :, None] * row[m][:, None, :] for p, m in parts])
+
+    def symmetrized(self, flat: Array) -> Array:
+        """(P + P^T) / 2: antisymmetric rounding is nothing the method could damp."""
+        return self.join([(block + transposed(block)) / 2 for block in self.split(flat)])
 
     def listed(self, flat: Array) -> list[Array]:
         """The blocks one by one, in the order of the cliques."""
@@ -78,6 +82,12 @@ def roots(blocks: Array) -> tuple[Array, Array]:
         raise np.linalg.LinAlgError("a block is not positive definite")
     half = np.sqrt(values)[:, None, :]
     return (vectors * half) @ transposed(vectors), (vectors / half) @ transposed(vectors)
+
+
+def inverses(layout: Layout, flat: Array) -> Array:
+    """P^-1, exactly symmetric."""
+    found = [np.linalg.inv(np.linalg.cholesky(block)) for block in layout.split(flat)]
+    return layout.join([transposed(half) @ half for half in found])
 
 
 def longest_step(layout: Layout, flat: Array, step: Array) -> float:

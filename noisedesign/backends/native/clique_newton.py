@@ -17,13 +17,21 @@ X (.) N + N (.) X: both then diagonalise along with W^-1.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from noisedesign import _linalg
 from noisedesign._checks import Array
-from noisedesign.backends.native.clique_blocks import congruence, roots, scaling, transposed
+from noisedesign.backends.native.clique_blocks import (
+    congruence,
+    inverses,
+    roots,
+    scaling,
+    transposed,
+)
 from noisedesign.backends.native.clique_pairs import PairCorrection
-from noisedesign.backends.native.clique_state import Point, Setting, inverses
+from noisedesign.backends.native.clique_state import Point, Setting
 
 CHUNK_FLOATS = 1 << 22
 """Floats of the columns of a Schur complement formed at a time: 32 MB."""
@@ -39,9 +47,9 @@ class NewtonSystem:
         pairs = zip(point.weights, point.slacks, strict=True)
         self.stiffness = [v / s for v, s in pairs]
         self.cap_stiffness = None
-        if point.prices is not None:
+        if point.prices is not None and point.room is not None:
             self.cap_stiffness = point.prices / point.room
-        self.curvatures = point.curvature()
+        self.curvatures = point.curvatures()
         self.barrier = mu * inverses(layout, point.blocks)
         self.right = self.barrier - setting.gram_blocks + self._pull()
         self._diagonalize()
@@ -101,8 +109,8 @@ class NewtonSystem:
         )  # fmt: skip
         for x, n, w in parts:
             lower = np.linalg.cholesky(x)
-            inverse = np.linalg.inv(lower)
-            mean = congruence(lower, roots(congruence(inverse, n))[0])
+            scaled = congruence(np.linalg.inv(lower), n)
+            mean = congruence(lower, roots(scaled)[0])
             inverse = np.linalg.inv(np.linalg.cholesky(w))
             values, vectors = np.linalg.eigh(congruence(inverse, mean))
             self._factors.append(transposed(vectors) @ inverse)
@@ -185,19 +193,59 @@ class NewtonSystem:
         return solved
 
 
-def conjugate_gradients(
-    system: NewtonSystem, *, tolerance: float, most: int, expired: Callable[[], bool]
-) -> tuple[Array, int]:
-    """The change dP, and how many products it took.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Change:
+    """A step: dP; the N it leads to, where there are no coalitions; the products it took."""
 
-    ``tolerance`` is the residual to reach in the norm of the preconditioner, relative to the start.
+    blocks: Array
+    curvature: Array | None
+    products: int
+
+
+def newton_step(
+    system: NewtonSystem, *, tolerance: float, most: int, expired: Callable[[], bool]
+) -> Change:
+    """Solve the system by conjugate gradients.
+
+    What they leave of the residual is moved into N, whose entries are free as long as those of the
+    cliques match: so the multipliers stay feasible however loosely the system is solved.
+
+    Args:
+        tolerance: residual to reach, in the norm of the preconditioner, relative to the start.
     """
+    layout, point = system.setting.layout, system.point
+    change, used = _conjugate_gradients(system, tolerance, most, expired)
+    if point.curvature is None:
+        return Change(blocks=layout.symmetrized(change), curvature=None, products=used)
+    residual = system.right - system.product(change)
+    count = layout.assemble(np.ones_like(residual))
+    left = layout.assemble(residual) / np.maximum(count, 1.0)
+    if system.correction is not None:
+        # After the mean, so that what cancels here is small.
+        moved, more = system.correction.settle(residual - layout.gather(left))
+        change, left = change + moved, left + more
+    change = layout.symmetrized(change)
+    precision, v = point.precisions[0], point.weights[0]
+    moved = (precision @ layout.assemble(change)) @ precision
+    # ds = diag(X dR X), so this is v + dv.
+    ahead = (system.mu - v * np.diagonal(moved)) / point.slacks[0]
+    half = (precision * (ahead / 2) - moved * v) @ precision
+    return Change(blocks=change, curvature=_linalg.symmetrized(half + half.T - left), products=used)
+
+
+def _conjugate_gradients(
+    system: NewtonSystem, tolerance: float, most: int, expired: Callable[[], bool]
+) -> tuple[Array, int]:
+    """The change dP, and how many products it took."""
     x = np.zeros_like(system.right)
     residual = system.right.copy()
     z = system.precondition(residual)
     direction, size = z, float(residual @ z)
-    target = tolerance**2 * size
-    for used in range(1, most + 1):
+    # A system that is nearly solved already need not be solved to more than mu is worth.
+    target = tolerance**2 * max(size, 0.01 * system.mu * system.setting.order)
+    used = 0
+    while used < most:
+        used += 1
         image = system.product(direction)
         along = float(direction @ image)
         if not along > 0:
@@ -207,8 +255,7 @@ def conjugate_gradients(
         residual -= length * image
         z = system.precondition(residual)
         previous, size = size, float(residual @ z)
-        if size <= target or expired():
+        if size <= target or not size > 0 or expired():
             break
         direction = z + size / previous * direction
-    blocks = [(b + transposed(b)) / 2 for b in system.setting.layout.split(x)]
-    return system.setting.layout.join(blocks), used
+    return x, used

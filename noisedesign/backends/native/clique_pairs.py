@@ -24,6 +24,10 @@ from noisedesign.cliques import Members
 Vector = tuple[Array, Array]  # values of the pairs, shape (m,), and of the nodes, shape (n,)
 
 
+FADE = 1e-2
+"""Variance lent by the barrier, relative to the inverse of diag(K), below which E fades out."""
+
+
 class _Factor:
     """Cholesky factor L of a matrix over pairs and nodes, the pairs first.
 
@@ -80,12 +84,17 @@ class PairCorrection:
         squares = np.square(self._basis)
         restricted = squares.T @ self._energies @ squares
         restricted = restricted * (1 + np.eye(len(restricted))) / 2
-        curvature = point.curvature()[0]
+        curvature = point.curvatures()[0]
         own = np.outer(np.diagonal(precision), np.diagonal(curvature))
         plain = 1 / ((own + own.T + 2 * precision * curvature) * (2 - np.eye(len(own))))
-        import os
-        th = float(os.environ.get("TH", "0"))
-        self._factor(restricted**th * plain ** (1 - th))
+        diagonals = []
+        for w in self._scalings:
+            diagonal = np.einsum("mii->mi", w)
+            outer = diagonal[:, :, None] * diagonal[:, None, :]
+            diagonals.append((outer + np.square(w)) / 2)
+        lent = self._layout.assemble(self._layout.join(diagonals))
+        self._weights = np.sqrt(lent / (lent + restricted))
+        self._factor(FADE * plain)
 
     def _factor(self, restricted: Array) -> None:
         """L_M and L_D.
@@ -137,6 +146,14 @@ class PairCorrection:
         parts = zip(self._scalings, self._layout.split(flat), strict=True)
         return self._layout.join([congruence(w, block) for w, block in parts])
 
+    def settle(self, residual: Array) -> tuple[Array, Array]:
+        """A change of the blocks that leaves R alone, after which the residual is G_cc; and G."""
+        layout = self._layout
+        lent = self._lent(residual)
+        solved = self._lending.solve(self._read(layout.assemble(lent)))
+        left = self._write(self._lending.solve_transposed(solved))
+        return lent - self._lent(layout.gather(left)), left
+
     def apply(self, flat: Array) -> Array:
         layout, precision = self._layout, self._precision
         parts = zip(layout.split(self._blocks), layout.split(flat), strict=True)
@@ -144,9 +161,9 @@ class PairCorrection:
         along = layout.node_sums(shares) / self._twice
         flat = flat - layout.gather((precision * along) @ precision)
         lent = self._lending.solve(self._read(layout.assemble(self._lent(flat))))
-        inner = self._write(self._fading.solve_transposed(lent))
+        inner = self._write(self._fading.solve_transposed(lent)) * self._weights
         inner = (self._basis @ inner @ self._basis.T) * self._energies
-        inner = self._basis.T @ inner @ self._basis
+        inner = (self._basis.T @ inner @ self._basis) * self._weights
         faded = self._lending.solve_transposed(self._fading.solve(self._read(inner)))
         result = self._lent(layout.gather(self._write(faded)))
         change = layout.assemble(result)

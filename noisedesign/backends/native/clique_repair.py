@@ -25,13 +25,16 @@ def feasible_blocks(setting: Setting, blocks: Array) -> Array | None:
     except np.linalg.LinAlgError:
         return None
     kept = [blocks, layout.scaled(blocks, row)]
-    found = [made for made in (_enlarged(setting, candidate) for candidate in kept) if made is not None]
+    found = [
+        made for made in (_enlarged(setting, candidate) for candidate in kept) if made is not None
+    ]
     return min(found, key=lambda made: float(setting.gram_blocks @ made), default=None)
 
 
 def _enlarged(setting: Setting, blocks: Array) -> Array | None:
     layout, share = setting.layout, 0.0
-    inside = _independent(setting)
+    variance = np.full(layout.size, 2.0) if setting.cap is None else (1 + setting.cap) / 2
+    inside = setting.independent(variance)
     while share <= 1:
         blend = (1 - share) * blocks + share * inside
         try:
@@ -48,13 +51,3 @@ def _enlarged(setting: Setting, blocks: Array) -> Array | None:
             return np.asarray(enlarged)
         share = max(2 * share, settings.EPS)
     return None
-
-
-def _independent(setting: Setting) -> Array:
-    """Independent noise strictly within budgets and caps, as blocks."""
-    layout = setting.layout
-    variance = np.full(layout.size, 2.0)
-    if setting.cap is not None:
-        variance = (1 + setting.cap) / 2
-    share = variance / layout.node_sums([np.ones(m.shape) for m in layout.members])
-    return layout.join([share[m][:, :, None] * np.eye(m.shape[1]) for m in layout.members])

@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 
 from noisedesign import _linalg
 from noisedesign._checks import Array
-from noisedesign.backends.native.clique_blocks import Layout, congruence, transposed
+from noisedesign.backends.native.clique_blocks import Layout, congruence, inverses
 from noisedesign.clique_certificate import CliqueProgram
+
+START_SHIFT = 1e-2
+"""Added to the blocks of H, relative to their mean diagonal, before they are inverted to start."""
+START_SHARE = 0.5
+"""Share of the largest feasible N to start from."""
 
 
 class Hidden(NamedTuple):
@@ -74,6 +79,39 @@ class Setting:
         """1 - [R_A^-1]_ii; 1 for the nodes of A, whose multipliers are 0."""
         return [1 - np.diagonal(precision) for precision in precisions]
 
+    def priced(self, prices: Array | None) -> Array:
+        """(H + diag(w))_cc."""
+        if prices is None:
+            return self.gram_blocks
+        return self.layout.gather(self.gram + np.diag(prices))
+
+    def largest_share(self, curvatures: list[Array], prices: Array | None) -> float:
+        """Largest eigenvalue of sum_A (N_A)_cc against (H + diag(w))_cc over the cliques c."""
+        layout = self.layout
+        total = np.zeros_like(self.gram_blocks)
+        for index, curvature in enumerate(curvatures):
+            total += self.restrict(layout.gather(curvature), index)
+        worst = 0.0
+        for block, part in zip(layout.split(self.priced(prices)), layout.split(total), strict=True):
+            half = np.linalg.inv(np.linalg.cholesky(block))
+            worst = max(worst, float(np.linalg.eigvalsh(congruence(half, part))[:, -1].max()))
+        return worst
+
+    def proved(
+        self, curvatures: list[Array], traces: list[float], weights: list[Array],
+        prices: Array | None,
+    ) -> float:  # fmt: skip
+        """The dual bound but for the price of the caps, every N_A scaled down to be feasible."""
+        pairs = zip(traces, weights, strict=True)
+        bound = sum(trace**2 / float(v.sum()) for trace, v in pairs)
+        return bound / self.largest_share(curvatures, prices)
+
+    def independent(self, variance: Array) -> Array:
+        """Independent noise as blocks, every node's variance in equal shares on its cliques."""
+        layout = self.layout
+        share = variance / layout.node_sums([np.ones(m.shape) for m in layout.members])
+        return layout.join([share[m][:, :, None] * np.eye(m.shape[1]) for m in layout.members])
+
     def variances(self, flat: Array) -> Array:
         diagonals = [np.einsum("mii->mi", block) for block in self.layout.split(flat)]
         return self.layout.node_sums(diagonals)
@@ -81,7 +119,11 @@ class Setting:
 
 @dataclass(kw_only=True, eq=False)
 class Point:
-    """Blocks P and their multipliers S; v of every budget, w of every cap; what follows from P."""
+    """Blocks P and their multipliers S; v of every budget, w of every cap; what follows from P.
+
+    ``curvature`` is N of the multipliers, (H + diag(w) - N)_cc = S but for what the start and
+    rounding leave; it meets R^-1 diag(v) R^-1 at the optimum. None with coalitions.
+    """
 
     blocks: Array
     dual: Array
@@ -90,6 +132,7 @@ class Point:
     precisions: list[Array]
     slacks: list[Array]
     room: Array | None  # cap - R_ii
+    curvature: Array | None
 
     def complementarity(self) -> float:
         total = float(self.blocks @ self.dual)
@@ -98,8 +141,8 @@ class Point:
             total += float(self.prices @ self.room)
         return total
 
-    def curvature(self) -> list[Array]:
-        """N_A = R_A^-1 diag(v_A) R_A^-1."""
+    def curvatures(self) -> list[Array]:
+        """R_A^-1 diag(v_A) R_A^-1."""
         pairs = zip(self.precisions, self.weights, strict=True)
         return [(precision * v) @ precision for precision, v in pairs]
 
@@ -111,57 +154,61 @@ def start(setting: Setting) -> Point:
     """
     layout = setting.layout
     if setting.cap is None:
-        grams = [np.linalg.inv(block) for block in layout.split(setting.gram_blocks)]
-        blocks = layout.join([(g + transposed(g)) / 2 for g in grams])
-        largest = np.max([np.diagonal(x) for x in setting.precisions(blocks)], axis=0)
-        blocks = layout.scaled(blocks, np.sqrt(2 * largest))
+        costs = layout.split(setting.gram_blocks)
+        unit = float(np.diagonal(setting.gram).mean())
+        shifted = [cost + START_SHIFT * unit * np.eye(cost.shape[1]) for cost in costs]
+        blocks = inverses(layout, layout.join(shifted))
+        blocks = layout.scaled(blocks, np.sqrt(2) * rescaling(setting.precisions(blocks)))
     else:
-        variance = np.minimum(2.0, (1 + setting.cap) / 2)
-        share = variance / layout.node_sums([np.ones(m.shape) for m in layout.members])
-        parts = [share[m][:, :, None] * np.eye(m.shape[1]) for m in layout.members]
-        blocks = layout.join(parts)
+        blocks = setting.independent(np.minimum(2.0, (1 + setting.cap) / 2))
     precisions = setting.precisions(blocks)
     slacks = setting.slacks(precisions)
     mu = float(setting.gram_blocks @ blocks) / setting.order
-    weights = [
-        np.where(np.isin(np.arange(layout.size), nodes), mu / s, 0.0)
-        for (nodes, _), s in zip(setting.hidden, slacks, strict=True)
-    ]
     room = None if setting.cap is None else setting.cap - setting.variances(blocks)
+    prices = None if room is None else mu / room
+    weights = []
+    for (nodes, _), s in zip(setting.hidden, slacks, strict=True):
+        weights.append(np.zeros(layout.size))
+        weights[-1][nodes] = mu / s[nodes]
+    dual, curvature = mu * inverses(layout, blocks), None
+    if len(setting.hidden) == 1:
+        # Multipliers that are feasible from the start.
+        square = precisions[0] @ precisions[0]
+        share = START_SHARE / setting.largest_share([square], prices)
+        curvature, weights = share * square, [np.full(layout.size, share)]
+        dual = setting.priced(prices) - layout.gather(curvature)
     return Point(
-        blocks=blocks, dual=mu * inverses(layout, blocks), weights=weights,
-        prices=None if room is None else mu / room, precisions=precisions, slacks=slacks, room=room,
+        blocks=blocks, dual=dual, weights=weights, prices=prices, precisions=precisions,
+        slacks=slacks, room=room, curvature=curvature,
     )  # fmt: skip
 
 
-def inverses(layout: Layout, flat: Array) -> Array:
-    """P^-1, exactly symmetric."""
-    found = [np.linalg.inv(np.linalg.cholesky(block)) for block in layout.split(flat)]
-    return layout.join([transposed(half) @ half for half in found])
+def rescaling(precisions: list[Array]) -> Array:
+    """Factors of the rows that make every node meet the tightest of its budgets exactly."""
+    return np.asarray(np.sqrt(np.max([np.diagonal(x) for x in precisions], axis=0)))
 
 
-def bounds(setting: Setting, point: Point) -> tuple[float, float]:
-    """Lower bound of the multipliers N_A, v_A, w as they are; objective, rows rescaled or not."""
-    layout, gram = setting.layout, setting.gram
-    prices = np.zeros(layout.size) if point.prices is None else point.prices
-    total = np.zeros(len(point.blocks))
-    for index, curvature in enumerate(point.curvature()):
-        total += setting.restrict(layout.gather(curvature), index)
-    priced = layout.gather(gram + np.diag(prices))
-    worst = 0.0
-    for block, part in zip(layout.split(priced), layout.split(total), strict=True):
-        half = np.linalg.inv(np.linalg.cholesky(block))
-        worst = max(worst, float(np.linalg.eigvalsh(congruence(half, part))[:, -1].max()))
-    lower = 0.0
-    for precision, v in zip(point.precisions, point.weights, strict=True):
-        lower += float(v @ np.diagonal(precision)) ** 2 / float(v.sum()) / worst
-    if setting.cap is not None:
-        lower -= float(setting.cap @ prices)
+def bounds(setting: Setting, point: Point) -> tuple[float, float, list[Array]]:
+    """Lower bound and the N_A that prove it; objective, with rows rescaled or not.
+
+    N_A is of the multipliers, or computed from R, whichever proves more.
+    """
+    layout, best, proof = setting.layout, 0.0, point.curvatures()
+    cost = 0.0
+    if setting.cap is not None and point.prices is not None:
+        cost = float(setting.cap @ point.prices)
+    traces = [
+        float(v @ np.diagonal(x)) for v, x in zip(point.weights, point.precisions, strict=True)
+    ]
+    best = setting.proved(proof, traces, point.weights, point.prices) - cost
+    if point.curvature is not None:
+        root = np.sqrt(point.weights[0])
+        values = np.linalg.eigvalsh(point.curvature * root[:, None] * root)
+        if values[0] > 0:
+            trace = float(np.sqrt(values).sum())
+            other = setting.proved([point.curvature], [trace], point.weights, point.prices) - cost
+            if other > best:
+                best, proof = other, [point.curvature]
     scaled = layout.scaled(point.blocks, rescaling(point.precisions))
     upper = min(float(setting.gram_blocks @ point.blocks), float(setting.gram_blocks @ scaled))
-    return lower, upper
-
-
-def rescaling(precisions: list[Array]) -> Array:
-    """Rows scaled so that the tightest budget of every node is met exactly."""
-    return np.sqrt(np.max([np.diagonal(precision) for precision in precisions], axis=0))
+    return best, upper, proof

@@ -6,14 +6,6 @@ over positive definite blocks with constant diagonals q_pi, for mu -> 0. At its 
 X(U) restricted to a pattern is Diag(y) - mu U_pi^-1 with sum y = 1: strictly feasible. Patterns
 overlap, so single blocks do become singular on the way to the optimum, as they do not under (k, b)
 participation, and the barrier is needed.
-
-With D the inverse Hessian of the barrier, block by block (over mu), A the sum over blocks and F
-the curvature of the first term on the pairs of steps that meet in some pattern, a Newton step is
-
-    (mu D^-1 + A^T F A) x = g,   so   x = D (g - A^T w) / mu,   (mu F^-1 + A D A^T) w = A D g:
-
-one Cholesky factorisation of the order of the number of pairs. It loses digits as mu falls, which
-conjugate gradients, preconditioned with it, win back in a few steps.
 """
 
 from __future__ import annotations
@@ -25,14 +17,10 @@ import numpy as np
 
 from noisedesign import _linalg, settings
 from noisedesign._checks import Array, InputError
+from noisedesign._threads import one_thread
 from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native.pattern_pairs import (
-    Blocks,
-    Pairs,
-    constant_diagonal,
-    inner,
-    onto_constant_diagonal,
-)
+from noisedesign.backends.native.overlapping_newton import Newton, Point
+from noisedesign.backends.native.pattern_pairs import Blocks, Pairs, onto_constant_diagonal
 from noisedesign.min_separation_certificate import PatternBlocks
 from noisedesign.pattern_bounds import listed
 from noisedesign.sensitivity import squared_sensitivity
@@ -45,12 +33,13 @@ FIRST_BARRIER = 0.1
 """The barrier's share of the objective at the start."""
 FALL = 0.1
 """Factor between barriers."""
+DROP_BELOW = 1e-3
+"""Share of the barrier in the objective below which patterns with slack are recognised..."""
+DROP_SLACK = 0.02
+"""...by this much of it. A fiftieth of that leaves out patterns that turn out to be tight."""
 CENTRED = 1.0
 """Newton decrement over mu below which a point is near enough to the central path to move on."""
 TO_BOUNDARY = 0.9
-CG_STEPS = 20
-CG_ACCURACY = 1e-2
-"""Error of a Newton step, squared and relative, in the metric of the Hessian."""
 REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
 ROUNDING = 64 * settings.EPS
@@ -58,93 +47,19 @@ ROUNDING = 64 * settings.EPS
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OverlappingAnswer:
-    """X, shape (T, T), feasible up to rounding; the multipliers; Newton steps taken."""
+    """What was found.
+
+    Attributes:
+        gram: X, shape (T, T), whose squared sensitivity is near 1: scale it before use.
+        multipliers: for :func:`noisedesign.min_separation_certificate.overlapping_lower_bound`;
+            patterns that are not tight are left out.
+        evaluations: Newton steps.
+    """
 
     stop: Stop
     gram: Array
     multipliers: Sequence[PatternBlocks]
     evaluations: int
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Point:
-    blocks: Blocks
-    root: Array  # r, L U L^T = Q diag(r^2) Q^T
-    spread: Array  # P = L^T Q
-    gram: Array  # X = P diag(1 / r) P^T
-    trace: float  # t = sum r
-    price: float  # sum of q
-    log_det: float
-
-    def value(self, barrier: float) -> float:
-        return 2 * self.trace - self.price + barrier * self.log_det
-
-
-class _Newton:
-    """The system of one Newton step at a point."""
-
-    def __init__(self, pairs: Pairs, point: _Point, barrier: float) -> None:
-        self.pairs, self.point, self.barrier = pairs, point, barrier
-        self.inverse = [np.linalg.inv(u) for u in point.blocks]
-        root = point.root
-        self.weights = 1 / (np.multiply.outer(root, root) * np.add.outer(root, root))
-        self.scaled = [constant_diagonal(u) for u in point.blocks]
-        self.half = np.linalg.cholesky(pairs.curvature(point.spread, self.weights))
-        system = self.half.T @ pairs.metric(self.scaled) @ self.half
-        system[np.diag_indices(len(system))] += barrier
-        self.factor = np.linalg.cholesky(system)
-
-    def gradient(self) -> Blocks:
-        """Of the objective with its barrier, by every block."""
-        gram = self.pairs.gather(self.point.gram)
-        return [
-            onto_constant_diagonal(x + self.barrier * v - np.eye(x.shape[1]) / x.shape[1])
-            for x, v in zip(gram, self.inverse, strict=True)
-        ]
-
-    def product(self, direction: Blocks) -> Blocks:
-        """Minus the Hessian times a direction."""
-        spread = self.point.spread
-        change = self.pairs.scatter(direction)
-        change = spread @ ((spread.T @ change @ spread) * self.weights) @ spread.T
-        return [
-            onto_constant_diagonal(c + self.barrier * (v @ d @ v))
-            for c, v, d in zip(self.pairs.gather(change), self.inverse, direction, strict=True)
-        ]
-
-    def solve(self, right: Blocks) -> Blocks:
-        """The direction whose product is ``right``, up to rounding."""
-        summed = self.pairs.pack(self.pairs.scatter(self._scale(right)))
-        lower = np.linalg.solve(self.factor, self.half.T @ summed)
-        w = np.asarray(self.half @ np.linalg.solve(self.factor.T, lower), dtype=np.float64)
-        rest = self.pairs.gather(self.pairs.unpack(w))
-        return [
-            d / self.barrier for d in self._scale([g - a for g, a in zip(right, rest, strict=True)])
-        ]
-
-    def _scale(self, right: Blocks) -> Blocks:
-        return [d(g) for d, g in zip(self.scaled, right, strict=True)]
-
-    def direction(self, gradient: Blocks) -> tuple[Blocks, float]:
-        """Newton direction and decrement, squared: the ascent it predicts, twice."""
-        x = [np.zeros_like(g) for g in gradient]
-        residual = [g.copy() for g in gradient]
-        step = self.solve(residual)
-        size = start = inner(residual, step)
-        for _ in range(CG_STEPS):
-            image = self.product(step)
-            along = inner(step, image)
-            if not (size > 0 and along > 0):
-                break
-            length = size / along
-            x = [a + length * b for a, b in zip(x, step, strict=True)]
-            residual = [a - length * b for a, b in zip(residual, image, strict=True)]
-            preconditioned = self.solve(residual)
-            previous, size = size, inner(residual, preconditioned)
-            if size <= CG_ACCURACY * start:
-                break
-            step = [a + size / previous * b for a, b in zip(preconditioned, step, strict=True)]
-        return x, inner(gradient, x)
 
 
 class _Search:
@@ -158,6 +73,12 @@ class _Search:
                 "most as many bands as steps of separation, needs none.",
             )  # fmt: skip
         self.pairs = Pairs(program.size, [group.steps for group in groups])
+        if not self.pairs.times_covered.all():
+            free = int(self.pairs.times_covered.argmin())
+            raise InputError(
+                "participation", expected="patterns that cover every step",
+                got=f"none with step {free}: nothing limits how well it may be served",
+            )  # fmt: skip
         if self.pairs.count > MAX_PAIRS:
             raise InputError(
                 "participation",
@@ -172,10 +93,11 @@ class _Search:
         self.size = sum(steps.size for steps in self.pairs.groups)
         self.iterations = 0
         self.point = self._start()
-        self.feasible = self.proof = self.point
+        self.feasible = self.point.gram
+        self.proof = self.pairs.groups, self.point.blocks
         self.upper, self.lower = np.inf, 0.0
 
-    def _start(self) -> _Point:
+    def _start(self) -> Point:
         weights = np.sqrt(np.square(self.factor).sum(axis=0)) / self.pairs.times_covered
         blocks = [
             weights[steps].mean(axis=1)[:, None, None] * np.eye(steps.shape[1])
@@ -184,14 +106,14 @@ class _Search:
         point = self._evaluate(blocks)
         return self._evaluate([u * (point.trace / point.price) ** 2 for u in blocks])
 
-    def _evaluate(self, blocks: Blocks) -> _Point:
+    def _evaluate(self, blocks: Blocks) -> Point:
         """Raises: numpy.linalg.LinAlgError: a block is not positive definite."""
         roots = [np.linalg.cholesky(u) for u in blocks]
         log_det = 2 * sum(float(np.log(np.einsum("jii->ji", r)).sum()) for r in roots)
         squared, basis = np.linalg.eigh(self.factor @ self.pairs.scatter(blocks) @ self.factor.T)
         root = np.sqrt(np.maximum(squared, settings.EPS**2 * squared[-1]))
         spread = self.factor.T @ basis
-        return _Point(
+        return Point(
             blocks=blocks, root=root, spread=spread, gram=(spread / root) @ spread.T,
             trace=float(root.sum()), price=sum(float(u[:, 0, 0].sum()) for u in blocks),
             log_det=log_det,
@@ -203,10 +125,10 @@ class _Search:
         gram = _linalg.symmetrized(point.gram)
         upper = point.trace * squared_sensitivity(gram, self.participation).squared
         if upper <= self.upper:
-            self.feasible, self.upper = point, upper
+            self.feasible, self.upper = gram, upper
         lower = point.trace**2 / point.price
         if lower >= self.lower:
-            self.proof, self.lower = point, lower
+            self.proof, self.lower = (self.pairs.groups, point.blocks), lower
         self.monitor.report(lower=self.lower * self.scale, upper=self.upper * self.scale)
 
     def run(self) -> Stop:
@@ -219,20 +141,44 @@ class _Search:
                 break
             if decrement <= CENTRED * barrier:
                 self.bound()
+                if self.size * barrier <= DROP_BELOW * self.point.trace:
+                    self._drop(barrier)
                 barrier *= FALL
-            if self.upper - self.lower <= REACHED * self.monitor.gap * self.lower:
-                return Stop.SOLVED
-            if self.monitor.expired:
+            if self.solved or self.monitor.expired:
                 stop = Stop.TIME_LIMIT
                 break
-        self.bound()
-        return stop
+        if not self.solved:
+            self.bound()
+        return Stop.SOLVED if self.solved else stop
+
+    @property
+    def solved(self) -> bool:
+        return self.upper - self.lower <= REACHED * self.monitor.gap * self.lower
+
+    def _drop(self, barrier: float) -> None:
+        """Leave out patterns with slack: on the central path <U_pi, X_pi> = q_pi - k mu.
+
+        Each adds to the gap and to rounding and nothing else. Were one of them to become tight
+        again the upper bound, which is over all patterns, would show it.
+        """
+        kept = [
+            steps.shape[1] * barrier <= DROP_SLACK * u[:, 0, 0]
+            for steps, u in zip(self.pairs.groups, self.point.blocks, strict=True)
+        ]
+        if all(k.all() for k in kept):
+            return
+        groups = [g[k] for g, k in zip(self.pairs.groups, kept, strict=True)]
+        blocks = [u[k] for u, k in zip(self.point.blocks, kept, strict=True)]
+        left = [(g, u) for g, u in zip(groups, blocks, strict=True) if len(g)]
+        self.pairs = Pairs(self.pairs.horizon, [g for g, _ in left])
+        self.size = sum(steps.size for steps in self.pairs.groups)
+        self.point = self._evaluate([u for _, u in left])
 
     def _advance(self, barrier: float) -> float | None:
         """One Newton step; its decrement, squared, or None where rounding leaves none."""
         self.iterations += 1
         try:
-            newton = _Newton(self.pairs, self.point, barrier)
+            newton = Newton(self.pairs, self.point, barrier)
         except np.linalg.LinAlgError:
             return None
         direction, decrement = newton.direction(newton.gradient())
@@ -268,11 +214,11 @@ class _Search:
     def answer(self, stop: Stop) -> OverlappingAnswer:
         multipliers = [
             PatternBlocks(steps=steps, blocks=blocks * self.scale)
-            for steps, blocks in zip(self.pairs.groups, self.proof.blocks, strict=True)
+            for steps, blocks in zip(*self.proof, strict=True)
         ]
         return OverlappingAnswer(
             stop=stop,
-            gram=_linalg.symmetrized(self.feasible.gram),
+            gram=self.feasible,
             multipliers=multipliers,
             evaluations=self.iterations,
         )
@@ -282,11 +228,12 @@ def solve(program: TemporalProgram, *, monitor: Monitor) -> OverlappingAnswer:
     """Solve (P) under any participation whose patterns can be listed, without a structure.
 
     Raises:
-        InputError: there are too many patterns, or pairs of steps in them.
+        InputError: there are too many patterns, or pairs of steps in them; a step is in none.
     """
     search = _Search(program, monitor)
-    try:
-        stop = search.run()
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
-    return search.answer(stop)
+    with one_thread():  # most matrices are single patterns
+        try:
+            stop = search.run()
+        except KeyboardInterrupt:
+            stop = Stop.INTERRUPTED
+        return search.answer(stop)

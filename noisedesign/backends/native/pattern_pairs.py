@@ -62,10 +62,6 @@ class ConstantDiagonal:
         return onto_constant_diagonal(scaled + (self.blocks * shift[:, None, :]) @ self.blocks)
 
 
-def constant_diagonal(blocks: Array) -> ConstantDiagonal:
-    return ConstantDiagonal(blocks)
-
-
 class Pairs:
     """The patterns by size, ``groups``, and the pairs s <= t that meet in them."""
 
@@ -128,20 +124,14 @@ class Pairs:
 
     def metric(self, scaled: Sequence[ConstantDiagonal]) -> Array:
         """The sum over patterns of their maps of X_pi to a change of U, shape (count, count)."""
-        total = np.zeros(self.count**2)
+        total = np.zeros((self.count, self.count))
         for apply, number in zip(scaled, self._number, strict=True):
             k = apply.blocks.shape[1]
             i, j = np.triu_indices(k)
             root = np.where(i == j, 1.0, np.sqrt(2.0))
-            images = np.empty((len(number), len(i), len(i)))
             for column in range(len(i)):
                 unit = np.zeros((len(number), k, k))
-                unit[:, i[column], j[column]] += 1 / root[column]
-                unit[:, j[column], i[column]] += 1 / root[column]
-                if i[column] == j[column]:
-                    unit /= 2
-                images[:, :, column] = apply(unit)[:, i, j] * root
-            place = number[:, :, None] * self.count + number[:, None, :]
-            total += np.bincount(place.ravel(), images.ravel(), len(total))
-        square = total.reshape(self.count, self.count)
-        return np.asarray((square + square.T) / 2)
+                unit[:, i[column], j[column]] = unit[:, j[column], i[column]] = 1 / root[column]
+                images = apply(unit)[:, i, j] * root
+                np.add.at(total, (number, number[:, column, None]), images)
+        return np.asarray((total + total.T) / 2)

@@ -1,0 +1,111 @@
+"""Seeds reassemble the covariance, and every node draws its noise from its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noisedesign._checks import InputError
+from noisedesign.design import Design
+from noisedesign.graph import build_graph, mixing_matrix
+from noisedesign.problem import SpaceProblem
+from noisedesign.seed_plan import SeedPlan, SharedSeed, seed_plan
+from noisedesign.solve import solve
+from noisedesign.structure import SpaceStructure
+from noisedesign.structured_space import clique_program, seed_plan_of, stored_blocks
+
+RING = mixing_matrix(build_graph("ring", nodes=5))
+
+
+def solved(structure: SpaceStructure) -> Design:
+    design = solve(SpaceProblem(mixing=RING, structure=structure)).design
+    assert design is not None
+    return design
+
+
+def test_a_pair_by_hand() -> None:
+    """[[2, -1], [-1, 2]]: one shared seed of coefficients 1 and -1, and a unit seed for each."""
+    plan = seed_plan(nodes=2, cliques=[(0, 1)], blocks=[np.array([[2.0, -1.0], [-1.0, 2.0]])])
+    assert [seed.members for seed in plan.seeds] == [(0, 1), (0,), (1,)]
+    np.testing.assert_allclose(plan.seeds[0].coefficients, [1, -1])
+    np.testing.assert_allclose([s.coefficients[0] for s in plan.seeds[1:]], [1, 1])
+    assert plan.held_by(0) == (0, 1)
+    assert plan.held_by(1) == (0, 2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+@pytest.mark.parametrize("rank", [1, 6])
+def test_any_blocks_are_reassembled(size: int, rank: int) -> None:
+    rng = np.random.default_rng(size + 10 * rank)
+    cliques = [tuple(sorted(rng.choice(7, size, replace=False))) for _ in range(5)]
+    expected, blocks = np.zeros((7, 7)), []
+    for clique in cliques:
+        root = rng.standard_normal((size, rank)) * 10.0 ** rng.integers(-4, 4)
+        blocks.append(root @ root.T)
+        expected[np.ix_(clique, clique)] += blocks[-1]
+    plan = seed_plan(nodes=7, cliques=cliques, blocks=blocks)
+    np.testing.assert_allclose(plan.covariance(), expected, atol=1e-12 * np.abs(expected).max())
+    assert all(seed.members in (*cliques, (seed.members[0],)) for seed in plan.seeds)
+
+
+def test_a_singular_pair_needs_no_seed_of_one_node() -> None:
+    plan = seed_plan(nodes=2, cliques=[(0, 1)], blocks=[np.array([[4.0, 2.0], [2.0, 1.0]])])
+    assert [seed.members for seed in plan.seeds] == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        SpaceStructure(kind="edge-local"), SpaceStructure(kind="neighbourhood"),
+        SpaceStructure(kind="clusters", clusters=(0, 0, 1, 1, 1)),
+        SpaceStructure(kind="edge-local", known_seeds=1),
+    ],
+)  # fmt: skip
+def test_the_plan_of_a_design_makes_its_covariance(structure: SpaceStructure) -> None:
+    design = solved(structure)
+    plan = seed_plan_of(design)
+    error = np.abs(plan.covariance() - design.covariance).max()
+    assert error <= 1e-12 * np.abs(design.covariance).max()
+    assert isinstance(design.problem, SpaceProblem)
+    allowed = {frozenset(c) for c in clique_program(design.problem).cliques}
+    assert all(any(set(s.members) <= c for c in allowed) for s in plan.seeds)
+
+
+def test_without_the_seeds_of_one_node_the_others_are_still_protected() -> None:
+    """What a coalition of one does not know, from the plan alone."""
+    plan = seed_plan_of(solved(SpaceStructure(kind="edge-local", known_seeds=1)))
+    for known in range(5):
+        left = SeedPlan(
+            nodes=5, seeds=tuple(seed for seed in plan.seeds if known not in seed.members)
+        )
+        rest = [i for i in range(5) if i != known]
+        precision = np.linalg.inv(left.covariance()[np.ix_(rest, rest)])
+        assert np.diagonal(precision).max() <= 1 + 1e-9
+
+
+def test_nodes_draw_the_covariance() -> None:
+    plan = seed_plan_of(solved(SpaceStructure(kind="edge-local")))
+    noise = np.stack([plan.noise_of(i, dimension=200_000, secret=3) for i in range(5)])
+    sampled = noise @ noise.T / noise.shape[1]
+    np.testing.assert_allclose(sampled, plan.covariance(), atol=0.02)
+    again = plan.noise_of(2, dimension=200_000, secret=3, step=1)
+    assert abs(float(again @ noise[2])) / 200_000 < 0.02
+
+
+def test_designs_without_seeds_and_nonsense_are_refused() -> None:
+    with pytest.raises(InputError, match=r"structure\.space"):
+        seed_plan_of(solved(SpaceStructure(kind="decor")))
+    with pytest.raises(InputError, match="semidefinite"):
+        seed_plan(nodes=2, cliques=[(0, 1)], blocks=[np.array([[1.0, 2.0], [2.0, 1.0]])])
+    with pytest.raises(InputError, match="shape"):
+        seed_plan(nodes=2, cliques=[(0, 1)], blocks=[np.eye(3)])
+    plan = SeedPlan(nodes=1, seeds=(SharedSeed(members=(0,), coefficients=np.ones(1)),))
+    with pytest.raises(InputError, match="node"):
+        plan.noise_of(1, dimension=1, secret=0)
+
+
+def test_blocks_of_another_size_are_refused() -> None:
+    design = solved(SpaceStructure(kind="edge-local"))
+    assert isinstance(design.problem, SpaceProblem)
+    with pytest.raises(InputError, match="clique_blocks"):
+        stored_blocks(clique_program(design.problem), np.ones(3))
