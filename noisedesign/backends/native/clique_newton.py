@@ -108,8 +108,9 @@ class NewtonSystem:
             strict=True,
         )  # fmt: skip
         for x, n, w in parts:
-            lower = np.linalg.cholesky(x)
-            scaled = congruence(np.linalg.inv(lower), n)
+            lower = np.asarray(np.linalg.cholesky(x), dtype=np.float64)
+            half = np.asarray(np.linalg.inv(lower), dtype=np.float64)
+            scaled = congruence(half, n)
             mean = congruence(lower, roots(scaled)[0])
             inverse = np.linalg.inv(np.linalg.cholesky(w))
             values, vectors = np.linalg.eigh(congruence(inverse, mean))
