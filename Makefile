@@ -28,6 +28,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.accounts
 	$(BIN)/python -m benchmarks.space_time
 	$(BIN)/python -m benchmarks.toeplitz
+	$(BIN)/python -m benchmarks.local
 
 # Needs uv (https://docs.astral.sh/uv); everything else only needs Python.
 lock:

@@ -77,6 +77,16 @@ def nuclear_norm(a: Array, *, negligible: float = settings.NEGLIGIBLE) -> float:
     return float(singular.sum()) * (1 - settings.rank_tolerance(len(singular)))
 
 
+def inversion_margin(a: Array, inverse: Array) -> float:
+    """Relative head room for the rounding of an inverse: size * EPS * estimated condition.
+
+    Args:
+        a, inverse: diagonals of a positive definite matrix and of its inverse, shape (m,).
+    """
+    condition = float((a * inverse).max())
+    return 8 * settings.rank_tolerance(len(a)) * max(1.0, condition)
+
+
 def inverse_of_positive(a: Array) -> Array:
     """Inverse of a positive definite matrix, exactly symmetric.
 

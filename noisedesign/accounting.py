@@ -133,11 +133,14 @@ def calibrate(problem: Problem) -> Calibration:
     temporal design of unit sensitivity covers its whole horizon: mu = D / multiplier. Without a
     target the noise is left as it is and mu is stated for unit step sensitivity.
 
-    A spatial target that names no steps is taken for one step.
+    A spatial target that names no steps is taken for one step. Noise against chosen observers is
+    mu-GDP towards each of them over its whole horizon, for a record that takes part once.
     """
     target: PrivacyTarget | None = problem.privacy
     unit: float
-    if isinstance(problem, SpaceProblem):
+    if isinstance(problem, SpaceProblem) and problem.observers:
+        steps, unit = problem.horizon, math.sqrt(float(problem.budget.max()))
+    elif isinstance(problem, SpaceProblem):
         steps = 1 if target is None or target.steps is None else target.steps
         unit = math.sqrt(steps * float(problem.budget.max()))
     elif isinstance(problem, SpaceTimeProblem):

@@ -21,11 +21,18 @@ a diagonal v. Their price, max <v, x> over allowed x, is for every budget the la
 sum (P^T v)_i / cost_i, and
 
     tr(H X^-1)  >=  ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(v)      for every feasible X.
+
+With a factor of the multipliers at hand, U >= V V^T, no spectrum is needed: H = L^T L and
+
+    tr(H X^-1)  >=  tr(L V)^2 / price(v),       as  || X^-1/2 L^T - X^1/2 V ||_F >= 0,
+
+which is as large where L V is symmetric, and holds for any V at all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,6 +48,9 @@ Spaced = FixedEpoch | MinSeparation
 PSD_MARGIN = 8
 """Multiple of the rank tolerance that the smallest eigenvalue of the scaled multipliers keeps:
 twice what a Cholesky factorisation can go wrong by."""
+
+BLOCK_ROWS = 32
+"""Fewest rows of a block of a banded product: below it matrix products do not pay."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,9 +73,29 @@ class Allowance:
         """Sums over the generators of every budget, shape (budgets,)."""
         return np.asarray(np.bincount(self.budget, values, self.budgets), dtype=np.float64)
 
+    @cached_property
+    def single_steps(self) -> NDArray[np.intp] | None:
+        """The step of every generator where it has one only, shape (m,)."""
+        if (self.generators.sum(axis=0) != 1).any():
+            return None
+        return np.asarray(np.argmax(self.generators, axis=0), dtype=np.intp)
+
+    def rates(self, v: Array) -> Array:
+        """P^T v, shape (m,), for v of shape (T,)."""
+        if self.single_steps is not None:
+            return np.asarray(v[self.single_steps])
+        return np.asarray(v @ self.generators)
+
+    def diagonal(self, z: Array) -> Array:
+        """P z, shape (T,), for z of shape (m,)."""
+        if self.single_steps is not None:
+            total = np.bincount(self.single_steps, z, len(self.generators))
+            return np.asarray(total, dtype=np.float64)
+        return np.asarray(self.generators @ z)
+
     def price(self, v: Array) -> float:
         """max <v, x> over allowed x, for v >= 0, shape (T,)."""
-        rates = (v @ self.generators) / self.cost
+        rates = self.rates(v) / self.cost
         largest = np.zeros(self.budgets)
         np.maximum.at(largest, self.budget, rates)
         return float(largest.sum())
@@ -77,7 +107,8 @@ def allowance(participation: Spaced) -> Allowance:
     if isinstance(participation, FixedEpoch):
         # Ordered by budget: its generators follow one another.
         order = participation.patterns.ravel()
-        generators = np.eye(horizon)[:, order]
+        generators = np.zeros((horizon, horizon))
+        generators[order, np.arange(horizon)] = 1.0
         return Allowance(
             generators=generators, cost=np.ones(horizon), budget=order % b
         )  # fmt: skip
@@ -190,3 +221,59 @@ def banded_lower_bound(
     trace = _linalg.nuclear_norm(half, negligible=negligible)
     bound = trace / price * trace
     return bound if 0 < bound < np.inf else 0.0
+
+
+def factored_lower_bound(program: BandedProgram, factor: Array) -> float:
+    """No feasible banded X has a smaller tr(H X^-1), for any V = ``factor``, shape (T, T).
+
+    tr(L V)^2 / price(diag U), U = :func:`multipliers_above` V V^T, in O(T^2 p). Rounding of the sum
+    of products is taken off, that of U is part of it. 0 where V proves nothing.
+    """
+    if factor.shape != program.gram.shape or not np.isfinite(factor).all():
+        return 0.0
+    scale = float(np.abs(factor).max())
+    if scale == 0:
+        return 0.0
+    v = factor / scale
+    norms = float(np.linalg.norm(program.factor)) * float(np.linalg.norm(v))
+    trace = float(np.sum(program.factor * v.T)) - settings.rank_tolerance(program.size) * norms
+    price = allowance(program.participation).price(diagonal_above(gram_band(v, program.bands)))
+    bound = trace / price * trace
+    return bound if trace > 0 and 0 < bound < np.inf else 0.0
+
+
+def multipliers_above(program: BandedProgram, factor: Array) -> Array:
+    """U >= V V^T with zeros in the band off its diagonal, shape (T, T), for V of the same shape."""
+    u = np.where(program.outside(), factor @ factor.T, 0.0)
+    np.fill_diagonal(u, diagonal_above(gram_band(factor, program.bands)))
+    return u
+
+
+def gram_band(factor: Array, bands: int) -> Array:
+    """The band of V V^T by its columns, [t, d] at (t + d, t), shape (T, bands)."""
+    horizon = len(factor)
+    band = np.zeros((horizon, bands))
+    rows = max(bands, BLOCK_ROWS)
+    for first in range(0, horizon, rows):
+        block = factor[first : first + rows + bands - 1] @ factor[first : first + rows].T
+        for d in range(bands):
+            below = np.diagonal(block, -d)
+            band[first : first + len(below), d] = below
+    return band
+
+
+def diagonal_above(band: Array) -> Array:
+    """u, shape (T,), with Diag(u) >= the symmetric matrix of that band, a diagonal g its first.
+
+    Diagonal dominance, 2 x_i x_j <= x_i^2 r + x_j^2 / r with r = (g_i / g_j)^1/2, which is right
+    whatever the units of the steps. Entries are known to T EPS / 2 times (g_i g_j)^1/2.
+    """
+    horizon, bands = band.shape
+    g = np.maximum(band[:, 0], np.finfo(np.float64).tiny)
+    root = np.sqrt(g)
+    above = g.copy()
+    for d in range(1, bands):
+        size = np.abs(band[: horizon - d, d])
+        above[d:] += size * root[d:] / root[: horizon - d]
+        above[: horizon - d] += size * root[: horizon - d] / root[d:]
+    return np.asarray(above * (1 + 2 * bands * settings.rank_tolerance(horizon + bands)))

@@ -27,12 +27,18 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     """Names of the baselines that make sense for a problem.
 
     Raises:
-        InputError: a space-time problem: its baselines are designs of its two halves.
+        InputError: a space-time problem: its baselines are designs of its two halves; one against
+            chosen observers.
     """
     if isinstance(problem, SpaceTimeProblem):
         raise InputError(
             "problem", expected="a space or a time problem", got="a space-time problem",
             remedy="Solve its space and its time problem for baselines.",
+        )  # fmt: skip
+    if isinstance(problem, SpaceProblem) and problem.observers:
+        raise InputError(
+            "problem", expected="one against a reader of all messages", got="chosen observers",
+            remedy="Leave out [observers] for baselines.",
         )  # fmt: skip
     return SPACE_BASELINES if isinstance(problem, SpaceProblem) else TIME_BASELINES
 
@@ -102,7 +108,7 @@ def _space(
     elif name == "decor":
         found = decor.decor_precision(
             gram=problem.gram, mixing=problem.mixing, budget=problem.budget,
-            cap=problem.max_variance,
+            cap=problem.max_variance, floor=problem.min_variance,
         )  # fmt: skip
         covariance = repair.covariance_of(program, found)
     else:
@@ -118,8 +124,9 @@ def _space(
 def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
     """Squared scales of the best DECOR noise: of every node's own, and of every edge's."""
     return decor.decor_variances(
-        gram=problem.gram, mixing=problem.mixing, budget=problem.budget, cap=problem.max_variance
-    )
+        gram=problem.gram, mixing=problem.mixing, budget=problem.budget,
+        cap=problem.max_variance, floor=problem.min_variance,
+    )  # fmt: skip
 
 
 # --- time -----------------------------------------------------------------------------------

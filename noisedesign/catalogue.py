@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from noisedesign import _checks, threats
-from noisedesign._checks import InputError
+from noisedesign._checks import Array, InputError
 from noisedesign.baselines import decor_variances, prefix_optimal_strategy
 from noisedesign.design import Design
 from noisedesign.participation import FixedEpoch, Participation
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.solve import solve
+from noisedesign.space_time import MAX_COORDINATES
 from noisedesign.threats import Algorithm
 
 
@@ -81,10 +82,10 @@ def of_design(
     """The algorithm that runs with the noise of a design, unscaled, for as many steps as asked for.
 
     A covariance R over nodes is dealt afresh at every step, whatever made it (DECOR's R as well:
-    pairwise seeds are no part of a design). A strategy C is used by every node for itself. Of a
-    strategy for more steps the leading block is used, which is exact: C is lower triangular, so the
-    leading block of C^-1 is the inverse of that of C, and the first steps of a run know nothing of
-    those that would follow.
+    pairwise seeds are no part of a design), the noise of a space-time design for all steps at once.
+    A strategy C is used by every node for itself. Of a strategy for more steps the leading block is
+    used, which is exact: C is lower triangular, so the leading block of C^-1 is the inverse of that
+    of C, and the first steps of a run know nothing of those that would follow.
 
     Args:
         mixing: W, shape (n, n); the design's own if not given, with its names.
@@ -93,7 +94,7 @@ def of_design(
         InputError: a design that protects only a released average; one of fewer steps, or for
             another number of nodes; no W where the design has none.
     """
-    if design.trust != "local":
+    if design.trust == "central":
         raise InputError(
             "design", expected="a design that protects every message",
             got=f"{design.provenance.method} noise, which protects the released average only",
@@ -104,9 +105,32 @@ def of_design(
         found = threats.whisper(
             mixing=w, covariance=design.covariance, horizon=participation.horizon
         )
+    elif isinstance(problem, SpaceTimeProblem):
+        covariance = _first_joint_steps(design, problem, participation.horizon)
+        found = threats.space_time(mixing=w, covariance=covariance, horizon=participation.horizon)
     else:
         found = _first_steps(w, design.strategy, participation.horizon, what="design")
     return found.named(problem.name, nodes=names)
+
+
+def _first_joint_steps(design: Design, problem: SpaceTimeProblem, horizon: int) -> Array:
+    """Covariance of all noise of the first steps of a space-time design, shape (n T, n T)."""
+    nodes, planned = len(problem.mixing), problem.participation.horizon
+    if planned < horizon:
+        raise InputError(
+            "design", expected=f"a design of at least {horizon} steps, as the participation has",
+            got=f"one of {planned}",
+        )  # fmt: skip
+    if nodes * horizon > MAX_COORDINATES:
+        raise InputError(
+            "design", expected=f"at most {MAX_COORDINATES} pairs of node and step for an account "
+            "of a space-time design", got=f"{nodes} * {horizon}",
+        )  # fmt: skip
+    if design.node_covariance is None:
+        noising = design.noising_matrix[: nodes * horizon, : nodes * horizon]
+        return np.asarray(noising @ noising.T)
+    noising = design.noising_matrix[:horizon, :horizon]
+    return np.asarray(np.kron(noising @ noising.T, design.node_covariance))
 
 
 def _graph(problem: Problem, mixing: Any, nodes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:

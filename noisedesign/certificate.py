@@ -7,7 +7,7 @@ constraint come from the very matrix that is exported. A backend's own word is n
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Certificate:
         sensitivity_squared: largest squared sensitivity over its budget; feasible is <= 1.
         sensitivity_kind: which number that is ("vector-exact" or "vector-upper-bound").
         variance_ratio: largest diag(X^-1) over its cap, or None without a cap.
+        floor_ratio: largest floor over its diag(X^-1), or None without a floor.
         unrestricted_lower_bound: no feasible design of any structure has a smaller objective; None
             where ``lower_bound`` is that bound.
     """
@@ -37,12 +38,14 @@ class Certificate:
     sensitivity_kind: str = EXACT
     variance_ratio: float | None = None
     unrestricted_lower_bound: float | None = None
+    floor_ratio: float | None = None
 
     @property
     def feasible(self) -> bool:
-        """Whether budget and cap hold, with no tolerance."""
-        within_cap = self.variance_ratio is None or self.variance_ratio <= 1
-        return self.sensitivity_squared <= 1 and within_cap
+        """Whether budget, cap and floor hold, with no tolerance."""
+        limits = (self.variance_ratio, self.floor_ratio)
+        within_limits = all(ratio is None or ratio <= 1 for ratio in limits)
+        return self.sensitivity_squared <= 1 and within_limits
 
     @property
     def gap(self) -> float:
@@ -63,7 +66,10 @@ class Certificate:
 
 
 def repaired_dual(program: Program, dual: DualPoint) -> DualPoint:
-    """The nearest sensible feasible multipliers: U_j >= 0 with constant diagonal, w >= 0."""
+    """The nearest sensible feasible multipliers: U_j >= 0 with constant diagonal, w >= 0, u >= 0.
+
+    u is lowered, all of it by one factor, until H + diag(w) - diag(u) is positive semidefinite.
+    """
     blocks = (dual.blocks + dual.blocks.transpose(0, 2, 1)) / 2
     if blocks.shape[1] == 1:
         blocks = np.maximum(blocks, 0.0)
@@ -75,28 +81,78 @@ def repaired_dual(program: Program, dual: DualPoint) -> DualPoint:
     cap = None
     if program.cap is not None:
         cap = np.zeros(program.size) if dual.cap is None else np.maximum(dual.cap, 0.0)
-    return DualPoint(blocks=blocks, cap=cap)
+    floor = None
+    if program.floor is not None and dual.floor is not None:
+        floor = _affordable(program, cap, np.maximum(dual.floor, 0.0))
+    return DualPoint(blocks=blocks, cap=cap, floor=floor)
+
+
+def _affordable(program: Program, cap: Array | None, floor: Array) -> Array | None:
+    """The largest share of u that leaves N positive definite; None where any u is too much."""
+    if not floor.any():
+        return None
+    plain = _below(program, cap, np.zeros(program.size))
+    if plain is None:
+        return None
+    # N - s diag(u) is singular first where s times the largest of these eigenvalues is 1.
+    asked = float(floor.max())
+    floor = floor / asked
+    seen = np.linalg.solve(plain.T, np.diag(np.sqrt(floor)))
+    largest = float(np.linalg.eigvalsh(seen.T @ seen)[-1])
+    margin = 8 * settings.rank_tolerance(program.size)
+    while margin < 1:
+        share = min(asked, (1 - margin) / largest)
+        if _below(program, cap, share * floor) is not None:
+            return share * floor
+        margin *= 4
+    return None
+
+
+def _below(program: Program, cap: Array | None, floor: Array) -> Array | None:
+    """L with L^T L <= N = H + diag(w) - diag(u), upper triangular; None where N is indefinite.
+
+    Cholesky factors are exact for a matrix within size * EPS of the one given, in units of its
+    diagonal; so much is taken off first, and the bound, which falls with N, errs downwards.
+    """
+    extra = np.zeros(program.size) if cap is None else cap
+    positive = np.diagonal(program.gram) + extra
+    if positive.min() <= 0:
+        return None
+    root = np.sqrt(positive)
+    unit = program.gram / root[:, None] / root
+    unit[np.diag_indices(program.size)] = 1 - floor / positive
+    unit[np.diag_indices(program.size)] -= 8 * settings.rank_tolerance(program.size)
+    try:
+        return np.asarray(np.linalg.cholesky(unit).T * root)
+    except np.linalg.LinAlgError:
+        return None
 
 
 def lower_bound(
     program: Program, dual: DualPoint, *, negligible: float = settings.NEGLIGIBLE
 ) -> float:
-    """( tr (H_w^1/2 U H_w^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w>, after repair of (U, w).
+    """( tr (N^1/2 U N^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w> + <floor, u>, after repair.
 
-    The trace is the nuclear norm of L U^1/2, so no condition number is squared. Multipliers with
-    NaN, or too large to add up, prove nothing: the bound is 0. Its own rounding is subtracted, and
-    computed away where it might exceed the relative ``negligible``.
+    N = H + diag(w) - diag(u). The trace is the nuclear norm of L U^1/2, L^T L = N (below N where a
+    floor has a price), so no condition number is squared. Multipliers with NaN, or too large to add
+    up, prove nothing: the bound is 0. Its own rounding is subtracted, and computed away where it
+    might exceed the relative ``negligible``.
     """
     scale = float(np.abs(dual.blocks).max())
-    if not 0 < scale < np.inf or (dual.cap is not None and not np.isfinite(dual.cap).all()):
+    limits = [limit for limit in (dual.cap, dual.floor) if limit is not None]
+    if not 0 < scale < np.inf or not all(np.isfinite(limit).all() for limit in limits):
         return 0.0
     # The scale of U is free, and at an extreme one its sums would overflow.
-    dual = repaired_dual(program, DualPoint(blocks=dual.blocks / scale, cap=dual.cap))
+    dual = repaired_dual(program, replace(dual, blocks=dual.blocks / scale))
     price = float(program.budget @ dual.blocks[:, 0, 0])
     if price <= 0:
         return 0.0
     factor = program.factor
-    if dual.cap is not None:
+    if dual.floor is not None:
+        below = _below(program, dual.cap, dual.floor)
+        assert below is not None  # the repair saw to it
+        factor = below
+    elif dual.cap is not None:
         factor = np.vstack([factor, np.diag(np.sqrt(dual.cap))])
     if dual.blocks.shape[1] == 1:
         half = factor * np.sqrt(dual.blocks[:, 0, 0])
@@ -112,6 +168,8 @@ def lower_bound(
         bound = trace / price * trace
         if dual.cap is not None and program.cap is not None:
             bound -= float(program.cap @ dual.cap)
+        if dual.floor is not None and program.floor is not None:
+            bound += float(program.floor @ dual.floor)
     return bound if 0 < bound < np.inf else 0.0
 
 
@@ -122,9 +180,11 @@ def judge_covariance(program: Program, covariance: Array, *, bound: float) -> Ce
     """Certificate of a spatial design R, shape (n, n). What is no covariance, or
     singular, has infinite sensitivity."""
     objective = float(np.sum(program.gram * covariance))
-    ratio = None
+    ratio = floor_ratio = None
     if program.cap is not None:
         ratio = float((np.diagonal(covariance) / program.cap).max())
+    if program.floor is not None:
+        floor_ratio = _floor_ratio(program.floor, np.diagonal(covariance))
     worst = float("inf")
     if (
         np.abs(covariance - covariance.T).max()
@@ -134,8 +194,16 @@ def judge_covariance(program: Program, covariance: Array, *, bound: float) -> Ce
             precision = np.diagonal(_linalg.inverse_of_positive(covariance))
             worst = float((precision / program.budget).max())
     return Certificate(
-        objective=objective, lower_bound=bound, sensitivity_squared=worst, variance_ratio=ratio
-    )
+        objective=objective, lower_bound=bound, sensitivity_squared=worst, variance_ratio=ratio,
+        floor_ratio=floor_ratio,
+    )  # fmt: skip
+
+
+def _floor_ratio(floor: Array, variance: Array) -> float:
+    """Largest floor over its variance; infinite where there is none, or one that is no number."""
+    if not (variance > 0).all():
+        return float("inf")
+    return float((floor / variance).max())
 
 
 def judge_strategy(program: Program, strategy: Array, *, bound: float) -> Certificate:

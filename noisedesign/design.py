@@ -14,6 +14,9 @@ from noisedesign.certificate import Certificate
 from noisedesign.formulations import DualPoint
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 
+AGAINST_OBSERVERS = "observers"
+"""The ``trust`` of noise against chosen observers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
@@ -41,8 +44,9 @@ class Design:
 
     ``dual`` proves the lower bound; baselines have none of their own. Where the noise has a
     structure, arrays of ``witness`` do. ``local`` designs are the best a search found, which may be
-    a local optimum. ``trust`` is "local" where the noise protects every message, "central" where it
-    only protects the average a trusted server releases.
+    a local optimum. ``trust`` is "local" where the noise protects every message, "observers" where
+    it protects from the observers of the problem and nobody else, "central" where it only protects
+    the average a trusted server releases.
     """
 
     problem: Problem

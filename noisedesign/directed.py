@@ -14,7 +14,7 @@ and every node also keeps a share of its own. Two conventions converge:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import networkx as nx
 import numpy as np
@@ -23,9 +23,39 @@ from scipy.sparse.csgraph import connected_components
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
-from noisedesign.graph import check_mixing
+from noisedesign.graph import check_mixing, erdos_renyi
 
 STOCHASTIC = ("row", "column")
+DirectedWeights = Literal["row-stochastic", "column-stochastic"]
+DIRECTED_WEIGHTS: tuple[str, ...] = get_args(DirectedWeights)
+DIGRAPH_KINDS = ("ring", "erdos-renyi")
+
+
+def build_digraph(kind: str, **params: Any) -> nx.DiGraph:
+    """A named digraph: "ring" (nodes; each sends to the next) or "erdos-renyi" (nodes, p, seed).
+
+    The latter has every one-way link with probability p, and is the first strongly connected one
+    of networkx's generator under the seeds seed, seed + 1000, seed + 2000, ...
+
+    Raises:
+        InputError: naming ``graph.<key>``.
+    """
+    _checks.one_of(kind, field="graph.kind", allowed=DIGRAPH_KINDS)
+    if kind == "erdos-renyi":
+        return erdos_renyi(**params, directed=True)
+    nodes = _checks.positive_int(params["nodes"], field="graph.nodes", minimum=3)
+    return nx.cycle_graph(nodes, create_using=nx.DiGraph)
+
+
+def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
+    """W of a digraph, shape (n, n), "row-stochastic" or "column-stochastic".
+
+    Raises:
+        InputError: unknown weights; see :func:`row_stochastic_mixing`.
+    """
+    _checks.one_of(weights, field="weights", allowed=DIRECTED_WEIGHTS)
+    make = row_stochastic_mixing if weights == "row-stochastic" else column_stochastic_mixing
+    return make(digraph)
 
 
 def row_stochastic_mixing(digraph: nx.DiGraph) -> Array:

@@ -13,7 +13,7 @@ from noisedesign._checks import InputError, describe
 _FIELD = "graph.file"
 
 
-def read_edges(path: str | Path) -> nx.Graph:
+def read_edges(path: str | Path, *, directed: bool = False) -> nx.Graph:
     """Largest component of an edge list on disk; see :func:`edge_list_graph`.
 
     Raises:
@@ -27,17 +27,19 @@ def read_edges(path: str | Path) -> nx.Graph:
     except UnicodeDecodeError as error:
         got = f"{path}: bytes that are not UTF-8"
         raise InputError(_FIELD, expected="a text file", got=got) from error
-    return edge_list_graph(text, source=str(path))
+    return edge_list_graph(text, source=str(path), directed=directed)
 
 
-def edge_list_graph(text: str, *, source: str) -> nx.Graph:
-    """Largest component of the undirected graph of an edge list (the first of equally large ones).
+def edge_list_graph(text: str, *, source: str, directed: bool = False) -> nx.Graph:
+    """Largest component of the graph of an edge list (the first of equally large ones).
 
     ``#`` starts a comment. Self-loops are dropped and repeated edges merged. Nodes come sorted:
     as numbers where every name is an integer, else as text.
 
     Args:
         source: where the text came from, for messages.
+        directed: whether the first node of a line sends to the second, and not the second to the
+            first; the component is then one in which every node reaches every other.
 
     Raises:
         InputError: naming the source and the line at fault.
@@ -45,13 +47,20 @@ def edge_list_graph(text: str, *, source: str) -> nx.Graph:
     pairs = _pairs(text, source=source)
     integers = all(name.removeprefix("-").isdecimal() for pair in pairs for name in pair)
     to_node: Callable[[str], Any] = int if integers else str
-    edges = {(min(a, b), max(a, b)) for a, b in (map(to_node, pair) for pair in pairs) if a != b}
+    named = [(to_node(a), to_node(b)) for a, b in pairs]
+    edges = {edge if directed else (min(edge), max(edge)) for edge in named if edge[0] != edge[1]}
     if not edges:
         raise InputError(_FIELD, expected="at least one edge", got=f"{source}: none")
-    graph = _sorted_graph(edges)
-    # Components come in the order of their first node, and max keeps the first of equals.
-    largest = max(nx.connected_components(graph), key=len)
-    return _sorted_graph({edge for edge in edges if edge[0] in largest})
+    graph = _sorted_graph(edges, directed=directed)
+    components = nx.strongly_connected_components if directed else nx.connected_components
+    # The first of equals is the one with the first node, in whatever order they come.
+    largest = max(sorted(components(graph), key=min), key=len)
+    if len(largest) == 1:
+        raise InputError(
+            _FIELD, expected="nodes that reach each other", got=f"{source}: no two that do",
+            remedy="Add links that lead back, or leave out graph.directed.",
+        )  # fmt: skip
+    return _sorted_graph({edge for edge in edges if largest.issuperset(edge)}, directed=directed)
 
 
 def _pairs(text: str, *, source: str) -> list[tuple[str, str]]:
@@ -70,8 +79,8 @@ def _pairs(text: str, *, source: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _sorted_graph(edges: set[tuple[Any, Any]]) -> nx.Graph:
-    graph = nx.Graph()
+def _sorted_graph(edges: set[tuple[Any, Any]], *, directed: bool) -> nx.Graph:
+    graph = nx.DiGraph() if directed else nx.Graph()
     graph.add_nodes_from(sorted({node for edge in edges for node in edge}))
     graph.add_edges_from(sorted(edges))
     return graph

@@ -3,17 +3,19 @@
     (P)  minimise  tr(H X^-1)   over X > 0
          subject to, for every pattern j of the participation,
              the squared sensitivity of X on pattern j  <=  budget_j,
-         and optionally  diag(X^-1) <= cap.
+         and optionally  diag(X^-1) <= cap  and  diag(X^-1) >= floor.
 
 The squared sensitivity of a pattern to unit-norm vector gradients is max <X_jj, Y> over
 correlation matrices Y. Its dual is the smallest trace of a diagonal matrix above X_jj, which makes
 the multiplier of pattern j a positive semidefinite block U_j with a constant diagonal p_j:
 
-    (D)  maximise  2 tr( (H_w^1/2 U H_w^1/2)^1/2 ) - sum_j budget_j p_j - <cap, w>,
-         H_w = H + diag(w),  w >= 0,  U block diagonal over the patterns.
+    (D)  maximise  2 tr( (N^1/2 U N^1/2)^1/2 ) - sum_j budget_j p_j - <cap, w> + <floor, u>,
+         N = H + diag(w) - diag(u) >= 0,  w, u >= 0,  U block diagonal over the patterns.
+
+The floor is convex in X^-1, in which all of (P) is convex as well; in X it is not.
 
 The inner infimum is attained at X(U) = H^1/2 (H^1/2 U H^1/2)^-1/2 H^1/2. U may be scaled freely,
-so any U at all proves  ( tr (H_w^1/2 U H_w^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w>.
+so any U at all proves  ( tr (N^1/2 U N^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w> + <floor, u>.
 
 Restricting X to be diagonal on every pattern gives the same dual, hence the same optimum: designs
 here are diagonal on patterns, where every notion of sensitivity agrees.
@@ -37,7 +39,7 @@ from noisedesign.workload import prefix_gram
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """Data of (P). Shapes: gram (m, m); budget (patterns,); cap (m,) or None.
+    """Data of (P). Shapes: gram (m, m); budget (patterns,); cap and floor (m,) or None.
 
     ``exact_factor`` is L with L^T L = gram where the problem comes with one (L = W in space);
     otherwise :attr:`factor` computes one.
@@ -48,6 +50,7 @@ class Program:
     budget: Array
     cap: Array | None = None
     exact_factor: Array | None = None
+    floor: Array | None = None
 
     @property
     def size(self) -> int:
@@ -71,6 +74,16 @@ class Program:
         """budget_j spread over the coordinates of pattern j, shape (m,)."""
         return np.tile(self.budget, self.participation.epochs)
 
+    @property
+    def limited(self) -> bool:
+        """Whether diag(X^-1) is limited beyond what the budgets say: [X^-1]_ii X_ii >= 1 always."""
+        return self.cap is not None or self.raising
+
+    @property
+    def raising(self) -> bool:
+        """Whether some floor is above what every X within the budgets has anyway."""
+        return self.floor is not None and bool((self.floor * self.coordinate_budget > 1).any())
+
     def normalized(self) -> Program:
         """The same program with unit budgets: X = D^1/2 X' D^1/2, D = diag(coordinate_budget)."""
         if np.all(self.budget == 1.0):
@@ -82,20 +95,27 @@ class Program:
             budget=np.ones_like(self.budget),
             cap=None if self.cap is None else self.cap * root**2,
             exact_factor=None if self.exact_factor is None else self.exact_factor / root,
+            floor=None if self.floor is None else self.floor * root**2,
         )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DualPoint:
-    """Multipliers: ``blocks`` U, shape (patterns, epochs, epochs); ``cap`` w, (m,) or None."""
+    """Multipliers: ``blocks`` U, shape (patterns, epochs, epochs); ``cap`` w and ``floor`` u, (m,)
+    or None."""
 
     blocks: Array
     cap: Array | None = None
+    floor: Array | None = None
 
     def denormalized(self, program: Program) -> DualPoint:
         """Multipliers of ``program`` from those of ``program.normalized()``."""
-        cap = None if self.cap is None else self.cap * program.coordinate_budget
-        return DualPoint(blocks=self.blocks / program.budget[:, None, None], cap=cap)
+        cap, floor = (
+            None if limit is None else limit * program.coordinate_budget
+            for limit in (self.cap, self.floor)
+        )  # fmt: skip
+        blocks = self.blocks / program.budget[:, None, None]
+        return DualPoint(blocks=blocks, cap=cap, floor=floor)
 
 
 def denormalized_gram(program: Program, gram: Array) -> Array:
@@ -104,9 +124,11 @@ def denormalized_gram(program: Program, gram: Array) -> Array:
     return gram * root[:, None] * root
 
 
-def diagonal_dual(weights: Array, cap: Array | None = None) -> DualPoint:
+def diagonal_dual(
+    weights: Array, cap: Array | None = None, floor: Array | None = None
+) -> DualPoint:
     """The multipliers of single participation: U = diag(weights), shape (m,)."""
-    return DualPoint(blocks=np.asarray(weights)[:, None, None], cap=cap)
+    return DualPoint(blocks=np.asarray(weights)[:, None, None], cap=cap, floor=floor)
 
 
 def uniform_dual(program: Program) -> DualPoint:
@@ -121,19 +143,28 @@ def is_structured(problem: Problem) -> bool:
         return True
     if isinstance(problem, TimeProblem) and not isinstance(problem.participation, FixedEpoch):
         return True
-    return problem.structure.restricts
+    return problem.structure.restricts or (
+        isinstance(problem, SpaceProblem) and bool(problem.observers)
+    )
 
 
 def program_of(problem: Problem) -> Program:
     """(P) for a problem, whatever its structure. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10.
 
     Raises:
-        InputError: min-separation participation, whose patterns overlap; a space-time problem.
+        InputError: min-separation participation, whose patterns overlap; a space-time problem; one
+            against chosen observers, whose budgets say nothing of other messages.
     """
     if isinstance(problem, SpaceProblem):
+        if problem.observers:
+            raise InputError(
+                "observers", expected="none, so that every message is protected",
+                got=f"{len(problem.observers)} chosen",
+            )  # fmt: skip
         return Program(
             gram=problem.gram, participation=single(len(problem.mixing)), budget=problem.budget,
             cap=problem.max_variance, exact_factor=problem.mixing if problem.plain else None,
+            floor=problem.min_variance,
         )  # fmt: skip
     if isinstance(problem, SpaceTimeProblem):
         raise InputError("design", expected="space or time", got=problem.design)

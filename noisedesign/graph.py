@@ -72,14 +72,16 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
     return np.asarray(mixing)
 
 
-def check_mixing(mixing: Any, *, doubly_stochastic: bool, connected: bool = True) -> Array:
+def check_mixing(
+    mixing: Any, *, doubly_stochastic: bool, connected: bool = True, push_sum: bool = False
+) -> Array:
     """W as a read-only float64 array, shape (n, n), once it is what a design needs.
 
     Always: finite, nonnegative, rows summing to 1. Designs also need every node to reach every
     other along nonzero entries (``connected``); an account of privacy does not. Spatial designs
     (``doubly_stochastic``) also need columns summing to 1, else D-SGD does not converge to the
     average (Whisper D-SGD, section II.A); temporal designs take any row stochastic W, symmetric
-    or not.
+    or not. With ``push_sum`` columns that sum to 1 do in place of rows.
 
     Raises:
         InputError: naming the first entry, row or column at fault, or the components.
@@ -90,10 +92,11 @@ def check_mixing(mixing: Any, *, doubly_stochastic: bool, connected: bool = True
         raise InputError(
             "mixing", expected="nonnegative weights", got=f"{w[i, j]:.6g} at index ({i}, {j})"
         )
-    _check_sums(
-        w.sum(axis=1), line="row",
-        remedy="Every design needs rows that sum to 1; W need not be symmetric for a temporal one.",
-    )  # fmt: skip
+    if not (push_sum and np.abs(w.sum(axis=0) - 1).max() <= settings.STOCHASTIC_TOLERANCE):
+        _check_sums(
+            w.sum(axis=1), line="row", remedy="Every design needs rows that sum to 1; W need not "
+            "be symmetric for a temporal one.",
+        )  # fmt: skip
     if doubly_stochastic:
         _check_sums(
             w.sum(axis=0), line="column",
@@ -228,11 +231,16 @@ def _hypercube(dimension: int) -> nx.Graph:
     return nx.hypercube_graph(_integer("dimension", dimension))
 
 
-def _first_connected(generate: Callable[[int], nx.Graph], seed: int) -> nx.Graph:
+def first_connected(generate: Callable[[int], nx.Graph], seed: int) -> nx.Graph:
+    """The first connected graph (strongly, of a digraph) from seed, seed + 1000, ...
+
+    Raises:
+        InputError: naming ``graph.seed``; also where 1000 seeds gave none.
+    """
     seed = _integer("seed", seed, minimum=0)
     for attempt in range(_SEED_TRIES):
         graph = generate(seed + _SEED_STEP * attempt)
-        if nx.is_connected(graph):
+        if (nx.is_strongly_connected if graph.is_directed() else nx.is_connected)(graph):
             return graph
     raise InputError(
         "graph.seed", expected=f"a connected graph within {_SEED_TRIES} seeds from {seed}",
@@ -240,12 +248,13 @@ def _first_connected(generate: Callable[[int], nx.Graph], seed: int) -> nx.Graph
     )  # fmt: skip
 
 
-def _erdos_renyi(nodes: int, p: float, seed: int) -> nx.Graph:
+def erdos_renyi(nodes: int, p: float, seed: int, *, directed: bool = False) -> nx.Graph:
+    """Every link, or every one-way link, with probability p: see :func:`build_graph`."""
     nodes = _integer("nodes", nodes)
     p = _checks.real(p, field="graph.p")
     if not 0 < p <= 1:
         raise InputError("graph.p", expected="a probability in (0, 1]", got=f"{p:g}")
-    return _first_connected(lambda s: nx.gnp_random_graph(nodes, p, seed=s), seed)
+    return first_connected(lambda s: nx.gnp_random_graph(nodes, p, seed=s, directed=directed), seed)
 
 
 def _random_regular(nodes: int, degree: int, seed: int) -> nx.Graph:
@@ -255,14 +264,14 @@ def _random_regular(nodes: int, degree: int, seed: int) -> nx.Graph:
             "graph.degree", expected=f"less than nodes = {nodes}, and nodes * degree even",
             got=str(degree),
         )  # fmt: skip
-    return _first_connected(lambda s: nx.random_regular_graph(degree, nodes, seed=s), seed)
+    return first_connected(lambda s: nx.random_regular_graph(degree, nodes, seed=s), seed)
 
 
 def _barabasi_albert(nodes: int, links: int, seed: int) -> nx.Graph:
     nodes, links = _integer("nodes", nodes), _integer("links", links)
     if links >= nodes:
         raise InputError("graph.links", expected=f"less than nodes = {nodes}", got=str(links))
-    return _first_connected(lambda s: nx.barabasi_albert_graph(nodes, links, seed=s), seed)
+    return first_connected(lambda s: nx.barabasi_albert_graph(nodes, links, seed=s), seed)
 
 
 _BUILDERS: dict[str, Callable[..., nx.Graph]] = {
@@ -275,7 +284,7 @@ _BUILDERS: dict[str, Callable[..., nx.Graph]] = {
     "grid": _lattice(periodic=False),
     "torus": _lattice(periodic=True),
     "hypercube": _hypercube,
-    "erdos-renyi": _erdos_renyi,
+    "erdos-renyi": lambda nodes, p, seed: erdos_renyi(nodes, p, seed),
     "random-regular": _random_regular,
     "barabasi-albert": _barabasi_albert,
 }

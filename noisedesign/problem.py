@@ -19,12 +19,15 @@ import numpy as np
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
+from noisedesign.chosen_observers import caps_against_observers, check_observers
+from noisedesign.directed import check_directed
 from noisedesign.graph import check_mixing
 from noisedesign.objectives import Objective, space_gram, time_gram
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.privacy_target import PrivacyTarget
 from noisedesign.random_mixing import RandomMixing
 from noisedesign.structure import SpaceStructure, TimeStructure
+from noisedesign.threats import Observer
 from noisedesign.workload import decentralized_gram, prefix_gram
 
 WorkloadKind = Literal["decentralized", "prefix", "gram"]
@@ -60,6 +63,28 @@ def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
     return cap
 
 
+def _checked_floor(
+    min_variance: Any, cap: Array | None, structure: SpaceStructure, length: int
+) -> Array | None:
+    """Floors on the variance of every node, shape (n,), none above its cap."""
+    if min_variance is None:
+        return None
+    field = "limits.min_variance"
+    if structure.restricts:
+        raise InputError(
+            field, expected=f'no floor but for noise without a structure in space ("{ANY_SPACE}")',
+            got=f'one for "{structure}"',
+        )  # fmt: skip
+    floor = _checks.positive_vector(min_variance, field=field, length=length)
+    if cap is not None and (floor > cap).any():
+        worst = int((floor / cap).argmax())
+        raise InputError(
+            field, expected=f"at most limits.max_variance = {cap[worst]:.6g} (node {worst})",
+            got=f"{floor[worst]:.6g}",
+        )  # fmt: skip
+    return floor
+
+
 def _default_nodes(count: int) -> tuple[str, ...]:
     return tuple(str(i) for i in range(count))
 
@@ -76,31 +101,41 @@ class SpaceProblem:
     """Noise correlated across nodes, independent across steps (Whisper D-SGD).
 
     Minimise tr(H R) over covariances R subject to [R^-1]_ii <= budget_i for every node i and,
-    optionally, R_ii <= max_variance_i. H is W^T W, the error after one step, unless an objective or
-    a random mixing says otherwise.
+    optionally, min_variance_i <= R_ii <= max_variance_i. H is W^T W, the error after one step,
+    unless an objective or a random mixing says otherwise.
 
     Args:
         mixing: W, shape (n, n): nonnegative, doubly stochastic, of a connected graph.
         budget: tau, scalar or shape (n,): squared sensitivity allowed to a unit change at each
             node, in inverse squared noise units.
-        max_variance: cap on diag(R), scalar or shape (n,), or None.
+        max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None.
+        min_variance: floor on diag(R), squared noise, scalar or shape (n,), or None. One of at most
+            1 / budget asks for nothing; only noise without a structure can have one.
         structure: which nodes may share a seed.
         objective: what error of which steps counts; None: all nodes, after one step.
         random: the distribution W is drawn from at every step, with ``mixing`` as its W without
             failures; None: W is what it is.
+        observers: against whom; none: against a reader of all messages. With observers the budget
+            of a node is for what one of them sees, over the steps of the objective, of a unit
+            change at one step; a cap is required, and only noise without a structure, a floor and
+            random mixing is possible. See :mod:`noisedesign.observer_design`.
         nodes: names in the order of the rows of W.
 
     Raises:
         InputError: see :func:`noisedesign.graph.check_mixing`; budget <= 0; a cap at or below
-            1 / budget, which no noise can meet because [R^-1]_ii R_ii >= 1.
+            1 / budget, which no noise can meet because [R^-1]_ii R_ii >= 1; a floor above a cap, or
+            together with a structure; observers of other nodes, without a cap, or with what they
+            cannot be combined with.
     """
 
     mixing: Array
     budget: Any = 1.0
     max_variance: Any = None
+    min_variance: Any = None
     structure: SpaceStructure = ANY_SPACE
     objective: Objective | None = None
     random: RandomMixing | None = None
+    observers: tuple[Observer, ...] = ()
     name: str = "space"
     nodes: tuple[str, ...] = ()
     privacy: PrivacyTarget | None = None
@@ -113,7 +148,18 @@ class SpaceProblem:
         object.__setattr__(self, "mixing", mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
         object.__setattr__(self, "budget", budget)
-        object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
+        if self.observers:
+            check_observers(self.observers, nodes=n)
+            cap = caps_against_observers(
+                self.max_variance, nodes=n, structure=self.structure, random=self.random,
+                min_variance=self.min_variance,
+            )  # fmt: skip
+            object.__setattr__(self, "max_variance", cap)
+            _check_steps(self.privacy, self.horizon)
+        else:
+            object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
+        floor = _checked_floor(self.min_variance, self.max_variance, self.structure, n)
+        object.__setattr__(self, "min_variance", floor)
         if (clusters := self.structure.clusters) is not None and len(clusters) != n:
             raise InputError(
                 "structure.clusters", expected=f"the cluster of each of {n} nodes",
@@ -124,6 +170,11 @@ class SpaceProblem:
                              got=f"one of {len(self.random.mean)}")  # fmt: skip
         object.__setattr__(self, "nodes", tuple(self.nodes) or _default_nodes(n))
         _check_nodes(self.nodes, n)
+
+    @property
+    def horizon(self) -> int:
+        """T, the steps the objective counts; 1 where there is none."""
+        return 1 if self.objective is None else self.objective.horizon
 
     @property
     def plain(self) -> bool:
@@ -209,10 +260,12 @@ class TimeProblem:
     ) -> TimeProblem:  # fmt: skip
         """Models of all nodes under mixing W, shape (n, n), row stochastic.
 
+        Column stochastic under an ``objective`` with push-sum weights.
+
         ``objective`` says which error of them counts, by default that of all iterates; ``random``
         from which distribution W is drawn at every step.
         """
-        checked = check_mixing(mixing, doubly_stochastic=False)
+        checked = checked_mixing(mixing, objective)
         horizon = participation.horizon
         gram = error_gram(checked, horizon=horizon, objective=objective, random=random)
         return cls(
@@ -248,6 +301,18 @@ class TimeProblem:
         return cls(gram=checked, participation=participation, workload="gram", **kwargs)
 
 
+def checked_mixing(mixing: Any, objective: Objective | None) -> Array:
+    """W of noise that is correlated over time: where models are states over push-sum weights, W is
+    column stochastic, else row stochastic.
+
+    Raises:
+        InputError: see :func:`noisedesign.graph.check_mixing`.
+    """
+    if objective is not None and objective.push_sum_weights is not None:
+        return check_directed(mixing, stochastic="column")
+    return check_mixing(mixing, doubly_stochastic=False)
+
+
 def error_gram(
     mixing: Array, *, horizon: int, objective: Objective | None = None,
     random: RandomMixing | None = None,
@@ -272,7 +337,8 @@ class SpaceTimeProblem:
     participations, has squared sensitivity at most budget_i.
 
     Args:
-        mixing: W, shape (n, n), row stochastic.
+        mixing: W, shape (n, n), row stochastic; column stochastic under an objective with push-sum
+            weights.
         participation: (k, b), the same for every node.
         budget: tau, scalar or shape (n,), in inverse squared noise units.
         max_variance: cap on the noise variance of every node at every step (for "kronecker": on
@@ -304,7 +370,7 @@ class SpaceTimeProblem:
     design: Literal["space-time"] = field(default="space-time", init=False)
 
     def __post_init__(self) -> None:
-        mixing = check_mixing(self.mixing, doubly_stochastic=False)
+        mixing = checked_mixing(self.mixing, self.objective)
         n = len(mixing)
         object.__setattr__(self, "mixing", mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisedesign import _linalg, settings
+from noisedesign import _linalg, floor_repair, settings
 from noisedesign._checks import Array
 from noisedesign.formulations import DualPoint, Program
 from noisedesign.sensitivity import squared_sensitivity
@@ -19,7 +19,7 @@ from noisedesign.sensitivity import squared_sensitivity
 def feasible_gram(
     program: Program, gram: Array, *, dual: DualPoint | None = None, thorough: bool = False
 ) -> Array | None:
-    """X made feasible: diagonal on patterns, budgets met, cap met; None where it cannot be.
+    """X made feasible: diagonal on patterns, budgets, cap and floor met; None where it cannot be.
 
     Forbidden entries are dropped and rows rescaled pattern by pattern, which is second order in
     the error of X. A budget that is slack at the optimum must not be used up that way: it tilts X
@@ -38,6 +38,10 @@ def feasible_gram(
     shares = np.diagonal(gram) / program.coordinate_budget
     if shares.min() <= settings.EPS**2 * shares.max():
         return None  # noise of that size is no noise that can be drawn
+    if program.raising:
+        covariance = _linalg.inverse_of_positive(_made_positive(gram))
+        covariance = floor_repair.raised(program, covariance)
+        return _made_positive(_linalg.inverse_of_positive(covariance))
     patterns = program.participation.patterns
     diagonal = _dropped(program, gram)
     used = np.diagonal(diagonal)[patterns].sum(axis=1) / program.budget
@@ -136,7 +140,8 @@ def _capped(program: Program, gram: Array) -> Array:
     assert program.cap is not None
     independent = program.coordinate_budget
     variance = np.diagonal(_linalg.inverse_of_positive(gram))
-    target = program.cap * (1 - _margin(gram, variance))
+    margin = _linalg.inversion_margin(np.diagonal(gram), variance)
+    target = program.cap * (1 - margin)
     floor = 1 / independent
     excess = variance - target
     over = excess > 0
@@ -146,22 +151,20 @@ def _capped(program: Program, gram: Array) -> Array:
     return np.asarray((1 - share) * gram + share * np.diag(independent))
 
 
-def _margin(gram: Array, variance: Array) -> float:
-    """Relative head room for the rounding of an inverse: size * EPS * estimated condition."""
-    condition = float((np.diagonal(gram) * variance).max())
-    return 8 * settings.rank_tolerance(len(gram)) * max(1.0, condition)
-
-
 # --- exported matrices ----------------------------------------------------------------------
 
 
 def covariance_of(program: Program, gram: Array) -> Array:
     """R = X^-1 of a feasible X, with head room so that diag(R^-1) <= budget in floating point.
 
-    Half of the head room that a cap was met with: both constraints hold after rounding.
+    Half of the head room that a cap was met with: both constraints hold after rounding. Where a
+    floor asks for more than the budgets do, a cap may leave no room at all, and is met afresh.
     """
     covariance = _linalg.inverse_of_positive(gram)
-    return covariance * (1 + _margin(gram, np.diagonal(covariance)) / 2)
+    margin = _linalg.inversion_margin(np.diagonal(gram), np.diagonal(covariance))
+    if program.raising:
+        return floor_repair.settled(program, covariance, margin=margin)
+    return covariance * (1 + margin / 2)
 
 
 def strategy_of(program: Program, gram: Array) -> Array:

@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from noisedesign import accounting
-from noisedesign.design import Design
+from noisedesign.design import AGAINST_OBSERVERS, Design
 from noisedesign.exposure import Exposure
 from noisedesign.formulations import program_of
 from noisedesign.joint_program import joint_program
@@ -32,6 +32,11 @@ USUAL, WIDEST = 200, 2000
 """Characters of a line where nobody is watching: most tables fit the first, and notes that do not
 make their line longer."""
 
+PROTECTS = {
+    "local": "every message",
+    "observers": "what the chosen observers see",
+    "central": "the released average only",
+}
 INFINITE = "infinite"
 """Written where a number is infinite: null would say that it is not known."""
 
@@ -41,6 +46,8 @@ def ldp_objective(design: Design) -> float:
     problem = design.problem
     if isinstance(problem, SpaceTimeProblem):
         return joint_program(problem).independent_objective
+    if isinstance(problem, SpaceProblem) and problem.observers:
+        return float(np.sum(np.diagonal(problem.gram) / problem.budget))
     if isinstance(problem, TimeProblem) and isinstance(problem.participation, MinSeparation):
         return float(np.trace(problem.gram)) * problem.participation.largest_size
     program = program_of(design.problem)
@@ -101,9 +108,9 @@ def design_record(design: Design) -> Record:
         "relative_to_ldp": design.objective / ldp_objective(design),
         "lower_bound": design.lower_bound,
         # A bound on protecting every message says nothing of a mechanism that does not.
-        "gap": design.gap if design.trust == "local" else None,
+        "gap": design.gap if design.trust != "central" else None,
         "feasible": design.certificate.feasible or design.trust == "central",
-        "protects": "every message" if design.trust == "local" else "the released average only",
+        "protects": PROTECTS[design.trust],
     }
 
 
@@ -163,7 +170,12 @@ def scale_words(*, noise: str, step: str, delta: float, participation: Participa
 
 
 def insider_note(design: Design) -> str:
-    """What the certificate does not cover: who may know the noise."""
+    """What the certificate does not cover: who may know the noise, and who looks."""
+    if design.trust == AGAINST_OBSERVERS:
+        return (
+            "Protects from the chosen observers only, each looking for itself, and one record at "
+            "one step: `noisedesign account` says what everybody else learns."
+        )
     if isinstance(design.problem, SpaceProblem | SpaceTimeProblem):
         return (
             "Protects every message against eavesdroppers, and against nodes that know only their "

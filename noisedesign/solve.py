@@ -13,6 +13,7 @@ import numpy as np
 
 from noisedesign import _checks, certificate, repair, settings, structured
 from noisedesign._checks import Array, InputError
+from noisedesign.against_observers import solve_against
 from noisedesign.backends import Answer, Backend, Monitor, Stop, get_backend, isolated
 from noisedesign.backends.base import ProgressCallback
 from noisedesign.certificate import Certificate
@@ -25,12 +26,16 @@ from noisedesign.formulations import (
     program_of,
     uniform_dual,
 )
+from noisedesign.observer_design import search
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem
 
 OPTIMAL = "optimal"
 INACCURATE = "inaccurate"
 LOCAL = "local-optimum"
 FAILED = "failed"
+
+OBSERVER_BACKEND = "clarabel"
+"""What solves problems against chosen observers where no conic solver is named."""
 
 TOLERANCE_PER_GAP = 0.1
 """Solvers without a certified gap are asked for a tenth of it: their residuals are not ours."""
@@ -82,9 +87,11 @@ def solve(
     Args:
         problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`.
         backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; problems with a
-            structure, in space-time or under min-separation participation are for "native" alone.
-        gap: relative duality gap to certify, default 1e-6. Given explicitly, conic solvers are
-            asked for an accuracy to match; otherwise they run at their own defaults.
+            structure, in space-time or under min-separation participation are for "native" alone,
+            those against chosen observers for the others ("native" stands for "clarabel" there).
+        gap: relative duality gap to certify, default 1e-6, or 1e-5 against observers. Given
+            explicitly, conic solvers are asked for an accuracy to match; otherwise they run at
+            their own defaults.
         time_limit: seconds; the best certified answer so far is returned when they are over.
         formulation: of the conic model ("compact", "covariance", "paper"); default the first.
         progress: called with the bounds of every iteration of the native backend.
@@ -99,6 +106,13 @@ def solve(
     asked = settings.DEFAULT_GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
     if time_limit is not None:
         time_limit = _checks.real(time_limit, field="time_limit", low=0)
+    if isinstance(problem, SpaceProblem) and problem.observers:
+        if formulation is not None:
+            raise InputError("formulation", expected="none against chosen observers",
+                             got=formulation)  # fmt: skip
+        return _solve_against(
+            problem, backend, None if gap is None else asked, time_limit, progress, started
+        )
     solver = get_backend(backend)
     if is_structured(problem):
         _refuse_other_backends(solver, formulation)
@@ -155,6 +169,31 @@ def _solve_structured(
     )  # fmt: skip
 
 
+def _solve_against(
+    problem: SpaceProblem, backend: str, gap: float | None, time_limit: float | None,
+    progress: ProgressCallback | None, started: float,
+) -> Solution:  # fmt: skip
+    """Against chosen observers: by a conic solver, which "native" leaves to the library."""
+    chosen = OBSERVER_BACKEND if backend == "native" else backend
+    asked = search.GAP if gap is None else gap
+    monitor = Monitor(
+        gap=asked, tolerance=min(search.TOLERANCE, asked * TOLERANCE_PER_GAP),
+        time_limit=time_limit, progress=progress,
+    )  # fmt: skip
+    design = solve_against(problem, backend=chosen, monitor=monitor)
+    status, remedy = FAILED, "The solver found nothing. Try another backend, or another cap."
+    seconds = time.perf_counter() - started
+    if design is not None:
+        status, remedy = _structured_status(design, asked)
+        provenance = replace(design.provenance, status=status, versions=versions(chosen))
+        design = replace(design, provenance=provenance)
+    return Solution(
+        problem=problem, backend=chosen, status=status, design=design, remedy=remedy,
+        seconds=seconds, build_seconds=0.0, solve_seconds=seconds,
+        evaluations=len(monitor.history),
+    )  # fmt: skip
+
+
 def _structured_status(design: Design, gap: float) -> tuple[str, str]:
     """As :func:`_status`, of a design that is feasible; its provenance says how it stopped."""
     if design.gap <= gap:
@@ -196,10 +235,17 @@ def refuse_divergent(program: Program, *, time_limit: float | None = None) -> No
     Where the time limit comes first, nothing is known and nothing refused.
 
     Raises:
-        InputError: naming the null direction and the remedy.
+        InputError: naming the null direction and the remedy; floors without caps.
     """
     if program.cap is not None or program.null_space.shape[1] == 0:
         return
+    if program.raising:
+        raise InputError(
+            "limits.max_variance", expected="a cap beside limits.min_variance where W is singular",
+            got="nothing",
+            remedy="Raising the noise of one node may let that of others grow without bound: cap "
+            "diag(R), generously if you like.",
+        )  # fmt: skip
     normalized = program.normalized()
     answer = get_backend("native").solve(
         normalized,

@@ -64,6 +64,8 @@ def lower_bound(
     per_mode = mode_traces(modes, blocks=blocks, participation=participation)
     trace = _linalg.nuclear_norm(np.sqrt(weights)[:, None] * (modes.basis * per_mode))
     price = float(budget @ weights) * float(blocks[:, 0, 0].sum())
+    if not price > 0:  # what was positive in the blocks was below their negative entries
+        return 0.0
     # The modes are orthonormal, and diagonalise the workload, up to rounding.
     rounding = 8 * settings.rank_tolerance(workload.nodes * workload.horizon)
     bound = trace / price * trace * (1 - rounding)

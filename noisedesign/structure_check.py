@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign._checks import Array
+from noisedesign.clique_certificate import covariance as assembled
 from noisedesign.decor import graph_laplacian
 from noisedesign.design import Design
 from noisedesign.problem import SpaceProblem, SpaceTimeProblem
 from noisedesign.structure import SpaceStructure, TimeStructure
-from noisedesign.structured_space import cliques_of
+from noisedesign.structured_space import clique_program, cliques_of, stored_blocks
 
 
 def departure(design: Design, *, noising_matrix: Array) -> float:
@@ -22,15 +23,17 @@ def departure(design: Design, *, noising_matrix: Array) -> float:
 
     0 up to rounding where they have it, and where there is none. Of a BLT strategy: the
     singular value of the Hankel matrix of its coefficients, relative to the largest, that
-    ``buffers`` exponentials do not have. Of R only the zeros are looked at; that it splits into
-    blocks of the cliques is the business of :mod:`noisedesign.structured_verdict`.
+    ``buffers`` exponentials do not have. Of R in space: also how far it is from the sum of the
+    stored blocks of the cliques. Of the R of a joint design, which has no such blocks, only the
+    zeros are looked at.
 
     Args:
         noising_matrix: C^-1 as stored, shape (T, T); not used in space.
     """
     problem = design.problem
     if isinstance(problem, SpaceProblem):
-        return _in_space(design.covariance, problem.structure, problem.mixing)
+        forbidden = _in_space(design.covariance, problem.structure, problem.mixing)
+        return max(forbidden, _not_of_seeds(design, problem))
     if not isinstance(problem, SpaceTimeProblem):
         return _in_time(design.strategy, noising_matrix, problem.structure)
     if design.node_covariance is None:
@@ -67,6 +70,15 @@ def _in_space(covariance: Array, structure: SpaceStructure, mixing: Array) -> fl
     for clique in cliques_of(structure, mixing=mixing):
         apart[np.ix_(clique, clique)] = False
     return _forbidden(covariance, apart)
+
+
+def _not_of_seeds(design: Design, problem: SpaceProblem) -> float:
+    """Distance of R from the sum of its blocks; 0 where there are none, as with no structure."""
+    if "clique_blocks" not in design.witness:
+        return 0.0
+    program = clique_program(problem)
+    made = assembled(program, stored_blocks(program, design.witness["clique_blocks"]))
+    return float(np.abs(made - design.covariance).max() / np.abs(design.covariance).max())
 
 
 def _below(size: int, bands: int) -> NDArray[np.bool_]:

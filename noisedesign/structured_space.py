@@ -130,15 +130,34 @@ def seed_plan_of(design: Design) -> SeedPlan:
     Raises:
         InputError: it is not.
     """
-    if not isinstance(design.problem, SpaceProblem) or "clique_blocks" not in design.witness:
+    problem = design.problem
+    if isinstance(problem, SpaceProblem) and problem.structure.kind == "decor":
+        return _decor_seeds(problem, design.covariance)
+    if not isinstance(problem, SpaceProblem) or "clique_blocks" not in design.witness:
         raise InputError(
-            "structure.space", expected="edge-local, hops, neighbourhood, clusters or independent",
-            got="a design that is not made of shared seeds",
+            "structure.space", expected="edge-local, hops, neighbourhood, clusters, decor or "
+            "independent", got="a design that is not made of shared seeds",
         )  # fmt: skip
-    program = clique_program(design.problem)
+    program = clique_program(problem)
     return seed_plan(
         nodes=program.size, cliques=program.cliques,
         blocks=stored_blocks(program, design.witness["clique_blocks"]),
+    )  # fmt: skip
+
+
+def _decor_seeds(problem: SpaceProblem, covariance: Array) -> SeedPlan:
+    """The seeds of R = s I + c Laplacian: one of every node, and one of every edge."""
+    laplacian = decor.graph_laplacian(problem.mixing)
+    edges = [clique for clique in cliques.edge_local(problem.mixing) if len(clique) == 2]
+    shared = max(0.0, -float(np.mean([covariance[edge] for edge in edges]))) if edges else 0.0
+    own = float((np.diagonal(covariance) - shared * np.diagonal(laplacian)).mean())
+    alone = cliques.independent(len(covariance))
+    return seed_plan(
+        nodes=len(covariance), cliques=(*edges, *alone),
+        blocks=[
+            *(np.array([[shared, -shared], [-shared, shared]]) for _ in edges),
+            *(np.array([[own]]) for _ in alone),
+        ],
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from noisedesign import certificate, temporal_program
+from noisedesign import against_observers, certificate, temporal_program
 from noisedesign._checks import Array
 from noisedesign.banded_certificate import banded_lower_bound, banded_program
 from noisedesign.certificate import Certificate
@@ -34,6 +34,8 @@ def judged(design: Design) -> Certificate:
     if isinstance(problem, SpaceTimeProblem):
         return _joint(design, problem)
     if isinstance(problem, SpaceProblem):
+        if problem.observers:
+            return against_observers.judged(design, problem)
         return _space(design, problem)
     return _time(design, problem)
 
@@ -62,17 +64,16 @@ def _space(design: Design, problem: SpaceProblem) -> Certificate:
 def _in_cliques(design: Design, problem: SpaceProblem) -> Certificate:
     program, arrays = clique_program(problem), dict(design.witness)
     blocks = stored_blocks(program, arrays["clique_blocks"])
-    difference = float(np.abs(covariance(program, blocks) - design.covariance).max())
-    if not difference <= ASSEMBLED * float(np.abs(design.covariance).max()):
-        # R is not what its seeds make: what the blocks protect, it does not.
-        return Certificate(
-            objective=float(np.sum(problem.gram * design.covariance)),
-            lower_bound=0.0,
-            sensitivity_squared=float("inf"),
-        )
     witness = stored_witness(arrays)
     bound = 0.0 if witness is None else clique_lower_bound(program, witness)
-    return judge(program, blocks, bound=bound)
+    difference = float(np.abs(covariance(program, blocks) - design.covariance).max())
+    if difference <= ASSEMBLED * float(np.abs(design.covariance).max()):
+        return judge(program, blocks, bound=bound)
+    # R is not what its seeds make: nothing is known of what hides it once seeds are known.
+    found = certificate.judge_covariance(program_of(problem), design.covariance, bound=bound)
+    if not program.known_seeds:
+        return found
+    return replace(found, sensitivity_squared=float("inf"))
 
 
 def _time(design: Design, problem: TimeProblem) -> Certificate:

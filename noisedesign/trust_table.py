@@ -11,8 +11,8 @@ from noisedesign import _checks, accounting, catalogue, threats
 from noisedesign._checks import Array, InputError
 from noisedesign.design import Design
 from noisedesign.exposure import Exposure, account
-from noisedesign.participation import Participation, every_step
-from noisedesign.problem import TimeProblem
+from noisedesign.participation import Participation, every_step, single
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.threats import Algorithm, Observer
 from noisedesign.threats.noise import MessageNoise, NodeNoise
 
@@ -84,16 +84,15 @@ def setting_of(design: Design, *, steps: int | None = None, delta: float | None 
     """
     problem, calibration = design.problem, accounting.calibrate(design.problem)
     participation: Participation
-    if isinstance(problem, TimeProblem):
+    if isinstance(problem, TimeProblem | SpaceTimeProblem):
         participation = problem.participation
         if steps is not None:
             raise InputError(
-                "steps", expected=f"none for a time design, which is for {participation}",
-                got=str(steps),
+                "steps", got=str(steps),
+                expected=f"none for a {problem.design} design, which is for {participation}",
             )  # fmt: skip
     else:
-        asked = calibration.steps if steps is None else _checks.positive_int(steps, field="steps")
-        participation = every_step(asked)
+        participation = _of_space(problem, calibration.steps, steps)
     graph = problem.mixing is not None
     algorithm = catalogue.of_design(
         design, participation=participation, mixing=None if graph else np.ones((1, 1)),
@@ -104,6 +103,18 @@ def setting_of(design: Design, *, steps: int | None = None, delta: float | None 
         step_sensitivity=calibration.step_sensitivity, graph=graph,
         delta=next(d for d in (delta, calibration.delta, DELTA) if d is not None),
     )  # fmt: skip
+
+
+def _of_space(problem: Problem, usual: int, steps: int | None) -> Participation:
+    """Every step of a record that takes part in so many; noise against observers is for one."""
+    if isinstance(problem, SpaceProblem) and problem.observers:
+        if steps is not None:
+            raise InputError(
+                "steps", expected="none for a design against observers, which is for one "
+                f"participation in {problem.horizon} steps", got=str(steps),
+            )  # fmt: skip
+        return single(problem.horizon)
+    return every_step(usual if steps is None else _checks.positive_int(steps, field="steps"))
 
 
 def busiest_node(mixing: Array) -> int:

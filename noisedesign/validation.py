@@ -17,6 +17,8 @@ from noisedesign.design import Design
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.problem import SpaceProblem, TimeProblem
+from noisedesign.structured_space import seed_plan_of
+from noisedesign.threats import Observer
 
 AUDITED_MU = 1.0
 """The audit scales noise until the claim is this mu: error rates near 0.3, where a few thousand
@@ -59,7 +61,7 @@ def validate(
     Raises:
         InputError: runs too few, or a design that only a trusted server can use.
     """
-    if design.trust != "local":
+    if design.trust == "central":
         raise InputError(
             "design", expected="one that protects every message",
             got=f"{design.provenance.method}, which needs a trusted server",
@@ -115,12 +117,27 @@ def _noise(design: Design) -> simulate.NoiseSource:
 def _audit(design: Design, **options: Any) -> simulate.AuditReport:
     """The worst change of one record, before a reader of all messages.
 
+    Noise against chosen observers is audited by the worst of those.
+    Where seeds are taken as known, the reader is the worst coalition, and holds them.
     Of a space-time design the noise of the other nodes is given to the attacker: that of the worst
     node then has covariance (C^T C)^-1 / [R^-1]_uu, and mixing adds nothing that is not known. A
     full design is one such node with a step a coordinate.
     """
     problem = design.problem
     claim: dict[str, Any] = {"claimed_mu": AUDITED_MU, "noise_multiplier": 1 / AUDITED_MU}
+    if isinstance(problem, SpaceProblem) and problem.observers:
+        return simulate.audit_observers(
+            mixing=problem.mixing, covariance=design.covariance, budget=problem.budget,
+            watchers=[_watcher(problem.mixing, observer) for observer in problem.observers],
+            horizon=problem.horizon, **claim, **options,
+        )  # fmt: skip
+    if isinstance(problem, SpaceProblem) and problem.structure.known_seeds:
+        plan, known = seed_plan_of(design), problem.structure.known_seeds
+        return simulate.audit_coalition(
+            mixing=problem.mixing, plan=plan, budget=problem.budget,
+            coalition=simulate.worst_coalition(plan, size=known, budget=problem.budget),
+            **claim, **options,
+        )  # fmt: skip
     if isinstance(problem, SpaceProblem):
         return simulate.audit_space(
             mixing=problem.mixing, covariance=design.covariance, budget=problem.budget,
@@ -141,6 +158,25 @@ def _audit(design: Design, **options: Any) -> simulate.AuditReport:
         precision = np.diagonal(inverse_of_positive(design.covariance)) / problem.budget
         noising = noising / np.sqrt(precision.max())
     return simulate.audit_time(noising_matrix=noising, patterns=patterns, **claim, **options)
+
+
+def _watcher(mixing: Array, observer: Observer) -> simulate.Watcher:
+    """What an observer has of every step, where noise is dealt: values, not seeds."""
+    n, coalition = len(mixing), list(observer.coalition)
+    match observer.sees:
+        case "all":
+            readout = np.eye(n)
+        case "sent":
+            readout = np.eye(n)[list(observer.listened)]
+        case "sums":
+            readout = mixing[coalition]
+        case "received":
+            heard = (mixing[coalition] != 0).any(axis=0)
+            heard[coalition] = True
+            readout = np.eye(n)[heard]
+    return simulate.Watcher(
+        readout=readout, known=tuple(sorted(observer.knows.silenced)), inside=observer.coalition
+    )
 
 
 def _patterns(participation: FixedEpoch | MinSeparation) -> NDArray[np.intp]:

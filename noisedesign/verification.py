@@ -229,13 +229,19 @@ def _judged(stored: StoredDesign) -> Certificate:
 
 def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
     tolerance = max(RELATIVE_TOLERANCE, _rounding(stored))
-    same_cap = (claimed.variance_ratio is None) == (found.variance_ratio is None)
-    ok = same_cap and claimed.sensitivity_kind == found.sensitivity_kind
+    limits = (
+        ("diag(R) over its cap", claimed.variance_ratio, found.variance_ratio),
+        ("the floor over diag(R)", claimed.floor_ratio, found.floor_ratio),
+    )
+    ok = claimed.sensitivity_kind == found.sensitivity_kind
     ok = ok and _close(claimed.sensitivity_squared, found.sensitivity_squared, tolerance)
     note = f"squared, {found.sensitivity_kind}, over its budget"
-    if claimed.variance_ratio is not None and found.variance_ratio is not None:
-        ok = ok and _close(claimed.variance_ratio, found.variance_ratio)
-        note += f"; diag(R) over its cap {found.variance_ratio:.6g}"
+    for words, claim, ratio in limits:
+        if claim is None or ratio is None:
+            ok = ok and claim is ratio
+        else:
+            ok = ok and _close(claim, ratio)
+            note += f"; {words} {ratio:.6g}"
     return Check(
         name="sensitivity", ok=ok, claimed=claimed.sensitivity_squared,
         found=found.sensitivity_squared, note=note,
@@ -243,7 +249,9 @@ def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredD
 
 
 def _feasibility_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
-    worst = max(found.sensitivity_squared, found.variance_ratio or 0.0)
+    worst = max(
+        found.sensitivity_squared, found.variance_ratio or 0.0, found.floor_ratio or 0.0
+    )  # fmt: skip
     allowed = min(_rounding(stored), RELATIVE_TOLERANCE)
     return Check(
         name="feasible", ok=worst <= 1 + allowed, claimed=str(claimed.feasible).lower(),
@@ -334,7 +342,9 @@ def _rebuilt_check(stored: StoredDesign) -> Check:
     if not stored.problem_text:
         return Check(name=name, ok=None, note="skipped: no problem text is stored")
     try:
-        rebuilt = parse_problem(stored.problem_text, folder=stored.path.parent).problem
+        rebuilt = parse_problem(
+            stored.problem_text, folder=stored.path.parent, mixing=stored.design.problem.mixing
+        ).problem
     except InputError as error:
         if error.field in _NOT_PORTABLE:
             return Check(name=name, ok=None, note=f"skipped, it cannot be rebuilt: {error}")

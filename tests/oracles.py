@@ -439,6 +439,69 @@ def capped_interval(gram: Array, *, budget: Array | float = 1.0, cap: Array | fl
     return found
 
 
+def floored_interval(
+    gram: Array, *, floor: Array | float, budget: Array | float = 1.0,
+    cap: Array | float | None = None,
+) -> Interval:  # fmt: skip
+    """As :func:`capped_interval`, of diag(R) >= floor as well, or without a cap.
+
+    Lower: the dual function at Clarabel's v, w, u, with u lowered until H + diag(w - u) is positive
+    semidefinite. Upper: its R with rows multiplied until budgets and floors hold, if caps do then;
+    they are asked for with some room, which may be nothing where a floor equals the cap.
+    """
+    import cvxpy as cp
+
+    n = len(gram)
+    tau, low = (np.broadcast_to(np.asarray(a, dtype=float), (n,)) for a in (budget, floor))
+    high = np.full(n, np.inf) if cap is None else np.broadcast_to(np.asarray(cap, float), (n,))
+    r, x = cp.Variable((n, n), symmetric=True), cp.Variable((n, n), symmetric=True)
+    limits = [cp.diag(x) <= tau, cp.diag(r) >= low]
+    if cap is not None:
+        limits.append(cp.diag(r) <= np.maximum(low, high * (1 - 1e-7)))
+    linked = cp.bmat([[x, np.eye(n)], [np.eye(n), r]]) >> 0
+    problem = cp.Problem(cp.Minimize(cp.trace(gram @ r)), [*limits, linked])
+    problem.solve(solver="CLARABEL", tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    v, u, *rest = (np.maximum(np.asarray(c.dual_value), 0) for c in limits)
+    w = rest[0] if rest else np.zeros(n)
+    raised = gram + np.diag(w)
+    u = u * min(1.0, (1 - 1e-9) / scipy.linalg.eigh(np.diag(u), raised, eigvals_only=True)[-1])
+    # Singular values of a factor: both v and H + diag(w - u) may be next to singular.
+    roots = np.linalg.svd(np.linalg.cholesky(raised - np.diag(u)).T * np.sqrt(v), compute_uv=False)
+    lower = float(roots.sum() ** 2 / (tau @ v) + low @ u - np.where(w > 0, high, 0) @ w)
+    solved = np.asarray(r.value)
+    ratio = np.maximum(np.diagonal(np.linalg.inv(solved)) / tau, low / np.diagonal(solved))
+    found = Interval(lower, math.inf)
+    for squares in (ratio, np.maximum(ratio, 1)):  # the second leaves slack budgets slack
+        root = np.sqrt(squares)
+        feasible = solved * root[:, None] * root
+        upper = float(np.sum(gram * feasible))
+        within = (np.diagonal(feasible) <= np.maximum(high, low * (1 + 1e-9))).all()
+        if within and upper < found.upper:
+            found = Interval(lower, upper, np.linalg.inv(feasible))
+    return found
+
+
+def ring_with_variance(w: Array, *, variance: float) -> float:
+    """Optimum for a circulant W, or that of the Petersen graph, with R_ii = variance at tau = 1.
+
+    R may be taken as symmetric as W, with eigenvalues x_k beside lambda_k^2 of H: minimise
+    sum lambda_k^2 x_k with mean(1/x) <= 1 and mean(x) = variance. Stationarity makes x_k a multiple
+    of 1 / s_k, s_k = sqrt(lambda_k^2 - u), and the constraints together mean(s) mean(1/s) =
+    variance, an equation in u. A positive u is that of a floor, a negative one of a cap.
+    """
+    squares = np.square(np.linalg.eigvalsh(w))
+
+    def roots(log_left: float) -> Array:
+        return np.asarray(np.sqrt(squares - squares.min() + math.exp(log_left)))
+
+    def excess(log_left: float) -> float:
+        s = roots(log_left)
+        return float(s.mean() * (1 / s).mean()) - variance
+
+    s = roots(scipy.optimize.brentq(excess, -60, 40, xtol=1e-14))
+    return float(squares @ (s.mean() / s))
+
+
 # --- privacy --------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,14 @@ def interval_of(problem: Problem) -> tuple[Interval, str]:
     """An interval for the optimum, and one sentence on how it was obtained."""
     if isinstance(problem, SpaceProblem):
         gram = problem.mixing.T @ problem.mixing
+        if problem.min_variance is not None:
+            found = oracles.floored_interval(
+                gram, budget=problem.budget, floor=problem.min_variance, cap=problem.max_variance
+            )
+            return found, (
+                "lower: the dual function at Clarabel's multipliers; upper: Clarabel's R with rows "
+                "multiplied until budgets and floors hold; both evaluated in numpy"
+            )
         if problem.max_variance is not None:
             found = oracles.capped_interval(gram, budget=problem.budget, cap=problem.max_variance)
             return found, (

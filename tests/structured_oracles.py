@@ -223,6 +223,19 @@ def one_pair(graph: nx.Graph) -> Iterator[tuple[float, Array]]:
         yield 1 / graph.number_of_edges(), w
 
 
+def maximal_matchings(graph: nx.Graph) -> Iterator[tuple[float, Array]]:
+    """Every set of disjoint edges that no edge can be added to, all equally likely."""
+    edges = list(graph.edges)
+    sets = [s for k in range(len(edges) + 1) for s in itertools.combinations(edges, k)]
+    matchings = [frozenset(s) for s in sets if len({i for e in s for i in e}) == 2 * len(s)]
+    maximal = [m for m in matchings if not any(m < other for other in matchings)]
+    for matching in maximal:
+        w = np.eye(len(graph))
+        for i, j in matching:
+            w[[i, i, j, j], [i, j, i, j]] = 0.5
+        yield 1 / len(maximal), w
+
+
 # --- other objectives -----------------------------------------------------------------------------
 
 

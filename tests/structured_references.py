@@ -1,6 +1,6 @@
 """Fill in the [reference] table of structured and joint problem files, by the oracles alone.
 
-    python -m tests.structured_references problems/{time-structures,space-time,objectives}/*.toml
+    python -m tests.structured_references problems/{time,space}-structures/*.toml ...
 
 The numbers of every file are stated here again, so that neither a mixing matrix nor a workload
 comes from the library. Files that have a table already are left as they are.
@@ -9,12 +9,14 @@ comes from the library. Files that have a table already are left as they are.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
 
+import clique_oracles
 import networkx as nx
 import numpy as np
 import oracles
@@ -36,6 +38,10 @@ def ring(nodes: int) -> Array:
 
 def florentine() -> Array:
     return oracles.metropolis(nx.florentine_families_graph())
+
+
+def erdos_renyi() -> Array:
+    return oracles.metropolis(oracles.erdos_renyi(20, 0.2))
 
 
 def prefix(horizon: int) -> Array:
@@ -99,6 +105,59 @@ def prefix_buffered() -> tuple[Interval, str]:
     )
 
 
+# --- space ----------------------------------------------------------------------------------------
+
+CLIQUES = (
+    "Clarabel on the blocks of R; lower: its multipliers scaled until they hold on every clique; "
+    "upper: its blocks scaled to the budgets"
+)
+GROUPS = (
+    ("Medici", "Acciaiuoli", "Barbadori", "Ridolfi", "Tornabuoni", "Salviati", "Pazzi"),
+    ("Peruzzi", "Castellani", "Strozzi", "Bischeri"),
+    ("Albizzi", "Guadagni", "Ginori", "Lamberteschi"),
+)
+
+
+def in_cliques(
+    w: Array, cliques: Sequence[clique_oracles.Clique], **limits: Any
+) -> tuple[Interval, str]:
+    return clique_oracles.clique_interval(w.T @ w, cliques, **limits), CLIQUES
+
+
+def edge_local(w: Array, **limits: Any) -> tuple[Interval, str]:
+    return in_cliques(w, clique_oracles.near(w), **limits)
+
+
+def complete_capped() -> tuple[Interval, str]:
+    optimum = oracles.complete_graph_capped(10, cap=4.0)
+    return Interval(optimum, optimum), (
+        "unrestricted optimum: R = a I + b J with (1/x + 9/a) / 10 = 1 and (x + 9 a) / 10 = 4, x = "
+        "a + 10 b; diagonally dominant, so pairs make it"
+    )
+
+
+def florentine_clusters() -> tuple[Interval, str]:
+    rows = list(nx.florentine_families_graph())
+    return in_cliques(florentine(), [tuple(rows.index(name) for name in g) for g in GROUPS])
+
+
+def florentine_decor() -> tuple[Interval, str]:
+    w = florentine()
+    gram = w.T @ w
+    upper = float(np.sum(gram * slow.decor_covariance(gram, w)))
+    return with_search(oracles.diagonal_interval(gram, width=1e-7).lower, upper), (
+        "lower: dual value of the program without a structure, by the fixed point; upper: a scalar "
+        "search for the coefficient"
+    )
+
+
+def florentine_independent() -> tuple[Interval, str]:
+    tau = np.ones(15)
+    tau[[1, 4, 8]] = 0.5, 2.0, 0.25
+    optimum = float((np.square(florentine()).sum(axis=0) / tau).sum())
+    return Interval(optimum, optimum), "R_ii = 1 / tau_i, and tr(W R W^T) of it"
+
+
 # --- space-time -----------------------------------------------------------------------------------
 
 
@@ -148,16 +207,39 @@ def florentine_banded_decor() -> tuple[Interval, str]:
     )
 
 
+def mafalda_edge_local(w: Array) -> tuple[Interval, str]:
+    n, cliques = len(w), clique_oracles.near(w)
+    a = slow.stacked_workload(w, 8)
+
+    def time(gram: Array) -> Array:
+        return np.linalg.inv(oracles.fixed_epoch_interval(gram, 2, 4, width=1e-8).gram)
+
+    def space(gram: Array) -> Array:
+        return np.linalg.inv(clique_oracles.clique_interval(gram, cliques).gram)
+
+    upper = slow.kronecker_value(w, 8, time=time, space=space)
+    return with_search(slow.full_interval(a.T @ a, n, 2, 4).lower, upper), (
+        "lower: dual value on all pairs of step and node; upper: alternation of L-BFGS-B in time "
+        "and Clarabel in space, stacked matrices written out"
+    )
+
+
 # --- objectives -----------------------------------------------------------------------------------
 
 
+RECURSION = f"H from the recursion run on every unit of noise, then the fixed point; {PROGRAM}"
+
+
+def noise_blocks(w: Array, horizon: int, **how: Any) -> Array:
+    """Model i after step x as a linear map of the noise of node j at step s: [x, i, s, j]."""
+    maps = np.array(list(slow.noise_to_state(w, horizon, **how)))
+    return maps.reshape(horizon, len(w), horizon, len(w))
+
+
 def florentine_momentum() -> tuple[Interval, str]:
-    maps = np.array(list(slow.noise_to_state(florentine(), 16, momentum=0.9)))
-    blocks = maps.reshape(16, 15, 16, 15)
+    blocks = noise_blocks(florentine(), 16, momentum=0.9)
     gram = np.einsum("tisa,tisb->ab", blocks, blocks)
-    return oracles.diagonal_interval(gram, width=1e-9), (
-        f"H from the recursion run on every unit of noise, then the fixed point; {PROGRAM}"
-    )
+    return oracles.diagonal_interval(gram, width=1e-9), RECURSION
 
 
 def ring_dropout() -> tuple[Interval, str]:
@@ -177,19 +259,105 @@ def path_edge_failures() -> tuple[Interval, str]:
     )
 
 
+def final_models() -> tuple[Interval, str]:
+    blocks = noise_blocks(oracles.metropolis(nx.path_graph(6)), 4)[-1]
+    return oracles.fixed_epoch_interval(np.einsum("isj,itj->st", blocks, blocks), 2, 2), (
+        f"H from the recursion run on every unit of noise, then L-BFGS-B; {PROGRAM}"
+    )
+
+
+def mean_model() -> tuple[Interval, str]:
+    return oracles.fixed_epoch_interval(prefix(32), 4, 8, width=1e-8), (
+        f"W keeps the mean, so n times its square is that of prefix sums; then L-BFGS-B; {PROGRAM}"
+    )
+
+
+def florentine_consensus() -> tuple[Interval, str]:
+    blocks = noise_blocks(florentine(), 12)
+    blocks = blocks - blocks.mean(axis=1, keepdims=True)
+    return oracles.fixed_epoch_interval(np.einsum("xisj,xitj->st", blocks, blocks), 2, 6), (
+        "H from the recursion run on every unit of noise, means subtracted, then L-BFGS-B; "
+        f"{PROGRAM}"
+    )
+
+
+def florentine_step_weights() -> tuple[Interval, str]:
+    blocks = noise_blocks(florentine(), 6)
+    gram = np.einsum("x,xisa,xisb->ab", np.arange(6.0), blocks, blocks)
+    return oracles.diagonal_interval(gram, width=1e-9), RECURSION
+
+
+def florentine_last() -> tuple[Interval, str]:
+    weights = np.ones(15)
+    weights[1] = 10
+    blocks = noise_blocks(florentine(), 8)[-1]
+    gram = np.einsum("i,isa,isb->ab", weights, blocks, blocks)
+    return oracles.diagonal_interval(gram, width=1e-9), RECURSION
+
+
+def ring_learning_rates() -> tuple[Interval, str]:
+    blocks = noise_blocks(ring(12), 16, rates=np.repeat([1.0, 0.5, 0.25, 0.125], 4))
+    gram = np.einsum("xisj,xitj->st", blocks, blocks)
+    return oracles.fixed_epoch_interval(gram, 2, 8, width=1e-8), (
+        f"H from the recursion run on every unit of noise, then L-BFGS-B; {PROGRAM}"
+    )
+
+
+def ring_pairwise() -> tuple[Interval, str]:
+    gram = sum(chance * w.T @ w for chance, w in slow.one_pair(nx.cycle_graph(12)))
+    optimum = float(np.sqrt(np.linalg.eigvalsh(gram)).sum() ** 2 / 12)
+    return Interval(optimum, optimum), (
+        "H over all 12 edges; nodes look alike, so the optimum is (tr H^1/2)^2 / 12"
+    )
+
+
+def path_matchings() -> tuple[Interval, str]:
+    outcomes = list(slow.maximal_matchings(nx.path_graph(5)))
+    blocks = slow.random_gram(outcomes, 8).reshape(8, 5, 8, 5)
+    return oracles.fixed_epoch_interval(np.einsum("siti->st", blocks), 2, 4, width=1e-8), (
+        f"H over all maximal matchings, step by step, then L-BFGS-B; {PROGRAM}"
+    )
+
+
 REFERENCES: dict[str, Callable[[], tuple[Interval, str]]] = {
     "time-structures/ring-12-banded-3x8": ring_banded,
     "time-structures/prefix-banded-min-separation": prefix_banded,
     "time-structures/prefix-toeplitz-32": prefix_toeplitz,
     "time-structures/ring-12-banded-inverse-4x8": ring_banded_inverse,
     "time-structures/prefix-blt-64": prefix_buffered,
+    "space-structures/florentine-edge-local": lambda: edge_local(florentine()),
+    "space-structures/erdos-renyi-20-edge-local": lambda: edge_local(erdos_renyi()),
+    "space-structures/ring-16-edge-local": lambda: edge_local(ring(16)),
+    "space-structures/florentine-edge-local-capped": lambda: edge_local(florentine(), cap=1.3),
+    "space-structures/florentine-known-seeds": lambda: edge_local(florentine(), known_seeds=1),
+    "space-structures/complete-10-edge-local-capped": complete_capped,
+    "space-structures/florentine-two-hops": lambda: in_cliques(
+        florentine(), clique_oracles.near(florentine(), 2)
+    ),
+    "space-structures/florentine-neighbourhood": lambda: in_cliques(
+        florentine(), clique_oracles.neighbourhoods(florentine())
+    ),
+    "space-structures/florentine-clusters": florentine_clusters,
+    "space-structures/florentine-decor": florentine_decor,
+    "space-structures/florentine-independent": florentine_independent,
     "space-time/ring-8-full": ring_full,
     "space-time/ring-8-kronecker": ring_kronecker,
     "space-time/path-5-full-2x4": path_full,
     "space-time/florentine-banded-decor": florentine_banded_decor,
+    "space-time/florentine-mafalda-edge-local": lambda: mafalda_edge_local(florentine()),
+    "space-time/erdos-renyi-20-mafalda-edge-local": lambda: mafalda_edge_local(erdos_renyi()),
+    "space-time/ring-16-mafalda-edge-local": lambda: mafalda_edge_local(ring(16)),
     "objectives/florentine-momentum": florentine_momentum,
     "objectives/ring-10-dropout": ring_dropout,
     "objectives/path-5-edge-failures-2x4": path_edge_failures,
+    "objectives/path-6-last-iterate-2x2": final_models,
+    "objectives/ring-9-mean-model-4x8": mean_model,
+    "objectives/florentine-consensus-2x6": florentine_consensus,
+    "objectives/florentine-step-weights": florentine_step_weights,
+    "objectives/florentine-node-weights-last": florentine_last,
+    "objectives/ring-12-learning-rates-2x8": ring_learning_rates,
+    "objectives/ring-12-pairwise-gossip": ring_pairwise,
+    "objectives/path-5-maximal-matchings-2x4": path_matchings,
 }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from noisedesign._checks import InputError
 from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native import banded
+from noisedesign.backends.native import banded, banded_witness
 from noisedesign.backends.native.banded_algebra import BandedError, dense
 from noisedesign.banded_certificate import (
     BandedProgram,
@@ -337,7 +337,7 @@ def test_balanced_multipliers_cost_no_more_than_their_own_diagonal(seed: int) ->
     shares /= shares.sum()
     x = allowed.generators @ shares
     rates = 1 + 0.02 * rng.standard_normal(24)
-    balanced = banded.balanced(allowed, rates, shares)
+    balanced = banded_witness.balanced(allowed, rates, shares)
     assert allowed.price(balanced) / (balanced @ x) <= allowed.price(rates) / (rates @ x)
     assert allowed.price(balanced) == pytest.approx(balanced @ x, rel=1e-6)
 
@@ -348,7 +348,7 @@ def test_diagonals_that_cannot_be_balanced_keep_their_shape() -> None:
     shares = np.zeros(len(allowed.cost))
     shares[[0, 6, 12, 18]] = 0.1
     shares[-1] = 0.2
-    balanced = banded.balanced(allowed, np.ones(24), shares)
+    balanced = banded_witness.balanced(allowed, np.ones(24), shares)
     assert balanced == pytest.approx(np.full(24, balanced[0]), rel=1e-9)
 
 

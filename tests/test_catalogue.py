@@ -14,9 +14,12 @@ from small_designs import GRAM_4, PATH_3, capped_design, single_epoch_design, ti
 from noisedesign import catalogue, threats
 from noisedesign._checks import InputError
 from noisedesign.baselines import baseline, decor_variances, prefix_optimal_strategy
+from noisedesign.exposure import account
 from noisedesign.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
-from noisedesign.problem import SpaceProblem, TimeProblem
+from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.solve import solve
 from noisedesign.threats.noise import MessageNoise, NodeNoise, SpaceTimeNoise
+from noisedesign.trust_table import setting_of
 
 RING_5 = oracles.metropolis(nx.cycle_graph(5))
 TWO_STEPS = single(2)
@@ -211,6 +214,34 @@ def test_the_first_steps_of_a_longer_design(horizon: int) -> None:
     noising = np.linalg.inv(np.asarray(design.strategy))
     assert np.abs(np.tril(noising, -1)).max() > 0.1
     np.testing.assert_allclose(np.linalg.inv(c), noising[:horizon, :horizon], atol=1e-12)
+
+
+@pytest.mark.parametrize("joint", ["kronecker", "full"])
+def test_the_noise_of_a_space_time_design_is_dealt_as_a_whole(joint: str) -> None:
+    """Before a reader of all messages [cov^-1]_(2t+u, 2t+u) is what a change at step t is worth."""
+    w = np.array([[0.7, 0.3], [0.3, 0.7]])
+    scheme = FixedEpoch(epochs=1, separation=3)
+    problem = SpaceTimeProblem(mixing=w, participation=scheme, budget=[1.0, 4.0], joint=joint)
+    design = solve(problem).design
+    assert design is not None
+    noise = np.linalg.inv(design.strategy.T @ design.strategy)
+    if joint == "kronecker":
+        noise = np.kron(noise, design.covariance)
+    setting = setting_of(design)
+    assert setting.participation == scheme
+    found = account(setting.algorithm, threats.ldp(), participation=setting.participation)
+    worst = np.diagonal(np.linalg.inv(noise)).reshape(3, 2).max(axis=0)
+    np.testing.assert_allclose([e.sensitivity_squared for e in found], worst, rtol=1e-9)
+    np.testing.assert_allclose(worst, [1, 4], rtol=1e-4)
+    # The first two steps of it know nothing of the third.
+    first = catalogue.of_design(design, participation=single(2))
+    found = account(first, threats.ldp(), participation=single(2))
+    worst = np.diagonal(np.linalg.inv(noise[:4, :4])).reshape(2, 2).max(axis=0)
+    np.testing.assert_allclose([e.sensitivity_squared for e in found], worst, rtol=1e-9)
+    with pytest.raises(InputError, match="^design: expected a design of at least 4 steps"):
+        catalogue.of_design(design, participation=single(4))
+    with pytest.raises(InputError, match="^steps: expected none for a space-time design"):
+        setting_of(design, steps=2)
 
 
 def test_a_design_on_another_graph_of_its_size() -> None:

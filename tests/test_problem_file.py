@@ -172,7 +172,8 @@ REFUSED = [
     (SPACE + '[graph]\nkind = ["ring"]\n', "graph.kind", ["one of florentine", "(list)"]),
     (SPACE + '[graph]\nkind = "ring"\n', "graph.nodes", ["nothing"]),
     (SPACE + RING.replace("nodes", "node"), "graph.node", ["nodes", "Did you mean nodes?"]),
-    (SPACE + RING + "seed = 0\n", "graph.seed", ["only the keys kind, nodes, weights in [graph]"]),
+    (SPACE + RING + "seed = 0\n", "graph.seed",
+     ["only the keys directed, kind, nodes, weights in [graph]"]),
     (SPACE + RING + "ring = 0\n", "graph.ring", ["unknown key ring"]),
     (SPACE + RING.replace("5", "20.0"), "graph.nodes", ["an integer", "20.0 (float)"]),
     (SPACE + RING.replace("5", "true"), "graph.nodes", ["an integer", "True (bool)"]),
@@ -375,8 +376,8 @@ def test_npy_files_that_are_not_there(tmp_path: Path) -> None:
 # --- the shipped files ---------------------------------------------------------------------------
 
 FAMILY_SIZES = {
-    "whisper": 9, "mafalda": 16, "prefix": 4, "examples": 3, "time-structures": 5, "space-time": 4,
-    "objectives": 3,
+    "whisper": 10, "mafalda": 16, "prefix": 4, "examples": 3, "time-structures": 5,
+    "space-structures": 11, "space-time": 7, "objectives": 11,
 }  # fmt: skip
 
 
@@ -415,8 +416,9 @@ def test_whisper_files_are_what_their_names_say(path: Path) -> None:
     problem = load_shipped(path).problem
     assert isinstance(problem, SpaceProblem)
     sizes = {"florentine": 15, "karate": 34, "ring-20": 20, "ego-148": 148}
-    assert len(problem.nodes) == sizes.get(path.stem, 20)
+    assert len(problem.nodes) == sizes.get(path.stem.removesuffix("-floored"), 20)
     assert (problem.max_variance is not None) == path.stem.endswith("-capped")
+    assert (problem.min_variance is not None) == path.stem.endswith("-floored")
     if path.stem.startswith("erdos-renyi-20-p"):
         links = int((np.triu(problem.mixing, 1) > 0).sum())
         p = int(path.stem.removeprefix("erdos-renyi-20-p")[:2]) / 10

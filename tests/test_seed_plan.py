@@ -94,7 +94,7 @@ def test_nodes_draw_the_covariance() -> None:
 
 def test_designs_without_seeds_and_nonsense_are_refused() -> None:
     with pytest.raises(InputError, match=r"structure\.space"):
-        seed_plan_of(solved(SpaceStructure(kind="decor")))
+        seed_plan_of(solved(SpaceStructure()))
     with pytest.raises(InputError, match="semidefinite"):
         seed_plan(nodes=2, cliques=[(0, 1)], blocks=[np.array([[1.0, 2.0], [2.0, 1.0]])])
     with pytest.raises(InputError, match="shape"):

@@ -391,7 +391,10 @@ def test_streams_refuse_bad_input_before_the_first_step(
 
 
 def test_simulator_imports_numpy_and_checks_only() -> None:
-    allowed = {"noisedesign._checks", "noisedesign._linalg", "noisedesign.settings"}
+    allowed = {
+        "noisedesign._checks", "noisedesign._linalg", "noisedesign.settings",
+        "noisedesign.seed_plan",  # what a design hands to its users, as matrices are
+    }  # fmt: skip
     for source in Path(package.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(source.read_text())):
             names = []

@@ -139,7 +139,7 @@ def solved(name: str, epochs: int, separation: int) -> tuple[JointProgram, float
     return SOLVED[key]
 
 
-@pytest.mark.parametrize("broken", [np.nan, np.inf, 0.0])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, 0.0, -1.0])
 def test_a_broken_witness_proves_nothing(broken: float) -> None:
     workload = AllIterates(mixing=GRAPHS["path-4"], horizon=2)
     good = random_witness(4, 1, 2, 0)

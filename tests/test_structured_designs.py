@@ -56,6 +56,7 @@ TEXTS = {
     "decor, capped": SPACE + '[structure]\nspace = "decor"\n' + CAP,
     "independent": SPACE + '[structure]\nspace = "independent"\n',
     "edge-local": SPACE + '[structure]\nspace = "edge-local"\n',
+    "edge-local, known seeds": SPACE + '[structure]\nspace = "edge-local"\nknown_seeds = 1\n',
     "kronecker": JOINT,
     "kronecker, capped": JOINT + CAP,
     "kronecker, structured": JOINT + '[structure]\ntime = "banded"\nbands = 2\nspace = "decor"\n',
@@ -151,7 +152,8 @@ def test_what_is_written(tmp_path: Path) -> None:
     }  # fmt: skip
     assert manifest["error"] == {
         "horizon": 6, "of": "all-iterates", "node_weights": [1.0, 2.0, 3.0, 4.0],
-        "step_weights": None, "learning_rates": None, "momentum": 0.5,
+        "step_weights": None, "learning_rates": None, "momentum": 0.5, "mean": "plain",
+        "push_sum": False,
     }  # fmt: skip
     assert manifest["local"] is True
     assert manifest["unrestricted_lower_bound"] == manifest["lower_bound"]
@@ -271,6 +273,13 @@ def once(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     arrays["dual_blocks"] = np.ones((6, 1, 1))
 
 
+def lent(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Variance of node 1 from the block of (0, 1) to that of (1, 2): R as before, of no seeds."""
+    blocks = arrays["clique_blocks"].copy()
+    blocks[3], blocks[4] = blocks[3] - 10, blocks[4] + 10
+    arrays["clique_blocks"] = blocks
+
+
 LIES: list[tuple[str, str, Edit, set[str]]] = [
     # Without its multipliers a file proves no bound, and may not claim one.
     ("banded", "no bound", without("dual_matrix"), {"lower bound"}),
@@ -301,6 +310,12 @@ LIES: list[tuple[str, str, Edit, set[str]]] = [
     ("kronecker", "banded", nested("structure", time="banded", bands=2), {"structure", "problem"}),
     ("kronecker", "decor", nested("structure", space="decor"), {"structure", "problem"}),
     ("kronecker", "edge-local", nested("structure", space="edge-local"), {"structure"}),
+    # Zeros where they belong, and not what the seeds make.
+    ("edge-local", "less noise", scaled("covariance", 0.99), {"structure", "sensitivity"}),
+    ("edge-local", "more noise", scaled("covariance", 1.01), {"structure", "objective"}),
+    ("edge-local", "no seeds", lent, {"sensitivity", "feasible"}),
+    ("edge-local, known seeds", "more noise", scaled("covariance", 1.01),
+     {"structure", "objective", "sensitivity", "feasible"}),
     # Another error, another mixing, other limits.
     ("kronecker, error", "momentum", nested("error", momentum=0.4), {"objective", "problem"}),
     ("kronecker, error", "weights", nested("error", node_weights=[1.0, 2.0, 3.0, 4.1]),
@@ -330,7 +345,7 @@ def test_falsified_designs_are_found(
     assert expected <= failed(verified(kind, tmp_path / "d.npz", edit=edit))
 
 
-@pytest.mark.parametrize("kind", ["banded", "toeplitz", "decor", "independent"])
+@pytest.mark.parametrize("kind", ["banded", "toeplitz", "decor", "independent", "edge-local"])
 def test_the_optimum_without_a_structure_is_not_passed_off_as_one_with_it(
     kind: str, tmp_path: Path
 ) -> None:

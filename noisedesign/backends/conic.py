@@ -38,7 +38,7 @@ class ConicBackend:
         return ("compact", "covariance", "paper")
 
     def takes(self) -> str:
-        return "space (with or without max_variance), time under (k, b) participation; small sizes"
+        return "space (with or without limits), time under (k, b) participation; small sizes"
 
     def refusal(self, program: Program, formulation: str) -> str | None:
         from noisedesign.backends import conic_model

@@ -8,7 +8,7 @@ compact
     of diag(X) over pattern j at most 1. One block of size 2m.
 covariance (space)
     minimise <H, R>  subject to  [[X, I], [I, R]] >= 0,  diag(X) <= 1  and, if asked,
-    diag(R) <= cap. Also one block of size 2n; the one that can hold a cap.
+    floor <= diag(R) <= cap. Also one block of size 2n; the one that can hold such limits.
 paper (space)
     as published with Whisper D-SGD: R = s I + R_cor and one block [[R, e_i], [e_i^T, 1]] >= 0 of
     size n + 1 a node.
@@ -43,13 +43,13 @@ def refusal(program: Program, formulation: str) -> str | None:
     """Why a formulation cannot hold a program, or None."""
     if formulation in (COVARIANCE, PAPER) and program.participation.epochs > 1:
         return f"several epochs in formulation {formulation!r}; 'compact' can"
-    if program.cap is not None and program.participation.epochs > 1:
-        return "a variance cap together with several epochs"
+    if program.limited and program.participation.epochs > 1:
+        return "a limit on variances (cap or floor) together with several epochs"
     return None
 
 
 def build(program: Program, *, formulation: str) -> ConicModel:
-    """The model of a normalised program; ``compact`` gives way to ``covariance`` under a cap."""
+    """The model of a normalised program; ``compact`` gives way to ``covariance`` under limits."""
     scale = lower_bound_scale(program)
     scaled = replace(
         program,
@@ -58,7 +58,7 @@ def build(program: Program, *, formulation: str) -> ConicModel:
     )
     if formulation == PAPER:
         model = _paper(scaled)
-    elif formulation == COVARIANCE or program.cap is not None:
+    elif formulation == COVARIANCE or program.limited:
         model = _covariance(scaled)
     else:
         model = _compact(scaled)
@@ -67,8 +67,10 @@ def build(program: Program, *, formulation: str) -> ConicModel:
         point = model.dual()
         if point is None:
             return None
-        cap = None if point.cap is None else point.cap * scale
-        return DualPoint(blocks=point.blocks * scale, cap=cap)
+        cap, floor = (
+            None if limit is None else limit * scale for limit in (point.cap, point.floor)
+        )
+        return DualPoint(blocks=point.blocks * scale, cap=cap, floor=floor)
 
     return replace(model, dual=dual)
 
@@ -93,19 +95,30 @@ def _vector_dual(constraint: cp.Constraint | None) -> Array | None:
     return np.atleast_1d(np.asarray(constraint.dual_value, dtype=np.float64))
 
 
+def _limits(
+    program: Program, r: cp.Expression
+) -> tuple[cp.Constraint | None, cp.Constraint | None, list[cp.Constraint]]:
+    """Cap and floor on diag(R), where there are any, and the list of both."""
+    cap = None if program.cap is None else cp.diag(r) <= program.cap
+    floor = None if program.floor is None else cp.diag(r) >= program.floor
+    return cap, floor, [limit for limit in (cap, floor) if limit is not None]
+
+
 def _covariance(program: Program) -> ConicModel:
     n = program.size
     x = cp.Variable((n, n), symmetric=True)
     r = cp.Variable((n, n), symmetric=True)
     budget = cp.diag(x) <= 1
-    cap = None if program.cap is None else cp.diag(r) <= program.cap
+    cap, floor, limits = _limits(program, r)
     coupling = cp.bmat([[x, np.eye(n)], [np.eye(n), r]]) >> 0
-    constraints = [coupling, budget] + ([] if cap is None else [cap])
+    constraints = [coupling, budget, *limits]
     problem = cp.Problem(cp.Minimize(cp.trace(program.gram @ r)), constraints)
 
     def dual() -> DualPoint | None:
         v = _vector_dual(budget)
-        return None if v is None else diagonal_dual(v, cap=_vector_dual(cap))
+        if v is None:
+            return None
+        return diagonal_dual(v, cap=_vector_dual(cap), floor=_vector_dual(floor))
 
     return ConicModel(problem=problem, gram=lambda: _inverse_or_none(r.value), dual=dual)
 
@@ -151,16 +164,14 @@ def _paper(program: Program) -> ConicModel:
     blocks = [
         cp.bmat([[r, columns[:, [i]]], [columns[[i], :], np.ones((1, 1))]]) >> 0 for i in range(n)
     ]
-    cap = None if program.cap is None else cp.diag(r) <= program.cap
-    problem = cp.Problem(
-        cp.Minimize(cp.trace(program.gram @ r)), blocks + ([] if cap is None else [cap])
-    )
+    cap, floor, limits = _limits(program, r)
+    problem = cp.Problem(cp.Minimize(cp.trace(program.gram @ r)), [*blocks, *limits])
 
     def dual() -> DualPoint | None:
         values = [block.dual_value for block in blocks]
         if any(value is None for value in values):
             return None
         v = np.array([value[n, n] for value in values], dtype=np.float64)
-        return diagonal_dual(v, cap=_vector_dual(cap))
+        return diagonal_dual(v, cap=_vector_dual(cap), floor=_vector_dual(floor))
 
     return ConicModel(problem=problem, gram=lambda: _inverse_or_none(r.value), dual=dual)

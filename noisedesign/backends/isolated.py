@@ -90,6 +90,8 @@ def _write_program(path: Path, program: Program) -> None:
     }
     if program.cap is not None:
         arrays["cap"] = program.cap
+    if program.floor is not None:
+        arrays["floor"] = program.floor
     if program.exact_factor is not None:
         arrays["factor"] = program.exact_factor
     np.savez(path, **arrays)
@@ -104,6 +106,7 @@ def _read_program(path: Path) -> Program:
             budget=np.ones(separation),
             cap=data.get("cap"),
             exact_factor=data.get("factor"),
+            floor=data.get("floor"),
         )
 
 
@@ -115,6 +118,8 @@ def _write_answer(path: Path, answer: Answer) -> None:
         arrays["blocks"] = answer.dual.blocks
         if answer.dual.cap is not None:
             arrays["cap"] = answer.dual.cap
+        if answer.dual.floor is not None:
+            arrays["floor"] = answer.dual.floor
     report = {
         "stop": answer.stop.value,
         "message": answer.message,
@@ -133,7 +138,7 @@ def _read_answer(path: Path) -> Answer:
         report = json.loads(str(data["report"]))
         dual = None
         if "blocks" in data:
-            dual = DualPoint(blocks=data["blocks"], cap=data.get("cap"))
+            dual = DualPoint(blocks=data["blocks"], cap=data.get("cap"), floor=data.get("floor"))
         report["stop"] = Stop(report["stop"])
         return Answer(gram=data.get("gram"), dual=dual, **report)
 

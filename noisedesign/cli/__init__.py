@@ -13,7 +13,7 @@ import click
 
 from noisedesign import __version__
 from noisedesign._checks import InputError
-from noisedesign.cli import accounts, designs, figures, outputs, solvers
+from noisedesign.cli import accounts, designs, figures, outputs, solvers, sweeps
 from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
@@ -28,7 +28,7 @@ def commands() -> None:
 for command in (
     designs.solve, designs.verify, designs.simulate, designs.baselines, solvers.compare,
     solvers.backends, accounts.account, figures.figure, outputs.export, outputs.plot,
-    outputs.demo,
+    outputs.demo, sweeps.sweep,
 ):  # fmt: skip
     commands.add_command(command)
 

@@ -12,7 +12,7 @@ from noisedesign.cli._shared import EXIT_FAILED, NEW_FILE, json_option, note
 
 @click.command()
 @click.argument("design", type=click.Path())
-@click.option("--to", "target", required=True, help="npy, csv, mat, safetensors or a trainer.")
+@click.option("--to", "target", required=True, help="npy, csv, mat, safetensors, seeds, a trainer.")
 @click.option("-o", "--output", type=click.Path(), required=True, help="File or folder to write.")
 @json_option
 def export(design: str, target: str, output: str, as_json: bool) -> None:

@@ -18,6 +18,7 @@ _NAMES = (
     "csv",
     "mat",
     "safetensors",
+    "seeds",
     "jax-privacy",
     "mfdl",
     "whisper-dsgd",

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from noisedesign._checks import InputError
-from noisedesign.design import Design
+from noisedesign.design import AGAINST_OBSERVERS, Design
 from noisedesign.problem import TimeProblem
 
 
@@ -47,6 +47,12 @@ def require_protection(design: Design) -> None:
     Raises:
         InputError: the design is for a trusted server, or is not feasible.
     """
+    if design.trust == AGAINST_OBSERVERS:
+        raise InputError(
+            "design", expected="noise that protects every message",
+            got="noise against chosen observers only",
+            remedy="Export it to npy, csv, mat or safetensors where nobody else sees messages.",
+        )  # fmt: skip
     if design.trust != "local":
         raise InputError(
             "design", expected="noise that protects every message",

@@ -18,7 +18,7 @@ DESCRIPTION = "R, W, tau or C, Cinv, H, horizon, for MATLAB and scipy.io.loadmat
 
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
-    """Write R, W, tau (and max_variance) or C, Cinv, H, horizon (and W).
+    """Write R, W, tau (and max_variance, min_variance) or C, Cinv, H, horizon (and W).
 
     ``nodes`` is a cell array in the order of the rows of W; ``metadata`` is a JSON string. Vectors
     are columns.
@@ -30,6 +30,8 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
         }  # fmt: skip
         if problem.max_variance is not None:
             variables["max_variance"] = problem.max_variance
+        if problem.min_variance is not None:
+            variables["min_variance"] = problem.min_variance
     else:
         variables = {
             "C": design.strategy, "Cinv": design.noising_matrix,

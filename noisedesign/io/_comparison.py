@@ -20,7 +20,9 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
         words = {
             "structure": stored.structure == rebuilt.structure,
             "budget": np.array_equal(stored.budget, rebuilt.budget),
-            "max_variance": _same_cap(stored.max_variance, rebuilt.max_variance),
+            "max_variance": _same_limit(stored.max_variance, rebuilt.max_variance),
+            "min_variance": _same_limit(stored.min_variance, rebuilt.min_variance),
+            "observers": stored.observers == rebuilt.observers,
         }
     elif isinstance(stored, TimeProblem) and isinstance(rebuilt, TimeProblem):
         matrices = {
@@ -36,7 +38,7 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
         matrices = {"mixing": (stored.mixing, rebuilt.mixing)}
         words = {
             "budget": np.array_equal(stored.budget, rebuilt.budget),
-            "max_variance": _same_cap(stored.max_variance, rebuilt.max_variance),
+            "max_variance": _same_limit(stored.max_variance, rebuilt.max_variance),
             "participation": stored.participation == rebuilt.participation,
             "structure": (stored.time, stored.space, stored.joint)
             == (rebuilt.time, rebuilt.space, rebuilt.joint),
@@ -56,7 +58,7 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
     return [name for name, equal in same.items() if not equal]
 
 
-def _same_cap(a: Array | None, b: Array | None) -> bool:
+def _same_limit(a: Array | None, b: Array | None) -> bool:
     return a is b if a is None or b is None else np.array_equal(a, b)
 
 

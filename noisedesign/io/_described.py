@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from noisedesign._checks import Array, InputError
-from noisedesign.io._manifest import FIELD, ErrorEntry, ParticipationEntry, StructureEntry
+from noisedesign.directed import perron_vector, push_sum_weights
+from noisedesign.io._manifest import (
+    FIELD,
+    ErrorEntry,
+    ObserverEntry,
+    ParticipationEntry,
+    StructureEntry,
+)
 from noisedesign.io._manifest import RandomEntry as Entry
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.random_mixing import EdgeDropout, NodeDropout, RandomMatchings, RandomMixing
 from noisedesign.structure import SpaceStructure, TimeStructure
+from noisedesign.threats import Observer
+from noisedesign.threats.noise import Knowledge
+
+DERIVED = 1e-12
+"""Relative difference of two vectors that follow from one W: sums of at most a few thousand
+positive terms, in whatever order."""
 
 
 def structure_entry(problem: Problem) -> dict[str, Any] | None:
@@ -50,23 +64,58 @@ def error_entry(problem: Problem) -> dict[str, Any] | None:
     objective = problem.objective
     if objective is None:
         return None
-    for field in ("average", "push_sum_weights"):
-        if getattr(objective, field) is not None:
-            raise InputError(
-                f"objective.{field}", expected="nothing in a design that is stored", got="values"
-            )
     return {
         "horizon": int(objective.horizon), "of": objective.of, "momentum": objective.momentum,
         "node_weights": _listed(objective.node_weights),
         "step_weights": _listed(objective.step_weights),
         "learning_rates": _listed(objective.learning_rates),
-    }  # fmt: skip
+    } | _models(objective, problem.mixing)  # fmt: skip
 
 
-def objective_of(entry: ErrorEntry | None) -> Objective | None:
+def _models(objective: Objective, mixing: Array | None) -> dict[str, Any]:
+    """Which mean and which push-sum weights, where they are those of W; no others are stored."""
+    assert mixing is not None
+    found: dict[str, Any] = {"mean": "plain", "push_sum": False}
+    if (average := objective.average) is not None:
+        _check_derived(
+            "average", np.asarray(average) / np.sum(average),
+            lambda: perron_vector(mixing, stochastic="row"), what="the Perron vector of W",
+        )  # fmt: skip
+        found["mean"] = "perron"
+    if (weights := objective.push_sum_weights) is not None:
+        _check_derived(
+            "push_sum_weights", weights,
+            lambda: push_sum_weights(mixing, horizon=objective.horizon),
+            what="those of W, one row a step",
+        )  # fmt: skip
+        found["push_sum"] = True
+    return found
+
+
+def _check_derived(field: str, value: Array, derive: Callable[[], Array], *, what: str) -> None:
+    try:
+        expected = derive()
+        same = value.shape == expected.shape and np.allclose(
+            value, expected, rtol=DERIVED, atol=0.0
+        )  # fmt: skip
+    except InputError:
+        same = False
+    if not same:
+        raise InputError(
+            f"objective.{field}", expected=f"{what}, in a design that is stored", got="others"
+        )
+
+
+def objective_of(entry: ErrorEntry | None, *, mixing: Array) -> Objective | None:
     if entry is None:
         return None
-    return Objective(**{key: _array(value) for key, value in entry.model_dump().items()})
+    fields = {key: _array(value) for key, value in entry.model_dump().items()}
+    mean, push_sum = fields.pop("mean"), fields.pop("push_sum")
+    if mean == "perron":
+        fields["average"] = perron_vector(mixing, stochastic="row")
+    if push_sum:
+        fields["push_sum_weights"] = push_sum_weights(mixing, horizon=entry.horizon)
+    return Objective(**fields)
 
 
 def random_entry(problem: Problem) -> dict[str, Any] | None:
@@ -95,6 +144,39 @@ def random_of(entry: Entry | None, *, mixing: Array) -> RandomMixing | None:
     if entry.kind == "edge-failure":
         return EdgeDropout(mixing=mixing, probability=entry.probability)  # type: ignore[arg-type]
     return RandomMatchings(nodes=len(mixing), matchings=entry.matchings or ())
+
+
+def observer_entries(problem: Problem) -> tuple[dict[str, Any], ...]:
+    """The observers a problem is against; none where it is against a reader of all messages."""
+    if not isinstance(problem, SpaceProblem):
+        return ()
+    return tuple(_observer_entry(observer) for observer in problem.observers)
+
+
+def _observer_entry(observer: Observer) -> dict[str, Any]:
+    knows = observer.knows
+    if knows.everything or knows.seeds:
+        raise InputError(
+            "observers", expected="observers who know noise by its nodes, in a design that is "
+            "stored", got=str(observer),
+        )  # fmt: skip
+    return {
+        "model": observer.model, "sees": observer.sees,
+        "coalition": tuple(int(i) for i in observer.coalition),
+        "listened": tuple(int(i) for i in observer.listened),
+        "holders": tuple(sorted(int(i) for i in knows.holders)),
+        "values": tuple(sorted(int(i) for i in knows.values)),
+    }  # fmt: skip
+
+
+def observers_of(entries: Sequence[ObserverEntry]) -> tuple[Observer, ...]:
+    return tuple(
+        Observer(
+            model=entry.model, sees=entry.sees, coalition=entry.coalition, listened=entry.listened,
+            knows=Knowledge(holders=frozenset(entry.holders), values=frozenset(entry.values)),
+        )
+        for entry in entries
+    )  # fmt: skip
 
 
 def participation_entry(problem: Problem) -> dict[str, int] | None:

@@ -11,8 +11,13 @@ import numpy as np
 from noisedesign._checks import Array, InputError
 from noisedesign.design import Design
 from noisedesign.formulations import DualPoint, diagonal_dual
-from noisedesign.graph import check_mixing
-from noisedesign.io._described import objective_of, participation_of, random_of, structures
+from noisedesign.io._described import (
+    objective_of,
+    observers_of,
+    participation_of,
+    random_of,
+    structures,
+)
 from noisedesign.io._manifest import FIELD, Manifest
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.privacy_target import PrivacyTarget
@@ -22,6 +27,7 @@ from noisedesign.problem import (
     SpaceTimeProblem,
     TimeProblem,
     WorkloadKind,
+    checked_mixing,
 )
 
 
@@ -43,8 +49,13 @@ SPECS: dict[str, dict[str, ArraySpec]] = {
         "mixing": ArraySpec("W", "nn"),
         "budget": ArraySpec("tau", "n"),
         "max_variance": ArraySpec("cap on diag(R)", "n", required=False),
+        "min_variance": ArraySpec("floor on diag(R)", "n", required=False),
         "dual_weights": ArraySpec("v", "n", required=False),
         "dual_cap": ArraySpec("w", "n", required=False),
+        "dual_floor": ArraySpec("u", "n", required=False),
+        "observer_ranks": ArraySpec("rows of every F", ANY, required=False),
+        "observer_factors": ArraySpec("F B, N = F^T F", ANY, required=False),
+        "observer_weights": ArraySpec("v of every observer", ANY, required=False),
         "clique_blocks": ArraySpec("P", ANY, required=False),
         "dual_factors": ArraySpec("F, N = F^T F", "Ann", required=False),
         "dual_prices": ArraySpec("v", "An", required=False),
@@ -109,8 +120,10 @@ def arrays_of(design: Design) -> dict[str, Array]:
             "mixing": problem.mixing,
             "budget": problem.budget,
             "max_variance": problem.max_variance,
+            "min_variance": problem.min_variance,
             "dual_weights": None if dual is None else dual.blocks[:, 0, 0],
             "dual_cap": None if dual is None else dual.cap,
+            "dual_floor": None if dual is None else dual.floor,
         }
     else:
         found = {
@@ -163,7 +176,7 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
     mixing = arrays.get("mixing")
     if mixing is not None:
         common |= {
-            "objective": objective_of(manifest.error),
+            "objective": objective_of(manifest.error, mixing=mixing),
             "random": random_of(manifest.random, mixing=mixing),
         }  # fmt: skip
     if manifest.design != "time":
@@ -172,7 +185,10 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
             "max_variance": arrays.get("max_variance"),
         }  # fmt: skip
     if manifest.design == "space":
-        return SpaceProblem(structure=space, **common)
+        return SpaceProblem(
+            structure=space, min_variance=arrays.get("min_variance"),
+            observers=observers_of(manifest.observers), **common,
+        )  # fmt: skip
     scheme = participation_of(manifest.participation)
     if manifest.design == "space-time":
         return SpaceTimeProblem(
@@ -181,22 +197,25 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
         )  # fmt: skip
     return TimeProblem(
         gram=arrays["gram"], participation=scheme, workload=_workload(manifest), structure=time,
-        mixing=None if mixing is None else check_mixing(mixing, doubly_stochastic=False),
-        **common,
+        **common | {"mixing": None if mixing is None else checked_mixing(
+            mixing, common["objective"]
+        )},
     )  # fmt: skip
 
 
 WITNESS = (
     "dual_matrix", "dual_weights", "dual_blocks", "dual_cap", "clique_blocks", "dual_factors",
     "dual_prices", "pattern_lengths", "pattern_steps", "pattern_blocks", "unrestricted_weights",
-    "unrestricted_blocks", "unrestricted_cap",
+    "unrestricted_blocks", "unrestricted_cap", "observer_ranks", "observer_factors",
+    "observer_weights",
 )  # fmt: skip
 
 
 def witness_of(arrays: dict[str, Array], manifest: Manifest) -> dict[str, Array]:
-    """The arrays that prove the bound of a structured design, by name."""
+    """The arrays that prove the bound of a structured design, or one against chosen observers, by
+    name."""
     joint = None if manifest.structure is None else manifest.structure.joint
-    plain = manifest.structure is None and "pattern_blocks" not in arrays
+    plain = manifest.structure is None and not {"pattern_blocks", "observer_factors"} & set(arrays)
     if plain or joint == "full":
         return {}
     return {name: arrays[name] for name in WITNESS if name in arrays}
@@ -207,7 +226,9 @@ def dual_of(arrays: dict[str, Array], manifest: Manifest) -> DualPoint | None:
     if witness_of(arrays, manifest):
         return None
     if "dual_weights" in arrays:
-        return diagonal_dual(arrays["dual_weights"], arrays.get("dual_cap"))
+        return diagonal_dual(
+            arrays["dual_weights"], arrays.get("dual_cap"), arrays.get("dual_floor")
+        )
     if "dual_blocks" in arrays:
         return DualPoint(blocks=arrays["dual_blocks"], cap=arrays.get("dual_cap"))
     return None

@@ -12,7 +12,8 @@ from noisedesign._checks import InputError, describe
 FORMAT: Final = "noisedesign-design"
 VERSION: Final = 2
 READABLE = (1, 2)
-"""Version 1 has no structure, error, random, unrestricted_lower_bound or local: none is needed."""
+"""Version 1 has no structure, error, random, unrestricted_lower_bound, local or floor_ratio: none
+of them is needed."""
 FIELD = "design file"
 
 _NON_FINITE = ("inf", "-inf", "nan")
@@ -78,7 +79,11 @@ class StructureEntry(_Table):
 
 
 class ErrorEntry(_Table):
-    """What error of which steps counts; lists are per node or step."""
+    """What error of which steps counts; lists are per node or step.
+
+    ``mean`` is that of node_weights, or by the Perron vector of W; with ``push_sum`` models are
+    states over the push-sum weights of W.
+    """
 
     horizon: int
     of: str
@@ -86,6 +91,8 @@ class ErrorEntry(_Table):
     step_weights: float | tuple[float, ...] | None = None
     learning_rates: float | tuple[float, ...] | None = None
     momentum: float = 0.0
+    mean: Literal["plain", "perron"] = "plain"
+    push_sum: bool = False
 
 
 class RandomEntry(_Table):
@@ -94,6 +101,17 @@ class RandomEntry(_Table):
     kind: Literal["dropout", "edge-failure", "matchings"]
     probability: float | tuple[float, ...] | None = None
     matchings: tuple[tuple[tuple[int, int], ...], ...] | None = None
+
+
+class ObserverEntry(_Table):
+    """One observer the noise is designed against: what it sees, and whose noise it knows."""
+
+    model: str
+    sees: Literal["all", "received", "sums", "sent"]
+    coalition: tuple[int, ...] = ()
+    listened: tuple[int, ...] = ()
+    holders: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
 
 
 class PrivacyEntry(_Table):
@@ -137,7 +155,7 @@ class Manifest(_Table):
     library: str
     name: str
     design: Literal["space", "time", "space-time"]
-    trust: Literal["local", "central"]
+    trust: Literal["local", "observers", "central"]
     matrix: str
     arrays: dict[str, ArrayEntry]
     horizon: int | None
@@ -158,8 +176,10 @@ class Manifest(_Table):
     structure: StructureEntry | None = None
     error: ErrorEntry | None = None
     random: RandomEntry | None = None
+    observers: tuple[ObserverEntry, ...] = ()
     unrestricted_lower_bound: Number | None = None
     local: bool = False
+    floor_ratio: Number | None = None
 
 
 class _Header(BaseModel):

@@ -10,12 +10,14 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PlainValidator,
     Tag,
     TypeAdapter,
     model_validator,
 )  # fmt: skip
 from pydantic_core import PydanticCustomError
 
+from noisedesign.directed import DirectedWeights
 from noisedesign.graph import Weights
 from noisedesign.privacy_target import PrivacyTarget
 
@@ -49,7 +51,12 @@ class Table(BaseModel):
 
 
 class _Weighted(Table):
-    weights: Weights = "metropolis-hastings"
+    weights: Literal[Weights, "fastest-mixing"] = "metropolis-hastings"
+
+
+class _MaybeDirected(Table):
+    weights: Literal[Weights, "fastest-mixing", DirectedWeights] = "metropolis-hastings"
+    directed: bool = False
 
 
 class NamedGraph(_Weighted):
@@ -57,7 +64,12 @@ class NamedGraph(_Weighted):
 
 
 class SizedGraph(_Weighted):
-    kind: Literal["ring", "path", "complete", "star"]
+    kind: Literal["path", "complete", "star"]
+    nodes: int
+
+
+class RingGraph(_MaybeDirected):
+    kind: Literal["ring"]
     nodes: int
 
 
@@ -72,7 +84,7 @@ class HypercubeGraph(_Weighted):
     dimension: int
 
 
-class ErdosRenyiGraph(_Weighted):
+class ErdosRenyiGraph(_MaybeDirected):
     kind: Literal["erdos-renyi"]
     nodes: int
     p: float
@@ -98,7 +110,7 @@ class EgoFacebookGraph(_Weighted):
     ego: int
 
 
-class EdgesGraph(_Weighted):
+class EdgesGraph(_MaybeDirected):
     kind: Literal["edges"]
     file: Text
 
@@ -111,6 +123,7 @@ class MatrixGraph(Table):
 Graph = (
     NamedGraph
     | SizedGraph
+    | RingGraph
     | LatticeGraph
     | HypercubeGraph
     | ErdosRenyiGraph
@@ -163,7 +176,8 @@ class Budget(Table):
 
 
 class Limits(Table):
-    max_variance: ScalarOrList
+    max_variance: ScalarOrList | None = None
+    min_variance: ScalarOrList | None = None
 
 
 class TimeStructureTable(Table):
@@ -201,6 +215,20 @@ class MixingTable(Table):
     matching: str | None = None
 
 
+def _observer(value: Any) -> Any:
+    for node in value if isinstance(value, list) and value else [value]:
+        if isinstance(node, bool) or not isinstance(node, int | str):
+            raise PydanticCustomError("node_type", "a node (row number or name), or a list of them")
+    return value
+
+
+class ObserversTable(Table):
+    model: Literal["ldp", "pndp", "secure-sum", "insider", "tap"]
+    nodes: list[Annotated[int | str | list[int | str], PlainValidator(_observer)]] | None = None
+    own_noise: Literal["seeds", "values", "counted"] | None = None
+    horizon: int
+
+
 class Privacy(Table):
     epsilon: float
     delta: float
@@ -231,6 +259,7 @@ class SpaceFile(_ProblemFile):
     structure: SpaceStructureTable = SpaceStructureTable()
     error: SpaceErrorTable | None = None
     mixing: MixingTable | None = None
+    observers: ObserversTable | None = None
     privacy: Privacy | None = None
     reference: ReferenceTable | None = None
 

@@ -23,10 +23,10 @@ _EXPECTED = {
     "model_attributes_type": "a table",
 }
 _TABLES = ("graph", "workload", "participation", "budget", "limits", "privacy", "reference",
-           "algorithm", "observer", "structure", "error", "mixing")  # fmt: skip
+           "algorithm", "observer", "observers", "structure", "error", "mixing")  # fmt: skip
 _OTHER_DESIGN = {
     "budget": '"space" or "space-time"', "limits": '"space" or "space-time"', "workload": '"time"',
-    "participation": '"time" or "space-time"',
+    "participation": '"time" or "space-time"', "observers": '"space"',
 }  # fmt: skip
 BELONGS = {key: f"[{key}] belongs to design = {design}." for key, design in _OTHER_DESIGN.items()}
 """What to say of a table at the top of a problem file of the other design."""

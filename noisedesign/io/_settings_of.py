@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError, describe
+from noisedesign.directed import perron_vector, push_sum_weights
 from noisedesign.io import _schema
+from noisedesign.io._tables import is_directed, mixing_key
 from noisedesign.io._toml import renamed
 from noisedesign.io.node_names import row_of
 from noisedesign.objectives import Objective
@@ -27,6 +29,9 @@ from noisedesign.random_mixing import (
 from noisedesign.structure import SpaceStructure, TimeStructure
 
 MATCHINGS = {"pairwise": pairwise_gossip, "maximal": maximal_matchings}
+
+OF_A_MEAN = ("mean-model", "consensus")
+"""Errors that depend on which mean the models are compared with."""
 
 
 def participation_of(table: Any) -> FixedEpoch | MinSeparation:
@@ -85,15 +90,36 @@ def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
     return tuple(cluster_of[row] for row in range(len(nodes)))
 
 
-def objective_of(table: _schema.ErrorTable | None, *, horizon: int, nodes: int) -> Objective | None:
-    """None where the file has no [error] table.
+def models_of(
+    graph: _schema.Graph, table: _schema.ErrorTable | None, *, mixing: Array, horizon: int
+) -> dict[str, Any]:
+    """What the weights of a directed graph say of the models, as fields of an objective.
+
+    Under row stochastic weights models agree on the mean by the Perron vector; under column
+    stochastic ones they are states over their push-sum weights.
+    """
+    if not is_directed(graph):
+        return {}
+    if getattr(graph, "weights", "") == "column-stochastic":
+        return {"push_sum_weights": push_sum_weights(mixing, horizon=horizon)}
+    if table is None or table.of not in OF_A_MEAN:
+        return {}
+    return {"average": perron_vector(mixing, stochastic="row")}
+
+
+def objective_of(
+    table: _schema.ErrorTable | None, *, horizon: int, nodes: int,
+    models: Mapping[str, Any] | None = None,
+) -> Objective | None:  # fmt: skip
+    """None where the file has no [error] table and nothing is said of its ``models``.
 
     Raises:
         InputError: naming ``error.<key>``.
     """
-    if table is None:
+    if table is None and not models:
         return None
-    fields = table.model_dump(exclude={"horizon"})
+    fields = {} if table is None else table.model_dump(exclude={"horizon"})
+    fields |= models or {}
     with renamed({key: f"error.{key}" for key in (*fields, "horizon")}):
         for key, value in fields.items():
             if isinstance(value, list):
@@ -105,16 +131,18 @@ def objective_of(table: _schema.ErrorTable | None, *, horizon: int, nodes: int) 
 
 
 def random_mixing_of(
-    table: _schema.MixingTable | None, *, mixing: Array, mixing_key: str
+    table: _schema.MixingTable | None, *, mixing: Array, graph: _schema.Graph
 ) -> RandomMixing | None:
     """The distribution of W; None where the file has no [mixing] table.
 
     Raises:
-        InputError: naming ``mixing``, not one kind of randomness; ``mixing.<key>``; or
-            ``mixing_key``, the key that says what W is.
+        InputError: naming ``mixing``, not one kind of randomness, or of a directed graph;
+            ``mixing.<key>``; or the key that says what W is.
     """
     if table is None:
         return None
+    if is_directed(graph):
+        raise InputError("mixing", expected="no [mixing] table for a directed graph", got="one")
     given = [key for key, value in table.model_dump().items() if value is not None]
     if len(given) != 1:
         raise InputError(
@@ -122,7 +150,7 @@ def random_mixing_of(
             got=" and ".join(given) or "nothing",
         )  # fmt: skip
     key = f"mixing.{given[0]}"
-    with renamed({"mixing": mixing_key, "probability": key, "graph": key}):
+    with renamed({"mixing": mixing_key(graph), "probability": key, "graph": key}):
         if table.dropout is not None:
             p: Any = table.dropout
             p = np.array(p, dtype=np.float64) if isinstance(p, list) else p
@@ -130,6 +158,6 @@ def random_mixing_of(
         if table.edge_failure is not None:
             return EdgeDropout(mixing=mixing, probability=table.edge_failure)
         _checks.one_of(table.matching, field=key, allowed=tuple(MATCHINGS))
-        graph = nx.from_numpy_array(mixing)
-        graph.remove_edges_from(list(nx.selfloop_edges(graph)))
-        return MATCHINGS[str(table.matching)](graph)
+        links = nx.from_numpy_array(mixing)
+        links.remove_edges_from(list(nx.selfloop_edges(links)))
+        return MATCHINGS[str(table.matching)](links)

@@ -5,35 +5,69 @@ from __future__ import annotations
 import tokenize
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
 from noisedesign.datasets import ego_facebook
-from noisedesign.graph import build_graph, mixing_matrix, node_names, read_edges
+from noisedesign.directed import DIRECTED_WEIGHTS, build_digraph, directed_mixing
+from noisedesign.graph import WEIGHTS, build_graph, mixing_matrix, node_names, read_edges
 from noisedesign.io import _schema
+from noisedesign.io._toml import renamed
+from noisedesign.mixing_design.stated import stated_fastest_mixing
+
+FASTEST = "fastest-mixing"
 
 _NPY_ERRORS = (ValueError, EOFError, MemoryError, SyntaxError, tokenize.TokenError)
 """What numpy raises on a damaged file: its header is read as Python source, and may claim any
 amount of memory before the data turn out missing."""
 
 
-def mixing_of(graph: _schema.Graph, *, folder: Path) -> tuple[Array, tuple[str, ...]]:
+def mixing_of(
+    graph: _schema.Graph, *, folder: Path, known: Array | None = None
+) -> tuple[Array, tuple[str, ...]]:
     """W, shape (n, n), and the names of its rows; no names where W itself is given.
+
+    Args:
+        known: a W to take for the fastest mixing, if that is what it is: see
+            :func:`noisedesign.mixing_design.stated.stated_fastest_mixing`.
 
     Raises:
         InputError: naming ``graph.<key>``.
     """
+    if isinstance(graph, _schema.MatrixGraph):
+        return load_npy(folder / graph.file, field="graph.file"), ()
+    directed = is_directed(graph)
+    allowed = DIRECTED_WEIGHTS if directed else (*WEIGHTS, FASTEST)
+    if graph.weights not in allowed:
+        got = graph.weights if "weights" in graph.model_fields_set else "nothing"
+        raise InputError(
+            "graph.weights", got=got,
+            expected=f"one of {', '.join(allowed)} where graph.directed = {str(directed).lower()}",
+        )  # fmt: skip
+    built = _graph(graph, directed=directed, folder=folder)
+    with renamed({"weights": "graph.weights", "backend": "graph.weights"}):
+        if directed:
+            return directed_mixing(built, weights=graph.weights), node_names(built)
+        if graph.weights == FASTEST:
+            return stated_fastest_mixing(built, known=known), node_names(built)
+        return mixing_matrix(built, weights=graph.weights), node_names(built)
+
+
+def is_directed(graph: _schema.Graph) -> bool:
+    """Whether links of the graph go one way."""
+    return bool(getattr(graph, "directed", False))
+
+
+def _graph(graph: _schema.Graph, *, directed: bool, folder: Path) -> nx.Graph:
     match graph:
-        case _schema.MatrixGraph():
-            return load_npy(folder / graph.file, field="graph.file"), ()
         case _schema.EdgesGraph():
-            built = read_edges(folder / graph.file)
+            return read_edges(folder / graph.file, directed=directed)
         case _schema.EgoFacebookGraph():
-            built = ego_facebook(graph.ego)
-        case _:
-            built = build_graph(**graph.model_dump(exclude={"weights"}))
-    return mixing_matrix(built, weights=graph.weights), node_names(built)
+            return ego_facebook(graph.ego)
+    build = build_digraph if directed else build_graph
+    return build(**graph.model_dump(exclude={"weights", "directed"}))
 
 
 def mixing_key(graph: _schema.Graph) -> str:

@@ -23,11 +23,12 @@ from noisedesign import _checks
 from noisedesign._checks import Array, InputError
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
-from noisedesign.design import Design, Provenance
+from noisedesign.design import AGAINST_OBSERVERS, Design, Provenance
 from noisedesign.io import _manifest
 from noisedesign.io._archive import NPY, float64_array, npy_bytes, pack, unpack
 from noisedesign.io._described import (
     error_entry,
+    observer_entries,
     participation_entry,
     random_entry,
     structure_entry,
@@ -49,12 +50,14 @@ MANIFEST = "manifest.json"
 SEAL = b"noisedesign-sha256:"
 
 _DIGITS = 64
-_TRUSTS = ("local", "central")
+_TRUSTS = ("local", "observers", "central")
 _BUDGET_NOTE = {
     "space": "[R^-1]_ii <= tau_i (squared sensitivity); R and the objective are at these budgets",
     "time": "squared sensitivity <= 1; C and the objective are at unit sensitivity",
     "space-time": "squared sensitivity of node i <= tau_i; R and the objective are at these "
     "budgets, C is at unit sensitivity, or at the budgets where there is no R",
+    "observers": "squared sensitivity of what an observer sees over all steps to a change of node "
+    "i at one step <= tau_i; R and the objective are at these budgets",
 }
 
 
@@ -145,6 +148,7 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
     """The JSON object that describes ``design``, stored as ``arrays``."""
     problem, certificate = design.problem, design.certificate
     scheme = None if isinstance(problem, SpaceProblem) else problem.participation
+    observers = observer_entries(problem)
     manifest = Manifest.model_validate(
         {
             "library": _library_version(),
@@ -164,7 +168,7 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "nodes": problem.nodes,
             "workload": problem.workload if isinstance(problem, TimeProblem) else None,
             "participation": participation_entry(problem),
-            "budget": _BUDGET_NOTE[design.kind],
+            "budget": _BUDGET_NOTE["observers" if observers else design.kind],
             "sensitivity": {
                 "value": certificate.sensitivity_squared,
                 "which": certificate.sensitivity_kind,
@@ -181,8 +185,10 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "structure": structure_entry(problem),
             "error": error_entry(problem),
             "random": random_entry(problem),
+            "observers": observers,
             "unrestricted_lower_bound": certificate.unrestricted_lower_bound,
             "local": bool(design.local),
+            "floor_ratio": certificate.floor_ratio,
         }
     )
     return manifest.model_dump(mode="json")
@@ -231,8 +237,10 @@ def _parsed(content: bytes, path: Path) -> StoredDesign:
     manifest = _manifest.read_manifest(members.pop(MANIFEST))
     arrays = _arrays(members, manifest)
     check_arrays(arrays, manifest)
+    problem = problem_of(arrays, manifest)
+    _check_trust(manifest)
     design = Design(
-        problem=problem_of(arrays, manifest),
+        problem=problem,
         matrix=arrays[MAIN[manifest.design]],
         certificate=Certificate(
             objective=manifest.objective,
@@ -241,6 +249,7 @@ def _parsed(content: bytes, path: Path) -> StoredDesign:
             sensitivity_kind=manifest.sensitivity.which,
             variance_ratio=manifest.variance_ratio,
             unrestricted_lower_bound=manifest.unrestricted_lower_bound,
+            floor_ratio=manifest.floor_ratio,
         ),
         provenance=_provenance_of(manifest),
         dual=dual_of(arrays, manifest),
@@ -253,6 +262,16 @@ def _parsed(content: bytes, path: Path) -> StoredDesign:
         design=design, problem_text=manifest.problem.text,
         manifest=manifest.model_dump(mode="json"), path=path, arrays=arrays,
     )  # fmt: skip
+
+
+def _check_trust(manifest: Manifest) -> None:
+    """Noise against chosen observers says so, as nothing else does."""
+    if (manifest.trust == AGAINST_OBSERVERS) != bool(manifest.observers):
+        chosen = f"{len(manifest.observers)} chosen observers"
+        expected = "observers" if manifest.observers else "local or central"
+        raise InputError(
+            f"{FIELD}.trust", expected=f"{expected}, with {chosen}", got=manifest.trust
+        )  # fmt: skip
 
 
 def _arrays(members: dict[str, bytes], manifest: Manifest) -> dict[str, Array]:

@@ -9,18 +9,22 @@ from typing import Any
 from pydantic import ValidationError
 
 from noisedesign import _checks
-from noisedesign._checks import InputError
+from noisedesign._checks import Array, InputError
+from noisedesign.graph import check_mixing
 from noisedesign.io import _schema
+from noisedesign.io._observers_of import error_horizon, observers_of
 from noisedesign.io._schema_errors import BELONGS, to_input_error
 from noisedesign.io._settings_of import (
+    models_of,
     objective_of,
     participation_of,
     random_mixing_of,
     space_structure,
     time_structure,
 )
-from noisedesign.io._tables import load_npy, mixing_key, mixing_of
+from noisedesign.io._tables import is_directed, load_npy, mixing_key, mixing_of
 from noisedesign.io._toml import located, parsed, read_text, renamed
+from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch
 from noisedesign.privacy_target import PrivacyTarget
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
@@ -73,12 +77,19 @@ def load_problem(path: str | Path) -> LoadedProblem:
         return _parse(text, folder=path.parent, path=path)
 
 
-def parse_problem(text: str, *, folder: str | Path) -> LoadedProblem:
-    """As :func:`load_problem`, from text; files it names are relative to ``folder``."""
-    return _parse(text, folder=Path(folder), path=None)
+def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None) -> LoadedProblem:
+    """As :func:`load_problem`, from text; files it names are relative to ``folder``.
+
+    Args:
+        mixing: the W to take where ``graph.weights`` asks for the fastest, if it is as fast as any:
+            that of a design whose problem is read again.
+    """
+    return _parse(text, folder=Path(folder), path=None, mixing=mixing)
 
 
-def _parse(text: str, *, folder: Path, path: Path | None) -> LoadedProblem:
+def _parse(
+    text: str, *, folder: Path, path: Path | None, mixing: Array | None = None
+) -> LoadedProblem:
     data = parsed(text, field=FIELD)
     try:
         file = _schema.ProblemFile.validate_python(data)
@@ -87,38 +98,72 @@ def _parse(text: str, *, folder: Path, path: Path | None) -> LoadedProblem:
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
-        problem=_build(file, folder), text=text, reference=reference, path=path,
+        problem=_build(file, folder, mixing), text=text, reference=reference, path=path,
         tags=tuple(file.tags),
     )  # fmt: skip
 
 
 def _build(
-    file: _schema.SpaceFile | _schema.TimeFile | _schema.SpaceTimeFile, folder: Path
-) -> Problem:
+    file: _schema.SpaceFile | _schema.TimeFile | _schema.SpaceTimeFile, folder: Path,
+    known: Array | None,
+) -> Problem:  # fmt: skip
     common: dict[str, Any] = {"name": file.name}
     if file.privacy is not None:
         common["privacy"] = PrivacyTarget(**file.privacy.model_dump())
     if isinstance(file, _schema.TimeFile):
-        return _time_problem(file, folder, common)
+        return _time_problem(file, folder, known, common)
     if isinstance(file, _schema.SpaceTimeFile):
-        return _space_time_problem(file, folder, common)
-    mixing, nodes = mixing_of(file.graph, folder=folder)
+        return _space_time_problem(file, folder, known, common)
+    mixing, nodes = mixing_of(file.graph, folder=folder, known=known)
+    if is_directed(file.graph):
+        _check_balanced(mixing)
     names = nodes or tuple(str(i) for i in range(len(mixing)))
     common["structure"] = space_structure(file.structure, nodes=names, folder=folder)
+    horizon = 1 if file.error is None else file.error.horizon
+    if file.observers is not None:
+        if file.mixing is not None:
+            raise InputError("mixing", expected="no [mixing] table beside [observers]", got="one")
+        common["observers"] = observers_of(file.observers, names=names)
+        horizon = error_horizon(file.error, file.observers)
+        common["objective"] = Objective(horizon=horizon)
     if file.error is not None:
-        horizon = file.error.horizon
         common["objective"] = objective_of(file.error, horizon=horizon, nodes=len(mixing))
-    cap = None if file.limits is None else file.limits.max_variance
+    cap, floor = _limits_of(file.limits)
     key = mixing_key(file.graph)
-    random = random_mixing_of(file.mixing, mixing=mixing, mixing_key=key)
+    random = random_mixing_of(file.mixing, mixing=mixing, graph=file.graph)
     with renamed({"mixing": key}):
         return SpaceProblem(
-            mixing=mixing, nodes=nodes, budget=file.budget.tau, max_variance=cap, random=random,
-            **common,
+            mixing=mixing, nodes=nodes, budget=file.budget.tau, max_variance=cap,
+            min_variance=floor, random=random, **common,
         )  # fmt: skip
 
 
-def _time_problem(file: _schema.TimeFile, folder: Path, common: dict[str, Any]) -> TimeProblem:
+def _limits_of(limits: _schema.Limits | None) -> tuple[Any, Any]:
+    """Cap and floor of a [limits] table, which names at least one of them."""
+    if limits is None:
+        return None, None
+    if limits.max_variance is None and limits.min_variance is None:
+        raise InputError(
+            "limits.max_variance", expected="a value, or one of limits.min_variance", got="nothing"
+        )
+    return limits.max_variance, limits.min_variance
+
+
+def _check_balanced(mixing: Array) -> None:
+    """W of a directed graph, in a spatial design, keeps sums as well as means."""
+    try:
+        check_mixing(mixing, doubly_stochastic=True)
+    except InputError as error:
+        raise InputError(
+            "graph.directed", expected="false for a space design, unless W is doubly stochastic",
+            got=f"true, and {error.got} of W",
+            remedy="Time and space-time designs take any directed graph that is connected.",
+        ) from error  # fmt: skip
+
+
+def _time_problem(
+    file: _schema.TimeFile, folder: Path, known: Array | None, common: dict[str, Any]
+) -> TimeProblem:
     participation = participation_of(file.participation)
     common["structure"] = time_structure(file.structure)
     kind = file.workload.kind
@@ -127,12 +172,12 @@ def _time_problem(file: _schema.TimeFile, folder: Path, common: dict[str, Any]) 
             raise InputError(
                 "graph", expected="a [graph] table for a decentralized workload", got="nothing"
             )
-        mixing, nodes = mixing_of(file.graph, folder=folder)
-        objective = objective_of(
-            file.error, horizon=participation.horizon, nodes=len(mixing)
-        )  # fmt: skip
+        mixing, nodes = mixing_of(file.graph, folder=folder, known=known)
+        horizon = participation.horizon
+        models = models_of(file.graph, file.error, mixing=mixing, horizon=horizon)
+        objective = objective_of(file.error, horizon=horizon, nodes=len(mixing), models=models)
         key = mixing_key(file.graph)
-        random = random_mixing_of(file.mixing, mixing=mixing, mixing_key=key)
+        random = random_mixing_of(file.mixing, mixing=mixing, graph=file.graph)
         with renamed({"mixing": key}):
             return TimeProblem.decentralized(
                 mixing=mixing, nodes=nodes, participation=participation, objective=objective,
@@ -153,7 +198,7 @@ def _time_problem(file: _schema.TimeFile, folder: Path, common: dict[str, Any]) 
 
 
 def _space_time_problem(
-    file: _schema.SpaceTimeFile, folder: Path, common: dict[str, Any]
+    file: _schema.SpaceTimeFile, folder: Path, known: Array | None, common: dict[str, Any]
 ) -> SpaceTimeProblem:
     participation = participation_of(file.participation)
     if not isinstance(participation, FixedEpoch):
@@ -161,14 +206,19 @@ def _space_time_problem(
             "participation.kind", expected="fixed-epoch for a space-time design",
             got=file.participation.kind,
         )  # fmt: skip
-    mixing, nodes = mixing_of(file.graph, folder=folder)
+    mixing, nodes = mixing_of(file.graph, folder=folder, known=known)
     names = nodes or tuple(str(i) for i in range(len(mixing)))
-    cap = None if file.limits is None else file.limits.max_variance
-    objective = objective_of(
-        file.error, horizon=participation.horizon, nodes=len(mixing)
-    )  # fmt: skip
+    cap, floor = _limits_of(file.limits)
+    if floor is not None:
+        raise InputError(
+            "limits.min_variance", expected="no floor but in space designs without a structure",
+            got='one for design = "space-time"',
+        )  # fmt: skip
+    horizon = participation.horizon
+    models = models_of(file.graph, file.error, mixing=mixing, horizon=horizon)
+    objective = objective_of(file.error, horizon=horizon, nodes=len(mixing), models=models)
     key = mixing_key(file.graph)
-    random = random_mixing_of(file.mixing, mixing=mixing, mixing_key=key)
+    random = random_mixing_of(file.mixing, mixing=mixing, graph=file.graph)
     with renamed({"mixing": key}):
         return SpaceTimeProblem(
             mixing=mixing, nodes=nodes, participation=participation, budget=file.budget.tau,

@@ -10,9 +10,10 @@ import numpy as np
 from noisedesign import settings
 from noisedesign._checks import Array, InputError
 from noisedesign.backends import Monitor
+from noisedesign.backends.cvxpy_run import run
 from noisedesign.graph import mixing_matrix
 from noisedesign.mixing_design.bound import mixing_norm, norm_lower_bound
-from noisedesign.mixing_design.weights import EdgeWeights, affine, run
+from noisedesign.mixing_design.weights import EdgeWeights, affine
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

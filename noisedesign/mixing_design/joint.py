@@ -11,11 +11,12 @@ import numpy as np
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
 from noisedesign.backends import Monitor, Stop
+from noisedesign.backends.cvxpy_run import run
 from noisedesign.design import Design
 from noisedesign.graph import mixing_matrix
 from noisedesign.mixing_design.bound import mixing_norm
 from noisedesign.mixing_design.fastest import FastestMixing, fastest_mixing
-from noisedesign.mixing_design.weights import EdgeWeights, affine, run
+from noisedesign.mixing_design.weights import EdgeWeights, affine
 from noisedesign.problem import SpaceProblem
 from noisedesign.solve import Solution, solve
 

@@ -17,7 +17,7 @@ import numpy as np
 from noisedesign import _linalg
 from noisedesign._checks import Array
 from noisedesign.backends import Monitor
-from noisedesign.mixing_design.weights import run
+from noisedesign.backends.cvxpy_run import run
 from noisedesign.observer_design.certificate import ObserverProgram, ObserverWitness
 
 FLOOR = 1e-10

@@ -1,7 +1,9 @@
 """Validation of exported matrices: D-SGD run with their noise, in numpy and nothing else."""
 
 from noisedesign.simulate.audit import AuditReport, audit_space, audit_time
+from noisedesign.simulate.coalition import audit_coalition, worst_coalition
 from noisedesign.simulate.objective_variance import NoiseSource, simulate_objective
+from noisedesign.simulate.observer_audit import Watcher, audit_observers
 from noisedesign.simulate.space_time_streams import block_noise, kronecker_noise_stream
 from noisedesign.simulate.streams import space_noise_stream, time_noise_stream
 from noisedesign.simulate.variance import VarianceReport, simulate_space, simulate_time
@@ -10,6 +12,9 @@ __all__ = [
     "AuditReport",
     "NoiseSource",
     "VarianceReport",
+    "Watcher",
+    "audit_coalition",
+    "audit_observers",
     "audit_space",
     "audit_time",
     "block_noise",
@@ -19,4 +24,5 @@ __all__ = [
     "simulate_time",
     "space_noise_stream",
     "time_noise_stream",
+    "worst_coalition",
 ]

@@ -40,12 +40,12 @@ Progress = Callable[[int, int], None]
 CLOSENESS = 0.95
 """An audit reaches its claim when its interval reaches this fraction of it."""
 
-_Noise = Callable[[int, np.random.SeedSequence], Iterator[Array]]
+Noise = Callable[[int, np.random.SeedSequence], Iterator[Array]]
 """(columns, seed) -> noise at each step, each of shape (nodes, columns)."""
 
-_UNHIDDEN = "Without noise in some direction a change there is seen with certainty: mu is infinite."
+UNHIDDEN = "Without noise in some direction a change there is seen with certainty: mu is infinite."
 
-_SPACE_STEPS = 2
+SPACE_STEPS = 2
 """Steps run in space: the difference is at the last, so that the attacker has to subtract the
 mixed messages of the step before."""
 
@@ -129,10 +129,16 @@ class Attack:
             update[self.node] += world * np.repeat(gradient, runs)
             yield update
 
-    def statistic(self, noise: Iterator[Array], *, runs: int, world: int) -> Array:
-        """The ratio of ``runs`` runs, shape (runs,), from the messages of all nodes."""
+    def statistic(
+        self, noise: Iterator[Array], *, runs: int, world: int,
+        learned: Iterator[Array] | None = None,
+    ) -> Array:  # fmt: skip
+        """The ratio of every run, shape (runs,), from all messages less ``learned`` noise."""
         sent = dynamics.run(self.mixing, self.updates(noise, runs=runs, world=world))
         found = dynamics.residuals(self.mixing, (messages for messages, _ in sent))
+        if learned is not None:
+            pairs = zip(found, learned, strict=True)
+            found = (residual - self.sigma * known for residual, known in pairs)
         ratio = np.zeros(runs)
         for weights, residual in zip(self.weights, found, strict=True):
             ratio += weights.ravel() @ residual[self.seen].reshape(-1, runs)
@@ -174,7 +180,7 @@ def audit_space(
     )
     precision = _precision(covariance)
     node = int((np.diag(precision) / tau).argmax())
-    gradients = np.zeros((_SPACE_STEPS, 1))
+    gradients = np.zeros((SPACE_STEPS, 1))
     gradients[-1] = 1 / math.sqrt(tau[node])
     weights = gradients[:, None] * precision[:, [node]] / sigma**2
     attack = Attack(
@@ -182,9 +188,9 @@ def audit_space(
     )
 
     def noise(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        return streams.space_noise(root, dimension=columns, steps=_SPACE_STEPS, root_seed=sequence)
+        return streams.space_noise(root, dimension=columns, steps=SPACE_STEPS, root_seed=sequence)
 
-    return _audit(
+    return run_audit(
         attack, noise, floats_per_run=4 * n, claimed_mu=claimed_mu, runs=runs, seed=seed,
         confidence=confidence, progress=progress, steps=(),
     )  # fmt: skip
@@ -231,7 +237,7 @@ def audit_time(
     def noise(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
         return streams.time_noise_stream(noising, nodes=len(w), dimension=columns, seed=sequence)
 
-    return _audit(
+    return run_audit(
         attack, noise, floats_per_run=gradients.size * len(w), claimed_mu=claimed_mu, runs=runs,
         seed=seed, confidence=confidence, progress=progress, steps=tuple(steps.tolist()),
     )  # fmt: skip
@@ -244,7 +250,7 @@ def _precision(covariance: Any) -> Array:
     except np.linalg.LinAlgError:
         raise InputError(
             "covariance", expected="a positive definite matrix",
-            got="a singular one", remedy=_UNHIDDEN,
+            got="a singular one", remedy=UNHIDDEN,
         ) from None  # fmt: skip
 
 
@@ -253,16 +259,18 @@ def _precision_in_time(noising: Array) -> Array:
     if not np.diag(noising).all():
         raise InputError(
             "noising_matrix", expected="an invertible matrix",
-            got=f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0", remedy=_UNHIDDEN,
+            got=f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0", remedy=UNHIDDEN,
         )  # fmt: skip
     strategy = np.linalg.solve(noising, np.eye(len(noising)))
     return np.asarray(strategy.T @ strategy)
 
 
-def _audit(
-    attack: Attack, noise: _Noise, *, floats_per_run: int, claimed_mu: float, runs: int,
+def run_audit(
+    attack: Attack, noise: Noise, *, floats_per_run: int, claimed_mu: float, runs: int,
     seed: int, confidence: float, progress: Progress | None, steps: tuple[int, ...],
+    learned: Noise | None = None,
 ) -> AuditReport:  # fmt: skip
+    """Both worlds, a block of runs at a time; ``learned`` is drawn from the seeds of ``noise``."""
     claimed = _checks.real(claimed_mu, field="claimed_mu", low=0)
     runs, confidence = check_runs(runs), check_confidence(confidence)
     block = streams.columns_per_block(floats_per_column=floats_per_run, total=runs)
@@ -271,8 +279,10 @@ def _audit(
         for index, start in enumerate(range(0, runs, block)):
             size = min(block, runs - start)
             sequence = streams.seed_sequence(seed, world, index)
+            columns = size * attack.coordinates
+            known = None if learned is None else learned(columns, sequence)
             values = attack.statistic(
-                noise(size * attack.coordinates, sequence), runs=size, world=world
+                noise(columns, sequence), runs=size, world=world, learned=known
             )
             moments[world].add(values)
             errors[world] += int(((values > 0) != bool(world)).sum())

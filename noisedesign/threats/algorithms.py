@@ -27,7 +27,8 @@ class Algorithm:
 
     Attributes:
         name: what it is called in tables.
-        mixing: W, shape (n, n), row stochastic; W_uv is the weight node u gives to node v.
+        mixing: W, shape (n, n), row stochastic, or column stochastic as in push-sum; W_uv is the
+            weight node u gives to what comes from node v.
         horizon: T, the number of gradient steps.
         noise: what is added, and who holds its seeds.
         rounds: K, gossip rounds after every gradient step.
@@ -42,7 +43,7 @@ class Algorithm:
     nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        mixing = check_mixing(self.mixing, doubly_stochastic=False, connected=False)
+        mixing = _mixing(self.mixing)
         object.__setattr__(self, "mixing", mixing)
         _checks.positive_int(self.horizon, field="horizon")
         _checks.positive_int(self.rounds, field="algorithm.rounds")
@@ -170,7 +171,7 @@ def zip_dl(
     Raises:
         InputError: unknown words; a variance that is negative or not finite.
     """
-    w = _mixing(mixing)
+    w = check_mixing(mixing, doubly_stochastic=False, connected=False)
     _checks.one_of(neighbourhood, field="algorithm.neighbourhood", allowed=NEIGHBOURHOODS)
     _checks.one_of(self_message, field="algorithm.self_message", allowed=SELF_MESSAGES)
     noise = MessageNoise(
@@ -197,7 +198,7 @@ def space_time(*, mixing: Any, covariance: Any, horizon: int, rounds: int = 1) -
 
 
 def _mixing(mixing: Any) -> Array:
-    return check_mixing(mixing, doubly_stochastic=False, connected=False)
+    return check_mixing(mixing, doubly_stochastic=False, connected=False, push_sum=True)
 
 
 def _own_noise(count: int) -> NodeNoise:

@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from noisedesign.backends.base import Answer, Availability, Monitor
-from noisedesign.backends.native import capped, diagonal, fixed_epoch
+from noisedesign.backends.native import capped, diagonal, fixed_epoch, floored
 from noisedesign.formulations import Program
 
 
 @dataclass(frozen=True)
 class NativeBackend:
-    """Newton-CG on the dual: see the three modules beside this one."""
+    """Newton-CG on the dual: see the four modules beside this one."""
 
     name: str = "native"
     formulations: tuple[str, ...] = ("dual",)
 
     def takes(self) -> str:
-        return "space (with or without max_variance), time under (k, b) participation"
+        return "space (with or without limits), time under (k, b) participation"
 
     def refusal(self, program: Program, formulation: str) -> str | None:
-        if program.cap is not None and program.participation.epochs > 1:
-            return "a variance cap together with several epochs"
+        if program.limited and program.participation.epochs > 1:
+            return "a limit on variances (cap or floor) together with several epochs"
         return None
 
     def availability(self) -> Availability:
@@ -32,7 +32,9 @@ class NativeBackend:
 
     def solve(self, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
         started = time.perf_counter()
-        if program.cap is not None:
+        if program.raising:
+            answer = floored.solve(program, monitor=monitor)
+        elif program.cap is not None:
             answer = capped.solve(program, monitor=monitor)
         elif program.participation.epochs == 1:
             answer = diagonal.solve(program, monitor=monitor)

@@ -6,12 +6,14 @@ Columns of C are normalised and multiplied by the square roots of x = P z, the d
 z_i = w_i^2 divided by the cost-weighted sum of squares of its budget: no constraint is left, and
 log tr(H X^-1) depends neither on the scale of H nor on that of the variables.
 
-At the optimum X^-1 H X^-1 vanishes in the band off its diagonal, so it is the multiplier; the error
-of a bound made from it is second order in how far C is from optimal.
+Where H has a short memory an evaluation is O(T p^2), and O(T^2 p) otherwise. Bounds are O(T^2 p),
+and their error is second order in how far C is from optimal.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,23 +25,29 @@ from noisedesign._checks import Array
 from noisedesign._threads import one_thread
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native.banded_algebra import BandedError, dense
+from noisedesign.backends.native.banded_recursion import RecursiveError, inverse_factor
+from noisedesign.backends.native.banded_witness import witness
 from noisedesign.banded_certificate import (
-    Allowance,
     BandedProgram,
     allowance,
     banded_lower_bound,
+    multipliers_above,
 )
 
 MAX_ITERATIONS = 5000
-MEMORY = 20
-"""Pairs that L-BFGS keeps; with 10 it needs a quarter more evaluations."""
+MEMORY = 8
+"""Pairs that L-BFGS keeps. More save few evaluations, where they do, and each costs as much as a
+tenth of one."""
+MODEL_ERROR_PER_GAP = 1e-2
+"""Relative error of the objective, as a share of the gap asked for, up to which a short memory of H
+is taken for exact. Bounds and exported errors are by H itself."""
 REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
 SETTLED_SPAN = 5
-SETTLED = 0.25
-"""A bound costs tens of evaluations and is tried once the objective has fallen by less than this
+SETTLED = 0.05
+"""A bound costs some evaluations and is tried once the objective has fallen by less than this
 share of the gap over ``SETTLED_SPAN`` iterations..."""
-NEXT_BOUND = 1.15
+NEXT_BOUND = 1.1
 """...and again after this many times as many iterations."""
 RESTARTS = 3
 """L-BFGS may give up on a flat step; started afresh it goes on."""
@@ -50,8 +58,6 @@ epochs three times."""
 FAR = 50.0
 """Stands for log tr(H X^-1), above the least found, where that overflows: C has almost vanishing
 entries on its diagonal, and the line search has to come back."""
-IN_USE = 1e-6
-"""Share of its budget above which a generator is in use, so that its rate has to be the price."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,10 +79,15 @@ class BandedAnswer:
 class _Variables:
     """The map from free variables to columns of C, and the pull-back of derivatives."""
 
-    def __init__(self, program: BandedProgram) -> None:
+    def __init__(self, program: BandedProgram, *, negligible: float = settings.NEGLIGIBLE) -> None:
         self.program = program
         self.allowance = allowance(program.participation)
-        self.error = BandedError(program.gram, program.bands)
+        self.inverse = inverse_factor(program.factor, tolerance=negligible)
+        self.error: Callable[[Array], tuple[float, Array]]
+        if self.inverse is not None and RecursiveError.pays(self.inverse, program.bands):
+            self.error = RecursiveError(self.inverse, program.bands)
+        else:
+            self.error = BandedError(program.gram, program.bands)
         horizon, bands = program.size, program.bands
         self.inside = np.arange(horizon)[:, None] + np.arange(bands) < horizon
         self.entries = int(self.inside.sum())
@@ -98,7 +109,17 @@ class _Variables:
     def columns(self, variables: Array) -> tuple[Array, Array]:
         """Columns of C, shape (T, p), and the shares z of the generators, shape (m,)."""
         unit, _, shares, _ = self._parts(variables)
-        return unit * np.sqrt(self.allowance.generators @ shares)[:, None], shares
+        return unit * np.sqrt(self.allowance.diagonal(shares))[:, None], shares
+
+    def witness(self, variables: Array) -> tuple[Array, float]:
+        """A factor of multipliers, shape (T, T), and the lower bound it proves."""
+        columns, shares = self.columns(variables)
+        factor = self.program.factor
+        if self.inverse is None:
+            inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
+        else:
+            inverse = dense(self.inverse)
+        return witness(self.program, columns=columns, shares=shares, inverse=inverse)
 
     def _parts(self, variables: Array) -> tuple[Array, Array, Array, Array]:
         free = np.zeros(self.inside.shape)
@@ -113,52 +134,14 @@ class _Variables:
         """log tr(H X^-1) and its gradient."""
         a = self.allowance
         unit, length, shares, total = self._parts(variables)
-        root = np.sqrt(a.generators @ shares)[:, None]
+        root = np.sqrt(a.diagonal(shares))[:, None]
         error, by_entry = self.error(unit * root)
         along = np.sum(by_entry * unit, axis=1, keepdims=True)
         by_free = (by_entry - along * unit) * (root / length * self.column_scale)
-        by_share = (along / (2 * root))[:, 0] @ a.generators
+        by_share = a.rates((along / (2 * root))[:, 0])
         mean = a.per_budget(by_share * shares)[a.budget]
         by_weight = 2 * variables[self.entries :] / total * (by_share - a.cost * mean)
         return float(np.log(error)), np.concatenate([by_free[self.inside], by_weight]) / error
-
-
-def multipliers(program: BandedProgram, columns: Array, shares: Array) -> Array:
-    """U = X^-1 H X^-1 with its diagonal balanced, shape (T, T)."""
-    c = dense(columns)
-    half = scipy.linalg.solve_triangular(c, program.factor.T, lower=True, trans="T")
-    half = scipy.linalg.solve_triangular(c, half, lower=True)
-    u = half @ half.T
-    np.fill_diagonal(u, balanced(allowance(program.participation), np.diagonal(u), shares))
-    return np.asarray(u)
-
-
-def balanced(allowed: Allowance, v: Array, shares: Array) -> Array:
-    """v, shape (T,), moved so that generators in use all have the rate <v, x> of their budget.
-
-    At the optimum they do (complementary slackness). A price is the largest rate, so a diagonal
-    that only nearly does would make the bound worse by a first-order error. The least change
-    weighted by 1 / v; generators that come to exceed the rate are added to those in use. Far from
-    the optimum there may be no such diagonal: v is kept where moving it does not help.
-    """
-    p, cost, budget = allowed.generators, allowed.cost, allowed.budget
-    rate = allowed.per_budget(shares * (v @ p))[budget]
-    in_use = shares * cost > IN_USE
-    moved = np.array(v)
-    for _ in range(len(cost)):
-        used = p[:, in_use]
-        weighted = used * v[:, None]
-        system = used.T @ weighted
-        system[np.diag_indices(len(system))] *= 1 + settings.rank_tolerance(len(system))
-        missing = (cost * rate - v @ p)[in_use]
-        moved = v + weighted @ np.linalg.solve(system, missing)
-        over = ((moved @ p) / cost > rate * (1 + settings.sqrt_eps())) & ~in_use
-        if not over.any():
-            break
-        in_use |= over
-    x = p @ shares
-    better = moved.min() > 0 and allowed.price(moved) * (v @ x) < allowed.price(v) * (moved @ x)
-    return moved if better else np.array(v)
 
 
 class _Search:
@@ -166,13 +149,13 @@ class _Search:
 
     def __init__(self, program: BandedProgram, monitor: Monitor) -> None:
         self.program, self.monitor = program, monitor
-        self.variables = _Variables(program)
+        self.variables = _Variables(program, negligible=MODEL_ERROR_PER_GAP * monitor.gap)
         self.at = self.variables.start()
         self.evaluations, self.iterations, self.next_bound = 0, 0, 0
         self.recent: list[float] = []
         self.upper, self.lower = np.inf, 0.0
         self.upper = float(np.exp(self.evaluate(self.at)[0]))
-        self.multipliers: Array | None = None
+        self.factor: Array | None = None
 
     def run(self) -> Stop:
         """Minimise until the gap is reached, time is up or nothing moves any more."""
@@ -225,12 +208,9 @@ class _Search:
 
     def bound(self) -> None:
         """A lower bound from the best columns."""
-        found = multipliers(self.program, *self.variables.columns(self.at))
-        lower = banded_lower_bound(
-            self.program, found, negligible=settings.NEGLIGIBLE_PER_GAP * self.monitor.gap
-        )
+        factor, lower = self.variables.witness(self.at)
         if lower >= self.lower:
-            self.lower, self.multipliers = lower, found
+            self.lower, self.factor = lower, factor
         self.monitor.report(lower=self.lower, upper=self.upper)
 
     @property
@@ -238,13 +218,22 @@ class _Search:
         return self.upper - self.lower <= REACHED * self.monitor.gap * self.lower
 
     def answer(self, stop: Stop) -> BandedAnswer:
-        if self.multipliers is None:
+        if self.factor is None:
             self.bound()
-        assert self.multipliers is not None
+        assert self.factor is not None
         columns, _ = self.variables.columns(self.at)
+        multipliers = multipliers_above(self.program, self.factor)
+        if stop is not Stop.SOLVED:
+            # The spectrum of the multipliers proves more than their factor does.
+            negligible = settings.NEGLIGIBLE_PER_GAP * self.monitor.gap
+            lower = banded_lower_bound(self.program, multipliers, negligible=negligible)
+            self.lower = max(lower, self.lower)
+            with contextlib.suppress(KeyboardInterrupt):  # a second one: this is the way out
+                self.monitor.report(lower=self.lower, upper=self.upper)
         return BandedAnswer(
-            stop=stop, columns=columns, multipliers=self.multipliers, evaluations=self.evaluations
-        )
+            stop=Stop.SOLVED if self.solved else stop,
+            columns=columns, multipliers=multipliers, evaluations=self.evaluations,
+        )  # fmt: skip
 
 
 def solve(program: BandedProgram, *, monitor: Monitor) -> BandedAnswer:
@@ -255,4 +244,4 @@ def solve(program: BandedProgram, *, monitor: Monitor) -> BandedAnswer:
             stop = search.run()
         except KeyboardInterrupt:
             stop = Stop.INTERRUPTED
-        return search.answer(stop)
+    return search.answer(stop)

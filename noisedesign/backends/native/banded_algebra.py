@@ -1,7 +1,8 @@
-"""tr(H X^-1) and its gradient for a banded C, X = C^T C, in O(T^2 p) by blocks of rows.
+"""Banded matrices by their columns; tr(H X^-1) and its gradient for a banded C, X = C^T C.
 
 C is kept by its columns: ``columns[t, d]`` is C[t + d, t], shape (T, p). Every triangular solve is
-a recursion over blocks of rows, two matrix products each; nothing of size T is factorised.
+a recursion over blocks of rows, two matrix products each, O(T^2 p); nothing of size T is
+factorised.
 """
 
 from __future__ import annotations
@@ -28,6 +29,57 @@ def _write(c: Array, columns: Array) -> None:
         flat[d * horizon :: horizon + 1][: horizon - d] = columns[: horizon - d, d]
 
 
+def banded_product(a: Array, reach: int, b: Array) -> Array:
+    """A B for A, shape (T, T), with A[i, j] = 0 where |i - j| > reach, and B, shape (T, n)."""
+    product = np.empty((len(a), b.shape[1]))
+    rows = max(reach, BLOCK_ROWS)
+    for first in range(0, len(a), rows):
+        last = min(first + rows, len(a))
+        near = slice(max(first - reach, 0), last + reach)
+        np.matmul(a[first:last, near], b[near], out=product[first:last])
+    return product
+
+
+class BandedSolver:
+    """C^-1 B and C^-T B for dense B, shape (T, n)."""
+
+    def __init__(self, columns: Array) -> None:
+        self.c = dense(columns)
+        horizon, self.bands = columns.shape
+        self.rows = max(self.bands, min(BLOCK_ROWS, horizon))
+        starts = range(0, horizon, self.rows)
+        self.spans = [slice(a, min(a + self.rows, horizon)) for a in starts]
+        self.inverse = _inverse_blocks(self.c, self.rows)
+
+    def solve(self, b: Array) -> Array:
+        """C^-1 B."""
+        solution = np.empty(b.shape)
+        for rows, inverse in zip(self.spans, self.inverse, strict=True):
+            above = slice(max(rows.start - self.bands + 1, 0), rows.start)
+            rest = b[rows] - self.c[rows, above] @ solution[above]
+            np.matmul(inverse[: len(rest), : len(rest)], rest, out=solution[rows])
+        return solution
+
+    def solve_transposed(self, b: Array) -> Array:
+        """C^-T B."""
+        solution = np.empty(b.shape)
+        for rows, inverse in zip(self.spans[::-1], self.inverse[::-1], strict=True):
+            below = slice(rows.stop, rows.stop + self.bands - 1)
+            rest = b[rows] - self.c[below, rows].T @ solution[below]
+            np.matmul(inverse[: len(rest), : len(rest)].T, rest, out=solution[rows])
+        return solution
+
+
+def _inverse_blocks(c: Array, rows: int) -> Array:
+    """Inverses of the diagonal blocks of C; the last is padded with the identity."""
+    starts = range(0, len(c), rows)
+    blocks = np.tile(np.eye(rows), (len(starts), 1, 1))
+    for block, a in zip(blocks, starts, strict=True):
+        part = c[a : a + rows, a : a + rows]
+        block[: len(part), : len(part)] = part
+    return np.asarray(np.linalg.inv(blocks), dtype=np.float64)
+
+
 class BandedError:
     """tr(H C^-1 C^-T) and its derivative by the entries of C, for one H and number of bands.
 
@@ -45,11 +97,7 @@ class BandedError:
     def __call__(self, columns: Array) -> tuple[float, Array]:
         """The error, and its gradient by ``columns``, both of shape (T, p)."""
         _write(self.c, columns)
-        blocks = np.tile(np.eye(self.rows), (len(self.starts), 1, 1))
-        for block, a in zip(blocks, self.starts, strict=True):
-            part = self.c[a : a + self.rows, a : a + self.rows]
-            block[: len(part), : len(part)] = part
-        inverse = np.asarray(np.linalg.inv(blocks), dtype=np.float64)
+        inverse = _inverse_blocks(self.c, self.rows)
         self._solve_transposed(inverse)
         self._solve_for_lower(inverse)
         return float(np.trace(self.lower)), -2 * self._band(inverse)

@@ -3,10 +3,11 @@
 With X = R^-1, v the multipliers of the budgets, s their slacks, N = X diag(v) X and W the scaling
 points of the blocks, a change dP with dR = sum_c E_c dP_c E_c^T satisfies on every clique
 
-    W^-1 dP W^-1 + (X dR N + N dR X + X diag(v/s * diag(X dR X)) X)_cc = mu P^-1 - gradient,
+    W^-1 dP W^-1 + (X dR N + N dR X + X diag(v/s * diag(X dR X)) X)_cc = right-hand side,
 
-and w / room * diag(dR) is added where variances are capped; with coalitions the bracket is a sum
-over those that leave the clique alone. A product costs three n x n matrix products a coalition.
+see :mod:`noisedesign.backends.native.clique_step`; w / room * diag(dR) is added where variances are
+capped, and with coalitions the bracket is a sum over those that leave the clique alone. A product
+costs three n x n matrix products a coalition.
 
 The third term is stiff near the boundary, along one direction for every budget. The
 preconditioner takes it as it is, by a Schur complement as large as the number of budgets and caps,
@@ -17,19 +18,11 @@ X (.) N + N (.) X: both then diagonalise along with W^-1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from noisedesign import _linalg
 from noisedesign._checks import Array
-from noisedesign.backends.native.clique_blocks import (
-    congruence,
-    inverses,
-    roots,
-    scaling,
-    transposed,
-)
+from noisedesign.backends.native.clique_blocks import congruence, roots, scaling, transposed
 from noisedesign.backends.native.clique_pairs import PairCorrection
 from noisedesign.backends.native.clique_state import Point, Setting
 
@@ -38,10 +31,10 @@ CHUNK_FLOATS = 1 << 22
 
 
 class NewtonSystem:
-    """The system at one point: its right-hand side, its product and its preconditioner."""
+    """The system at one point: its product, its preconditioner and its solution."""
 
-    def __init__(self, setting: Setting, point: Point, *, mu: float) -> None:
-        self.setting, self.point, self.mu = setting, point, mu
+    def __init__(self, setting: Setting, point: Point) -> None:
+        self.setting, self.point = setting, point
         layout = setting.layout
         self.scalings, self.inverse_scalings = scaling(layout, point.blocks, point.dual)
         pairs = zip(point.weights, point.slacks, strict=True)
@@ -50,25 +43,11 @@ class NewtonSystem:
         if point.prices is not None and point.room is not None:
             self.cap_stiffness = point.prices / point.room
         self.curvatures = point.curvatures()
-        self.barrier = mu * inverses(layout, point.blocks)
-        self.right = self.barrier - setting.gram_blocks + self._pull()
         self._diagonalize()
         self._factor_schur()
         self.correction = None
         if PairCorrection.applies(setting):
             self.correction = PairCorrection(setting, point, self.scalings)
-
-    def _pull(self) -> Array:
-        """What budgets and caps add to the right-hand side, their multipliers at mu / slack."""
-        layout, total = self.setting.layout, np.zeros(len(self.barrier))
-        for index, precision in enumerate(self.point.precisions):
-            on = self.point.weights[index] > 0
-            target = np.where(on, self.mu / self.point.slacks[index], 0.0)
-            pull = layout.gather((precision * target) @ precision)
-            total += self.setting.restrict(pull, index)
-        if self.point.room is not None:
-            total -= layout.gather(np.diag(self.mu / self.point.room))
-        return total
 
     # --- product ------------------------------------------------------------------------------
 
@@ -96,7 +75,7 @@ class NewtonSystem:
     def _diagonalize(self) -> None:
         """Factors with F W^-1 F^T = I and F Y F^T diagonal, for all blocks."""
         layout = self.setting.layout
-        count = np.zeros(len(self.barrier))
+        count = np.zeros(len(self.point.blocks))
         precision, curvature = np.zeros_like(count), np.zeros_like(count)
         for index, (x, n) in enumerate(zip(self.point.precisions, self.curvatures, strict=True)):
             count += self.setting.restrict(np.ones_like(count), index)
@@ -144,7 +123,7 @@ class NewtonSystem:
     def _add_columns(self, schur: Array, columns: Array, owners: Array) -> None:
         layout = self.setting.layout
         masks = [h.kept for h in self.setting.hidden]
-        starts = np.cumsum([0] + [s.size for s in layout.split(self.barrier)])
+        starts = np.cumsum([0] + [s.size for s in layout.split(self.point.blocks)])
         for group, members in enumerate(layout.members):
             factor, shrink = self._factors[group], self._shrinks[group]
             k = members.shape[1]
@@ -176,7 +155,7 @@ class NewtonSystem:
     def _spread(self, values: Array) -> Array:
         """Z applied to one value for every budget and cap."""
         layout, parts = self.setting.layout, np.split(values, np.cumsum(self._sizes)[:-1])
-        total = np.zeros(len(self.barrier))
+        total = np.zeros(len(self.point.blocks))
         for index, (nodes, _) in enumerate(self.setting.hidden):
             precision = self.point.precisions[index][:, nodes]
             pull = layout.gather((precision * parts[index]) @ precision.T)
@@ -193,70 +172,38 @@ class NewtonSystem:
             solved += self.correction.apply(flat)
         return solved
 
+    # --- solution -----------------------------------------------------------------------------
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Change:
-    """A step: dP; the N it leads to, where there are no coalitions; the products it took."""
+    def solve(
+        self, right: Array, start: Array | None, *, tolerance: float, scale: float, most: int,
+        expired: Callable[[], bool],
+    ) -> tuple[Array, Array, int]:  # fmt: skip
+        """dP by conjugate gradients, the residual it leaves, and how many products that took.
 
-    blocks: Array
-    curvature: Array | None
-    products: int
-
-
-def newton_step(
-    system: NewtonSystem, *, tolerance: float, most: int, expired: Callable[[], bool]
-) -> Change:
-    """Solve the system by conjugate gradients.
-
-    What they leave of the residual is moved into N, whose entries are free as long as those of the
-    cliques match: so the multipliers stay feasible however loosely the system is solved.
-
-    Args:
-        tolerance: residual to reach, in the norm of the preconditioner, relative to the start.
-    """
-    layout, point = system.setting.layout, system.point
-    change, used = _conjugate_gradients(system, tolerance, most, expired)
-    if point.curvature is None:
-        return Change(blocks=layout.symmetrized(change), curvature=None, products=used)
-    residual = system.right - system.product(change)
-    count = layout.assemble(np.ones_like(residual))
-    left = layout.assemble(residual) / np.maximum(count, 1.0)
-    if system.correction is not None:
-        # After the mean, so that what cancels here is small.
-        moved, more = system.correction.settle(residual - layout.gather(left))
-        change, left = change + moved, left + more
-    change = layout.symmetrized(change)
-    precision, v = point.precisions[0], point.weights[0]
-    moved = (precision @ layout.assemble(change)) @ precision
-    # ds = diag(X dR X), so this is v + dv.
-    ahead = (system.mu - v * np.diagonal(moved)) / point.slacks[0]
-    half = (precision * (ahead / 2) - moved * v) @ precision
-    return Change(blocks=change, curvature=_linalg.symmetrized(half + half.T - left), products=used)
-
-
-def _conjugate_gradients(
-    system: NewtonSystem, tolerance: float, most: int, expired: Callable[[], bool]
-) -> tuple[Array, int]:
-    """The change dP, and how many products it took."""
-    x = np.zeros_like(system.right)
-    residual = system.right.copy()
-    z = system.precondition(residual)
-    direction, size = z, float(residual @ z)
-    # A system that is nearly solved already need not be solved to more than mu is worth.
-    target = tolerance**2 * max(size, 0.01 * system.mu * system.setting.order)
-    used = 0
-    while used < most:
-        used += 1
-        image = system.product(direction)
-        along = float(direction @ image)
-        if not along > 0:
-            break
-        length = size / along
-        x += length * direction
-        residual -= length * image
-        z = system.precondition(residual)
-        previous, size = size, float(residual @ z)
-        if size <= target or not size > 0 or expired():
-            break
-        direction = z + size / previous * direction
-    return x, used
+        Args:
+            start: where to start from; zero if None.
+            tolerance: residual to reach, in the norm of the preconditioner, relative to that of
+                the right-hand side or to the root of ``scale``, whichever is less.
+        """
+        z = self.precondition(right)
+        size = float(right @ z)
+        target = tolerance**2 * min(size, scale)
+        x, residual, used = np.zeros_like(right), right.copy(), 0
+        if start is not None:
+            x, residual, used = start.copy(), right - self.product(start), 1
+            z = self.precondition(residual)
+            size = float(residual @ z)
+        direction = z
+        while size > target and used < most and not expired():
+            image = self.product(direction)
+            used += 1
+            along = float(direction @ image)
+            if not along > 0:
+                break
+            length = size / along
+            x += length * direction
+            residual -= length * image
+            z = self.precondition(residual)
+            previous, size = size, float(residual @ z)
+            direction = z + size / previous * direction
+        return x, residual, used

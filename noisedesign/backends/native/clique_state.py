@@ -107,10 +107,25 @@ class Setting:
         return bound / self.largest_share(curvatures, prices)
 
     def independent(self, variance: Array) -> Array:
-        """Independent noise as blocks, every node's variance in equal shares on its cliques."""
+        """Independent noise as blocks, within the budgets where ``variance`` is above 1.
+
+        A node's variance is in equal shares on its cliques. Where coalitions look, those shares
+        are of half of what is above 1: the rest is on the seed of its own, which nobody knows.
+        """
+        layout = self.layout
+        shares = self._equal_shares(variance)
+        if len(self.hidden) > 1:
+            shares = self._equal_shares((variance - 1) / 2)
+            alone = (1 + variance) / 2
+            for share, members in zip(shares, layout.members, strict=True):
+                if members.shape[1] == 1:
+                    share += alone[members]
+        return layout.join([share[:, :, None] * np.eye(share.shape[1]) for share in shares])
+
+    def _equal_shares(self, variance: Array) -> list[Array]:
         layout = self.layout
         share = variance / layout.node_sums([np.ones(m.shape) for m in layout.members])
-        return layout.join([share[m][:, :, None] * np.eye(m.shape[1]) for m in layout.members])
+        return [share[m] for m in layout.members]
 
     def variances(self, flat: Array) -> Array:
         diagonals = [np.einsum("mii->mi", block) for block in self.layout.split(flat)]
@@ -202,13 +217,14 @@ def bounds(setting: Setting, point: Point) -> tuple[float, float, list[Array]]:
     ]
     best = setting.proved(proof, traces, point.weights, point.prices) - cost
     if point.curvature is not None:
-        root = np.sqrt(point.weights[0])
-        values = np.linalg.eigvalsh(point.curvature * root[:, None] * root)
-        if values[0] > 0:
-            trace = float(np.sqrt(values).sum())
-            other = setting.proved([point.curvature], [trace], point.weights, point.prices) - cost
-            if other > best:
-                best, proof = other, [point.curvature]
+        # Only its entries on the cliques are feasible: as a whole it may be indefinite.
+        values, vectors = np.linalg.eigh(point.curvature)
+        half = vectors * np.sqrt(np.maximum(values, 0.0))
+        trace = _linalg.nuclear_norm(np.sqrt(point.weights[0])[:, None] * half)
+        clipped = half @ half.T
+        other = setting.proved([clipped], [trace], point.weights, point.prices) - cost
+        if other > best:
+            best, proof = other, [clipped]
     scaled = layout.scaled(point.blocks, rescaling(point.precisions))
     upper = min(float(setting.gram_blocks @ point.blocks), float(setting.gram_blocks @ scaled))
     return best, upper, proof

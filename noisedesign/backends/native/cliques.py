@@ -2,10 +2,9 @@
 
 The blocks P_c follow the central path P_c S_c = mu I together with the multipliers S_c of the
 cliques, v of the budgets and w of the caps, S_c = (H + diag(w) - N)_cc, N = R^-1 diag(v) R^-1.
-Steps are Nesterov-Todd, their systems solved by conjugate gradients, loosely as long as mu is large
-and to the end where the multipliers are to prove the gap. A step that overdraws budgets, which are
-not linear in R, is followed by a rescaling of the rows concerned: it keeps every clique and meets
-each budget on its own.
+Steps are Nesterov-Todd with a predictor and a corrector, their systems solved by conjugate
+gradients, loosely. A step that overdraws budgets, which are not linear in R, is followed by a
+rescaling of the rows concerned: it keeps every clique and meets each budget on its own.
 """
 
 from __future__ import annotations
@@ -13,40 +12,42 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 
 from noisedesign._checks import Array
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native.clique_blocks import longest_step
-from noisedesign.backends.native.clique_newton import Change, NewtonSystem, newton_step
+from noisedesign.backends.native.clique_newton import NewtonSystem
 from noisedesign.backends.native.clique_repair import feasible_blocks
 from noisedesign.backends.native.clique_state import Point, Setting, bounds, start
+from noisedesign.backends.native.clique_step import Change, bend, change
 from noisedesign.clique_certificate import CliqueProgram, CliqueWitness
 
 MAX_STEPS = 120
 REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to rounding of the certificate."""
-TO_BOUNDARY = 0.98
-CENTERING = 0.3
-"""Share of the present mu that the next step aims for, where steps are long."""
-CENTERING_SLOW = 0.8
-"""The same where steps are short."""
-LAST_SHARE = 0.03
-"""Share of the gap asked for that is left on the central path at the last mu."""
+TO_BOUNDARY = 0.95
+CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
+"""Share of the present mu that a step aims for: the cube of what the predictor would leave, within
+these bounds."""
+DRIFT, CENTERING_ASTRAY = 0.3, 0.3
+"""Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more."""
+LAST_SHARE, LOWER = 0.3, 0.1
+"""Share of the gap asked for that is left on the central path at the last mu; what it is multiplied
+by where that does not prove the gap."""
+LAG = 10.0
+"""Multiple of the gap on the central path beyond which a point is off it."""
 NEAR_LAST = 3.0
-"""Ratio to the last mu below which systems are solved more and more tightly, where what is left of
-their residuals cannot be moved into N."""
-LOOSE, TIGHTER, TIGHTEST = 1e-2, 0.1, 1e-5
-"""Residual a system is solved to; what it is multiplied by at every step near the last mu; and its
-least value, after which mu itself is lowered."""
+"""Ratio to the last mu below which a point is only brought nearer to the central path."""
+ROUGH = 0.1
+"""Residual the system of a predictor is solved to."""
+LOOSE, TIGHTER, TIGHTEST, FINEST = 0.1, 0.5, 1e-4, 1e-8
+"""Residual that of a corrector is solved to; what it is multiplied by at every step that only
+centres; its value below which the last mu is lowered instead; and its least value."""
 MAX_PRODUCTS = 1000
-OVERDRAWN, REFILL_LEAST, REFILL_MOST = 0.1, 0.02, 0.5
+OVERDRAWN, REFILL_LEAST, REFILL_MOST = 0.2, 0.02, 0.5
 """A budget is overdrawn when its slack falls below the first share of mu / v, which is what its row
 is then rescaled to, kept between the second share of the slack before and the third of the budget.
 """
-FAR = 0.1
-GROWTH = float(__import__("os").environ.get("GR", "1"))
-"""Largest relative growth of R in a step, in any direction: N = R^-1 diag(v) R^-1 is linearised."""
 SHORTER = 0.7
 MAX_SHORTENINGS = 60
 
@@ -75,10 +76,12 @@ class _Best:
     upper: float = float("inf")
     blocks: Array | None = None
     witness: CliqueWitness | None = None
+    spread: float = 0.0  # between the bounds of the last point alone
 
     def update(self, setting: Setting, point: Point) -> float:
         """Record a point; the gap of the best two bounds."""
         lower, upper, proof = bounds(setting, point)
+        self.spread = upper - lower
         if upper < self.upper:
             self.upper, self.blocks = upper, point.blocks
         if lower > self.lower:
@@ -93,7 +96,7 @@ def solve(program: CliqueProgram, *, monitor: Monitor) -> CliqueAnswer:
     setting = Setting(replace(normal, gram=normal.gram / unit))
     best, steps, products, stop = _Best(), 0, 0, Stop.INACCURATE
     try:
-        point, centering, tolerance, share = start(setting), CENTERING, LOOSE, LAST_SHARE
+        point, tolerance, share = start(setting), LOOSE, LAST_SHARE
         while steps < MAX_STEPS:
             gap = best.update(setting, point)
             monitor.report(lower=best.lower * unit, upper=best.upper * unit)
@@ -103,21 +106,18 @@ def solve(program: CliqueProgram, *, monitor: Monitor) -> CliqueAnswer:
             if monitor.expired:
                 stop = Stop.TIME_LIMIT
                 break
-            present = point.complementarity() / setting.order
             last = share * monitor.gap * best.upper / setting.order
-            system = NewtonSystem(setting, point, mu=max(centering * present, last))
-            if system.correction is not None or present > NEAR_LAST * last:
+            present = point.complementarity() / setting.order
+            lagging = best.spread > LAG * present * setting.order
+            if present > NEAR_LAST * last and not lagging:
+                point, used = _descend(setting, point, last, monitor)
                 tolerance = LOOSE
             else:
-                tolerance *= TIGHTER
-            if present <= NEAR_LAST * last and tolerance <= TIGHTEST:
-                share, tolerance = share * CENTERING, LOOSE
-            change = newton_step(
-                system, tolerance=tolerance, most=MAX_PRODUCTS, expired=lambda: monitor.expired
-            )
-            products += change.products
-            point, length = _step(setting, system, change, far=gap > FAR)
-            centering = min(CENTERING_SLOW, max(CENTERING, 1 - length))
+                point, used = _centre(setting, point, max(present, last), tolerance, monitor)
+                tolerance = max(tolerance * TIGHTER, FINEST)
+                if tolerance < TIGHTEST and not lagging:
+                    share, tolerance = share * LOWER, LOOSE
+            products += used
             steps += 1
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
@@ -126,50 +126,93 @@ def solve(program: CliqueProgram, *, monitor: Monitor) -> CliqueAnswer:
     return _answer(program, setting, best, unit, stop, steps, products)
 
 
-def _step(
-    setting: Setting, system: NewtonSystem, change: Change, *, far: bool
-) -> tuple[Point, float]:
-    """The next point, and the shorter of the lengths of the primal and the dual step.
+def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> tuple[Point, int]:
+    """A point of less mu, and how many products it took."""
+    system = NewtonSystem(setting, point)
+    predictor = change(
+        system, mu=0.0, tolerance=ROUGH, most=MAX_PRODUCTS, expired=lambda: monitor.expired
+    )
+    lengths = _lengths(setting, point, predictor)
+    share = _centering(point, predictor, lengths)
+    mu = max(share * point.complementarity() / setting.order, last)
+    corrector = change(
+        system, mu=mu, bend=bend(system, predictor, lengths[0] * lengths[1]),
+        start=predictor.blocks, tolerance=LOOSE, most=MAX_PRODUCTS,
+        expired=lambda: monitor.expired,
+    )  # fmt: skip
+    return _taken(setting, point, corrector, mu), predictor.products + corrector.products
 
-    N = R^-1 diag(v) R^-1 ties v to R, so v takes the primal step; w and S take the dual one.
-    """
-    point, layout = system.point, setting.layout
-    dual_change = system.barrier - system.scaled_back(change.blocks) - point.dual
-    dual_change = layout.symmetrized(dual_change)
-    along = min(1.0, TO_BOUNDARY * longest_step(layout, point.blocks, change.blocks))
-    dual_along = min(1.0, TO_BOUNDARY * longest_step(layout, point.dual, dual_change))
-    weights = []
-    for index, (v, s) in enumerate(zip(point.weights, point.slacks, strict=True)):
-        precision = point.precisions[index]
-        moved = layout.assemble(setting.restrict(change.blocks, index))
-        pulled = precision @ moved
-        gained = np.einsum("ij,ij->i", pulled, precision)
-        if far:
-            nodes = setting.hidden[index].nodes
-            inside = np.ix_(nodes, nodes)
-            along = min(along, GROWTH / max(_growth(precision[inside], moved[inside]), GROWTH))
-        weights.append(np.where(v > 0, (system.mu - v * gained) / s - v, 0.0))
-        along = min(along, _fraction(v, weights[-1]))
-    prices = None
-    if point.prices is not None and point.room is not None:
-        taken = setting.variances(change.blocks)
-        prices = (system.mu + point.prices * taken) / point.room - point.prices
-        along = min(along, _fraction(point.room, -taken))
-        dual_along = min(dual_along, _fraction(point.prices, prices))
+
+def _centre(
+    setting: Setting, point: Point, mu: float, tolerance: float, monitor: Monitor
+) -> tuple[Point, int]:
+    """A point nearer to the central path at mu, and how many products it took."""
+    step = change(
+        NewtonSystem(setting, point), mu=mu, tolerance=tolerance, most=MAX_PRODUCTS,
+        expired=lambda: monitor.expired,
+    )  # fmt: skip
+    return _taken(setting, point, step, mu), step.products
+
+
+def _taken(setting: Setting, point: Point, step: Change, mu: float) -> Point:
+    """The point that a step towards mu leads to, short of the boundary."""
+    along, dual_along = (min(1.0, TO_BOUNDARY * x) for x in _lengths(setting, point, step))
+    weights = [v + dual_along * dv for v, dv in zip(point.weights, step.weights, strict=True)]
     for _ in range(MAX_SHORTENINGS):
-        moved_weights = [v + along * d for v, d in zip(point.weights, weights, strict=True)]
-        new = _moved(setting, point, point.blocks + along * change.blocks, moved_weights, system.mu)
+        new = _moved(setting, point, point.blocks + along * step.blocks, weights, mu)
         if new is not None:
             break
         along *= SHORTER
     else:
         raise np.linalg.LinAlgError("no step within the caps")
-    if prices is not None and point.prices is not None:
-        new.prices = point.prices + dual_along * prices
-    if change.curvature is not None and point.curvature is not None:
-        new.curvature = point.curvature + dual_along * (change.curvature - point.curvature)
-    new.dual = point.dual + dual_along * dual_change
-    return new, min(along, dual_along)
+    new.dual = point.dual + dual_along * step.dual
+    if step.prices is not None and point.prices is not None:
+        new.prices = point.prices + dual_along * step.prices
+    if step.curvature is not None and point.curvature is not None:
+        new.curvature = point.curvature + dual_along * (step.curvature - point.curvature)
+    return new
+
+
+def _lengths(setting: Setting, point: Point, step: Change) -> tuple[float, float]:
+    """Longest steps of P and of the multipliers, up to 1 / TO_BOUNDARY, that keep them positive.
+
+    Budgets are left out: rows are rescaled to meet them.
+    """
+    layout, longest = setting.layout, 1 / TO_BOUNDARY
+    along = min(longest, longest_step(layout, point.blocks, step.blocks))
+    dual_along = min(longest, longest_step(layout, point.dual, step.dual))
+    for v, dv in zip(point.weights, step.weights, strict=True):
+        dual_along = min(dual_along, _fraction(v, dv))
+    if step.prices is not None and point.prices is not None:
+        dual_along = min(dual_along, _fraction(point.prices, step.prices))
+    if step.room is not None and point.room is not None:
+        along = min(along, _fraction(point.room, step.room))
+    return along, dual_along
+
+
+def _centering(point: Point, predictor: Change, lengths: tuple[float, float]) -> float:
+    """Share of the present mu to aim for."""
+    along, dual_along = (min(1.0, x) for x in lengths)
+    for s, ds in zip(point.slacks, predictor.slacks, strict=True):
+        along = min(along, _fraction(s, ds))
+    blocks, dual = point.blocks + along * predictor.blocks, point.dual + dual_along * predictor.dual
+    left = float(blocks @ dual)
+    for v, dv, s, ds in zip(
+        point.weights, predictor.weights, point.slacks, predictor.slacks, strict=True
+    ):
+        left += float((v + dual_along * dv) @ (s + along * ds))
+    if predictor.prices is not None and predictor.room is not None:
+        assert point.prices is not None
+        assert point.room is not None
+        prices = point.prices + dual_along * predictor.prices
+        left += float(prices @ (point.room + along * predictor.room))
+    share = max(left, 0.0) / point.complementarity()
+    least = CENTERING_LEAST
+    if point.curvature is not None:
+        drift = np.linalg.norm(point.curvature - point.curvatures()[0])
+        if drift > DRIFT * np.linalg.norm(point.curvature):
+            least = CENTERING_ASTRAY
+    return min(max(share**3, least), CENTERING_MOST)
 
 
 def _moved(
@@ -181,8 +224,7 @@ def _moved(
     for precision, v, before in zip(precisions, weights, point.slacks, strict=True):
         on = v > 0
         wanted = np.zeros(layout.size)
-        wanted[on] = np.clip(mu / v[on], REFILL_LEAST * before[on], None)
-        wanted = np.minimum(wanted, REFILL_MOST)
+        wanted[on] = np.clip(mu / v[on], REFILL_LEAST * before[on], REFILL_MOST)
         used = np.diagonal(precision)
         overdrawn = on & (1 - used < OVERDRAWN * wanted)
         row[overdrawn] = np.maximum(row, np.sqrt(used / (1 - wanted)))[overdrawn]
@@ -200,17 +242,12 @@ def _moved(
     )  # fmt: skip
 
 
-def _growth(precision: Array, change: Array) -> float:
-    """Largest eigenvalue of R^-1/2 dR R^-1/2."""
-    return float(scipy.linalg.eigvalsh(change, precision, type=3)[-1])
-
-
 def _fraction(values: Array, change: Array) -> float:
-    """Longest step that keeps values positive, times TO_BOUNDARY."""
+    """Longest step that keeps values positive."""
     falling = change < 0
     if not falling.any():
         return float("inf")
-    return TO_BOUNDARY * float((-values[falling] / change[falling]).min())
+    return float((-values[falling] / change[falling]).min())
 
 
 def _witness(point: Point, curvatures: list[Array]) -> CliqueWitness:

@@ -1,0 +1,49 @@
+"""Many problems at once: a grid of them into one table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from noisedesign import report
+from noisedesign.cli._shared import NEW_FILE, json_option, note, problem_path
+
+
+@click.command()
+@click.argument("file")
+@click.option("-o", "--output", type=NEW_FILE, required=True, help="Table: .csv or .parquet.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
+@click.option("--cluster", metavar="tcp://HOST:PORT", help="A Dask scheduler, instead of --jobs.")
+@click.option("--timeout", type=float, default=5.0, show_default=True, metavar="S",
+              help="Seconds to wait for the cluster.")  # fmt: skip
+@click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
+@json_option
+def sweep(
+    file: str, output: str, jobs: int, cluster: str | None, timeout: float, retry: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """A grid of problems, SWEEP.toml, into one table; rows it already has are not run again."""
+    from noisedesign.sweep import load_sweep, run_sweep
+
+    plan = load_sweep(problem_path(file))
+    bar = Progress(
+        TextColumn("sweeping"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )  # fmt: skip
+    bar.disable = not bar.console.is_terminal
+    task = bar.add_task("rows", total=len(plan.rows))
+    with bar:
+        summary = run_sweep(
+            plan, output=output, jobs=jobs, cluster=cluster, timeout=timeout, retry=retry,
+            progress=lambda done, _: bar.update(task, completed=done),
+        )  # fmt: skip
+    record = asdict(summary) | {"output": str(summary.output)}
+    if as_json:
+        click.echo(report.to_json(record))
+    else:
+        report.print_table([record], list(record))
+    if summary.unsolved:
+        note(f"{summary.unsolved} rows are not solved; the column reason says why")

@@ -1,0 +1,103 @@
+"""Who shares which seed, as JSON: noise that nodes draw by themselves, without a dealer.
+
+At every step the members of a seed draw the same standard normal vector from it, one number a
+coordinate of the model, and each adds its own coefficient times that vector. What a node adds is
+the sum over the seeds it holds. So the sum over seeds of a a^T, a the coefficients, is R.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisedesign._checks import InputError, describe
+from noisedesign.accounting import calibrate
+from noisedesign.design import Design
+from noisedesign.exports._common import facts, require_protection, to_json
+from noisedesign.io.atomic import write_text
+from noisedesign.seed_plan import SeedPlan, SharedSeed
+from noisedesign.structured_space import seed_plan_of
+
+ACCEPTS = ("space",)
+DESCRIPTION = "every seed with its members and coefficients, and who holds which (.json)"
+
+ASSEMBLED = 1e-12
+"""Relative difference of R from what its seeds make that is rounding: sums of a few thousand
+products of float64."""
+
+_FIELD = "seeds file"
+_NOTE = (
+    "Coefficients are not squared and are those of R at the stated budgets: multiply them by "
+    "noise_multiplier, which is 1 where there is no privacy target. Numbers of seeds are places "
+    "in the list, from 0."
+)
+
+
+def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
+    """Write ``seeds``, a list of ``members`` (names) and ``coefficients``, and ``held_by``.
+
+    ``held_by`` maps every node to the numbers of its seeds in that list.
+
+    Raises:
+        InputError: the design is not made of shared seeds, is not what its seeds make, or does not
+            protect every message.
+    """
+    require_protection(design)
+    plan, names = seed_plan_of(design), design.problem.nodes
+    difference = float(np.abs(plan.covariance() - design.covariance).max())
+    if not difference <= ASSEMBLED * float(np.abs(design.covariance).max()):
+        raise InputError(
+            "design", expected="noise that its seeds make up",
+            got=f"a covariance that is {difference:.3g} away from theirs",
+            remedy="`noisedesign verify` says what else does not hold.",
+        )  # fmt: skip
+    calibration = calibrate(design.problem)
+    content: dict[str, Any] = facts(design, problem_text=problem_text) | {
+        "note": _NOTE,
+        "noise_multiplier": calibration.noise_multiplier,
+        "mu": calibration.mu,
+        "rounds": calibration.steps,
+        "seeds": [
+            {
+                "members": [names[node] for node in seed.members],
+                "coefficients": [float(a) for a in seed.coefficients],
+            }
+            for seed in plan.seeds
+        ],
+        "held_by": {name: list(plan.held_by(node)) for node, name in enumerate(names)},
+    }
+    return (write_text(path, to_json(content)),)
+
+
+def read(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:
+    """The seeds of an exported file, members as places in the names that come with them.
+
+    Raises:
+        InputError: no such file, or not one of this exporter.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        names = tuple(content["nodes"])
+        place = {name: node for node, name in enumerate(names)}
+        seeds = tuple(
+            SharedSeed(
+                members=tuple(place[name] for name in seed["members"]),
+                coefficients=np.array(seed["coefficients"], dtype=np.float64),
+            )
+            for seed in content["seeds"]
+        )
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        got = f"{path}: {type(error).__name__}: {error}"
+        raise InputError(_FIELD, expected="a file of this exporter", got=got) from error
+    for seed in seeds:
+        if (
+            seed.coefficients.shape != (len(seed.members),)
+            or not np.isfinite(seed.coefficients).all()
+        ):
+            raise InputError(
+                _FIELD, expected="one finite coefficient a member", got=describe(seed.coefficients)
+            )
+    return SeedPlan(nodes=len(names), seeds=seeds), names

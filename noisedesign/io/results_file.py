@@ -1,0 +1,198 @@
+"""Tables that grow by a row at a time and are whole at every moment: CSV, or parquet.
+
+A row that was put is on the disk when ``put`` returns. CSV is appended to, and what a crash left of
+a last line is dropped when the file is opened again; parquet, which cannot be appended to, is
+written anew, the whole file at once.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from noisedesign._checks import InputError
+from noisedesign.io import _parquet
+from noisedesign.io.atomic import write_text
+
+Record = dict[str, Any]
+
+RESULTS_FORMAT = 1
+"""Version of what the columns mean. Files of another version are refused, never mixed."""
+
+FORMAT, KEY = "sweep_format", "key"
+"""The first two columns: the version, and what tells a row from all others."""
+
+FIELD = "output"
+ENCODING = "utf-8"
+
+
+class ResultsFile(ABC):
+    """A file of rows by key. ``rows`` is what it holds; those read from CSV are text.
+
+    Args:
+        columns: after ``sweep_format`` and ``key``.
+
+    Raises:
+        InputError: naming ``output``: a folder, a file that cannot be written, other columns,
+            another version, damaged.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path, self.columns = path, (FORMAT, KEY, *columns)
+        self.rows: dict[str, Record] = {}
+        try:
+            if path.exists() and path.is_file() and path.stat().st_size:
+                for row in self._read():
+                    self.rows[str(row[KEY])] = row
+                with path.open("ab"):
+                    pass  # that it cannot be written is found out now, not after the first row
+            else:
+                self._write_all()
+        except OSError as error:
+            raise InputError(
+                FIELD, expected="a file that can be written",
+                got=f"{path}: {error.strerror or error}",
+            ) from error  # fmt: skip
+
+    def put(self, record: Mapping[str, Any]) -> None:
+        """Add a row with these ``columns``, in place of one with the same key.
+
+        Raises:
+            OSError: the disk is full, ...; the rows before are kept.
+        """
+        row = {column: _plain(record[column]) for column in self.columns}
+        known = row[KEY] in self.rows
+        self.rows[row[KEY]] = row
+        if known:
+            self._write_all()
+        else:
+            self._append(row)
+
+    @abstractmethod
+    def _read(self) -> list[Record]: ...
+
+    @abstractmethod
+    def _write_all(self) -> None: ...
+
+    @abstractmethod
+    def _append(self, row: Record) -> None: ...
+
+    def _check_columns(self, found: Sequence[str]) -> None:
+        if tuple(found) == self.columns:
+            return
+        missing = [column for column in self.columns if column not in found]
+        others = [column for column in found if column not in self.columns]
+        parts = ["others in another order"] * (not missing and not others)
+        parts += [f"without {', '.join(missing)}"] * bool(missing)
+        parts += [f"with {', '.join(others)}"] * bool(others)
+        raise InputError(
+            FIELD, expected="a table with the columns of this sweep",
+            got=f"{self.path}: {' and '.join(parts)}", remedy="Name another file.",
+        )  # fmt: skip
+
+    def _check_format(self, row: Mapping[str, Any]) -> None:
+        if str(row.get(FORMAT)) != str(RESULTS_FORMAT):
+            raise InputError(
+                FIELD, expected=f"a table of version {RESULTS_FORMAT} in column {FORMAT}",
+                got=f"{self.path}: version {row.get(FORMAT)}", remedy="Name another file.",
+            )  # fmt: skip
+
+
+class CsvResults(ResultsFile):
+    """One row a line, so that the end of a file says whether its last row is whole."""
+
+    def _read(self) -> list[Record]:
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        try:
+            lines = list(csv.reader(io.StringIO(whole.decode(ENCODING), newline=""), strict=True))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise self._damaged(str(error)) from error
+        header, *body = lines or [[]]
+        if header[:1] == [FORMAT] and body:
+            self._check_format(dict(zip(header, body[0], strict=False)))
+        self._check_columns(header)
+        rows = []
+        for number, cells in enumerate(body, start=2):
+            if len(cells) != len(self.columns):
+                raise self._damaged(f"{len(cells)} cells in line {number}")
+            rows.append(dict(zip(self.columns, cells, strict=True)))
+            self._check_format(rows[-1])
+        if len(whole) < len(content):
+            os.truncate(self.path, len(whole))
+        return rows
+
+    def _damaged(self, what: str) -> InputError:
+        return InputError(
+            FIELD, expected=f"lines of {len(self.columns)} cells", got=f"{self.path}: {what}",
+            remedy="Name another file.",
+        )  # fmt: skip
+
+    def _write_all(self) -> None:
+        lines = [_line(self.columns), *(_line(row.values()) for row in self.rows.values())]
+        write_text(self.path, "".join(lines))
+
+    def _append(self, row: Record) -> None:
+        with self.path.open("ab") as file:
+            file.write(_line(row.values()).encode(ENCODING))
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _line(cells: Any) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerow(cells)
+    return text.getvalue()
+
+
+class ParquetResults(ResultsFile):
+    """Columns with types; a parameter whose values have several is text."""
+
+    def _read(self) -> list[Record]:
+        columns, rows = _parquet.read(self.path)
+        if FORMAT in columns and rows:
+            self._check_format(rows[0])
+        self._check_columns(columns)
+        for row in rows:
+            self._check_format(row)
+        return rows
+
+    def _write_all(self) -> None:
+        _parquet.write(list(self.rows.values()), path=self.path, columns=self.columns)
+
+    def _append(self, row: Record) -> None:
+        self._write_all()
+
+
+def _plain(value: Any) -> Any:
+    """A cell: a number, a boolean, text of one line, or nothing."""
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return " ".join(value.splitlines())
+    return float(value) if isinstance(value, float) else value  # no NumPy scalars
+
+
+FORMATS: dict[str, Callable[[Path, Sequence[str]], ResultsFile]] = {
+    ".csv": CsvResults, ".parquet": ParquetResults
+}  # fmt: skip
+
+
+def open_results(path: str | Path, *, columns: Sequence[str]) -> ResultsFile:
+    """The table at ``path``, made where there is none.
+
+    Raises:
+        InputError: naming ``output``: as :class:`ResultsFile`, or a name with another ending.
+    """
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise InputError(
+            FIELD, expected=f"a name that ends in {' or '.join(FORMATS)}", got=str(path)
+        )
+    return FORMATS[path.suffix](path, columns)

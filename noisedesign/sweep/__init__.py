@@ -1,0 +1,10 @@
+"""A grid of problems, each with some backends, solved here or on a cluster, one row an answer.
+
+A sweep is a list of rows in plain values (`io.sweep_file`); `rows` computes one, `workers` many at
+a time here and `cluster` on a Dask cluster; `run` keeps the table, which only it writes.
+"""
+
+from noisedesign.io.sweep_file import Sweep, SweepRow, load_sweep, parse_sweep
+from noisedesign.sweep.run import Summary, run_sweep
+
+__all__ = ["Summary", "Sweep", "SweepRow", "load_sweep", "parse_sweep", "run_sweep"]

@@ -1,0 +1,87 @@
+"""Rows on a Dask cluster: the same rows, and this process alone keeps the table."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from noisedesign._checks import InputError
+from noisedesign.io.sweep_file import SweepRow
+from noisedesign.report import Record
+from noisedesign.solve import FAILED
+from noisedesign.sweep.rows import row_on_one_thread, unanswered
+
+FIELD = "cluster"
+
+
+def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Iterator[Record]:
+    """The rows as they are finished by the workers of the scheduler at ``address``.
+
+    The cluster begins the rows of a worker that is lost again elsewhere; a row that loses one
+    worker after the other is "failed". Files that problems name must be where they are here.
+
+    Args:
+        timeout: seconds to wait for the scheduler, and for its first worker.
+
+    Raises:
+        InputError: naming ``cluster``: distributed is not installed; no scheduler, no worker;
+            workers that cannot run this package.
+        OSError: the cluster was lost.
+    """
+    distributed = _distributed()
+    with closing(_client(distributed, address, timeout)) as client:
+        # Names of their own: a scheduler hands out the old answer to a name it knows.
+        session = secrets.token_hex(8)
+        futures = client.map(
+            row_on_one_thread, rows, key=[f"noisedesign-{session}-{row.key}" for row in rows]
+        )
+        row_of = dict(zip((future.key for future in futures), rows, strict=True))
+        try:
+            for future in distributed.as_completed(futures):
+                yield _record(distributed, future, row_of[future.key])
+                future.release()
+        finally:
+            client.cancel(futures)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise InputError(
+            FIELD, expected="the package distributed", got="none",
+            remedy="pip install 'noisedesign[dask]'",
+        ) from error  # fmt: skip
+    return distributed
+
+
+def _client(distributed: Any, address: str, timeout: float) -> Any:
+    client = None
+    try:
+        client = distributed.Client(address, timeout=timeout, set_as_default=False)
+        client.wait_for_workers(1, timeout=timeout)
+    except (OSError, ValueError) as error:  # TimeoutError is an OSError
+        what = "a scheduler" if client is None else "a scheduler with workers"
+        if client is not None:
+            client.close()
+        raise InputError(
+            FIELD, expected=f"{what} that answers within {timeout:g} s", got=address,
+            remedy="Start `dask scheduler` and `dask worker`, or wait longer with --timeout.",
+        ) from error  # fmt: skip
+    return client
+
+
+def _record(distributed: Any, future: Any, row: SweepRow) -> Record:
+    error = None if future.cancelled() else future.exception()
+    if isinstance(error, distributed.KilledWorker):
+        return unanswered(row, status=FAILED, reason="it ended every worker that computed it")
+    if future.status != "finished":
+        raise (
+            OSError("the cluster was lost; run the sweep again for the rest of it")
+            if error is None else
+            InputError(FIELD, expected="workers with this version of noisedesign",
+                       got=f"{type(error).__name__}: {error}")
+        )  # fmt: skip
+    return dict(future.result())
