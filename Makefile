@@ -2,7 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-LOCK := uv pip compile --universal --generate-hashes --python-version 3.11 --all-extras \
+# Without the extras "bench" and "gpu": their gigabytes are for nobody who runs the tests.
+LOCK := uv pip compile --universal --generate-hashes --python-version 3.11 \
+	--extra dask --extra mosek --extra parquet --extra solvers --extra test \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .PHONY: demo test test-slow bench lock clean
@@ -25,6 +27,7 @@ test-slow: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.size
 	$(BIN)/python -m benchmarks.accounts
 	$(BIN)/python -m benchmarks.space_time
 	$(BIN)/python -m benchmarks.toeplitz

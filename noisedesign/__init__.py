@@ -8,6 +8,7 @@ from noisedesign.design import Design
 from noisedesign.exposure import Exposure, account
 from noisedesign.graph import build_graph, mixing_matrix
 from noisedesign.io.account_file import load_account
+from noisedesign.io.checkpoint_file import CheckpointFile
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import load_problem
 from noisedesign.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Certificate",
+    "CheckpointFile",
     "Design",
     "Exposure",
     "FixedEpoch",

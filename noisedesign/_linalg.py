@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from noisedesign import settings
 from noisedesign._checks import Array
+
+SMALL_BLOCK = 96
+"""Rows below which a general inverse is as quick as one by halves."""
 
 
 def symmetrized(a: Array) -> Array:
@@ -87,6 +93,27 @@ def inversion_margin(a: Array, inverse: Array) -> float:
     return 8 * settings.rank_tolerance(len(a)) * max(1.0, condition)
 
 
+def inverse_of_triangular(lower: Any, *, invert: Callable[[Any], Any] = np.linalg.inv) -> Any:
+    """Inverse of a lower triangular matrix, shape (n, n), by halves.
+
+    All but small blocks of it are matrix products: a third of the work of a general inverse.
+
+    Args:
+        lower: of any array library, nonsingular; ``invert`` its general inverse.
+    """
+    size = lower.shape[0]
+    if size <= SMALL_BLOCK:
+        return invert(lower)
+    half = size // 2
+    first = inverse_of_triangular(lower[:half, :half], invert=invert)
+    last = inverse_of_triangular(lower[half:, half:], invert=invert)
+    inverse = 0.0 * lower
+    inverse[:half, :half] = first
+    inverse[half:, half:] = last
+    inverse[half:, :half] = -(last @ (lower[half:, :half] @ first))
+    return inverse
+
+
 def inverse_of_positive(a: Array) -> Array:
     """Inverse of a positive definite matrix, exactly symmetric.
 
@@ -100,6 +127,6 @@ def inverse_of_positive(a: Array) -> Array:
     root = 1 / np.sqrt(diagonal)
     scale = np.multiply.outer(root, root)
     unit = a * scale
-    np.linalg.cholesky(unit)
-    inverse = symmetrized(np.asarray(np.linalg.inv(unit), dtype=np.float64))
+    lower = inverse_of_triangular(np.linalg.cholesky(unit))
+    inverse: Array = lower.T @ lower  # numpy makes a product with one's own transpose symmetric
     return np.asarray(inverse * scale)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from noisedesign import _checks, settings
 from noisedesign._checks import InputError
-from noisedesign.backends import Stop, all_backends, get_backend
-from noisedesign.io.atomic import write_text
+from noisedesign.backends import Stop, all_backends, dimacs, get_backend
 from noisedesign.problem import Problem
 from noisedesign.report import Record
-from noisedesign.solve import OPTIMAL, solve
+from noisedesign.solve import LOCAL, OPTIMAL, Solution, solve, versions
 
 COLUMNS = (
     "name", "design", "backend", "solved", "status", "reason", "objective", "lower_bound", "gap",
-    "feasible", "build_seconds", "solve_seconds", "seconds", "evaluations",
+    "feasible", "build_seconds", "solve_seconds", "seconds", "evaluations", *dimacs.NAMES,
+    "versions",
 )  # fmt: skip
+
+REFUSED = "refused"
+"""Status of a problem that a backend cannot take, or that cannot be run here."""
+
+LOCAL_REASON = "the best that was found; its gap is that to designs without the structure"
 
 Announce = Callable[[str], None]
 
@@ -37,7 +39,9 @@ def compare(
 
     ``solved`` is true only for a feasible answer certified to the gap: whatever its solver said,
     anything else is a failure with its reason. Every solver is asked for the gap it is judged by.
-    A backend that cannot take a problem gives a record with status "refused".
+    A backend that cannot take a problem gives a record with status "refused". The columns err1 to
+    err6 are the DIMACS errors of what a conic solver left (:mod:`noisedesign.backends.dimacs`), and
+    None elsewhere; ``versions`` are those of what solved it.
 
     Args:
         formulation: of the conic backends.
@@ -78,19 +82,22 @@ def _row(
             isolate=True,
         )  # fmt: skip
     except InputError as error:
-        return row | {"status": "refused", "reason": str(error)}
+        return row | {"status": REFUSED, "reason": str(error)}
     if solution.status == Stop.INTERRUPTED:
         raise KeyboardInterrupt  # a row half done is no row, and whoever pressed Ctrl-C wants out
     row |= {
         "status": solution.status,
         "solved": solution.status == OPTIMAL and solution.feasible,
-        "reason": solution.remedy,
+        "reason": LOCAL_REASON if solution.status == LOCAL else solution.remedy,
         "feasible": solution.feasible,
         "build_seconds": solution.build_seconds,
         "solve_seconds": solution.solve_seconds,
         "seconds": solution.seconds,
         "evaluations": solution.evaluations,
+        "versions": _versions(solution),
     }
+    if solution.errors is not None:
+        row |= dict(zip(dimacs.NAMES, solution.errors, strict=True))
     if solution.certificate is not None:
         row |= {
             "objective": solution.certificate.objective,
@@ -100,10 +107,6 @@ def _row(
     return row
 
 
-def write_csv(records: Sequence[Record], path: str | Path) -> None:
-    """Write records as CSV, the whole file at once: it is complete at every moment."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fieldnames=COLUMNS)
-    writer.writeheader()
-    writer.writerows(records)
-    write_text(path, text.getvalue())
+def _versions(solution: Solution) -> str:
+    """Of the solver, which may be another one than was named: "native" leaves some to others."""
+    return ", ".join(f"{name} {version}" for name, version in versions(solution.backend).items())

@@ -15,7 +15,9 @@ from noisedesign import _checks, certificate, repair, settings, structured
 from noisedesign._checks import Array, InputError
 from noisedesign.against_observers import solve_against
 from noisedesign.backends import Answer, Backend, Monitor, Stop, get_backend, isolated
-from noisedesign.backends.base import ProgressCallback
+from noisedesign.backends.base import Checkpoint, ProgressCallback
+from noisedesign.backends.dimacs import Errors
+from noisedesign.backends.extras import Extras
 from noisedesign.certificate import Certificate
 from noisedesign.design import Design, Provenance
 from noisedesign.formulations import (
@@ -50,7 +52,8 @@ class Solution:
     to the optimum without a structure), "time-limit" or "interrupted" (stopped; the best certified
     answer so far), or "failed" (no usable answer; ``design`` is None). ``remedy`` says what to do
     about anything but the first. ``seconds`` is the whole solve, ``build_seconds`` and
-    ``solve_seconds`` the backend's own parts of it.
+    ``solve_seconds`` the backend's own parts of it. ``errors`` are the six DIMACS errors of a conic
+    model as it was solved (:mod:`noisedesign.backends.dimacs`).
     """
 
     problem: Problem
@@ -62,6 +65,7 @@ class Solution:
     build_seconds: float
     solve_seconds: float
     evaluations: int
+    errors: Errors | None = None
 
     @property
     def certificate(self) -> Certificate | None:
@@ -81,6 +85,8 @@ def solve(
     formulation: str | None = None,
     progress: ProgressCallback | None = None,
     isolate: bool | None = None,
+    device: str = "cpu",
+    checkpoint: Checkpoint | None = None,
 ) -> Solution:
     """Design the noise of ``problem`` and certify it.
 
@@ -97,16 +103,23 @@ def solve(
         progress: called with the bounds of every iteration of the native backend.
         isolate: run a conic solver in its own process, where it can be stopped; default: only
             with a time limit.
+        device: where the native solver of single participation without limits computes: "cpu",
+            "cuda" or "cuda:N".
+        checkpoint: where the native solvers of problems without limits keep their multipliers while
+            they run, and what they go on from (:class:`noisedesign.CheckpointFile`).
 
     Raises:
         InputError: a backend that is unknown, not installed, unlicensed or cannot take the
-            problem; gap or time_limit <= 0; a singular W (or H) whose optimal noise diverges.
+            problem; gap or time_limit <= 0; a singular W (or H) whose optimal noise diverges;
+            a device that is not there; a checkpoint of another problem, or a damaged one.
     """
     started = time.perf_counter()
     asked = settings.DEFAULT_GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
     if time_limit is not None:
         time_limit = _checks.real(time_limit, field="time_limit", low=0)
+    extras = Extras(device=device, checkpoint=checkpoint)
     if isinstance(problem, SpaceProblem) and problem.observers:
+        extras.refused("those against observers")
         if formulation is not None:
             raise InputError("formulation", expected="none against chosen observers",
                              got=formulation)  # fmt: skip
@@ -116,17 +129,20 @@ def solve(
     solver = get_backend(backend)
     if is_structured(problem):
         _refuse_other_backends(solver, formulation)
+        extras.refused("those of structured and space-time designs")
         return _solve_structured(problem, asked, time_limit, progress, started)
     assert not isinstance(problem, SpaceTimeProblem)
     program = program_of(problem)
     chosen = _checked_backend(solver, program, formulation)
+    solver = extras.given_to(solver, program)
     monitor = Monitor(
         gap=asked,
         tolerance=None if gap is None else asked * TOLERANCE_PER_GAP,
         time_limit=time_limit,
         progress=progress,
+        checkpoint=checkpoint,
     )
-    refuse_divergent(program, time_limit=time_limit)
+    refuse_divergent(program, time_limit=time_limit, extras=extras)
     normalized = program.normalized()
     alone = solver.name != "native" and (time_limit is not None if isolate is None else isolate)
     run = isolated.solve if alone else _solve_here
@@ -134,11 +150,15 @@ def solve(
     judged = _design(problem, program, answer, solver.name, monitor)
     status, remedy = _status(judged, answer, solver.name, asked)
     if judged is not None:
-        judged = replace(judged, provenance=replace(judged.provenance, status=status))
+        used = judged.provenance.versions | extras.versions
+        judged = replace(
+            judged, provenance=replace(judged.provenance, status=status, versions=used)
+        )
+    seconds = time.perf_counter() - started
     return Solution(
         problem=problem, backend=solver.name, status=status, design=judged, remedy=remedy,
-        seconds=time.perf_counter() - started, build_seconds=answer.build_seconds,
-        solve_seconds=answer.solve_seconds, evaluations=answer.evaluations,
+        seconds=seconds, build_seconds=answer.build_seconds, solve_seconds=answer.solve_seconds,
+        evaluations=answer.evaluations, errors=answer.measure(),
     )  # fmt: skip
 
 
@@ -229,7 +249,9 @@ def _checked_backend(backend: Backend, program: Program, formulation: str | None
     return chosen
 
 
-def refuse_divergent(program: Program, *, time_limit: float | None = None) -> None:
+def refuse_divergent(
+    program: Program, *, time_limit: float | None = None, extras: Extras | None = None
+) -> None:
     """Refuse a program whose infimum is not attained because noise in a null direction is free.
 
     Where the time limit comes first, nothing is known and nothing refused.
@@ -247,9 +269,12 @@ def refuse_divergent(program: Program, *, time_limit: float | None = None) -> No
             "diag(R), generously if you like.",
         )  # fmt: skip
     normalized = program.normalized()
-    answer = get_backend("native").solve(
+    extras = Extras() if extras is None else extras
+    answer = extras.given_to(get_backend("native"), program).solve(
         normalized,
-        monitor=Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit),
+        monitor=Monitor(
+            gap=settings.DEFAULT_GAP, time_limit=time_limit, checkpoint=extras.checkpoint
+        ),
         formulation="dual",
     )
     if answer.stop is Stop.INTERRUPTED:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
+import cvxpy as cp
+import dense_views
 import networkx as nx
 import numpy as np
 import oracles
@@ -278,3 +280,55 @@ def random_gram(outcomes: Sequence[tuple[float, Array]], horizon: int) -> Array:
         mean = np.sum([chance * w for chance, w in outcomes], axis=0) @ (mean + noise)
         result += np.einsum("iiab->ab", moments)
     return result
+
+
+# --- chosen observers -----------------------------------------------------------------------------
+
+
+def observed_interval(
+    w: Array, coalitions: Sequence[tuple[int, ...]], *, horizon: int, cap: float
+) -> Interval:
+    """Least noise, fresh at every step, against coalitions that hear their neighbours.
+
+    What a coalition has is stacked: the messages it hears and its own noise, both linear in the
+    noise of all, so its covariance is linear in R.
+    """
+    n = len(w)
+    stacked = dense_views.messages(w, horizon=horizon)
+    powers = [np.linalg.matrix_power(w, t + 1) for t in range(horizon)]
+    gram = sum((horizon - t) * power.T @ power for t, power in enumerate(powers))
+    noise = cp.Variable((n, n), PSD=True)
+    every = cp.kron(np.eye(horizon), noise)
+    constraints = [cp.diag(noise) <= cap]
+    known: list[tuple[Array, Array]] = []
+    for coalition in coalitions:
+        own = [t * n + v for t in range(horizon) for v in coalition]
+        heard = [u for u in range(n) if u not in coalition and w[list(coalition), u].any()]
+        rows = stacked[[t * n + u for t in range(horizon) for u in heard]]
+        has = np.vstack([rows, np.eye(n * horizon)[own]])
+        others = [t * n + u for t in range(horizon) for u in range(n) if u not in coalition]
+        signal = np.vstack([rows, np.zeros((len(own), n * horizon))])[:, others]
+        told = cp.Variable((len(others),) * 2, symmetric=True)
+        covariance = has @ every @ has.T
+        constraints += [
+            cp.bmat([[covariance, signal], [signal.T, told]]) >> 0, cp.diag(told) <= 1
+        ]  # fmt: skip
+        known.append((has, signal))
+    problem = cp.Problem(cp.Minimize(cp.trace(gram @ noise)), constraints)
+    problem.solve(solver="SCS", eps_abs=1e-9, eps_rel=1e-9, max_iters=400_000)
+
+    def largest(covariance: Array) -> float:
+        found = np.kron(np.eye(horizon), covariance)
+        return max(
+            float(np.diagonal(g.T @ np.linalg.solve(b @ found @ b.T, g)).max()) for b, g in known
+        )
+
+    values, vectors = np.linalg.eigh(noise.value)
+    covariance = (vectors * np.maximum(values, 1e-12)) @ vectors.T
+    covariance *= min(1.0, cap / float(np.diagonal(covariance).max()))
+    share = 0.0
+    while largest((1 - share) * covariance + share * cap * np.eye(n)) > 1:
+        share = max(2 * share, 1e-12)
+    made = (1 - share) * covariance + share * cap * np.eye(n)
+    value = float(problem.value)
+    return Interval(value * (1 - 4e-6), float(np.sum(gram * made)))

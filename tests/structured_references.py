@@ -319,6 +319,71 @@ def path_matchings() -> tuple[Interval, str]:
     )
 
 
+# --- directed graphs, W itself, observers ---------------------------------------------------------
+
+
+def exchange() -> Array:
+    """A_ij = 1 where j sends to i or is i."""
+    path = Path(__file__).parents[1] / "problems/directed/exchange.edges"
+    lines = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    heard = np.eye(len(names))
+    for sender, receiver in lines:
+        heard[names.index(receiver), names.index(sender)] = 1.0
+    return heard
+
+
+def exchange_rows() -> tuple[Interval, str]:
+    heard = exchange()
+    gram = oracles.gram_of_powers(heard / heard.sum(axis=1, keepdims=True), 12)
+    return oracles.fixed_epoch_interval(gram, 2, 6, width=1e-8), f"L-BFGS-B; {PROGRAM}"
+
+
+def exchange_push_sum() -> tuple[Interval, str]:
+    heard = exchange()
+    w = heard / heard.sum(axis=0, keepdims=True)
+    gram, mass = np.zeros((12, 12)), np.ones(len(w))
+    powers = [np.linalg.matrix_power(w, t) for t in range(13)]
+    for t in range(12):
+        mass = w @ mass
+        models = np.stack([powers[t - s + 1] / mass[:, None] for s in range(t + 1)])
+        gram[: t + 1, : t + 1] += np.einsum("sij,tij->st", models, models)
+    return oracles.fixed_epoch_interval(gram, 2, 6, width=1e-8), (
+        f"H from states divided by W^t 1, then L-BFGS-B; {PROGRAM}"
+    )
+
+
+def ring_one_way() -> tuple[Interval, str]:
+    w = (np.eye(8) + np.roll(np.eye(8), 1, axis=0)) / 2
+    return oracles.capped_interval(w.T @ w, cap=20.0), f"L-BFGS-B on the dual; {PROGRAM}"
+
+
+def ring_fastest() -> tuple[Interval, str]:
+    # Eigenvalues 1 - 2 a (1 - cos): the second and the last are opposite at the best a.
+    cosines = np.cos(2 * np.pi * np.arange(9) / 9)
+    share = 1 / (2 - cosines[1] - cosines[4])
+    optimum = float(np.abs(1 - 2 * share * (1 - cosines)).sum() ** 2 / 9)
+    return Interval(optimum * (1 - 1e-6), optimum * (1 + 1e-6)), (
+        "the fastest W of a ring by hand; nodes look alike, so the optimum is "
+        "(sum |lambda|)^2 / n, give or take 1e-6 for the accuracy of W"
+    )
+
+
+def ring_neighbours() -> tuple[Interval, str]:
+    return slow.observed_interval(ring(6), [(v,) for v in range(6)], horizon=3, cap=20.0), OBSERVED
+
+
+def path_ends() -> tuple[Interval, str]:
+    w = oracles.metropolis(nx.path_graph(5))
+    return slow.observed_interval(w, [(0, 4)], horizon=2, cap=10.0), OBSERVED
+
+
+OBSERVED = (
+    "SCS on messages and own noise stacked as they are; upper: its R, shrunk and mixed with "
+    "independent noise until dense views meet the budgets; lower: its dual value, less 4e-6"
+)
+
+
 REFERENCES: dict[str, Callable[[], tuple[Interval, str]]] = {
     "time-structures/ring-12-banded-3x8": ring_banded,
     "time-structures/prefix-banded-min-separation": prefix_banded,
@@ -347,6 +412,12 @@ REFERENCES: dict[str, Callable[[], tuple[Interval, str]]] = {
     "space-time/florentine-mafalda-edge-local": lambda: mafalda_edge_local(florentine()),
     "space-time/erdos-renyi-20-mafalda-edge-local": lambda: mafalda_edge_local(erdos_renyi()),
     "space-time/ring-16-mafalda-edge-local": lambda: mafalda_edge_local(ring(16)),
+    "directed/exchange-row-stochastic-2x6": exchange_rows,
+    "directed/exchange-push-sum-2x6": exchange_push_sum,
+    "directed/ring-8-one-way": ring_one_way,
+    "mixing-weights/ring-9-fastest": ring_fastest,
+    "observers/ring-6-neighbours": ring_neighbours,
+    "observers/path-5-both-ends": path_ends,
     "objectives/florentine-momentum": florentine_momentum,
     "objectives/ring-10-dropout": ring_dropout,
     "objectives/path-5-edge-failures-2x4": path_edge_failures,

@@ -32,6 +32,7 @@ from noisedesign.backends.conic import ConicBackend
 from noisedesign.baselines import SPACE_BASELINES, TIME_BASELINES
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import load_problem
+from noisedesign.io.problem_set import problem_files
 from noisedesign.solve import solve
 
 SOLVE = sys.modules["noisedesign.solve"]
@@ -82,7 +83,7 @@ def test_installed_command_is_main() -> None:
     assert scripts == {"noisedesign": "noisedesign.cli:main"}
     assert set(cli.commands.commands) == {
         "solve", "verify", "simulate", "compare", "backends", "baselines", "account", "figure",
-        "export", "plot", "demo",
+        "export", "model", "plot", "demo",
     }  # fmt: skip
 
 
@@ -274,7 +275,9 @@ def test_compare(tmp_path: Path) -> None:
         "compare", ring, epochs, "--backends", "native, scs,clarabel", "-o", output, "--json"
     )
     assert outcome.code == 0
-    records = outcome.json()
+    value = outcome.json()
+    assert list(value) == ["machine", "shift_seconds", "summary", "curves", "rows"]
+    records = value["rows"]
     assert [(r["name"], r["backend"]) for r in records] == [
         (name, backend)
         for name in ("ring-5", "epochs")
@@ -292,13 +295,53 @@ def test_compare(tmp_path: Path) -> None:
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [float(row["objective"]) for row in rows] == [r["objective"] for r in records]
+    assert [(r["backend"], r["problems"], r["solved"]) for r in value["summary"]] == [
+        ("native", 2, 2), ("scs", 2, 2), ("clarabel", 2, 2)
+    ]  # fmt: skip
+    for curve in value["curves"]:
+        times = [
+            record["build_seconds"] + record["solve_seconds"]
+            for record in records if record["backend"] == curve["backend"]
+        ]  # fmt: skip
+        assert curve["seconds"] == sorted(times)
+    assert value["machine"]["threads"] == int(rows[0]["threads"])
+    assert value["shift_seconds"] == 10
 
 
 def test_compare_table(tmp_path: Path) -> None:
-    outcome = call("compare", write(tmp_path, RING), "--backends", "native")
+    picture = tmp_path / "curves.png"
+    outcome = call(
+        "compare", tmp_path, write(tmp_path, RING), "--backend", "native", "--backend", "clarabel",
+        "--plot", picture,
+    )  # fmt: skip
     assert outcome.code == 0
-    assert "ring-5" in outcome.out
+    lines = [line.split() for line in outcome.out.splitlines() if line.strip()]
+    named = [line for line in lines if line[0] == "ring-5"]
+    assert [line[1] for line in named] == ["native", "clarabel"]
+    assert len(named[1]) == len(named[0]) + 6  # the DIMACS errors
     assert "solve seconds" in outcome.out
+    assert "shifted by 10 s, unsolved as 600 s" in outcome.out
+    assert outcome.out.splitlines()[-1].startswith("noisedesign 0.1.0, Python ")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_passes_over_what_is_no_problem(tmp_path: Path) -> None:
+    """A pattern that a shell has expanded names account and sweep files along with problems."""
+    shipped = ROOT / "problems"
+    account = shipped / "accounts" / "florentine-pndp.toml"
+    write(tmp_path, RING, "a.toml")
+    outcome = call("compare", tmp_path / "*.toml", account, "--backend", "native", "--json")
+    assert [row["name"] for row in outcome.json()["rows"]] == ["ring-5"]
+    assert f"{account} is no problem file: passed over" in outcome.err
+    files, passed_over = problem_files([shipped])
+    kinds = {path.parent.name for path in passed_over}
+    assert kinds == {"accounts", "sweeps"}
+    assert len(files) + len(passed_over) == len(list(shipped.glob("**/*.toml")))
+    assert problem_files([f"{shipped}/**/*.toml"]) == (files, passed_over)
+    assert problem_files([*files, *files])[0] == files
+    for nothing in (tmp_path / "no.*", account):
+        refused = call("compare", nothing, "--backend", "native")
+        assert (refused.code, refused.err.startswith("noisedesign: error: problem: ")) == (2, True)
 
 
 # --- backends ------------------------------------------------------------------------------------

@@ -1,25 +1,23 @@
-"""Comparison: one certificate for all, and a file that is complete at every moment."""
+"""Rows of a comparison: one certificate for all."""
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
-from command_line import CAPPED, RING, call, write
 
 from noisedesign import compare as comparison
 from noisedesign._checks import InputError
-from noisedesign.backends import Answer, Bounds, Stop, get_backend, isolated
-from noisedesign.compare import COLUMNS, compare, write_csv
+from noisedesign.backends import Answer, Bounds, Stop, dimacs, get_backend, isolated
+from noisedesign.compare import COLUMNS, LOCAL_REASON, compare
 from noisedesign.formulations import diagonal_dual
 from noisedesign.graph import mixing_matrix
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import SpaceProblem, TimeProblem
 from noisedesign.solve import Solution, solve
+from noisedesign.structure import TimeStructure
 
 RING_5 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(5)), name="ring-5")
 RING_6 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(6)), name="ring-6")
@@ -30,11 +28,6 @@ OPTIMUM = sum(abs(1 + 2 * np.cos(2 * np.pi * k / 5)) / 3 for k in range(5)) ** 2
 
 TWO_OPTIMUM = (1 + 2**0.5) ** 2
 """X = diag(a, 1 - a): the least value of 2 / a + 1 / (1 - a)."""
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_rows_of_two_problems_and_two_backends() -> None:
@@ -62,6 +55,24 @@ def test_rows_of_two_problems_and_two_backends() -> None:
         assert row["build_seconds"] >= 0
     conic = [row for row in rows if row["backend"] == "clarabel"]
     assert all(row["build_seconds"] > 0 for row in conic)
+    # DIMACS errors where there was a conic model, and nothing where there was none.
+    for row in rows:
+        found = [row[name] for name in dimacs.NAMES]
+        if row["backend"] == "native":
+            assert found == [None] * 6
+            assert "numpy" in row["versions"]
+        else:
+            assert max(map(abs, found)) < 1e-6
+            assert get_backend("clarabel").availability().version in row["versions"]
+
+
+def test_a_local_optimum_is_not_solved() -> None:
+    problem = TimeProblem.prefix(
+        participation=FixedEpoch(epochs=1, separation=8), structure=TimeStructure(kind="toeplitz")
+    )
+    (row,) = compare([problem], backends=["native"])
+    assert (row["solved"], row["status"], row["reason"]) == (False, "local-optimum", LOCAL_REASON)
+    assert row["gap"] > 1e-6
 
 
 def test_it_is_lazy() -> None:
@@ -182,41 +193,3 @@ def test_ctrl_c_in_a_solve_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) 
     rows = compare([TWO_EPOCHS, RING_5], backends=["native"], gap=1e-12)
     with pytest.raises(KeyboardInterrupt):
         next(rows)
-
-
-# --- the file ------------------------------------------------------------------------------------
-
-
-def test_csv_holds_every_digit(tmp_path: Path) -> None:
-    (row,) = compare([RING_5], backends=["native"])
-    write_csv([row], tmp_path / "rows.csv")
-    (stored,) = read_csv(tmp_path / "rows.csv")
-    assert tuple(stored) == COLUMNS
-    assert float(stored["objective"]) == row["objective"]
-    assert float(stored["lower_bound"]) == row["lower_bound"]
-    assert (stored["name"], stored["solved"]) == ("ring-5", "True")
-
-
-def test_csv_is_complete_after_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And stays so when Ctrl-C ends it: what is finished stays, in a file of whole lines."""
-    output = tmp_path / "rows.csv"
-    before: list[list[str]] = []
-
-    def spy(*args: Any, **kwargs: Any) -> Solution:
-        before.append([row["name"] for row in read_csv(output)])
-        if len(before) == 3:
-            raise KeyboardInterrupt
-        return solve(*args, **kwargs)
-
-    monkeypatch.setattr(comparison, "solve", spy)
-    first, second = write(tmp_path, RING, "a.toml"), write(tmp_path, CAPPED, "b.toml")
-    outcome = call("compare", first, second, first, "--backends", "native", "-o", output, "--json")
-    assert outcome.code == 130
-    assert outcome.out == ""
-    assert "Traceback" not in outcome.err
-    assert before == [[], ["ring-5"], ["ring-5", "complete-4"]]
-    rows = read_csv(output)
-    assert [row["name"] for row in rows] == ["ring-5", "complete-4"]
-    assert all(row["solved"] == "True" for row in rows)
-    assert [path.name for path in tmp_path.glob("*.csv*")] == ["rows.csv"]
-    assert output.read_bytes().endswith(b"\r\n")

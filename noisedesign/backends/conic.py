@@ -68,7 +68,7 @@ class ConicBackend:
     def solve(self, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
         import cvxpy as cp
 
-        from noisedesign.backends import conic_model
+        from noisedesign.backends import conic_model, cvxpy_errors
 
         started = time.perf_counter()
         model = conic_model.build(program, formulation=formulation)
@@ -96,6 +96,7 @@ class ConicBackend:
             build_seconds=built - started,
             solve_seconds=time.perf_counter() - built,
             evaluations=int(getattr(stats, "num_iters", None) or 0),
+            measure=lambda: cvxpy_errors.errors_of(model.problem),
         )
 
 

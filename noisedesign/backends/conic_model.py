@@ -157,15 +157,16 @@ def _compact(program: Program) -> ConicModel:
 
 def _paper(program: Program) -> ConicModel:
     n = program.size
-    correlated = cp.Variable((n, n), PSD=True)
-    independent = cp.Variable(nonneg=True)
+    correlated = cp.Variable((n, n), symmetric=True)
+    independent = cp.Variable()
     r = independent * np.eye(n) + correlated
     columns = np.eye(n)
     blocks = [
         cp.bmat([[r, columns[:, [i]]], [columns[[i], :], np.ones((1, 1))]]) >> 0 for i in range(n)
     ]
     cap, floor, limits = _limits(program, r)
-    problem = cp.Problem(cp.Minimize(cp.trace(program.gram @ r)), [*blocks, *limits])
+    valid = [correlated >> 0, independent >= 0]
+    problem = cp.Problem(cp.Minimize(cp.trace(program.gram @ r)), [*valid, *blocks, *limits])
 
     def dual() -> DualPoint | None:
         values = [block.dual_value for block in blocks]

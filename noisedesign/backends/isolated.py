@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from noisedesign.backends.base import Answer, Backend, Monitor, Stop
+from noisedesign.backends.dimacs import Errors
 from noisedesign.formulations import DualPoint, Program
 from noisedesign.participation import FixedEpoch
 
@@ -110,7 +111,7 @@ def _read_program(path: Path) -> Program:
         )
 
 
-def _write_answer(path: Path, answer: Answer) -> None:
+def _write_answer(path: Path, answer: Answer, errors: Errors | None = None) -> None:
     arrays: dict[str, Any] = {}
     if answer.gram is not None:
         arrays["gram"] = answer.gram
@@ -120,6 +121,8 @@ def _write_answer(path: Path, answer: Answer) -> None:
             arrays["cap"] = answer.dual.cap
         if answer.dual.floor is not None:
             arrays["floor"] = answer.dual.floor
+    if errors is not None:
+        arrays["errors"] = np.array(errors)
     report = {
         "stop": answer.stop.value,
         "message": answer.message,
@@ -140,7 +143,8 @@ def _read_answer(path: Path) -> Answer:
         if "blocks" in data:
             dual = DualPoint(blocks=data["blocks"], cap=data.get("cap"), floor=data.get("floor"))
         report["stop"] = Stop(report["stop"])
-        return Answer(gram=data.get("gram"), dual=dual, **report)
+        errors = tuple(data["errors"].tolist()) if "errors" in data else None
+        return Answer(gram=data.get("gram"), dual=dual, measure=lambda: errors, **report)
 
 
 def _main(name: str, folder: str, settings: str) -> None:
@@ -155,6 +159,9 @@ def _main(name: str, folder: str, settings: str) -> None:
     Path(folder, _READY).touch()
     answer = backend.solve(program, monitor=Monitor(**options), formulation=formulation)
     _write_answer(Path(folder, _ANSWER), answer)
+    # Afterwards: a process that is ended while it measures has handed over its answer.
+    if (errors := answer.measure()) is not None:
+        _write_answer(Path(folder, _ANSWER), answer, errors)
 
 
 if __name__ == "__main__":

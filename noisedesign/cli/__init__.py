@@ -13,7 +13,7 @@ import click
 
 from noisedesign import __version__
 from noisedesign._checks import InputError
-from noisedesign.cli import accounts, designs, figures, outputs, solvers, sweeps
+from noisedesign.cli import accounts, designs, figures, models, outputs, solvers, sweeps
 from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
@@ -27,8 +27,8 @@ def commands() -> None:
 
 for command in (
     designs.solve, designs.verify, designs.simulate, designs.baselines, solvers.compare,
-    solvers.backends, accounts.account, figures.figure, outputs.export, outputs.plot,
-    outputs.demo, sweeps.sweep,
+    solvers.backends, accounts.account, figures.figure, outputs.export, models.model,
+    outputs.plot, outputs.demo, sweeps.sweep,
 ):  # fmt: skip
     commands.add_command(command)
 

@@ -29,14 +29,19 @@ from noisedesign.cli._shared import (
 @gap_option
 @limit_option
 @formulation_option
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N (native).")
+@click.option("--checkpoint", metavar="STATE", help="Keep the state of the solve in this .npz "
+              "file every minute, and go on from it (native).")  # fmt: skip
 @click.option("-o", "--output", type=NEW_FILE, help="Write the design to this .npz file.")
 @json_option
 def solve(
     problem: str, backend: str, gap: float | None, time_limit: float | None,
-    formulation: str | None, output: str | None, as_json: bool,
+    formulation: str | None, device: str, checkpoint: str | None, output: str | None,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Solve PROBLEM.toml and certify the answer."""
     from noisedesign.formulations import is_structured
+    from noisedesign.io.checkpoint_file import CheckpointFile
     from noisedesign.io.design_file import save_design
     from noisedesign.io.problem_file import load_problem
     from noisedesign.solve import FAILED
@@ -46,7 +51,8 @@ def solve(
     watched = sys.stderr.isatty()
     solution = run(
         loaded.problem, backend=backend, gap=gap, time_limit=time_limit, formulation=formulation,
-        progress=bounds_progress if watched else None, isolate=True,
+        progress=bounds_progress if watched else None, isolate=True, device=device,
+        checkpoint=None if checkpoint is None else CheckpointFile(checkpoint),
     )  # fmt: skip
     if watched:
         note("")

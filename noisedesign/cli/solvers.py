@@ -11,7 +11,6 @@ from noisedesign.cli._shared import (
     formulation_option,
     gap_option,
     json_option,
-    limit_option,
     note,
     problem_path,
 )
@@ -19,40 +18,68 @@ from noisedesign.cli._shared import (
 
 @click.command()
 @click.argument("problems", nargs=-1, required=True)
-@click.option("--backends", required=True, help="Names separated by commas.")
+@click.option("--backend", "--backends", "backends", multiple=True, required=True,
+              help="A name, or several separated by commas; may be repeated.")  # fmt: skip
 @gap_option
-@limit_option
+@click.option("--time-limit", type=float, default=600.0, show_default=True, metavar="S",
+              help="Seconds a solve; what unsolved problems count as.")  # fmt: skip
 @formulation_option
-@click.option("-o", "--output", type=NEW_FILE, help="CSV file, rewritten after every row.")
+@click.option("-o", "--output", type=NEW_FILE,
+              help="Table, .csv or .parquet; rows it has are not run again.")  # fmt: skip
+@click.option("--plot", type=NEW_FILE, help="PNG file: problems solved against time.")
 @json_option
 def compare(
-    problems: tuple[str, ...], backends: str, gap: float | None, time_limit: float | None,
-    formulation: str | None, output: str | None, as_json: bool,
+    problems: tuple[str, ...], backends: tuple[str, ...], gap: float | None, time_limit: float,
+    formulation: str | None, output: str | None, plot: str | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Every backend on every PROBLEM.toml, each answer judged by the same certificate."""
-    from noisedesign import compare as comparison
-    from noisedesign.io.problem_file import load_problem
+    """Every backend on every PROBLEM.toml, each answer judged by the same certificate.
 
-    names = [name.strip() for name in backends.split(",") if name.strip()]
+    A folder stands for all problem files in it and below; account and sweep files are passed over.
+    """
+    from noisedesign.backends import dimacs
+    from noisedesign.comparison import performance, picture, run_comparison
+    from noisedesign.io.problem_file import load_problem
+    from noisedesign.io.problem_set import problem_files
+
+    names = [name.strip() for value in backends for name in value.split(",") if name.strip()]
     if not names:
         raise InputError("backends", expected="names separated by commas", got=repr(backends))
-    loaded = [load_problem(problem_path(path)).problem for path in problems]
-    rows = comparison.compare(
-        loaded, backends=names, gap=gap, time_limit=time_limit, formulation=formulation,
-        announce=note,
+    files, passed_over = problem_files(problem_path(name) for name in problems)
+    for path in passed_over:
+        note(f"{path} is no problem file: passed over")
+    found = run_comparison(
+        [load_problem(path) for path in files], backends=list(dict.fromkeys(names)), gap=gap,
+        time_limit=time_limit, formulation=formulation, output=output, announce=note,
     )  # fmt: skip
-    records: list[report.Record] = []
-    if output is not None:
-        comparison.write_csv(records, output)  # an unwritable path is found now, not at the end
-    for record in rows:
-        records.append(record)
-        if output is not None:
-            comparison.write_csv(records, output)
+    if found.kept:
+        note(f"{found.kept} of {len(found.rows)} rows were in {output} already")
+    profiles = performance.profiles(found.rows)
+    summary = performance.summary(found.rows)
+    if plot is not None:
+        picture.draw(profiles, plot, time_limit=time_limit)
     if as_json:
-        click.echo(report.to_json(records))
-    else:
-        report.print_table(records, ["name", "backend", "solved", "status", "objective", "gap",
-                                     "build_seconds", "solve_seconds", "reason"])  # fmt: skip
+        click.echo(report.to_json({
+            "machine": found.machine.record(),
+            "shift_seconds": performance.SHIFT_SECONDS,
+            "summary": summary,
+            "curves": [
+                {"backend": p.backend, "problems": p.problems, "seconds": list(p.seconds)}
+                for p in profiles
+            ],
+            "rows": list(found.rows),
+        }))  # fmt: skip
+        return 0
+    columns = ["name", "backend", "solved", "status", "objective", "gap", "build_seconds",
+               "solve_seconds"]  # fmt: skip
+    conic = any(row[name] is not None for row in found.rows for name in dimacs.NAMES)
+    columns += [*(dimacs.NAMES if conic else ()), "reason"]
+    report.print_table(found.rows, columns)
+    report.print_table(
+        summary, list(summary[0]),
+        title="seconds to build and solve: geometric mean shifted by "
+        f"{performance.SHIFT_SECONDS:g} s, unsolved as {time_limit:g} s, and shares solved in time",
+    )  # fmt: skip
+    click.echo(str(found.machine))
     return 0
 
 

@@ -28,8 +28,8 @@ ABSENT = -1
 """Stands where a matrix of numbers of variables has an entry that is zero in every feasible x."""
 
 MAX_ENTRIES = 10_000_000
-"""Most coefficients of a file. They are some 300 MB of text, take a minute to write, and belong to
-problems a hundred times larger than interior-point methods solve in the memory of one machine."""
+"""Most coefficients of a file. They are some 250 MB of text, or three times that as a MOSEK task,
+take half a minute to write, and belong to problems far beyond what interior-point methods solve."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,7 +127,7 @@ class Assembly:
         self._groups: list[Group] = []
         self._cost: list[Array] = []
         self._blocks: list[Block] = []
-        self._rows: list[Entries] = []
+        self._rows: list[Piece] = []
         self._row_count = 0
         self._count = 0
 
@@ -160,23 +160,16 @@ class Assembly:
 
     def at_least_zero(self, count: int, pieces: Iterable[Piece]) -> None:
         """Require ``count`` rows b + A x >= 0; the rows of the pieces count from 0."""
-        pieces = list(pieces)
-        entries = _sorted((v, row, row, value) for v, row, _, value in pieces)
-        shift = self._row_count
-        self._rows.append(
-            Entries(
-                variable=entries.variable, row=entries.row + shift, column=entries.column + shift,
-                value=entries.value,
-            )  # fmt: skip
-        )
+        first = self._row_count
+        self._rows += [(v, row + first, row + first, value) for v, row, _, value in pieces]
         self._row_count += count
 
     def finished(self, *, name: str, formulation: str, remarks: tuple[str, ...]) -> ConicProgram:
         """What was put together."""
-        rows = _sorted((e.variable, e.row, e.column, e.value) for e in self._rows)
         return ConicProgram(
             name=name, formulation=formulation, cost=np.concatenate(self._cost),
-            blocks=tuple(self._blocks), rows=Block(size=self._row_count, entries=rows),
+            blocks=tuple(self._blocks),
+            rows=Block(size=self._row_count, entries=_sorted(self._rows)),
             groups=tuple(self._groups), remarks=remarks,
         )  # fmt: skip
 

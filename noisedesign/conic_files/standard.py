@@ -67,7 +67,7 @@ def gram_under_factor(
     y = assembly.symmetric(
         "Y", rank, cost=np.eye(rank), meaning="error of the noise, L X^-1 L^T where it is optimal"
     )
-    x = assembly.symmetric("X", size, free=free, meaning="C^T C of the strategy C, or R^-1")
+    x = assembly.symmetric("X", size, free=free, meaning="precision of the noise, C^T C")
     assembly.block(
         rank + size, [lower_triangle(y), lower_triangle(x, at=rank), constant(factor.T, row=rank)]
     )

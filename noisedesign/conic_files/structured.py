@@ -35,7 +35,7 @@ from noisedesign.conic_files.standard import (
 )
 from noisedesign.observer_design import ObserverProgram
 from noisedesign.observer_design.certificate import ObservedNoise
-from noisedesign.participation import MinSeparation
+from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.problem import SpaceProblem
 from noisedesign.temporal_program import TemporalProgram
 
@@ -48,19 +48,18 @@ def banded(program: BandedProgram) -> Assembly:
     """
     size, rank = program.size, len(program.factor)
     free = ~program.outside()
-    allowed = allowance(program.participation)
-    overlapping = isinstance(program.participation, MinSeparation)
-    sums = len(allowed.cost) * 2 + 1 + np.count_nonzero(allowed.generators) + size
+    scheme, allowed = program.participation, allowance(program.participation)
+    sums = size + allowed.budgets
+    if isinstance(scheme, MinSeparation):
+        sums += 2 * len(allowed.cost) + int(np.count_nonzero(allowed.generators))
     require_size(
-        triangle(rank) + np.count_nonzero(np.triu(free)) + rank * size
-        + (sums if overlapping else size + allowed.budgets),
+        triangle(rank) + int(np.count_nonzero(np.triu(free))) + rank * size + sums,
         of=f"one block of {rank} + {size} rows",
-    )  # fmt: skip
+    )
     assembly = Assembly()
     diagonal = np.diagonal(gram_under_factor(assembly, program.factor, free=free))
-    if not overlapping:
-        patterns = program.participation.patterns
-        sums_at_most(assembly, diagonal[patterns], np.ones(len(patterns)))
+    if isinstance(scheme, FixedEpoch):
+        sums_at_most(assembly, diagonal[scheme.patterns], np.ones(scheme.separation))
         return assembly
     windows = assembly.vector(
         "z", len(allowed.cost), meaning="shares of the budget, one of every window of steps"
@@ -139,7 +138,7 @@ def decor_family(problem: SpaceProblem) -> Assembly:
     size = len(problem.mixing)
     laplacian = decor.graph_laplacian(problem.mixing)
     require_size(
-        triangle(size) + np.count_nonzero(np.tril(laplacian)) + 8 * size,
+        triangle(size) + int(np.count_nonzero(laplacian)) + 8 * size,
         of=f"one block of {2 * size} rows",
     )
     assembly = Assembly()

@@ -62,6 +62,7 @@ class LoadedProblem:
     reference: Reference | None = None
     path: Path | None = None
     tags: tuple[str, ...] = ()
+    description: str = ""
 
 
 def load_problem(path: str | Path) -> LoadedProblem:
@@ -99,7 +100,7 @@ def _parse(
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
         problem=_build(file, folder, mixing), text=text, reference=reference, path=path,
-        tags=tuple(file.tags),
+        tags=tuple(file.tags), description=file.description,
     )  # fmt: skip
 
 

@@ -25,26 +25,33 @@ Record = dict[str, Any]
 RESULTS_FORMAT = 1
 """Version of what the columns mean. Files of another version are refused, never mixed."""
 
-FORMAT, KEY = "sweep_format", "key"
-"""The first two columns: the version, and what tells a row from all others."""
+KEY = "key"
+"""The second column: what tells a row from all others."""
 
 FIELD = "output"
 ENCODING = "utf-8"
+
+
+def format_column(kind: str) -> str:
+    """The first column: the version, and what the table is one of."""
+    return f"{kind}_format"
 
 
 class ResultsFile(ABC):
     """A file of rows by key. ``rows`` is what it holds; those read from CSV are text.
 
     Args:
-        columns: after ``sweep_format`` and ``key``.
+        columns: after the version and the key.
+        kind: what the table is one of: "sweep" or "comparison".
 
     Raises:
         InputError: naming ``output``: a folder, a file that cannot be written, other columns,
             another version, damaged.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        self.path, self.columns = path, (FORMAT, KEY, *columns)
+    def __init__(self, path: Path, columns: Sequence[str], kind: str) -> None:
+        self.path, self.kind, self.format = path, kind, format_column(kind)
+        self.columns = (self.format, KEY, *columns)
         self.rows: dict[str, Record] = {}
         try:
             if path.exists() and path.is_file() and path.stat().st_size:
@@ -92,15 +99,15 @@ class ResultsFile(ABC):
         parts += [f"without {', '.join(missing)}"] * bool(missing)
         parts += [f"with {', '.join(others)}"] * bool(others)
         raise InputError(
-            FIELD, expected="a table with the columns of this sweep",
+            FIELD, expected=f"a table with the columns of this {self.kind}",
             got=f"{self.path}: {' and '.join(parts)}", remedy="Name another file.",
         )  # fmt: skip
 
     def _check_format(self, row: Mapping[str, Any]) -> None:
-        if str(row.get(FORMAT)) != str(RESULTS_FORMAT):
+        if str(row.get(self.format)) != str(RESULTS_FORMAT):
             raise InputError(
-                FIELD, expected=f"a table of version {RESULTS_FORMAT} in column {FORMAT}",
-                got=f"{self.path}: version {row.get(FORMAT)}", remedy="Name another file.",
+                FIELD, expected=f"a table of version {RESULTS_FORMAT} in column {self.format}",
+                got=f"{self.path}: version {row.get(self.format)}", remedy="Name another file.",
             )  # fmt: skip
 
 
@@ -115,7 +122,7 @@ class CsvResults(ResultsFile):
         except (UnicodeDecodeError, csv.Error) as error:
             raise self._damaged(str(error)) from error
         header, *body = lines or [[]]
-        if header[:1] == [FORMAT] and body:
+        if header[:1] == [self.format] and body:
             self._check_format(dict(zip(header, body[0], strict=False)))
         self._check_columns(header)
         rows = []
@@ -156,7 +163,7 @@ class ParquetResults(ResultsFile):
 
     def _read(self) -> list[Record]:
         columns, rows = _parquet.read(self.path)
-        if FORMAT in columns and rows:
+        if self.format in columns and rows:
             self._check_format(rows[0])
         self._check_columns(columns)
         for row in rows:
@@ -179,12 +186,12 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, float) else value  # no NumPy scalars
 
 
-FORMATS: dict[str, Callable[[Path, Sequence[str]], ResultsFile]] = {
+FORMATS: dict[str, Callable[[Path, Sequence[str], str], ResultsFile]] = {
     ".csv": CsvResults, ".parquet": ParquetResults
 }  # fmt: skip
 
 
-def open_results(path: str | Path, *, columns: Sequence[str]) -> ResultsFile:
+def open_results(path: str | Path, *, columns: Sequence[str], kind: str = "sweep") -> ResultsFile:
     """The table at ``path``, made where there is none.
 
     Raises:
@@ -195,4 +202,4 @@ def open_results(path: str | Path, *, columns: Sequence[str]) -> ResultsFile:
         raise InputError(
             FIELD, expected=f"a name that ends in {' or '.join(FORMATS)}", got=str(path)
         )
-    return FORMATS[path.suffix](path, columns)
+    return FORMATS[path.suffix](path, columns, kind)

@@ -148,8 +148,8 @@ def _checked(tables: Mapping[str, Any], *, grid: Mapping[str, Any]) -> None:
         meant = {key: did_you_mean(key, OWN_KEYS) for key in tables}
         belongs = BELONGS | {key: remedy for key, remedy in meant.items() if remedy}
         told = to_input_error(error, tables, belongs=belongs)
-        keys = {key: f"grid.{key}" for key in _prefixes(told.field) if key in grid}
-        with renamed({told.field: next(iter(keys.values()), told.field)}):
+        swept = any(key in grid for key in _prefixes(told.field))
+        with renamed({told.field: f"grid.{told.field}" if swept else told.field}):
             raise told from None
 
 

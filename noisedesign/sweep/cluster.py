@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -39,7 +41,7 @@ def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Ite
         )
         row_of = dict(zip((future.key for future in futures), rows, strict=True))
         try:
-            for future in distributed.as_completed(futures):
+            for future in distributed.as_completed(futures, loop=client.loop):
                 yield _record(distributed, future, row_of[future.key])
                 future.release()
         finally:
@@ -58,19 +60,33 @@ def _distributed() -> Any:
 
 
 def _client(distributed: Any, address: str, timeout: float) -> Any:
-    client = None
+    remedy = "Start `dask scheduler` and `dask worker`, or wait longer with --timeout."
+    within = f"that answers within {timeout:g} s"
     try:
+        # A client would wait for ever for someone who takes the connection and says nothing. In a
+        # thread of its own, since that of a notebook has an event loop already.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _greeted(distributed, address, timeout)).result()
         client = distributed.Client(address, timeout=timeout, set_as_default=False)
-        client.wait_for_workers(1, timeout=timeout)
     except (OSError, ValueError) as error:  # TimeoutError is an OSError
-        what = "a scheduler" if client is None else "a scheduler with workers"
-        if client is not None:
-            client.close()
         raise InputError(
-            FIELD, expected=f"{what} that answers within {timeout:g} s", got=address,
-            remedy="Start `dask scheduler` and `dask worker`, or wait longer with --timeout.",
+            FIELD, expected=f"a scheduler {within}", got=address, remedy=remedy
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+    except TimeoutError as error:
+        client.close()
+        raise InputError(
+            FIELD, expected=f"a scheduler with workers {within}", got=f"no worker at {address}",
+            remedy=remedy,
         ) from error  # fmt: skip
     return client
+
+
+async def _greeted(distributed: Any, address: str, timeout: float) -> None:
+    distributed.comm.get_address_host_port(address, strict=True)
+    connecting = distributed.comm.connect(address, timeout=timeout)
+    (await asyncio.wait_for(connecting, timeout)).abort()
 
 
 def _record(distributed: Any, future: Any, row: SweepRow) -> Record:

@@ -9,7 +9,7 @@ from noisedesign import compare
 from noisedesign._checks import InputError
 from noisedesign._threads import one_thread
 from noisedesign.io.problem_file import parse_problem
-from noisedesign.io.results_file import FORMAT, KEY, RESULTS_FORMAT
+from noisedesign.io.results_file import KEY, RESULTS_FORMAT, format_column
 from noisedesign.io.sweep_file import SweepRow
 from noisedesign.report import Record
 from noisedesign.solve import FAILED
@@ -61,7 +61,7 @@ def unanswered(row: SweepRow, *, status: str, reason: str) -> Record:
 
 def _asked(row: SweepRow) -> Record:
     return {
-        FORMAT: RESULTS_FORMAT, KEY: row.key, **row.parameters,
+        format_column("sweep"): RESULTS_FORMAT, KEY: row.key, **row.parameters,
         ASKED_GAP: row.gap, TIME_LIMIT: row.time_limit,
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ from noisedesign.sweep.rows import columns_of, in_turn
 from noisedesign.sweep.workers import in_processes
 
 TIMEOUT_SECONDS = 5.0
-"""A scheduler on the same network answers in milliseconds; one that was just started, in seconds."""
+"""A scheduler on the same network answers in milliseconds, one that was just started in seconds."""
 
 Progress = Callable[[int, int], None]
 

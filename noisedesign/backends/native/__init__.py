@@ -9,15 +9,21 @@ import numpy as np
 
 from noisedesign.backends.base import Answer, Availability, Monitor
 from noisedesign.backends.native import capped, diagonal, fixed_epoch, floored
+from noisedesign.backends.native.device import CPU, Device
 from noisedesign.formulations import Program
 
 
 @dataclass(frozen=True)
 class NativeBackend:
-    """Newton-CG on the dual: see the four modules beside this one."""
+    """Newton-CG on the dual: see the four modules beside this one.
+
+    ``device`` is where :mod:`diagonal` computes; the others do so on the CPU. Multipliers of
+    programs without limits are kept in the monitor's checkpoint, also when the solve ends.
+    """
 
     name: str = "native"
     formulations: tuple[str, ...] = ("dual",)
+    device: Device = CPU
 
     def takes(self) -> str:
         return "space (with or without limits), time under (k, b) participation"
@@ -37,7 +43,9 @@ class NativeBackend:
         elif program.cap is not None:
             answer = capped.solve(program, monitor=monitor)
         elif program.participation.epochs == 1:
-            answer = diagonal.solve(program, monitor=monitor)
+            answer = diagonal.solve(program, monitor=monitor, device=self.device)
         else:
             answer = fixed_epoch.solve(program, monitor=monitor)
+        if not program.limited and answer.dual is not None:
+            monitor.keep(program, answer.dual.blocks)
         return replace(answer, solve_seconds=time.perf_counter() - started)

@@ -9,11 +9,13 @@ rescaling of the rows concerned: it keeps every clique and meets each budget on 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from noisedesign._checks import Array
+from noisedesign._threads import one_thread
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native.clique_blocks import longest_step
 from noisedesign.backends.native.clique_newton import NewtonSystem
@@ -22,6 +24,9 @@ from noisedesign.backends.native.clique_state import Point, Setting, bounds, sta
 from noisedesign.backends.native.clique_step import Change, bend, change
 from noisedesign.clique_certificate import CliqueProgram, CliqueWitness
 
+MANY_NODES = 400
+"""Nodes from which on products of matrices are worth more than one BLAS thread: between them are
+batches of small blocks."""
 MAX_STEPS = 120
 REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to rounding of the certificate."""
@@ -91,6 +96,11 @@ class _Best:
 
 def solve(program: CliqueProgram, *, monitor: Monitor) -> CliqueAnswer:
     """Solve (L) to ``monitor.gap``, or until time is over or the user interrupts."""
+    with one_thread() if program.size < MANY_NODES else nullcontext():
+        return _solve(program, monitor)
+
+
+def _solve(program: CliqueProgram, monitor: Monitor) -> CliqueAnswer:
     normal = program.normalized()
     unit = float(np.diagonal(normal.gram).mean())
     setting = Setting(replace(normal, gram=normal.gram / unit))

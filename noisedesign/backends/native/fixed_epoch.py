@@ -251,23 +251,30 @@ def _advance(
 
 
 def solve(program: Program, *, monitor: Monitor) -> Answer:
-    """Solve a normalised program under (k, b) participation."""
+    """Solve a normalised program under (k, b) participation.
+
+    Raises:
+        InputError: a checkpoint of another program, or a damaged one.
+    """
     k, b = program.participation.epochs, program.participation.separation
     order = program.participation.patterns.ravel()
     shape = Blocks(np.ascontiguousarray(program.factor[:, order]), b, k, order)
-    point = _rescaled(_evaluate(shape, _start(shape)))
+    kept = monitor.resumed(program)
+    point = _rescaled(_evaluate(shape, _start(shape) if kept is None else kept))
     best, best_ratio, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
-    predicted = np.inf
+    predicted = np.inf if kept is None else 0.0  # multipliers that were kept may be good already
     try:
         while evaluations < MAX_EVALUATIONS:
             if predicted <= BOUND_WORTHWHILE * point.price or monitor.expired:
                 lower, upper = _bounds(shape, point)
-                monitor.report(lower=lower, upper=upper)
                 if upper / lower <= best_ratio:
                     best, best_ratio = point, upper / lower
+                monitor.report(lower=lower, upper=upper)
                 if upper - lower <= REACHED * monitor.gap * lower:
                     stop = Stop.SOLVED
                     break
+            if monitor.due:
+                monitor.keep(program, best.blocks)
             if monitor.expired:
                 stop = Stop.TIME_LIMIT
                 break

@@ -1,0 +1,247 @@
+"""Everything measured, as one page: ``python -m benchmarks.report -o docs/benchmarks.md``.
+
+The page and the picture beside it are written by this command and never by hand. It runs the
+comparison of all backends on all shipped problems, the peers (:mod:`benchmarks.peers`) and the
+ratios (:mod:`benchmarks.speed`). ``--results`` keeps the table of the comparison, so that a long
+run may be interrupted and gone on with; ``--quick`` takes minutes to a few small problems.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers
+from noisedesign.backends import all_backends, dimacs
+from noisedesign.compare import REFUSED
+from noisedesign.comparison import Comparison, performance, picture, run_comparison
+from noisedesign.io.atomic import write_text
+from noisedesign.io.problem_file import load_problem
+from noisedesign.io.problem_set import problem_files
+from noisedesign.machine import this_machine
+from noisedesign.report import Record
+
+QUICK_PROBLEMS = (
+    "problems/whisper/florentine.toml",
+    "problems/whisper/ring-20.toml",
+    "problems/prefix/prefix-8x16.toml",
+    "problems/objectives/path-6-last-iterate-2x2.toml",
+    "problems/space-structures/florentine-decor.toml",
+)
+QUICK_LIMIT = 20.0
+
+INTRODUCTION = """\
+# Benchmarks
+
+*Written on {when} by*
+
+```sh
+python -m benchmarks.report {arguments}
+```
+
+*and never by hand. {machine}. Other programs may have run beside: times compare with each other,
+within one section, and with nothing else.*
+"""
+
+CURVES = """\
+## Every backend on every problem
+
+A problem is solved where the exported matrix is feasible and our certificate proves a gap of at
+most {gap:g}, whatever the solver said. A time is that of building and solving the model, in a
+process that has loaded its solver; judging is the same for all and left out. A solve may take
+{limit:g} s; all that is unsolved counts as that in the means, which are geometric, shifted by
+{shift:g} s (as in Mittelmann's benchmarks). *Common* problems are those that no backend refuses;
+the others are refused because they have a structure, which is for `native` alone.
+
+![Share of the problems solved and certified, against time]({picture})
+
+{summary}
+
+Conic backends were given the formulation `compact` (`covariance` under limits on variances) and a
+tolerance of a tenth of the gap. The same table, with every digit:
+
+```sh
+noisedesign compare {problems} \\
+    --backends {backends} --time-limit {limit:g} -o results.csv
+```
+
+### Times in seconds, or why there is none
+
+{times}
+
+### DIMACS errors
+
+The largest of each over the problems solved and certified, computed from the model's data and the
+answer ([what they are](../noisedesign/backends/dimacs.py)). Solvers whose answers are equally
+certified differ by orders of magnitude here: the certificate repairs what they leave.
+
+{errors}
+
+### Failures
+
+{failures}
+"""
+
+PEERS = """\
+## jax_privacy
+
+`python -m benchmarks.peers{quick} --runs {runs}`:
+`jax_privacy.matrix_factorization.dense.optimize` at its defaults, in double precision, against
+`noisedesign.solve` at a gap of {gap:g}; the workload of a network is given to it as a factor of H.
+Its strategy is made feasible and judged by the same code as ours. Medians of {runs} runs taken in
+turn (of each of ours the median of {own}): seconds, and how many times as long it takes. It
+compiles anew at every call, which is part of its time.
+
+{table}
+"""
+
+SPEED = """\
+## Ratios on one machine
+
+`python -m benchmarks.speed{quick}`
+
+```text
+{output}
+```
+"""
+
+
+def markdown(rows: Sequence[Record], columns: Iterable[str]) -> str:
+    """A Markdown table of records."""
+    names = list(columns)
+    lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return "" if value is None else str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def times_of(found: Comparison, backends: Sequence[str]) -> list[Record]:
+    """A record a problem: seconds where it is solved, else the status."""
+    table: dict[str, Record] = {}
+    for row in found.rows:
+        seconds = performance.seconds_of(row)
+        entry = table.setdefault(row["name"], {"problem": row["name"]})
+        entry[row["backend"]] = row["status"] if seconds is None else f"{seconds:.3g}"
+    return [dict.fromkeys(backends) | entry for entry in table.values()]
+
+
+def errors_of(found: Comparison) -> list[Record]:
+    """A record a conic backend: the largest of each error over what it solved."""
+    worst: dict[str, Record] = {}
+    for row in found.rows:
+        if not row["solved"] or row[dimacs.NAMES[0]] is None:
+            continue
+        nothing: Record = {"backend": row["backend"], "problems": 0}
+        nothing |= dict.fromkeys(dimacs.NAMES, 0.0)
+        entry = worst.setdefault(row["backend"], nothing)
+        entry["problems"] += 1
+        for name in dimacs.NAMES:
+            entry[name] = max(entry[name], abs(row[name]))
+    return list(worst.values())
+
+
+def failures_of(found: Comparison) -> list[Record]:
+    """Whatever was not solved: one record each, refusals counted by their reasons."""
+    refused = Counter(
+        (row["backend"], row["reason"]) for row in found.rows if row["status"] == REFUSED
+    )
+    rows = [
+        {"problem": row["name"], "backend": row["backend"], "status": row["status"],
+         "gap": row["gap"], "reason": row["reason"]}
+        for row in found.rows
+        if performance.seconds_of(row) is None and row["status"] != REFUSED
+    ]  # fmt: skip
+    return rows + [
+        {"problem": f"{count} problems" if count > 1 else "1 problem", "backend": backend,
+         "status": REFUSED, "gap": None, "reason": reason}
+        for (backend, reason), count in refused.items()
+    ]  # fmt: skip
+
+
+def comparison_section(options: argparse.Namespace, backends: list[str], target: Path) -> str:
+    names = options.problems or (QUICK_PROBLEMS if options.quick else ("problems",))
+    files, _ = problem_files(names)
+    with tempfile.TemporaryDirectory() as folder:
+        found = run_comparison(
+            [load_problem(path) for path in files], backends=backends,
+            time_limit=options.time_limit, output=options.results or Path(folder, "results.csv"),
+            announce=_say,
+        )  # fmt: skip
+    profiles = performance.profiles(found.rows)
+    drawn = target.with_suffix(".png")
+    picture.draw(profiles, drawn, time_limit=options.time_limit)
+    summary = performance.summary(found.rows)
+    failures, errors = failures_of(found), errors_of(found)
+    return CURVES.format(
+        gap=found.rows[0]["asked_gap"], limit=options.time_limit,
+        shift=performance.SHIFT_SECONDS, picture=drawn.name,
+        summary=markdown(summary, summary[0]),
+        problems=shlex.join(names), backends=",".join(backends),
+        times=markdown(times_of(found, backends), ["problem", *backends]),
+        errors=markdown(errors, errors[0]) if errors else "No conic backend solved anything.",
+        failures=markdown(failures, failures[0]) if failures else "None.",
+    )  # fmt: skip
+
+
+def peers_section(options: argparse.Namespace, quick: str) -> str:
+    rows, reason = peers.compare(options.rival, quick=options.quick, runs=options.runs)
+    return PEERS.format(
+        quick=quick, gap=peers.GAP, runs=options.runs, own=peers.OWN_RUNS,
+        table=markdown(rows, rows[0]) if rows else reason,
+    )  # fmt: skip
+
+
+def speed_section(quick: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.speed", *quick.split()],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = [line.rstrip() for line in done.stdout.strip().splitlines()]
+    return SPEED.format(quick=quick, output="\n".join(lines))
+
+
+def _say(message: str) -> None:
+    print(f"  {message}", file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    ready = [b.name for b in all_backends() if b.availability().ready]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", required=True, metavar="PAGE.md")
+    parser.add_argument("--quick", action="store_true", help="small problems only")
+    parser.add_argument("--problems", nargs="+", metavar="FILE", help="instead of all shipped")
+    parser.add_argument("--backends", default=",".join(ready), help="instead of all that can run")
+    parser.add_argument("--time-limit", type=float, metavar="S", help="seconds a solve")
+    parser.add_argument("--results", metavar="TABLE.csv", help="gone on with where it exists")
+    parser.add_argument("--rival", default=sys.executable, metavar="PYTHON", help="has jax_privacy")
+    parser.add_argument("--runs", type=int, default=3, help="of each peer")
+    options = parser.parse_args(given)
+    if options.time_limit is None:
+        options.time_limit = QUICK_LIMIT if options.quick else 600.0
+    quick = " --quick" if options.quick else ""
+    target = Path(options.output)
+    when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d, %H:%M UTC")
+    sections = [
+        INTRODUCTION.format(when=when, arguments=shlex.join(given), machine=this_machine()),
+        comparison_section(options, options.backends.split(","), target),
+        peers_section(options, quick),
+        speed_section(quick),
+    ]
+    write_text(target, "\n".join(sections))
+
+
+if __name__ == "__main__":
+    main()

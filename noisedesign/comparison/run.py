@@ -1,0 +1,201 @@
+"""The comparison itself: what is missing from its table is computed, and kept row by row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from noisedesign import _checks, compare, settings
+from noisedesign._checks import InputError
+from noisedesign.backends import dimacs
+from noisedesign.compare import Announce
+from noisedesign.io._toml import parsed
+from noisedesign.io.problem_file import LoadedProblem
+from noisedesign.io.results_file import (
+    KEY,
+    RESULTS_FORMAT,
+    ResultsFile,
+    format_column,
+    open_results,
+)
+from noisedesign.io.sweep_file import FOR_PEOPLE, KEY_DIGITS
+from noisedesign.machine import FIELDS, Machine, this_machine
+from noisedesign.participation import FixedEpoch
+from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.report import Record
+from noisedesign.solve import FAILED, OBSERVER_BACKEND, solve
+
+TIME_LIMIT_SECONDS = 600.0
+"""Of one solve. There has to be one: an unsolved problem counts as this in the means."""
+
+WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
+"""Solved before the clock runs for the first time."""
+
+KIND = "comparison"
+ASKED = ("asked_gap", "time_limit", "formulation")
+"""Columns of what was asked for: a relative duality gap, seconds, a name or nothing."""
+COLUMNS = (*ASKED, *compare.COLUMNS, *FIELDS)
+"""Columns of the table after its version and key."""
+
+_TRUTHS = ("solved", "feasible")
+_INTEGERS = (format_column(KIND), "evaluations", "threads", "cores")
+_NUMBERS = ("asked_gap", "time_limit", "objective", "lower_bound", "gap", "build_seconds",
+            "solve_seconds", "seconds", *dimacs.NAMES)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """What came of a comparison: ``rows`` of all problems and backends, ``kept`` of them from the
+    table, and the machine that all of them were made on. Missing values are None."""
+
+    rows: tuple[Record, ...]
+    kept: int
+    machine: Machine
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Row:
+    key: str
+    problem: Problem
+    backend: str
+    asked: Record
+
+
+def run_comparison(
+    problems: Sequence[LoadedProblem],
+    *,
+    backends: Sequence[str],
+    gap: float | None = None,
+    time_limit: float = TIME_LIMIT_SECONDS,
+    formulation: str | None = None,
+    output: str | Path | None = None,
+    announce: Announce = lambda _: None,
+) -> Comparison:
+    """Solve every problem with every backend, but for what the table at ``output`` has.
+
+    Every row is on the disk as soon as it is finished, so that whatever ends this, the next call
+    goes on from there. Times of one table can be compared: one that was begun by other versions, on
+    another machine or with other threads is refused. Rows of other problems, backends, gaps or
+    limits are left as they are. A problem given twice is run once. What "native" would leave to
+    another backend it is taken to refuse, here where it is the backends that are compared.
+
+    Args:
+        gap: relative duality gap to certify, default 1e-6.
+        time_limit: seconds a solve.
+        formulation: of the conic backends; default the first of each.
+        output: a .csv or .parquet file; columns are its version, the key of a row, what was asked
+            for, those of :func:`noisedesign.compare.compare`, and the machine.
+        announce: told what is about to run.
+
+    Raises:
+        InputError: an unknown backend or formulation, no backends, gap or time_limit <= 0; two
+            problems of one name; ``output`` as :func:`noisedesign.io.results_file.open_results`, or
+            a table made elsewhere.
+        OSError: the table cannot be written any more; what was finished is kept.
+    """
+    if not backends:
+        raise InputError("backends", expected="at least one backend", got="none")
+    compare.compare(
+        [], backends=backends, gap=gap, time_limit=time_limit, formulation=formulation
+    )  # its checks
+    asked = {
+        "asked_gap": settings.DEFAULT_GAP if gap is None else float(gap),
+        "time_limit": _checks.real(time_limit, field="time_limit", low=0),
+        "formulation": formulation,
+    }
+    wanted = _wanted(problems, backends, asked)
+    machine = this_machine()
+    table = None
+    if output is not None:
+        table = open_results(output, columns=COLUMNS, kind=KIND)
+        _check_machine(table, machine)
+    rows = []
+    known = {} if table is None else dict(table.rows)
+    if any(row.key not in known for row in wanted):
+        # The first solve of a process loads code; other solvers have processes of their own.
+        solve(WARM_UP)
+    for row in wanted:
+        if row.key in known:
+            rows.append(_typed(known[row.key]))
+            continue
+        announce(f"{row.problem.name} with {row.backend}")
+        rows.append(_computed(row) | machine.record())
+        if table is not None:
+            table.put(rows[-1])
+    kept = sum(row.key in known for row in wanted)
+    return Comparison(rows=tuple(rows), kept=kept, machine=machine)
+
+
+def _wanted(
+    problems: Sequence[LoadedProblem], backends: Sequence[str], asked: Record
+) -> list[_Row]:
+    wanted: dict[str, _Row] = {}
+    known: dict[str, Record] = {}
+    for loaded in problems:
+        # Rewording what is for people is no reason to solve again; files named count by name.
+        tables = {
+            key: value for key, value in parsed(loaded.text, field="problem").items()
+            if key not in FOR_PEOPLE
+        }  # fmt: skip
+        name = loaded.problem.name
+        if known.setdefault(name, tables) != tables:
+            raise InputError(
+                "problems", expected="problems with names of their own", got=f"two called {name}"
+            )
+        for backend in backends:
+            parts = json.dumps([RESULTS_FORMAT, tables, backend, asked], sort_keys=True)
+            key = hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
+            wanted[key] = _Row(key=key, problem=loaded.problem, backend=backend, asked=asked)
+    return list(wanted.values())
+
+
+def _check_machine(table: ResultsFile, machine: Machine) -> None:
+    for row in table.rows.values():
+        for name, value in machine.record().items():
+            if str(row[name]) != str(value):
+                raise InputError(
+                    "output", expected=f"results with {name} = {value}, as now",
+                    got=f"{table.path}: {row[name]}",
+                    remedy="Times of two machines or versions are not compared: name another file.",
+                )  # fmt: skip
+
+
+def _computed(row: _Row) -> Record:
+    found = {format_column(KIND): RESULTS_FORMAT, KEY: row.key, **row.asked}
+    if row.backend == "native" and isinstance(row.problem, SpaceProblem) and row.problem.observers:
+        reason = f"problems against chosen observers are left to {OBSERVER_BACKEND}"
+        return found | _unanswered(row, status=compare.REFUSED, reason=reason)
+    try:
+        (answer,) = compare.compare(
+            [row.problem], backends=[row.backend], gap=row.asked["asked_gap"],
+            time_limit=row.asked["time_limit"], formulation=row.asked["formulation"],
+        )  # fmt: skip
+    except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
+        answer = _unanswered(row, status=FAILED, reason=f"{type(error).__name__}: {error}")
+    return found | answer
+
+
+def _unanswered(row: _Row, *, status: str, reason: str) -> Record:
+    return dict.fromkeys(compare.COLUMNS) | {
+        "name": row.problem.name, "design": row.problem.design, "backend": row.backend,
+        "solved": False, "feasible": False, "status": status, "reason": reason,
+    }  # fmt: skip
+
+
+def _typed(row: Record) -> Record:
+    """A row of a table, whose cells may be text, as it was when it was put there."""
+    typed: dict[str, Any] = {}
+    for column, cell in row.items():
+        if cell in (None, ""):
+            typed[column] = "" if column == "reason" else None
+        elif column in _TRUTHS:
+            typed[column] = str(cell) == str(True)
+        elif column in _INTEGERS:
+            typed[column] = int(cell)
+        else:
+            typed[column] = float(cell) if column in _NUMBERS else cell
+    return typed

@@ -1,0 +1,251 @@
+"""Many rows at a time, here and on a Dask cluster: the same rows, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import threadpoolctl
+from command_line import RING, call, write
+
+from noisedesign._checks import InputError
+from noisedesign.compare import COLUMNS
+from noisedesign.sweep import Sweep, cluster, parse_sweep, rows, run_sweep, workers
+from noisedesign.sweep.rows import row_of
+
+TIMES = {"build_seconds", "solve_seconds", "seconds"}
+ANSWERS = [column for column in COLUMNS if column not in TIMES]
+
+
+def plan(count: int, nodes: int = 12) -> Sweep:
+    """Random graphs; lazy weights are never singular, so that every row is solved."""
+    text = f'name = "random"\ndesign = "space"\n[graph]\nkind = "erdos-renyi"\nnodes = {nodes}\n'
+    text += 'p = 0.4\nseed = 0\nweights = "lazy-metropolis-hastings"\n'
+    return parse_sweep(f"{text}[grid]\ngraph.seed = {list(range(count))}\n", folder=".")
+
+
+def read(path: Path) -> dict[str, dict[str, str]]:
+    with path.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    by_key = {row["key"]: row for row in found}
+    assert len(by_key) == len(found), "a row twice"
+    return by_key
+
+
+def same_answers(found: Path, sweep: Sweep, folder: Path) -> None:
+    """Every row, and every answer, is that of one process."""
+    run_sweep(sweep, output=folder / "alone.csv")
+    alone, together = read(folder / "alone.csv"), read(found)
+    assert set(alone) == set(together)
+    for key, row in alone.items():
+        for column in ANSWERS:
+            if column in ("objective", "lower_bound") and row["solved"] == "True":
+                assert float(row[column]) == pytest.approx(float(together[key][column]), rel=2e-6)
+            elif column not in ("gap", "evaluations"):  # rounding depends on the number of threads
+                assert row[column] == together[key][column]
+
+
+# --- processes of this machine -------------------------------------------------------------------
+
+
+def test_two_processes_find_the_same_and_survive_a_kill(tmp_path: Path) -> None:
+    sweep, table = plan(20), tmp_path / "rows.csv"
+    me = psutil.Process()
+    killed: list[int] = []
+
+    def kill_one(done: int, total: int) -> None:
+        if done == 3 and not killed:
+            mine = [child for child in me.children() if "LokyProcess" in " ".join(child.cmdline())]
+            assert len(mine) == 2
+            killed.append(mine[0].pid)
+            mine[0].send_signal(signal.SIGKILL)
+
+    summary = run_sweep(sweep, output=table, jobs=2, progress=kill_one)
+    assert (summary.run, summary.unsolved, len(killed)) == (20, 0, 1)
+    same_answers(table, sweep, tmp_path)
+
+
+def test_workers_that_always_die_end_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows go on as long as some are finished between two deaths."""
+    offered: list[int] = []
+
+    def dying(left: list[Any], jobs: int) -> Iterator[Any]:
+        offered.append(len(left))
+        if len(offered) < 3:
+            yield row_of(left[0])
+        raise BrokenExecutor
+
+    monkeypatch.setattr(workers, "_finished", dying)
+    found = workers.in_processes(plan(5).rows, jobs=2)
+    assert [next(found)["key"], next(found)["key"]] == [row.key for row in plan(2).rows]
+    with pytest.raises(OSError, match="before any of 3 rows is finished"):
+        next(found)
+    assert offered == [5, 4, 3]
+
+
+def test_a_worker_has_one_blas_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def threads(_: Any) -> Any:
+        pools = threadpoolctl.threadpool_info()
+        return [pool["num_threads"] for pool in pools if pool["user_api"] == "blas"]
+
+    monkeypatch.setattr(rows, "row_of", threads)
+    (row,) = plan(1).rows
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        assert 2 in threads(row)
+        assert set(rows.row_on_one_thread(row)) == {1}
+
+
+def test_processes_are_asked_for_by_the_command(tmp_path: Path) -> None:
+    problem = write(tmp_path, RING + "[grid]\ngraph.nodes = [5, 7, 8]\n")
+    outcome = call("sweep", problem, "-o", tmp_path / "rows.csv", "--jobs", 2, "--json")
+    assert outcome.json()["run"] == 3
+    assert len(read(tmp_path / "rows.csv")) == 3
+
+
+# --- a cluster -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def distributed() -> Any:
+    return pytest.importorskip("distributed", reason="distributed is not installed")
+
+
+@pytest.fixture
+def threads(distributed: Any, tmp_path: Path) -> Iterator[Any]:
+    """A cluster of threads of this process: a real scheduler and real messages."""
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None,
+        protocol="tcp://", local_directory=str(tmp_path),
+    ) as local:  # fmt: skip
+        yield local
+
+
+def test_a_cluster_finds_the_same(threads: Any, tmp_path: Path) -> None:
+    text = RING + "[grid]\ngraph.nodes = [5, 6, 7, 8]\n"
+    problem, table = write(tmp_path, text), tmp_path / "rows.csv"
+    options = ("--cluster", threads.scheduler_address, "--json")
+    summary = call("sweep", problem, "-o", table, *options).json()
+    assert (summary["run"], summary["unsolved"]) == (4, 1)  # a ring of six has no optimum
+    same_answers(table, parse_sweep(text, folder="."), tmp_path)
+    summary = call("sweep", problem, "-o", table, "--retry", *options).json()
+    assert (summary["run"], summary["skipped"]) == (1, 3)
+
+
+def test_ctrl_c_leaves_the_cluster_with_nothing_to_do(threads: Any, tmp_path: Path) -> None:
+    def press(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    sweep, table = plan(30, nodes=30), tmp_path / "rows.csv"
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(sweep, output=table, cluster=threads.scheduler_address, progress=press)
+    assert len(read(table)) == 2
+    summary = run_sweep(sweep, output=table, cluster=threads.scheduler_address)
+    assert (summary.skipped, summary.run) == (2, 28)
+    assert set(read(table)) == {row.key for row in sweep.rows}
+
+
+@pytest.mark.slow
+def test_a_worker_of_the_cluster_is_killed(distributed: Any, tmp_path: Path) -> None:
+    sweep, table = plan(60, nodes=40), tmp_path / "rows.csv"
+    killed: list[bytes] = []
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+            local_directory=str(tmp_path),
+        ) as local,
+        distributed.Client(local, set_as_default=False) as client,
+    ):  # fmt: skip
+        client.wait_for_workers(2)
+
+        def kill_one(done: int, total: int) -> None:
+            if done == 10:
+                pids = client.run(os.getpid)
+                assert len(set(pids.values())) == 2
+                os.kill(min(pids.values()), signal.SIGKILL)
+                killed.append(table.read_bytes())
+
+        summary = run_sweep(sweep, output=table, cluster=local.scheduler_address, progress=kill_one)
+    assert (summary.run, summary.unsolved, len(killed)) == (60, 0, 1)
+    assert table.read_bytes().startswith(killed[0])
+    assert killed[0].count(b"\n") == 11
+    same_answers(table, sweep, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_row_that_kills_every_worker_is_a_row(
+    distributed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler gives up on it after some workers; the others are finished."""
+    sweep = plan(3)
+    monkeypatch.setattr(cluster, "row_on_one_thread", _deadly)
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None,
+            local_directory=str(tmp_path),
+        ) as local,
+        distributed.Client(local, set_as_default=False) as client,
+    ):  # fmt: skip
+        client.upload_file(__file__)
+        summary = run_sweep(sweep, output=tmp_path / "rows.csv", cluster=local.scheduler_address)
+    found = read(tmp_path / "rows.csv")
+    assert (summary.run, summary.unsolved) == (3, 1)
+    assert [found[row.key]["status"] for row in sweep.rows] == ["optimal", "failed", "optimal"]
+    assert "ended every worker" in found[sweep.rows[1].key]["reason"]
+
+
+def _deadly(row: Any) -> Any:
+    if row.parameters["graph.seed"] == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return row_of(row)
+
+
+# --- no cluster ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://127.0.0.1:{closed}", "tcp://127.0.0.1:{silent}", "nonsense", "tcp://127.0.0.1",
+     "ftp://127.0.0.1:1"],
+)  # fmt: skip
+def test_a_cluster_that_does_not_answer(address: str, distributed: Any, tmp_path: Path) -> None:
+    """Nobody listens there; or somebody does, and never says a word; or it is no address."""
+    server = socket.create_server
+    with server(("127.0.0.1", 0)) as silent, server(("127.0.0.1", 0)) as gone:
+        ports = {"silent": silent.getsockname()[1], "closed": gone.getsockname()[1]}
+        gone.close()
+        outcome = call(
+            "sweep", write(tmp_path, RING + "[grid]\ngraph.nodes = [5]\n"), "-o",
+            tmp_path / "rows.csv", "--cluster", address.format(**ports), "--timeout", 0.5,
+        )  # fmt: skip
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "cluster: expected a scheduler that answers within 0.5 s" in outcome.err
+    assert len(outcome.err.strip().splitlines()) == 1
+
+
+def test_a_cluster_without_workers(distributed: Any, tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    with (
+        distributed.LocalCluster(
+            n_workers=0, processes=False, dashboard_address=None, protocol="tcp://"
+        ) as local,
+        pytest.raises(InputError, match="a scheduler with workers that answers"),
+    ):
+        run_sweep(plan(1), output=table, cluster=local.scheduler_address, timeout=0.5)
+
+
+def test_without_distributed_there_are_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"noisedesign\[dask\]"):
+        run_sweep(plan(1), output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1")
