@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -47,9 +48,13 @@ INTRODUCTION = """\
 python -m benchmarks.report {arguments}
 ```
 
-*and never by hand. {machine}. Other programs may have run beside: times compare with each other,
-within one section, and with nothing else.*
+*and never by hand.*
+
+{machine}
 """
+
+BESIDE = """{machine}. Other programs may have run beside: times compare with each other, within one
+section, and with nothing else."""
 
 CURVES = """\
 ## Every backend on every problem
@@ -59,7 +64,7 @@ most {gap:g}, whatever the solver said. A time is that of building and solving t
 process that has loaded its solver; judging is the same for all and left out. A solve may take
 {limit:g} s; all that is unsolved counts as that in the means, which are geometric, shifted by
 {shift:g} s (as in Mittelmann's benchmarks). *Common* problems are those that no backend refuses;
-the others are refused because they have a structure, which is for `native` alone.
+why others are refused is said below.
 
 ![Share of the problems solved and certified, against time]({picture})
 
@@ -80,7 +85,7 @@ noisedesign compare {problems} \\
 ### DIMACS errors
 
 The largest of each over the problems solved and certified, computed from the model's data and the
-answer ([what they are](../noisedesign/backends/dimacs.py)). Solvers whose answers are equally
+answer ([what they are](mathematics.md)). Solvers whose answers are equally
 certified differ by orders of magnitude here: the certificate repairs what they leave.
 
 {errors}
@@ -96,9 +101,9 @@ PEERS = """\
 `python -m benchmarks.peers{quick} --runs {runs}`:
 `jax_privacy.matrix_factorization.dense.optimize` at its defaults, in double precision, against
 `noisedesign.solve` at a gap of {gap:g}; the workload of a network is given to it as a factor of H.
-Its strategy is made feasible and judged by the same code as ours. Medians of {runs} runs taken in
-turn (of each of ours the median of {own}): seconds, and how many times as long it takes. It
-compiles anew at every call, which is part of its time.
+Its strategy is made feasible and judged by the same code as ours. Seconds and how many times as
+long it takes are medians of runs taken in turn, {own} of ours for each of its. It compiles anew at
+every call, which is part of its time.
 
 {table}
 """
@@ -106,7 +111,7 @@ compiles anew at every call, which is part of its time.
 SPEED = """\
 ## Ratios on one machine
 
-`python -m benchmarks.speed{quick}`
+`python -m benchmarks.speed --quick`
 
 ```text
 {output}
@@ -195,21 +200,23 @@ def comparison_section(options: argparse.Namespace, backends: list[str], target:
     )  # fmt: skip
 
 
-def peers_section(options: argparse.Namespace, quick: str) -> str:
+def peers_section(options: argparse.Namespace) -> str:
     rows, reason = peers.compare(options.rival, quick=options.quick, runs=options.runs)
     return PEERS.format(
-        quick=quick, gap=peers.GAP, runs=options.runs, own=peers.OWN_RUNS,
+        quick=" --quick" if options.quick else "", gap=peers.GAP, runs=options.runs,
+        own=peers.OWN_RUNS,
         table=markdown(rows, rows[0]) if rows else reason,
     )  # fmt: skip
 
 
-def speed_section(quick: str) -> str:
+def speed_section() -> str:
+    """Without its conic solvers, which the comparison has already."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.speed", *quick.split()],
+        [sys.executable, "-m", "benchmarks.speed", "--quick"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     lines = [line.rstrip() for line in done.stdout.strip().splitlines()]
-    return SPEED.format(quick=quick, output="\n".join(lines))
+    return SPEED.format(output="\n".join(lines))
 
 
 def _say(message: str) -> None:
@@ -231,14 +238,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(given)
     if options.time_limit is None:
         options.time_limit = QUICK_LIMIT if options.quick else 600.0
-    quick = " --quick" if options.quick else ""
     target = Path(options.output)
     when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d, %H:%M UTC")
+    machine = textwrap.fill(BESIDE.format(machine=this_machine()), width=100)
     sections = [
-        INTRODUCTION.format(when=when, arguments=shlex.join(given), machine=this_machine()),
+        INTRODUCTION.format(when=when, arguments=shlex.join(given), machine=machine),
         comparison_section(options, options.backends.split(","), target),
-        peers_section(options, quick),
-        speed_section(quick),
+        peers_section(options),
+        speed_section(),
     ]
     write_text(target, "\n".join(sections))
 

@@ -65,7 +65,14 @@ def null_space(factor: Array, *, gram: Array) -> Array:
 
 
 def nuclear_norm(a: Array, *, negligible: float = settings.NEGLIGIBLE) -> float:
-    """Sum of singular values: tr (A^T A)^1/2, less the rounding of how it was computed.
+    """Sum of singular values, tr (A^T A)^1/2, less the rounding of how it was computed."""
+    return nuclear_norm_and_rounding(a, negligible=negligible)[0]
+
+
+def nuclear_norm_and_rounding(
+    a: Array, *, negligible: float = settings.NEGLIGIBLE
+) -> tuple[float, float]:
+    """:func:`nuclear_norm`, and the rounding that was taken off it.
 
     Roots of the eigenvalues of A^T A are cheapest, but an eigenvalue is only known to EPS times
     the largest. Where that could cost more than the relative ``negligible``, singular values are
@@ -78,9 +85,11 @@ def nuclear_norm(a: Array, *, negligible: float = settings.NEGLIGIBLE) -> float:
         total = float(roots.sum())
         rounding = float((error / (2 * roots)).sum())
         if rounding <= negligible * total:
-            return total - rounding
+            return total - rounding, rounding
     singular = np.linalg.svd(a, compute_uv=False)
-    return float(singular.sum()) * (1 - settings.rank_tolerance(len(singular)))
+    total = float(singular.sum())
+    rounding = settings.rank_tolerance(len(singular)) * total
+    return total - rounding, rounding
 
 
 def inversion_margin(a: Array, inverse: Array) -> float:

@@ -7,7 +7,8 @@ constraint come from the very matrix that is exported. A backend's own word is n
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,9 @@ class Certificate:
         floor_ratio: largest floor over its diag(X^-1), or None without a floor.
         unrestricted_lower_bound: no feasible design of any structure has a smaller objective; None
             where ``lower_bound`` is that bound.
+        rounding: by what ``lower_bound`` was lowered, relative to it, for the rounding of its own
+            computation: an estimate. No gap much below it can be proved in float64. None where
+            it was not kept, as in stored designs; no part of what certificates are compared by.
     """
 
     objective: float
@@ -39,6 +43,7 @@ class Certificate:
     variance_ratio: float | None = None
     unrestricted_lower_bound: float | None = None
     floor_ratio: float | None = None
+    rounding: float | None = field(default=None, compare=False)
 
     @property
     def feasible(self) -> bool:
@@ -128,9 +133,27 @@ def _below(program: Program, cap: Array | None, floor: Array) -> Array | None:
         return None
 
 
+class ProvedBound(NamedTuple):
+    """A lower bound, squared noise, and by what it was lowered, relative, for its rounding."""
+
+    value: float
+    rounding: float
+
+
+NOTHING = ProvedBound(0.0, 0.0)
+"""What multipliers prove that are no numbers."""
+
+
 def lower_bound(
     program: Program, dual: DualPoint, *, negligible: float = settings.NEGLIGIBLE
 ) -> float:
+    """The value of :func:`proved_bound`."""
+    return proved_bound(program, dual, negligible=negligible).value
+
+
+def proved_bound(
+    program: Program, dual: DualPoint, *, negligible: float = settings.NEGLIGIBLE
+) -> ProvedBound:
     """( tr (N^1/2 U N^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w> + <floor, u>, after repair.
 
     N = H + diag(w) - diag(u). The trace is the nuclear norm of L U^1/2, L^T L = N (below N where a
@@ -141,12 +164,12 @@ def lower_bound(
     scale = float(np.abs(dual.blocks).max())
     limits = [limit for limit in (dual.cap, dual.floor) if limit is not None]
     if not 0 < scale < np.inf or not all(np.isfinite(limit).all() for limit in limits):
-        return 0.0
+        return NOTHING
     # The scale of U is free, and at an extreme one its sums would overflow.
     dual = repaired_dual(program, replace(dual, blocks=dual.blocks / scale))
     price = float(program.budget @ dual.blocks[:, 0, 0])
     if price <= 0:
-        return 0.0
+        return NOTHING
     factor = program.factor
     if dual.floor is not None:
         below = _below(program, dual.cap, dual.floor)
@@ -163,14 +186,16 @@ def lower_bound(
             [factor[:, p] @ r for p, r in zip(program.participation.patterns, root, strict=True)],
             axis=1,
         )
-    trace = _linalg.nuclear_norm(half, negligible=negligible)
+    trace, rounding = _linalg.nuclear_norm_and_rounding(half, negligible=negligible)
     with np.errstate(over="ignore"):
         bound = trace / price * trace
         if dual.cap is not None and program.cap is not None:
             bound -= float(program.cap @ dual.cap)
         if dual.floor is not None and program.floor is not None:
             bound += float(program.floor @ dual.floor)
-    return bound if 0 < bound < np.inf else 0.0
+    if not 0 < bound < np.inf:
+        return NOTHING
+    return ProvedBound(bound, 2 * rounding * (trace / price) / bound)
 
 
 # --- exported matrices ----------------------------------------------------------------------

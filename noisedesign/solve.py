@@ -323,21 +323,24 @@ def certified_design(
     if feasible is None:
         return None
     negligible = settings.NEGLIGIBLE_PER_GAP * gap
-    bound = 0.0 if dual is None else certificate.lower_bound(program, dual, negligible=negligible)
-    if bound <= 0:
-        dual, bound = None, certificate.lower_bound(program, uniform_dual(program))
+    proved = certificate.NOTHING
+    if dual is not None:
+        proved = certificate.proved_bound(program, dual, negligible=negligible)
+    if proved.value <= 0:
+        dual, proved = None, certificate.proved_bound(program, uniform_dual(program))
     try:
         if isinstance(problem, SpaceProblem):
             matrix = repair.covariance_of(program, feasible)
-            judged = certificate.judge_covariance(program, matrix, bound=bound)
+            judged = certificate.judge_covariance(program, matrix, bound=proved.value)
         else:
             matrix = repair.strategy_of(program, feasible)
-            judged = certificate.judge_strategy(program, matrix, bound=bound)
+            judged = certificate.judge_strategy(program, matrix, bound=proved.value)
     except np.linalg.LinAlgError:
         return None
     if not judged.feasible or not np.isfinite(judged.objective):
         return None
     matrix.flags.writeable = False
+    judged = replace(judged, rounding=proved.rounding)
     return Design(
         problem=problem, matrix=matrix, certificate=judged, provenance=provenance, dual=dual
     )

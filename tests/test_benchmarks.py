@@ -97,7 +97,7 @@ def test_the_factor_of_a_network_is_one_of_its_workload(benchmarks: Any) -> None
 def test_the_page(
     benchmarks: Any, rival: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benchmarks.report, "speed_section", lambda quick: f"the ratios{quick}\n")
+    monkeypatch.setattr(benchmarks.report, "speed_section", lambda: "the ratios\n")
     page, results = tmp_path / "page.md", tmp_path / "results.csv"
     structured = ROOT / "problems" / "space-structures" / "florentine-edge-local.toml"
     problems = [str(write(tmp_path, CAPPED)), str(structured)]
@@ -137,5 +137,5 @@ def test_the_page(
         ("native", "2", "0"), ("clarabel", "1", "1")
     ]  # fmt: skip
     assert len(tables["problem", "runs", "seconds"]) == 3
-    assert text.endswith("the ratios --quick\n")
-    assert str(found.machine) in text
+    assert text.endswith("the ratios\n")
+    assert str(found.machine) in " ".join(text.split())

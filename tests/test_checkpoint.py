@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,16 +45,22 @@ PROBLEMS: dict[str, Problem] = {
 GAP = 1e-10
 
 
-def stopping(calls: int, error: type[BaseException]) -> Callable[[Bounds], None]:
-    """A progress callback that raises at its ``calls``-th call."""
-    seen: list[Bounds] = []
+class Stopping:
+    """A checkpoint file that is written in every iteration, and raises after ``calls`` of them."""
 
-    def progress(bounds: Bounds) -> None:
-        seen.append(bounds)
-        if len(seen) == calls:
-            raise error
+    seconds = AT_ONCE
 
-    return progress
+    def __init__(self, path: Path, calls: int, error: type[BaseException]) -> None:
+        self.file, self.left, self.error = CheckpointFile(path), calls, error
+
+    def load(self, program: Program) -> np.ndarray | None:
+        return self.file.load(program)
+
+    def save(self, program: Program, blocks: np.ndarray) -> None:
+        self.file.save(program, blocks)
+        self.left -= 1
+        if self.left == 0:
+            raise self.error
 
 
 def finished(problem: Problem, **kwargs: Any) -> Solution:
@@ -72,14 +77,11 @@ def finished(problem: Problem, **kwargs: Any) -> Solution:
 @pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_an_interrupted_solve_goes_on_where_it_was(name: str, calls: int, tmp_path: Path) -> None:
-    problem = PROBLEMS[name]
-    state = CheckpointFile(tmp_path / "state.npz", seconds=LONG)
+    problem, path = PROBLEMS[name], tmp_path / "state.npz"
     whole = finished(problem)
-    first = solve(
-        problem, gap=GAP, checkpoint=state, progress=stopping(calls, KeyboardInterrupt)
-    )  # fmt: skip
+    first = solve(problem, gap=GAP, checkpoint=Stopping(path, calls, KeyboardInterrupt))
     assert first.status == "interrupted"
-    rest = finished(problem, checkpoint=state)
+    rest = finished(problem, checkpoint=CheckpointFile(path))
     # The point that was kept is evaluated once more, and nothing else is done twice.
     assert rest.evaluations <= whole.evaluations - first.evaluations + 1
     assert calls == 1 or rest.evaluations < whole.evaluations
@@ -127,11 +129,24 @@ def test_a_smaller_gap_goes_on_from_a_larger_one(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_what_was_kept_on_the_way_survives_a_crash(name: str, tmp_path: Path) -> None:
     """The process ends without a word: only what was written while it ran is left."""
-    state = CheckpointFile(tmp_path / "state.npz", seconds=AT_ONCE)
+    path = tmp_path / "state.npz"
     whole = finished(PROBLEMS[name])
     with pytest.raises(SystemError):
-        solve(PROBLEMS[name], gap=GAP, checkpoint=state, progress=stopping(3, SystemError))
-    assert finished(PROBLEMS[name], checkpoint=state).evaluations < whole.evaluations
+        solve(PROBLEMS[name], gap=GAP, checkpoint=Stopping(path, 2, SystemError))
+    rest = finished(PROBLEMS[name], checkpoint=CheckpointFile(path))
+    assert rest.evaluations < whole.evaluations
+
+
+def test_what_is_kept_at_the_end_of_a_stopped_solve(tmp_path: Path) -> None:
+    """Ctrl-C long before the first write is due."""
+
+    def press(_: Bounds) -> None:
+        raise KeyboardInterrupt
+
+    state = CheckpointFile(tmp_path / "state.npz", seconds=LONG)
+    found = solve(PROBLEMS["space"], gap=GAP, checkpoint=state, progress=press)
+    assert found.status == "interrupted"
+    assert state.load(program_of(PROBLEMS["space"]).normalized()) is not None
 
 
 def test_the_check_for_diverging_noise_is_no_work_for_nothing(tmp_path: Path) -> None:
@@ -161,10 +176,9 @@ class InMemory:
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_how_often_it_is_kept(name: str) -> None:
     often, seldom = InMemory(AT_ONCE), InMemory(LONG)
-    seen: list[Bounds] = []
-    finished(PROBLEMS[name], checkpoint=often, progress=seen.append)
+    finished(PROBLEMS[name], checkpoint=often)
     finished(PROBLEMS[name], checkpoint=seldom)
-    assert len(often.saved) >= len(seen) > 2
+    assert len(often.saved) > 2
     assert len(seldom.saved) == 1
     program = program_of(PROBLEMS[name]).normalized()
     proved = [lower_bound(program, DualPoint(blocks=blocks)) for blocks in often.saved]

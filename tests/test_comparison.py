@@ -110,6 +110,31 @@ def test_the_time_limit_reaches_the_solvers(monkeypatch: pytest.MonkeyPatch) -> 
     assert asked == [(1e-6, run.TIME_LIMIT_SECONDS), (1e-4, 7.0)]
 
 
+def test_retry_runs_what_was_not_solved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solved: list[str]
+) -> None:
+    output = tmp_path / "rows.csv"
+    local = PREFIX + '[structure]\ntime = "toeplitz"\n'
+    problems = loaded(RING, local.replace('"prefix"', '"local"', 1), CAPPED)
+    with monkeypatch.context() as patch:
+        spied = compare_module.solve
+
+        def fails(problem: Any, **kwargs: Any) -> Solution:
+            if problem.name == "ring-5":
+                raise MemoryError
+            return spied(problem, **kwargs)
+
+        patch.setattr(compare_module, "solve", fails)
+        first = run_comparison(problems, backends=["native"], output=output)
+    assert [row["status"] for row in first.rows] == ["failed", "local-optimum", "optimal"]
+    solved.clear()
+    assert run_comparison(problems, backends=["native"], output=output).kept == 3
+    again = run_comparison(problems, backends=["native"], output=output, retry=True)
+    assert (again.kept, solved) == (2, ["ring-5 native"])
+    assert [row["status"] for row in again.rows] == ["optimal", "local-optimum", "optimal"]
+    assert [row["status"] for row in read(output)] == ["optimal", "local-optimum", "optimal"]
+
+
 KILLED = """
     import os, signal, sys
     from noisedesign import cli

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -14,9 +15,17 @@ from hypothesis import strategies as st
 
 from noisedesign._checks import InputError
 from noisedesign.backends.base import Bounds, Monitor, Stop
-from noisedesign.backends.native import NativeBackend, capped, diagonal, fixed_epoch
+from noisedesign.backends.native import (
+    NativeBackend,
+    capped,
+    diagonal,
+    fixed_epoch,
+    fixed_epoch_newton,
+)
+from noisedesign.backends.native.diagonal_curvature import Curvature
 from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, diagonal_dual, program_of
+from noisedesign.io.problem_file import load_problem
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.solve import Solution, solve
@@ -387,14 +396,24 @@ def test_any_badly_conditioned_gram_matrix(seed: int, n: int, decades: int) -> N
     ids=["florentine", "karate", "sparse", "barbell", "erdos-renyi-100"],
 )
 def test_few_eigendecompositions_in_space(w: np.ndarray, gap: float) -> None:
-    assert solved(space(w), gap=gap).evaluations <= 25
+    assert solved(space(w), gap=gap).evaluations <= 6
+
+
+SHIPPED = Path(__file__).parents[1] / "problems" / "whisper"
+REGULAR = ["florentine", "karate", "ring-20", *(f"erdos-renyi-20-p0{p}" for p in (2, 4, 6, 8))]
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_few_eigendecompositions_of_shipped_problems(name: str) -> None:
+    problem = load_problem(SHIPPED / f"{name}.toml").problem
+    assert solved(problem, gap=1e-9).evaluations <= 6
 
 
 @pytest.mark.parametrize("gap", [1e-6, 1e-9])
 @pytest.mark.parametrize(("epochs", "separation"), [(1, 64), (8, 8), (16, 4)])
 def test_few_eigendecompositions_in_time(epochs: int, separation: int, gap: float) -> None:
     for problem in (prefix(epochs, separation), decentralized(FLORENTINE, epochs, separation)):
-        assert solved(problem, gap=gap).evaluations <= 25
+        assert solved(problem, gap=gap).evaluations <= 9
 
 
 def test_the_fixed_point_gets_there_too() -> None:
@@ -483,10 +502,9 @@ def jacobian(function: Any, x: np.ndarray, *, step: float) -> np.ndarray:
 
 def test_diagonal_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagonal, "CG_FORCING", 1e-9)
+    monkeypatch.setattr(diagonal, "FAR", np.inf)
     program = program_of(space(FLORENTINE))
-    # Near the optimum, where phi is concave and conjugate gradients run to the end.
-    best = diagonal.fixed_point(program, gap=1e-6)
-    u = np.log(best) + np.random.default_rng(0).uniform(-0.1, 0.1, 15)
+    u = np.random.default_rng(0).uniform(-1, 1, 15)
 
     def value(x: np.ndarray) -> float:
         return float(diagonal.evaluate(program, x).phi)
@@ -496,18 +514,56 @@ def test_diagonal_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.asarray(point.diag / point.trace - point.v / point.v.sum())
 
     np.testing.assert_allclose(jacobian(value, u, step=1e-5), gradient(u), atol=1e-9)
-    hessian = jacobian(gradient, u, step=1e-5)
-    direction = diagonal._newton_direction(diagonal.evaluate(program, u), gradient(u), enough=0.0)
+
+    def trace(v: np.ndarray) -> float:
+        return float(np.linalg.norm(FLORENTINE * np.sqrt(v), ord="nuc"))
+
+    # At the best scale: the derivative of t along v is diag(S) / 2 v, and v t^2 / sum(v)^2 has
+    # t = sum(v).
+    v = np.exp(u)
+    v *= (trace(v) / v.sum()) ** 2
+    point = diagonal.evaluate(program, np.log(v))
+    slope = jacobian(lambda x: 2 * trace(x) - x.sum(), v, step=1e-5)
+    np.testing.assert_allclose(slope * v / v.sum(), gradient(np.log(v)), atol=1e-8)
+
+    def slopes(x: np.ndarray) -> np.ndarray:
+        root = np.sqrt(x)
+        values, vectors = np.linalg.eigh(program.gram * root[:, None] * root)
+        return np.asarray(np.square(vectors) @ np.sqrt(values)) / x - 1
+
+    hessian = jacobian(slopes, v, step=1e-5)
+    direction = diagonal._newton_direction(point, gradient(np.log(v)), enough=0.0)
     assert direction is not None
-    np.testing.assert_allclose(-hessian @ direction, gradient(u), atol=1e-8)
+    # Newton's equations in v itself, with x = dv / v.
+    np.testing.assert_allclose(-hessian @ (v * direction), slopes(v), atol=1e-6)
+    curvature = Curvature(point.root, point.basis, trace=point.trace, xp=np)
+    whole = np.stack([curvature.product(e) for e in np.eye(15)])
+    np.testing.assert_allclose(whole, -hessian * v[:, None] * v / v.sum(), atol=1e-6)
+    assert whole.min() >= 0
+    np.testing.assert_allclose(whole.sum(axis=1), point.diag / point.trace / 2, rtol=1e-12)
+    # What preconditions it is above it and has the same row sums.
+    above = np.linalg.inv(np.stack([curvature.precondition(e) for e in np.eye(15)]))
+    assert np.linalg.eigvalsh(above - whole).min() > -1e-12
+    np.testing.assert_allclose(above.sum(axis=1), whole.sum(axis=1), rtol=1e-6)
+
+
+def test_one_step_is_enough_where_a_gram_matrix_is_diagonal() -> None:
+    h = np.diag([1.0, 4, 9, 2, 0.25, 100])
+    program = program_of(gram(h, 1, 6))
+    point = diagonal.evaluate(program, np.random.default_rng(0).uniform(-1.5, 1.5, 6))
+    point, evaluations = diagonal._advance(program, point, gap=1e-12, slack=False)
+    assert evaluations == 1
+    # X = I is optimal, and then v = diag(S) = diag(H V)^1/2.
+    expected = np.diagonal(h)
+    np.testing.assert_allclose(point.v / point.v.sum(), expected / expected.sum(), rtol=1e-8)
 
 
 def test_fixed_epoch_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fixed_epoch, "CG_FORCING", 1e-9)
+    monkeypatch.setattr(fixed_epoch_newton, "CG_FORCING", 1e-9)
     k, b = 4, 3
     program = program_of(decentralized(FLORENTINE, k, b))
     order = program.participation.patterns.ravel()
-    shape = fixed_epoch.Blocks(np.ascontiguousarray(program.factor[:, order]), b, k, order)
+    shape = fixed_epoch_newton.Blocks(np.ascontiguousarray(program.factor[:, order]), b, k, order)
     rng = np.random.default_rng(0)
     raw = rng.standard_normal((b, k, 2 * k))
     raw /= np.linalg.norm(raw, axis=2, keepdims=True)
@@ -533,7 +589,7 @@ def test_fixed_epoch_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
 
     point = fixed_epoch._evaluate(shape, blocks)
     right = direction_of(99)
-    newton, predicted = fixed_epoch._newton_direction(shape, point, right)
+    newton, predicted = fixed_epoch_newton.newton_direction(shape, point, right, enough=0.0)
     assert predicted == pytest.approx(np.vdot(right, newton))
     change = (gradient(blocks + step * newton) - gradient(blocks - step * newton)) / (2 * step)
     for seed in range(6):

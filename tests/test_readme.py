@@ -33,12 +33,12 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 
-TIMES = {"seconds", "build seconds", "solve seconds", "evaluations", "version"}
+TIMES = {"seconds", "build seconds", "solve seconds", "mean seconds", "evaluations", "version"}
 """Columns that differ from machine to machine."""
 SAMPLED = {"measured", "low", "high"}
 """Columns of a simulation: which node is audited is decided by rounding where all are alike."""
 
-FIRST_COLUMNS = ("name", "mu", "quantity", "node", "model")
+FIRST_COLUMNS = ("name", "mu", "quantity", "node", "model", "backend")
 
 GAP = 1e-6
 

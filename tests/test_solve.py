@@ -292,7 +292,7 @@ def test_epochs_that_cost_nothing_do_not_crash() -> None:
 
 
 def test_ctrl_c_while_looking_for_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def press(*_: Any) -> None:
+    def press(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(diagonal, "bounds", press)

@@ -57,6 +57,7 @@ def same_answers(found: Path, sweep: Sweep, folder: Path) -> None:
 # --- processes of this machine -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_same_and_survive_a_kill(tmp_path: Path) -> None:
     sweep, table = plan(20), tmp_path / "rows.csv"
     me = psutil.Process()

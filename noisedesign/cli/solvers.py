@@ -26,11 +26,12 @@ from noisedesign.cli._shared import (
 @formulation_option
 @click.option("-o", "--output", type=NEW_FILE,
               help="Table, .csv or .parquet; rows it has are not run again.")  # fmt: skip
+@click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
 @click.option("--plot", type=NEW_FILE, help="PNG file: problems solved against time.")
 @json_option
 def compare(
     problems: tuple[str, ...], backends: tuple[str, ...], gap: float | None, time_limit: float,
-    formulation: str | None, output: str | None, plot: str | None, as_json: bool,
+    formulation: str | None, output: str | None, retry: bool, plot: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Every backend on every PROBLEM.toml, each answer judged by the same certificate.
 
@@ -49,7 +50,8 @@ def compare(
         note(f"{path} is no problem file: passed over")
     found = run_comparison(
         [load_problem(path) for path in files], backends=list(dict.fromkeys(names)), gap=gap,
-        time_limit=time_limit, formulation=formulation, output=output, announce=note,
+        time_limit=time_limit, formulation=formulation, output=output, retry=retry,
+        announce=note,
     )  # fmt: skip
     if found.kept:
         note(f"{found.kept} of {len(found.rows)} rows were in {output} already")

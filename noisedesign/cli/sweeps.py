@@ -17,16 +17,15 @@ from noisedesign.cli._shared import NEW_FILE, json_option, note, problem_path
 @click.option("-o", "--output", type=NEW_FILE, required=True, help="Table: .csv or .parquet.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
 @click.option("--cluster", metavar="tcp://HOST:PORT", help="A Dask scheduler, instead of --jobs.")
-@click.option("--timeout", type=float, default=5.0, show_default=True, metavar="S",
-              help="Seconds to wait for the cluster.")  # fmt: skip
+@click.option("--timeout", type=float, metavar="S", help="Seconds to wait for the cluster [5].")
 @click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
 @json_option
 def sweep(
-    file: str, output: str, jobs: int, cluster: str | None, timeout: float, retry: bool,
+    file: str, output: str, jobs: int, cluster: str | None, timeout: float | None, retry: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """A grid of problems, SWEEP.toml, into one table; rows it already has are not run again."""
-    from noisedesign.sweep import load_sweep, run_sweep
+    from noisedesign.sweep import TIMEOUT_SECONDS, load_sweep, run_sweep
 
     plan = load_sweep(problem_path(file))
     bar = Progress(
@@ -37,7 +36,8 @@ def sweep(
     task = bar.add_task("rows", total=len(plan.rows))
     with bar:
         summary = run_sweep(
-            plan, output=output, jobs=jobs, cluster=cluster, timeout=timeout, retry=retry,
+            plan, output=output, jobs=jobs, cluster=cluster, retry=retry,
+            timeout=TIMEOUT_SECONDS if timeout is None else timeout,
             progress=lambda done, _: bar.update(task, completed=done),
         )  # fmt: skip
     record = asdict(summary) | {"output": str(summary.output)}

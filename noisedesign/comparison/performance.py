@@ -22,7 +22,7 @@ SHIFT_SECONDS = 10.0
 software: differences far below it, which nobody waits for, hardly count."""
 
 WITHIN_SECONDS = (0.01, 0.1, 1.0, 10.0, 100.0)
-"""Times at which the curves are read off where there is no room for curves."""
+"""Times, up to the limit, at which curves are read off where there is no room for them."""
 
 Row = Mapping[str, Any]
 
@@ -80,6 +80,7 @@ def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record
     takes any, and None where there are none.
     """
     groups = _by_backend(rows)
+    limit = max(float(row["time_limit"]) for row in rows)
     taken = [
         {row["name"] for row in own if row["status"] != REFUSED} for own in groups.values()
     ]  # fmt: skip
@@ -95,7 +96,7 @@ def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record
             "mean_seconds": _mean(own, shift),
             "common": len(common),
             "mean_seconds_common": _mean(shared, shift) if shared else None,
-            **{f"within_{t:g}_s": profile.share(within=t) for t in WITHIN_SECONDS},
+            **{f"within_{t:g}_s": profile.share(within=t) for t in WITHIN_SECONDS if t <= limit},
         })  # fmt: skip
     return records
 

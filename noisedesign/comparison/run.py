@@ -27,7 +27,7 @@ from noisedesign.machine import FIELDS, Machine, this_machine
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.report import Record
-from noisedesign.solve import FAILED, OBSERVER_BACKEND, solve
+from noisedesign.solve import FAILED, LOCAL, OBSERVER_BACKEND, solve
 
 TIME_LIMIT_SECONDS = 600.0
 """Of one solve. There has to be one: an unsolved problem counts as this in the means."""
@@ -73,6 +73,7 @@ def run_comparison(
     time_limit: float = TIME_LIMIT_SECONDS,
     formulation: str | None = None,
     output: str | Path | None = None,
+    retry: bool = False,
     announce: Announce = lambda _: None,
 ) -> Comparison:
     """Solve every problem with every backend, but for what the table at ``output`` has.
@@ -89,6 +90,7 @@ def run_comparison(
         formulation: of the conic backends; default the first of each.
         output: a .csv or .parquet file; columns are its version, the key of a row, what was asked
             for, those of :func:`noisedesign.compare.compare`, and the machine.
+        retry: run the rows again that were not solved, but for local optima, which stay so.
         announce: told what is about to run.
 
     Raises:
@@ -114,13 +116,15 @@ def run_comparison(
         table = open_results(output, columns=COLUMNS, kind=KIND)
         _check_machine(table, machine)
     rows = []
-    known = {} if table is None else dict(table.rows)
+    known = {} if table is None else {key: _typed(row) for key, row in table.rows.items()}
+    if retry:
+        known = {k: row for k, row in known.items() if row["solved"] or row["status"] == LOCAL}
     if any(row.key not in known for row in wanted):
         # The first solve of a process loads code; other solvers have processes of their own.
         solve(WARM_UP)
     for row in wanted:
         if row.key in known:
-            rows.append(_typed(known[row.key]))
+            rows.append(known[row.key])
             continue
         announce(f"{row.problem.name} with {row.backend}")
         rows.append(_computed(row) | machine.record())

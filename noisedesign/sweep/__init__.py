@@ -5,6 +5,14 @@ a time here and `cluster` on a Dask cluster; `run` keeps the table, which only i
 """
 
 from noisedesign.io.sweep_file import Sweep, SweepRow, load_sweep, parse_sweep
-from noisedesign.sweep.run import Summary, run_sweep
+from noisedesign.sweep.run import TIMEOUT_SECONDS, Summary, run_sweep
 
-__all__ = ["Summary", "Sweep", "SweepRow", "load_sweep", "parse_sweep", "run_sweep"]
+__all__ = [
+    "TIMEOUT_SECONDS",
+    "Summary",
+    "Sweep",
+    "SweepRow",
+    "load_sweep",
+    "parse_sweep",
+    "run_sweep",
+]

@@ -39,7 +39,7 @@ def row_of(row: SweepRow) -> Record:
             [problem], backends=[row.backend], gap=row.gap, time_limit=row.time_limit
         )
     except InputError as error:
-        return unanswered(row, status="refused", reason=str(error))
+        return unanswered(row, status=compare.REFUSED, reason=str(error))
     except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
         return unanswered(row, status=FAILED, reason=f"{type(error).__name__}: {error}")
     return _asked(row) | answer

@@ -60,10 +60,12 @@ CG_FLOOR = 0.1
 is active. A multiplier that is to vanish has a vanishing share in the residual and needs more."""
 MAX_LOG_STEP = 6.0
 """Longest move of one log v in one step."""
-DIAGONAL_TRUSTED = 1e-8
+DIAGONAL_TRUSTED = 1e-7
+DIAGONAL_TRUSTED_SINGULAR = 1e-8
 """Relative error of diag(S) above which singular values of L D^1/2 replace eigenvalues of
 D^1/2 H D^1/2: dearer, but nothing is squared. It takes a W that is nearly singular along a
-direction that some vanishing multiplier singles out."""
+direction that some vanishing multiplier singles out. Bounds see the square of that error, but for
+a singular one, where there is only the bound of first order."""
 TINY = float(np.finfo(np.float64).tiny)
 ASCENT_SLACK = 32 * settings.EPS
 """phi is a sum of rounded terms; a step that lowers it by less than this has not failed."""
@@ -100,7 +102,9 @@ def evaluate(workload: Workload, log_v: DeviceArray) -> Point:
     noise = 8 * settings.EPS * float(squared[-1])
     error = weights @ (noise / xp.maximum(2 * root, float(np.sqrt(noise))))
     del weights
-    if bool(xp.any(error > DIAGONAL_TRUSTED * diag)):
+    singular = float(squared[0]) <= noise
+    trusted = DIAGONAL_TRUSTED_SINGULAR if singular else DIAGONAL_TRUSTED
+    if bool(xp.any(error > trusted * diag)):
         root, basis = _singular(workload.factor * root_v)
         diag = xp.square(basis) @ root
     trace, price = float(xp.sum(root)), float(xp.sum(v))

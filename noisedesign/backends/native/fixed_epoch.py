@@ -5,61 +5,33 @@ On that linear space 2 tr( (L U L^T)^1/2 ) - sum p_j is concave, and its gradien
 block becomes singular, so an ordinary damped Newton method that stays inside the cone is enough:
 no factorised variables, nothing to overflow.
 
-With M = L U L^T = Q diag(r^2) Q^T and P = L^T Q, the primal is X = P diag(1/r) P^T, and its change
-along dU is -P (E o F) P^T with E = P^T dU P and F_kl = 1 / (r_k r_l (r_k + r_l)): two full matrix
-products a conjugate-gradient step, because dU is block diagonal and only diagonal blocks of the
-result are wanted.
-
 Coordinates are ordered pattern by pattern here, so blocks are contiguous.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from noisedesign import _linalg, repair, settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
+from noisedesign.backends.native.fixed_epoch_newton import Blocks, Point, newton_direction
+from noisedesign.backends.native.pattern_pairs import onto_constant_diagonal
 from noisedesign.formulations import DualPoint, Program
 from noisedesign.participation import FixedEpoch
 
 MAX_EVALUATIONS = 300
 REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
-MAX_CG_STEPS = 150
-CG_FORCING = 0.2
-FARTHEST = 10.0
-"""Longest Newton step, as the root mean square relative change of U. It binds where H is singular
-and the quadratic model flat; TO_BOUNDARY then does the rest."""
+CG_FLOOR = 0.02
+"""Share of the gap asked for below which a Newton system is solved well enough."""
 TO_BOUNDARY = 0.9
 """Fraction of the way to a singular block that one step may go."""
 SUFFICIENT_ASCENT = 1e-4
 VALUE_ROUNDING = 64 * settings.EPS
-BOUND_WORTHWHILE = 0.05
-"""Bounds cost a Cholesky factorisation: computed only where the predicted relative change of the
-objective is below this, because above it they cannot stop the iteration."""
-
-
-class Blocks(NamedTuple):
-    """A program ordered pattern by pattern: factor L, shape (r, m), and its shape (b, k)."""
-
-    factor: Array
-    patterns: int
-    epochs: int
-    order: NDArray[np.intp]
-
-
-class Point(NamedTuple):
-    blocks: Array  # U, (b, k, k)
-    root: Array  # r
-    spread: Array  # P = L^T Q, (m, rank)
-    gram_blocks: Array  # diagonal blocks of X, (b, k, k)
-    value: float  # 2 t - sum p
-    trace: float  # t
-    price: float  # sum p
+BOUND_WORTHWHILE = 5.0
+"""Bounds cost matrix products: computed only where a step predicted at most this many roots of the
+gap asked for, relative; after longer ones they cannot stop the iteration."""
 
 
 def _evaluate(shape: Blocks, blocks: Array) -> Point:
@@ -79,87 +51,6 @@ def _evaluate(shape: Blocks, blocks: Array) -> Point:
     gram_blocks = np.matmul(panel / root, panel.transpose(0, 2, 1))
     trace, price = float(root.sum()), float(blocks[:, 0, 0].sum())
     return Point(blocks, root, spread, gram_blocks, 2 * trace - price, trace, price)
-
-
-def _onto_constant_diagonal(blocks: Array) -> Array:
-    """Orthogonal projection onto blocks whose diagonal is constant."""
-    projected = blocks.copy()
-    diagonal = np.einsum("jii->ji", projected)
-    diagonal[:] = diagonal.mean(axis=1, keepdims=True)
-    return projected
-
-
-class _Preconditioner:
-    """R -> U (R + diag(m)) U, with m chosen to keep the diagonal constant.
-
-    The Hessian of the concave objective behaves like U^-1 (.) U^-1 near the boundary of the cone;
-    m is the multiplier of the diagonal constraint in that metric.
-    """
-
-    def __init__(self, blocks: Array) -> None:
-        self.blocks = blocks
-        k = blocks.shape[1]
-        bordered = np.zeros((len(blocks), k + 1, k + 1))
-        bordered[:, :k, :k] = np.square(blocks)
-        bordered[:, :k, k] = -1.0
-        bordered[:, k, :k] = 1.0
-        self.multiplier = np.linalg.inv(bordered)[:, :k, :k]
-
-    def __call__(self, residual: Array) -> Array:
-        scaled = self.blocks @ residual @ self.blocks
-        shift = -np.matmul(self.multiplier, np.einsum("jii->ji", scaled)[..., None])[..., 0]
-        # The multiplier makes the diagonal constant up to rounding, which would build up.
-        return _onto_constant_diagonal(scaled + (self.blocks * shift[:, None, :]) @ self.blocks)
-
-
-def _newton_direction(shape: Blocks, point: Point, gradient: Array) -> tuple[Array, float]:
-    """Direction from the Newton system, and the ascent it predicts."""
-    size = len(point.spread)
-    panel = point.spread.reshape(shape.patterns, shape.epochs, -1)
-    transposed = np.ascontiguousarray(panel.transpose(0, 2, 1))
-    root = point.root
-    curvature = 1 / (np.multiply.outer(root, root) * np.add.outer(root, root))
-
-    def product(direction: Array) -> Array:
-        inner = point.spread.T @ np.matmul(direction, panel).reshape(size, -1)
-        inner *= curvature
-        outer = (point.spread @ inner).reshape(shape.patterns, shape.epochs, -1)
-        return _onto_constant_diagonal(np.matmul(outer, transposed))
-
-    precondition = _Preconditioner(point.blocks)
-    x = np.zeros_like(gradient)
-    residual = gradient.copy()
-    step = precondition(residual)
-    size_now = start = float(np.vdot(residual, step))
-    if not start > 0:
-        return x, 0.0
-    # start is the squared Newton decrement in the preconditioned metric: relative to the price it
-    # tells how far the optimum is, and so how accurate a step is worth paying for.
-    forcing = min(CG_FORCING, float(np.sqrt(start / point.price)))
-    # Squared norms in that metric, where they are relative changes of U: of x, of the step, and
-    # their inner product, by recursion (Steihaug 1983).
-    radius = FARTHEST**2 * size
-    of_x, of_step, between = 0.0, start, 0.0
-    for _ in range(MAX_CG_STEPS):
-        image = product(step)
-        along = float(np.vdot(step, image))
-        length = size_now / along if along > 0 else np.inf
-        if not of_x + 2 * length * between + length**2 * of_step <= radius:
-            root = np.sqrt(between**2 + of_step * (radius - of_x))
-            x += (root - between) / of_step * step
-            break
-        x += length * step
-        of_x += 2 * length * between + length**2 * of_step
-        residual -= length * image
-        preconditioned = precondition(residual)
-        previous, size_now = size_now, float(np.vdot(residual, preconditioned))
-        if size_now <= forcing**2 * start:
-            break
-        ratio = size_now / previous
-        step = preconditioned + ratio * step
-        between = ratio * (between + length * of_step)
-        of_step = size_now + ratio**2 * of_step
-    return x, float(np.vdot(gradient, x))
 
 
 def _longest_step(blocks: Array, direction: Array) -> float:
@@ -192,7 +83,7 @@ def _bounds(shape: Blocks, point: Point) -> tuple[float, float]:
         scale = 1 / np.sqrt(np.repeat(per_pattern, shape.epochs))
         gram = gram * scale[:, None] * scale
     try:
-        inverse = np.linalg.inv(np.linalg.cholesky(gram))
+        inverse = _linalg.inverse_of_triangular(np.linalg.cholesky(gram))
     except np.linalg.LinAlgError:
         return point.trace**2 / point.price, np.inf
     upper = float(np.square(shape.factor @ inverse.T).sum())
@@ -263,16 +154,20 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
     point = _rescaled(_evaluate(shape, _start(shape) if kept is None else kept))
     best, best_ratio, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
     predicted = np.inf if kept is None else 0.0  # multipliers that were kept may be good already
+    least, solved = k * float(np.square(shape.factor).sum()), False  # independent noise, X = I / k
     try:
         while evaluations < MAX_EVALUATIONS:
-            if predicted <= BOUND_WORTHWHILE * point.price or monitor.expired:
+            near = predicted <= BOUND_WORTHWHILE * np.sqrt(monitor.gap) * point.price
+            if near or monitor.expired:
                 lower, upper = _bounds(shape, point)
                 if upper / lower <= best_ratio:
                     best, best_ratio = point, upper / lower
-                monitor.report(lower=lower, upper=upper)
-                if upper - lower <= REACHED * monitor.gap * lower:
-                    stop = Stop.SOLVED
-                    break
+                least = min(least, upper)
+                solved = upper - lower <= REACHED * monitor.gap * lower
+            monitor.report(lower=point.trace**2 / point.price, upper=least)
+            if solved:
+                stop = Stop.SOLVED
+                break
             if monitor.due:
                 monitor.keep(program, best.blocks)
             if monitor.expired:
@@ -280,8 +175,11 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
                 break
             gradient = point.gram_blocks.copy()
             np.einsum("jii->ji", gradient)[:] -= 1.0 / k
-            gradient = _onto_constant_diagonal(gradient)
-            direction, predicted = _newton_direction(shape, point, gradient)
+            gradient = onto_constant_diagonal(gradient)
+            close = predicted <= monitor.gap * point.price  # and yet the bounds are not
+            direction, predicted = newton_direction(
+                shape, point, gradient, enough=0.0 if close else CG_FLOOR * monitor.gap
+            )
             if predicted <= settings.EPS * point.price:
                 break
             advanced, used = _advance(shape, point, direction, predicted)
