@@ -87,11 +87,29 @@ def congruence(factor: Array, blocks: Array) -> Array:
 
 def roots(blocks: Array) -> tuple[Array, Array]:
     """Square root and its inverse of positive definite blocks."""
+    if blocks.shape[-1] == 2:
+        return _roots_of_pairs(blocks)
     values, vectors = np.linalg.eigh(blocks)
     if not values.min() > 0:
         raise np.linalg.LinAlgError("a block is not positive definite")
     half = np.sqrt(values)[:, None, :]
     return (vectors * half) @ transposed(vectors), (vectors / half) @ transposed(vectors)
+
+
+def _roots_of_pairs(blocks: Array) -> tuple[Array, Array]:
+    """The same by Cayley and Hamilton: A^1/2 = (A + s I) / t, s^2 = det A, t^2 = tr A + 2 s."""
+    a, b, c = blocks[:, 0, 0], blocks[:, 0, 1], blocks[:, 1, 1]
+    squared = a * c - b * b
+    if not (squared.min() > 0 and a.min() > 0):
+        raise np.linalg.LinAlgError("a block is not positive definite")
+    s = np.sqrt(squared)
+    t = np.sqrt(a + c + 2 * s)
+    root, inverse = np.empty_like(blocks), np.empty_like(blocks)
+    root[:, 0, 0], root[:, 1, 1] = (a + s) / t, (c + s) / t
+    root[:, 0, 1] = root[:, 1, 0] = b / t
+    inverse[:, 0, 0], inverse[:, 1, 1] = (c / s + 1) / t, (a / s + 1) / t
+    inverse[:, 0, 1] = inverse[:, 1, 0] = -b / (s * t)
+    return root, inverse
 
 
 def inverses(layout: Layout, flat: Array) -> Array:

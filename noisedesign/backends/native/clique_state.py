@@ -13,6 +13,8 @@ from noisedesign._checks import Array
 from noisedesign.backends.native.clique_blocks import Layout, congruence, inverses
 from noisedesign.clique_certificate import CliqueProgram
 
+NEAR = 1e-3
+"""Relative gap below which N of the multipliers is the better one, where there is one."""
 START_SHIFT = 1e-2
 """Added to the blocks of H, relative to their mean diagonal, before they are inverted to start."""
 START_SHARE = 0.5
@@ -206,25 +208,26 @@ def rescaling(precisions: list[Array]) -> Array:
 def bounds(setting: Setting, point: Point) -> tuple[float, float, list[Array]]:
     """Lower bound and the N_A that prove it; objective, with rows rescaled or not.
 
-    N_A is of the multipliers, or computed from R, whichever proves more.
+    N_A is of the multipliers, or computed from R where that may prove more.
     """
-    layout, best, proof = setting.layout, 0.0, point.curvatures()
+    scaled = setting.layout.scaled(point.blocks, rescaling(point.precisions))
+    upper = min(float(setting.gram_blocks @ point.blocks), float(setting.gram_blocks @ scaled))
     cost = 0.0
     if setting.cap is not None and point.prices is not None:
         cost = float(setting.cap @ point.prices)
-    traces = [
-        float(v @ np.diagonal(x)) for v, x in zip(point.weights, point.precisions, strict=True)
-    ]
-    best = setting.proved(proof, traces, point.weights, point.prices) - cost
+    best, proof = 0.0, [np.zeros_like(setting.gram)] * len(point.weights)
     if point.curvature is not None:
         # Only its entries on the cliques are feasible: as a whole it may be indefinite.
         values, vectors = np.linalg.eigh(point.curvature)
         half = vectors * np.sqrt(np.maximum(values, 0.0))
         trace = _linalg.nuclear_norm(np.sqrt(point.weights[0])[:, None] * half)
-        clipped = half @ half.T
-        other = setting.proved([clipped], [trace], point.weights, point.prices) - cost
+        proof = [half @ half.T]
+        best = setting.proved(proof, [trace], point.weights, point.prices) - cost
+    if point.curvature is None or upper - best > NEAR * upper:
+        computed = point.curvatures()
+        pairs = zip(point.weights, point.precisions, strict=True)
+        traces = [float(v @ np.diagonal(x)) for v, x in pairs]
+        other = setting.proved(computed, traces, point.weights, point.prices) - cost
         if other > best:
-            best, proof = other, [clipped]
-    scaled = layout.scaled(point.blocks, rescaling(point.precisions))
-    upper = min(float(setting.gram_blocks @ point.blocks), float(setting.gram_blocks @ scaled))
+            best, proof = other, computed
     return best, upper, proof

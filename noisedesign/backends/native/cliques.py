@@ -28,8 +28,9 @@ MANY_NODES = 400
 """Nodes from which on products of matrices are worth more than one BLAS thread: between them are
 batches of small blocks."""
 MAX_STEPS = 120
-REACHED = 0.8
-"""Share of the gap asked for at which to stop: the rest is left to rounding of the certificate."""
+REACHED, ROOM = 0.8, 5e-8
+"""Share of the gap asked for at which to stop, but for no more room than the second: what is left
+is for the rounding of the certificate."""
 TO_BOUNDARY = 0.95
 CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
 """Share of the present mu that a step aims for: the cube of what the predictor would leave, within
@@ -110,7 +111,7 @@ def _solve(program: CliqueProgram, monitor: Monitor) -> CliqueAnswer:
         while steps < MAX_STEPS:
             gap = best.update(setting, point)
             monitor.report(lower=best.lower * unit, upper=best.upper * unit)
-            if gap <= REACHED * monitor.gap:
+            if gap <= max(REACHED * monitor.gap, monitor.gap - ROOM):
                 stop = Stop.SOLVED
                 break
             if monitor.expired:
