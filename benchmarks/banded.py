@@ -29,8 +29,9 @@ from noisedesign.banded_certificate import (
     banded_lower_bound,
     banded_program,
 )
+from noisedesign.certificate import judge_strategy
 from noisedesign.participation import MinSeparation, single
-from noisedesign.temporal_program import judge, unit_strategy
+from noisedesign.temporal_program import unit_strategy
 from noisedesign.workload import prefix_gram
 
 RUNS = 3
@@ -65,7 +66,7 @@ def rival(program: BandedProgram, python: str) -> tuple[float, float] | None:
             return None
         found = np.load(path)
         strategy = unit_strategy(program, found["strategy"].astype(np.float64))
-        return float(found["seconds"]), judge(program, strategy, bound=0.0).objective
+        return float(found["seconds"]), judge_strategy(program, strategy, bound=0.0).objective
 
 
 def ours(
@@ -82,7 +83,7 @@ def ours(
         seconds.append(time.perf_counter() - started)
     strategy = unit_strategy(program, dense(answer.columns))
     bound = banded_lower_bound(program, answer.multipliers)
-    error = judge(program, strategy, bound=bound).objective
+    error = judge_strategy(program, strategy, bound=bound).objective
     return program, statistics.median(seconds), error, bound
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from noisedesign import _linalg, settings
 from noisedesign._checks import Array
 from noisedesign.formulations import DualPoint, Program
+from noisedesign.participation import Participation
 from noisedesign.sensitivity import EXACT, squared_sensitivity
 
 
@@ -231,8 +232,23 @@ def _floor_ratio(floor: Array, variance: Array) -> float:
     return float((floor / variance).max())
 
 
-def judge_strategy(program: Program, strategy: Array, *, bound: float) -> Certificate:
-    """Certificate of a temporal design C, shape (T, T), at its own scale."""
+class InTime(Protocol):
+    """A program in time, of disjoint patterns or not: L with L^T L = H, shape (any, T), and who
+    takes part when."""
+
+    @property
+    def factor(self) -> Array: ...
+
+    @property
+    def participation(self) -> Participation: ...
+
+
+def judge_strategy(program: InTime, strategy: Array, *, bound: float) -> Certificate:
+    """Certificate of a temporal design C, shape (T, T), at its own scale.
+
+    The objective is tr(H (C^T C)^-1), squared noise summed over the steps; the sensitivity is that
+    of :func:`noisedesign.sensitivity.squared_sensitivity`. ``bound`` is passed on.
+    """
     try:
         noise = np.linalg.solve(strategy.T, program.factor.T)
         objective = float(np.square(noise).sum())

@@ -16,7 +16,7 @@ from noisedesign._checks import Array
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native import NativeBackend, banded, min_separation
 from noisedesign.banded_certificate import banded_lower_bound, banded_program
-from noisedesign.certificate import Certificate
+from noisedesign.certificate import Certificate, judge_strategy
 from noisedesign.formulations import DualPoint, Program
 from noisedesign.min_separation_certificate import overlapping_lower_bound, pattern_arrays
 from noisedesign.participation import FixedEpoch, MinSeparation
@@ -80,9 +80,7 @@ def solve_time(
         )  # fmt: skip
     program = temporal_program.temporal_program(gram=gram, participation=participation)
     strategy = temporal_program.unit_strategy(program, found.strategy.dense(len(gram)))
-    judged = temporal_program.judge(
-        program, strategy, bound=found.lower_bound_of_unrestricted_optimum
-    )
+    judged = judge_strategy(program, strategy, bound=found.lower_bound_of_unrestricted_optimum)
     return StructuredAnswer(
         matrix=strategy, certificate=judged, stop=found.stop, evaluations=found.evaluations,
         local=True,
@@ -100,7 +98,7 @@ def _banded(gram: Array, participation: Scheme, bands: int, monitor: Monitor) ->
     negligible = settings.NEGLIGIBLE_PER_GAP * monitor.gap
     bound = banded_lower_bound(program, answer.multipliers, negligible=negligible)
     return StructuredAnswer(
-        matrix=strategy, certificate=temporal_program.judge(program, strategy, bound=bound),
+        matrix=strategy, certificate=judge_strategy(program, strategy, bound=bound),
         stop=answer.stop, evaluations=answer.evaluations,
         witness={"dual_matrix": answer.multipliers},
     )  # fmt: skip
@@ -115,7 +113,7 @@ def _every_pattern(gram: Array, participation: Scheme, monitor: Monitor) -> Stru
         program, answer.multipliers, negligible=settings.NEGLIGIBLE_PER_GAP * monitor.gap
     )
     return StructuredAnswer(
-        matrix=strategy, certificate=temporal_program.judge(program, strategy, bound=bound),
+        matrix=strategy, certificate=judge_strategy(program, strategy, bound=bound),
         stop=answer.stop, evaluations=answer.evaluations,
         witness=pattern_arrays(answer.multipliers),
     )  # fmt: skip

@@ -95,7 +95,7 @@ def _time(design: Design, problem: TimeProblem) -> Certificate:
     if "pattern_blocks" in design.witness:
         everywhere = overlapping_lower_bound(program, multipliers_of(design.witness))
         bound = everywhere if design.local or not structure.restricts else bound
-    found = temporal_program.judge(program, design.strategy, bound=bound)
+    found = certificate.judge_strategy(program, design.strategy, bound=bound)
     return replace(found, unrestricted_lower_bound=everywhere)
 
 

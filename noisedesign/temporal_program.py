@@ -1,4 +1,4 @@
-"""(P) in time under any participation, and the judging of its strategies.
+"""(P) in time under any participation, and strategies at its scale.
 
 :class:`noisedesign.formulations.Program` is the program whose patterns are disjoint. Here they may
 overlap, as under min-separation participation, and the strategy may have a structure.
@@ -14,9 +14,8 @@ import numpy as np
 
 from noisedesign import _linalg, settings
 from noisedesign._checks import Array, InputError, symmetric_matrix
-from noisedesign.certificate import Certificate
 from noisedesign.participation import Participation
-from noisedesign.sensitivity import EXACT, squared_sensitivity
+from noisedesign.sensitivity import squared_sensitivity
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,24 +75,3 @@ def unit_strategy(program: TemporalProgram, strategy: Array) -> Array:
     squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
     room = 1 - 4 * settings.rank_tolerance(len(strategy))
     return np.asarray(np.tril(strategy) * (room / np.sqrt(squared)))
-
-
-def judge(program: TemporalProgram, strategy: Array, *, bound: float) -> Certificate:
-    """What is proved about C, shape (T, T), at its own scale.
-
-    The objective is tr(H (C^T C)^-1), squared noise summed over the steps; the sensitivity is that
-    of :func:`noisedesign.sensitivity.squared_sensitivity`. ``bound`` is passed on.
-    """
-    try:
-        noise = np.linalg.solve(strategy.T, program.factor.T)
-        objective = float(np.square(noise).sum())
-    except np.linalg.LinAlgError:
-        objective = float("inf")
-    worst, kind = float("inf"), EXACT
-    gram = strategy.T @ strategy
-    if np.isfinite(gram).all():
-        sensitivity = squared_sensitivity(gram, program.participation)
-        worst, kind = sensitivity.squared, sensitivity.kind
-    return Certificate(
-        objective=objective, lower_bound=bound, sensitivity_squared=worst, sensitivity_kind=kind
-    )

@@ -23,9 +23,10 @@ from noisedesign.banded_certificate import (
     banded_program,
     repaired_multipliers,
 )
+from noisedesign.certificate import judge_strategy
 from noisedesign.participation import FixedEpoch, MinSeparation, Patterns, single
 from noisedesign.sensitivity import squared_sensitivity
-from noisedesign.temporal_program import judge, unit_strategy
+from noisedesign.temporal_program import unit_strategy
 
 Array = oracles.Array
 
@@ -59,7 +60,9 @@ def solved(program: BandedProgram, *, gap: float = 1e-8) -> tuple[Array, float, 
     answer = banded.solve(program, monitor=Monitor(gap=gap))
     assert answer.stop is Stop.SOLVED
     strategy = unit_strategy(program, dense(answer.columns))
-    certificate = judge(program, strategy, bound=banded_lower_bound(program, answer.multipliers))
+    certificate = judge_strategy(
+        program, strategy, bound=banded_lower_bound(program, answer.multipliers)
+    )
     assert certificate.feasible
     assert certificate.gap <= gap
     gram = strategy.T @ strategy
@@ -368,7 +371,9 @@ def test_interrupted_and_late_answers_are_feasible_and_bounded() -> None:
         answer = banded.solve(program, monitor=monitor)
         assert answer.stop is stop
         bound = banded_lower_bound(program, answer.multipliers)
-        certificate = judge(program, unit_strategy(program, dense(answer.columns)), bound=bound)
+        certificate = judge_strategy(
+            program, unit_strategy(program, dense(answer.columns)), bound=bound
+        )
         assert certificate.feasible
         assert 0 < bound <= certificate.objective
         reported = monitor.history[-1]

@@ -17,7 +17,7 @@ from noisedesign.backends.native.banded_algebra import dense
 from noisedesign.backends.native.overlapping_newton import Newton
 from noisedesign.backends.native.pattern_pairs import ConstantDiagonal, Pairs
 from noisedesign.banded_certificate import banded_program
-from noisedesign.certificate import Certificate
+from noisedesign.certificate import Certificate, judge_strategy
 from noisedesign.min_separation_certificate import PatternBlocks, overlapping_lower_bound
 from noisedesign.participation import (
     FixedEpoch,
@@ -27,7 +27,7 @@ from noisedesign.participation import (
     every_step,
     single,
 )
-from noisedesign.temporal_program import judge, temporal_program, unit_strategy
+from noisedesign.temporal_program import temporal_program, unit_strategy
 
 Array = oracles.Array
 
@@ -52,7 +52,7 @@ def solved(gram: Array, participation: Participation, *, gap: float = 1e-6) -> C
     assert answer.stop is Stop.SOLVED
     bound = overlapping_lower_bound(program, answer.multipliers)
     strategy = unit_strategy(program, _linalg.reversed_cholesky(answer.gram))
-    certificate = judge(program, strategy, bound=bound)
+    certificate = judge_strategy(program, strategy, bound=bound)
     assert certificate.feasible
     assert 0 <= certificate.gap <= gap
     return certificate
@@ -125,7 +125,7 @@ def test_a_band_restriction_loses_a_little_and_no_more() -> None:
     free = solved(prefix(12), scheme)
     program = banded_program(gram=prefix(12), participation=scheme, bands=4)
     answer = banded.solve(program, monitor=Monitor(gap=1e-7))
-    held = judge(program, unit_strategy(program, dense(answer.columns)), bound=0.0)
+    held = judge_strategy(program, unit_strategy(program, dense(answer.columns)), bound=0.0)
     assert free.objective / 12 == pytest.approx(8.635, abs=5e-4)
     assert held.objective / 12 == pytest.approx(8.650, abs=5e-4)
     # The banded strategy is feasible for the free problem: the bound holds for it.
@@ -159,7 +159,7 @@ def test_any_multipliers_bound_every_feasible_design(seed: int, noise: float) ->
     rng = np.random.default_rng(seed)
     program = temporal_program(gram=random_gram(6, seed), participation=min_sep(6, 2, 2))
     strategy = np.tril(0.3 * rng.standard_normal((6, 6)), -1) + np.diag(rng.uniform(0.5, 1, 6))
-    objective = judge(program, unit_strategy(program, strategy), bound=0.0).objective
+    objective = judge_strategy(program, unit_strategy(program, strategy), bound=0.0).objective
     pairs = [p for p in oracles.min_separation_patterns(6, 2, 2) if len(p) == 2]
     blocks = np.array([np.eye(2) * rng.exponential() for _ in pairs])
     blocks += noise * rng.standard_normal(blocks.shape)
@@ -333,7 +333,7 @@ def test_interrupted_and_late_answers_are_feasible_and_bounded() -> None:
         assert answer.stop is stop
         bound = overlapping_lower_bound(program, answer.multipliers)
         strategy = unit_strategy(program, _linalg.reversed_cholesky(answer.gram))
-        certificate = judge(program, strategy, bound=bound)
+        certificate = judge_strategy(program, strategy, bound=bound)
         assert certificate.feasible
         assert 0 < bound <= certificate.objective
         assert monitor.history[-1].upper == pytest.approx(certificate.objective, rel=1e-9)

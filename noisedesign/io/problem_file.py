@@ -174,16 +174,11 @@ def _time_problem(
                 "graph", expected="a [graph] table for a decentralized workload", got="nothing"
             )
         mixing, nodes = mixing_of(file.graph, folder=folder, known=known)
-        horizon = participation.horizon
-        models = models_of(file.graph, file.error, mixing=mixing, horizon=horizon)
-        objective = objective_of(file.error, horizon=horizon, nodes=len(mixing), models=models)
-        key = mixing_key(file.graph)
-        random = random_mixing_of(file.mixing, mixing=mixing, graph=file.graph)
-        with renamed({"mixing": key}):
+        common |= _errors(file, file.graph, mixing=mixing, horizon=participation.horizon)
+        with renamed({"mixing": mixing_key(file.graph)}):
             return TimeProblem.decentralized(
-                mixing=mixing, nodes=nodes, participation=participation, objective=objective,
-                random=random, **common,
-            )  # fmt: skip
+                mixing=mixing, nodes=nodes, participation=participation, **common
+            )
     if file.graph is not None:
         raise InputError(
             "graph", expected=f"no [graph] table for a {kind} workload", got=file.graph.kind
@@ -215,15 +210,22 @@ def _space_time_problem(
             "limits.min_variance", expected="no floor but in space designs without a structure",
             got='one for design = "space-time"',
         )  # fmt: skip
-    horizon = participation.horizon
-    models = models_of(file.graph, file.error, mixing=mixing, horizon=horizon)
-    objective = objective_of(file.error, horizon=horizon, nodes=len(mixing), models=models)
-    key = mixing_key(file.graph)
-    random = random_mixing_of(file.mixing, mixing=mixing, graph=file.graph)
-    with renamed({"mixing": key}):
+    common |= _errors(file, file.graph, mixing=mixing, horizon=participation.horizon)
+    with renamed({"mixing": mixing_key(file.graph)}):
         return SpaceTimeProblem(
             mixing=mixing, nodes=nodes, participation=participation, budget=file.budget.tau,
             max_variance=cap, joint=file.structure.joint, time=time_structure(file.structure),
-            space=space_structure(file.structure, nodes=names, folder=folder),
-            objective=objective, random=random, **common,
+            space=space_structure(file.structure, nodes=names, folder=folder), **common,
         )  # fmt: skip
+
+
+def _errors(
+    file: _schema.TimeFile | _schema.SpaceTimeFile, graph: _schema.Graph, *, mixing: Array,
+    horizon: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The tables [error] and [mixing]: which error counts, and how W fails."""
+    models = models_of(graph, file.error, mixing=mixing, horizon=horizon)
+    return {
+        "objective": objective_of(file.error, horizon=horizon, nodes=len(mixing), models=models),
+        "random": random_mixing_of(file.mixing, mixing=mixing, graph=graph),
+    }

@@ -19,6 +19,7 @@ import numpy as np
 from noisedesign import settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
+from noisedesign.backends.native.conjugate_gradients import conjugate_gradients
 from noisedesign.formulations import Program, diagonal_dual
 
 MAX_EVALUATIONS = 200
@@ -81,24 +82,12 @@ def _newton_direction(point: Point, right: Array, barrier: Array, cap: Array) ->
 
     # The scalar case of the Hessian: X / 2v along v, and R^2 (R / v) / 2 along w.
     scale = 1 / (barrier + np.concatenate([precision / v, variance**3 / v]) / 2)
-    d = np.zeros_like(right)
-    residual = right.copy()
-    step = scale * residual
-    size = start = float(residual @ step)
-    for _ in range(MAX_CG_STEPS):
-        image = product(step)
-        along = float(step @ image)
-        if not along > 0:
-            break
-        length = size / along
-        d += length * step
-        residual -= length * image
-        preconditioned = scale * residual
-        previous, size = size, float(residual @ preconditioned)
-        if size <= CG_RELATIVE**2 * start:
-            break
-        step = preconditioned + size / previous * step
-    return d
+    preconditioned = scale * right
+    solved = conjugate_gradients(
+        product, lambda residual: scale * residual, right=right, preconditioned=preconditioned,
+        target=CG_RELATIVE**2 * float(right @ preconditioned), most=MAX_CG_STEPS,
+    )  # fmt: skip
+    return np.asarray(solved.x)
 
 
 def _fraction(x: Array, d: Array) -> float:

@@ -25,6 +25,7 @@ from noisedesign._checks import Array
 from noisedesign.backends.native.clique_blocks import congruence, roots, scaling, transposed
 from noisedesign.backends.native.clique_pairs import PairCorrection
 from noisedesign.backends.native.clique_state import Point, Setting
+from noisedesign.backends.native.conjugate_gradients import conjugate_gradients
 
 CHUNK_FLOATS = 1 << 22
 """Floats of the columns of a Schur complement formed at a time: 32 MB."""
@@ -185,25 +186,18 @@ class NewtonSystem:
             tolerance: residual to reach, in the norm of the preconditioner, relative to that of
                 the right-hand side or to the root of ``scale``, whichever is less.
         """
-        z = self.precondition(right)
-        size = float(right @ z)
-        target = tolerance**2 * min(size, scale)
-        x, residual, used = np.zeros_like(right), right.copy(), 0
+        preconditioned = self.precondition(right)
+        size = float(right @ preconditioned)
+        target, used = tolerance**2 * min(size, scale), 0
+        x = np.zeros_like(right)
         if start is not None:
-            x, residual, used = start.copy(), right - self.product(start), 1
-            z = self.precondition(residual)
-            size = float(residual @ z)
-        direction = z
-        while size > target and used < most and not expired():
-            image = self.product(direction)
-            used += 1
-            along = float(direction @ image)
-            if not along > 0:
-                break
-            length = size / along
-            x += length * direction
-            residual -= length * image
-            z = self.precondition(residual)
-            previous, size = size, float(residual @ z)
-            direction = z + size / previous * direction
-        return x, residual, used
+            x, right, used = start, right - self.product(start), 1
+            preconditioned = self.precondition(right)
+            size = float(right @ preconditioned)
+        if not size > target or expired():
+            return x, right, used
+        solved = conjugate_gradients(
+            self.product, self.precondition, right=right, preconditioned=preconditioned,
+            target=target, most=most - used, expired=expired,
+        )  # fmt: skip
+        return x + solved.x, solved.residual, used + solved.products

@@ -26,6 +26,7 @@ import numpy as np
 from noisedesign import _linalg, repair, settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
+from noisedesign.backends.native.conjugate_gradients import conjugate_gradients
 from noisedesign.backends.native.device import (
     CPU,
     Device,
@@ -181,29 +182,18 @@ def _newton_direction(point: Point, gradient: DeviceArray, *, enough: float) -> 
     """Approximate solution of G x = t gradient, or None where there is nothing to gain."""
     xp = point.xp
     curvature = Curvature(point.root, point.basis, trace=point.trace, xp=xp)
-    residual = xp.asarray(gradient, copy=True)
-    step = curvature.precondition(residual)
+    step = curvature.precondition(gradient)
     # The squared decrement: the relative gap, doubled, and the square of the change of v to make.
-    size = start = float(residual @ step)
+    start = float(gradient @ step)
     if not start > 0:
         return None
     if start > FAR:
         return step
-    x = xp.zeros_like(gradient)
     target = max(min(CG_FORCING, float(np.sqrt(start))) ** 2 * start, enough)
-    for _ in range(MAX_CG_STEPS):
-        image = curvature.product(step)
-        along = float(step @ image)
-        if not along > 0:
-            break
-        length = size / along
-        x += length * step
-        residual -= length * image
-        preconditioned = curvature.precondition(residual)
-        previous, size = size, float(residual @ preconditioned)
-        if size <= target:
-            break
-        step = preconditioned + size / previous * step
+    x = conjugate_gradients(
+        curvature.product, curvature.precondition, right=gradient, preconditioned=step,
+        target=target, most=MAX_CG_STEPS,
+    ).x  # fmt: skip
     return x if bool(xp.any(x != 0)) else None
 
 
