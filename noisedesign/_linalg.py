@@ -8,15 +8,36 @@ from typing import Any
 import numpy as np
 
 from noisedesign import settings
-from noisedesign._checks import Array
+from noisedesign._checks import Array, asymmetry
 
 SMALL_BLOCK = 96
 """Rows below which a general inverse is as quick as one by halves."""
+ROWS_OF_PRODUCT = 512
+"""Rows of a product that is only summed up: enough for BLAS at full speed."""
 
 
 def symmetrized(a: Array) -> Array:
     """(A + A^T) / 2."""
     return np.asarray((a + a.T) / 2)
+
+
+def inner(a: Array, b: Array) -> float:
+    """Sum of a_ij b_ij, row by row, without the array of products."""
+    return float(np.einsum("ij,ij->i", a, b).sum())
+
+
+def squared_norm(a: Array, b: Array) -> float:
+    """Squared Frobenius norm of a b, some rows at a time, without the product as a whole."""
+    total = 0.0
+    for start in range(0, len(a), ROWS_OF_PRODUCT):
+        rows = a[start : start + ROWS_OF_PRODUCT] @ b
+        total += inner(rows, rows)
+    return total
+
+
+def symmetric(a: Array) -> Array:
+    """The symmetric part of a; a itself where that is what it is."""
+    return a if asymmetry(a) == 0 else symmetrized(a)
 
 
 def eigenvalues(a: Array) -> Array:
@@ -103,24 +124,22 @@ def inversion_margin(a: Array, inverse: Array) -> float:
 
 
 def inverse_of_triangular(lower: Any, *, invert: Callable[[Any], Any] = np.linalg.inv) -> Any:
-    """Inverse of a lower triangular matrix, shape (n, n), by halves.
+    """Inverse of a lower triangular matrix, shape (n, n), by halves and in its place.
 
     All but small blocks of it are matrix products: a third of the work of a general inverse.
 
     Args:
-        lower: of any array library, nonsingular; ``invert`` its general inverse.
+        lower: of any array library, nonsingular, overwritten; ``invert`` its general inverse.
     """
     size = lower.shape[0]
     if size <= SMALL_BLOCK:
-        return invert(lower)
+        lower[...] = invert(lower)
+        return lower
     half = size // 2
     first = inverse_of_triangular(lower[:half, :half], invert=invert)
     last = inverse_of_triangular(lower[half:, half:], invert=invert)
-    inverse = 0.0 * lower
-    inverse[:half, :half] = first
-    inverse[half:, half:] = last
-    inverse[half:, :half] = -(last @ (lower[half:, :half] @ first))
-    return inverse
+    lower[half:, :half] = -(last @ (lower[half:, :half] @ first))
+    return lower
 
 
 def inverse_of_positive(a: Array) -> Array:
@@ -132,10 +151,15 @@ def inverse_of_positive(a: Array) -> Array:
     diagonal = np.diagonal(a)
     if not diagonal.min() > 0:
         raise np.linalg.LinAlgError("a diagonal entry is not positive")
-    # With a unit diagonal neither step depends on the units of the rows.
-    root = 1 / np.sqrt(diagonal)
-    scale = np.multiply.outer(root, root)
-    unit = a * scale
-    lower = inverse_of_triangular(np.linalg.cholesky(unit))
+    # With a diagonal of about one nothing depends on the units of the rows; powers of two round
+    # nothing, and so keep the symmetry.
+    root = np.ldexp(1.0, -(np.frexp(diagonal)[1] // 2))
+    unit = a * root
+    unit *= root[:, None]
+    lower = np.linalg.cholesky(unit)
+    del unit  # as whatever has n^2 entries, once it is used
+    inverse_of_triangular(lower)
     inverse: Array = lower.T @ lower  # numpy makes a product with one's own transpose symmetric
-    return np.asarray(inverse * scale)
+    inverse *= root
+    inverse *= root[:, None]
+    return inverse

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from noisedesign import _linalg, settings
-from noisedesign._checks import Array
+from noisedesign._checks import Array, asymmetry
 from noisedesign.formulations import DualPoint, Program
 from noisedesign.participation import Participation
 from noisedesign.sensitivity import EXACT, squared_sensitivity
@@ -205,17 +205,15 @@ def proved_bound(
 def judge_covariance(program: Program, covariance: Array, *, bound: float) -> Certificate:
     """Certificate of a spatial design R, shape (n, n). What is no covariance, or
     singular, has infinite sensitivity."""
-    objective = float(np.sum(program.gram * covariance))
+    objective = _linalg.inner(program.gram, covariance)
     ratio = floor_ratio = None
     if program.cap is not None:
         ratio = float((np.diagonal(covariance) / program.cap).max())
     if program.floor is not None:
         floor_ratio = _floor_ratio(program.floor, np.diagonal(covariance))
     worst = float("inf")
-    if (
-        np.abs(covariance - covariance.T).max()
-        <= settings.rank_tolerance(len(covariance)) * np.abs(covariance).max()
-    ):
+    largest = max(float(covariance.max()), -float(covariance.min()))
+    if asymmetry(covariance) <= settings.rank_tolerance(len(covariance)) * largest:
         with contextlib.suppress(np.linalg.LinAlgError):
             precision = np.diagonal(_linalg.inverse_of_positive(covariance))
             worst = float((precision / program.budget).max())
@@ -251,7 +249,8 @@ def judge_strategy(program: InTime, strategy: Array, *, bound: float) -> Certifi
     """
     try:
         noise = np.linalg.solve(strategy.T, program.factor.T)
-        objective = float(np.square(noise).sum())
+        objective = _linalg.inner(noise, noise)
+        del noise  # as whatever has T^2 entries, once it is used
     except np.linalg.LinAlgError:
         objective = float("inf")
     worst, kind = float("inf"), EXACT

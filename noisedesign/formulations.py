@@ -119,7 +119,9 @@ class DualPoint:
 
 
 def denormalized_gram(program: Program, gram: Array) -> Array:
-    """X of ``program`` from X' of ``program.normalized()``."""
+    """X of ``program`` from X' of ``program.normalized()``; X' itself at unit budgets."""
+    if np.all(program.budget == 1.0):
+        return gram
     root = np.sqrt(program.coordinate_budget)
     return gram * root[:, None] * root
 

@@ -6,6 +6,8 @@ Whatever a solver returns is repaired here, exactly and by construction, and jud
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from noisedesign import _linalg, floor_repair, settings
@@ -34,7 +36,7 @@ def feasible_gram(
     """
     if not np.isfinite(gram).all():
         return None
-    gram = _linalg.symmetrized(gram)
+    gram = _linalg.symmetric(gram)
     shares = np.diagonal(gram) / program.coordinate_budget
     if shares.min() <= settings.EPS**2 * shares.max():
         return None  # noise of that size is no noise that can be drawn
@@ -46,16 +48,23 @@ def feasible_gram(
     diagonal = _dropped(program, gram)
     used = np.diagonal(diagonal)[patterns].sum(axis=1) / program.budget
     active = used > (1 - settings.ACTIVE_SLACK) * used.max()
-    candidates = [_rescaled(program, diagonal, used)]
-    if thorough or not active.all() or program.null_space.shape[1]:
-        candidates.append(_filled(program, diagonal, np.where(active, used, used.max())))
-        candidates.append(lifted(program, gram, dual=dual))
-    candidates = [_made_positive(candidate) for candidate in candidates]
-    if program.cap is not None:
-        candidates = [_capped(program, candidate) for candidate in candidates]
-    if len(candidates) == 1:
-        return candidates[0]
-    return min(candidates, key=lambda candidate: _objective(program, candidate))
+    settled = active.all() and not program.null_space.shape[1]
+
+    def candidates() -> Iterator[Array]:
+        yield _rescaled(program, diagonal, used)
+        if thorough or not settled:
+            yield _filled(program, diagonal, np.where(active, used, used.max()))
+            yield lifted(program, gram, dual=dual)
+
+    finished = (_finished(program, candidate) for candidate in candidates())
+    if settled and not thorough:
+        return next(finished)
+    return min(finished, key=lambda candidate: _objective(program, candidate))
+
+
+def _finished(program: Program, gram: Array) -> Array:
+    gram = _made_positive(gram)
+    return gram if program.cap is None else _capped(program, gram)
 
 
 def lifted(program: Program, gram: Array, *, dual: DualPoint | None = None) -> Array:
@@ -98,7 +107,9 @@ def _dropped(program: Program, gram: Array) -> Array:
 def _rescaled(program: Program, gram: Array, used: Array) -> Array:
     """Rows of pattern j divided by sqrt(used_j)."""
     root = np.sqrt(np.tile(used, program.participation.epochs))
-    return np.asarray(gram / root[:, None] / root)
+    rescaled = gram / root
+    rescaled /= root[:, None]
+    return np.asarray(rescaled)
 
 
 def _filled(program: Program, gram: Array, used: Array) -> Array:
@@ -106,29 +117,32 @@ def _filled(program: Program, gram: Array, used: Array) -> Array:
     scaled = _rescaled(program, gram, used)
     patterns, k = program.participation.patterns, program.participation.epochs
     room = (program.budget - np.diagonal(scaled)[patterns].sum(axis=1)) / k
-    return np.asarray(scaled + np.diag(np.tile(np.maximum(room, 0.0), k)))
+    scaled[np.diag_indices(len(scaled))] += np.tile(np.maximum(room, 0.0), k)
+    return scaled
 
 
 def _objective(program: Program, gram: Array) -> float:
     """tr(H X^-1); infinite where X is singular to working precision."""
     try:
-        return float(np.sum(program.gram * _linalg.inverse_of_positive(gram)))
+        return _linalg.inner(program.gram, _linalg.inverse_of_positive(gram))
     except np.linalg.LinAlgError:
         return float("inf")
 
 
 def _made_positive(gram: Array) -> Array:
     """X blended with its own diagonal, which changes no budget, until it is positive definite."""
-    share = 0.0
-    while share < 1:
-        blend = (1 - share) * gram + share * np.diag(np.diagonal(gram))
+    blend, share = gram, 0.0
+    while True:
         try:
             np.linalg.cholesky(blend)
         except np.linalg.LinAlgError:
             share = max(2 * share, settings.sqrt_eps())
+            if share >= 1:
+                return np.diag(np.diagonal(gram))
+            blend = (1 - share) * gram
+            np.fill_diagonal(blend, np.diagonal(gram))
         else:
-            return np.asarray(blend)
-    return np.diag(np.diagonal(gram))
+            return blend
 
 
 def _capped(program: Program, gram: Array) -> Array:
@@ -164,7 +178,8 @@ def covariance_of(program: Program, gram: Array) -> Array:
     margin = _linalg.inversion_margin(np.diagonal(gram), np.diagonal(covariance))
     if program.raising:
         return floor_repair.settled(program, covariance, margin=margin)
-    return covariance * (1 + margin / 2)
+    covariance *= 1 + margin / 2
+    return covariance
 
 
 def strategy_of(program: Program, gram: Array) -> Array:
@@ -176,7 +191,9 @@ def unit_strategy(program: Program, strategy: Array) -> Array:
     """A lower triangular strategy scaled to squared sensitivity <= 1 in floating point."""
     squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
     room = 1 - 4 * settings.rank_tolerance(len(strategy))
-    return np.asarray(np.tril(strategy) * (room / np.sqrt(squared)))
+    scaled = np.tril(strategy)
+    scaled *= room / np.sqrt(squared)
+    return np.asarray(scaled)
 
 
 # --- attainment -----------------------------------------------------------------------------

@@ -331,9 +331,11 @@ def certified_design(
     try:
         if isinstance(problem, SpaceProblem):
             matrix = repair.covariance_of(program, feasible)
+            del feasible
             judged = certificate.judge_covariance(program, matrix, bound=proved.value)
         else:
             matrix = repair.strategy_of(program, feasible)
+            del feasible  # as whatever has m^2 entries, once it is used
             judged = certificate.judge_strategy(program, matrix, bound=proved.value)
     except np.linalg.LinAlgError:
         return None

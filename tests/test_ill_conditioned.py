@@ -186,6 +186,6 @@ def test_multipliers_that_prove_nothing_have_no_rounding() -> None:
 def test_a_triangular_inverse_by_halves(size: int) -> None:
     lower = np.tril(np.random.default_rng(size).uniform(-1, 1, (size, size))) / size
     lower[np.diag_indices(size)] = np.linspace(1, 2, size)
-    inverse = _linalg.inverse_of_triangular(lower)
+    inverse = _linalg.inverse_of_triangular(lower.copy())
     np.testing.assert_allclose(inverse @ lower, np.eye(size), atol=1e-13)
     assert np.abs(np.triu(inverse, 1)).max(initial=0.0) < 1e-15

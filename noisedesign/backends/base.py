@@ -65,7 +65,8 @@ class Monitor:
     """The clock of one solve: deadline, history of bounds, progress reports, checkpoints.
 
     ``gap`` is the relative gap asked for. ``tolerance`` is the accuracy to ask of a solver that
-    cannot stop on a certified gap; None leaves the solver's own default.
+    cannot stop on a certified gap; None leaves the solver's own default. ``start`` are multipliers
+    U to begin with, of the normalised program, shape (patterns, epochs, epochs), positive definite.
     """
 
     gap: float
@@ -73,6 +74,7 @@ class Monitor:
     time_limit: float | None = None
     progress: ProgressCallback | None = None
     checkpoint: Checkpoint | None = None
+    start: Array | None = None
     started: float = field(default_factory=time.monotonic)
     history: list[Bounds] = field(default_factory=list)
     _kept: float = field(default_factory=time.monotonic)
@@ -96,8 +98,9 @@ class Monitor:
         return self.remaining <= 0
 
     def resumed(self, program: Program) -> Array | None:
-        """Multipliers to begin with, as :meth:`Checkpoint.load`; None without a checkpoint."""
-        return None if self.checkpoint is None else self.checkpoint.load(program)
+        """Multipliers to begin with: those of the checkpoint, which are nearer, else ``start``."""
+        kept = None if self.checkpoint is None else self.checkpoint.load(program)
+        return self.start if kept is None else kept
 
     @property
     def due(self) -> bool:

@@ -1,22 +1,26 @@
-"""What only some solvers can do: compute on a device, and go on from a checkpoint."""
+"""What only some solvers can do: compute on a device, go on from a checkpoint, or start from the
+multipliers of another problem."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from noisedesign._checks import InputError, describe
+from noisedesign._checks import Array, InputError, describe
 from noisedesign.backends.base import Backend, Checkpoint
 from noisedesign.backends.native import NativeBackend
 from noisedesign.backends.native.device import CPU, device_of, index_of
+from noisedesign.backends.start import Start
 from noisedesign.formulations import Program
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extras:
-    """What is asked for beyond a plain solve: the name of a ``device``, a ``checkpoint``."""
+    """What is asked for beyond a plain solve: the name of a ``device``, a ``checkpoint``, where to
+    ``start``."""
 
     device: str = CPU.name
     checkpoint: Checkpoint | None = None
+    start: Start | None = None
 
     def __post_init__(self) -> None:
         if self.checkpoint is not None and not isinstance(self.checkpoint, Checkpoint):
@@ -29,6 +33,7 @@ class Extras:
         """Raise InputError where anything is asked for, since ``by`` can do none of it."""
         self._refuse_device(by)
         self._refuse_checkpoint(by)
+        self._refuse_start(by)
 
     def given_to(self, solver: Backend, program: Program) -> Backend:
         """``solver`` on the device asked for.
@@ -44,6 +49,11 @@ class Extras:
         elif program.participation.epochs > 1:
             self._refuse_device("the solver of several epochs")
         return replace(solver, device=device_of(self.device))
+
+    def begin_with(self, program: Program) -> Array | None:
+        """Multipliers to begin with, of the normalised ``program``, as
+        :meth:`noisedesign.backends.start.Start.blocks`."""
+        return None if self.start is None else self.start.blocks(program)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -64,4 +74,12 @@ class Extras:
                 "checkpoint", expected="none here", got="one",
                 remedy="What keeps checkpoints are the native solvers of problems without limits, "
                 f"structures and observers, not {by}.",
+            )  # fmt: skip
+
+    def _refuse_start(self, by: str) -> None:
+        if self.start is not None:
+            raise InputError(
+                "start", expected="none here", got="one",
+                remedy="What can start from multipliers are the native solvers of problems without "
+                f"limits, structures and observers, not {by}.",
             )  # fmt: skip

@@ -2,15 +2,21 @@
 
 Compiled solvers ignore Ctrl-C, have no time limit or overrun theirs, and some print. The program
 goes over as plain arrays in an .npz file and the answer comes back the same way; nothing is
-pickled. Run as ``python -m noisedesign.backends.isolated NAME FOLDER``.
+pickled. Run as ``python -m noisedesign.backends.isolated NAME FOLDER SETTINGS``.
+
+Nobody is left behind: the standard input of the child is a pipe that only its parent holds open, so
+that it ends however the parent does, and the child with it.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +35,9 @@ STARTUP_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
 _PROGRAM, _ANSWER, _READY = "program.npz", "answer.npz", "ready"
+_INPUT = 0
+_ABANDONED = 1
+"""Exit status that nobody is left to read."""
 
 
 def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
@@ -47,7 +56,7 @@ def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: 
         with log.open("wb") as stream:
             # A session of its own: Ctrl-C reaches us, and we end it.
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+                command, stdin=subprocess.PIPE, stdout=stream, stderr=stream,
                 start_new_session=True,
             )  # fmt: skip
         try:
@@ -56,6 +65,8 @@ def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: 
             if child.poll() is None:
                 child.kill()
             child.wait()
+            assert child.stdin is not None
+            child.stdin.close()
         if (folder / _ANSWER).exists():
             return _read_answer(folder / _ANSWER)
         if stop is not None:
@@ -147,6 +158,28 @@ def _read_answer(path: Path) -> Answer:
         return Answer(gram=data.get("gram"), dual=dual, measure=lambda: errors, **report)
 
 
+def _end_with_parent() -> None:
+    """End this process as soon as its standard input does.
+
+    A thread sees that everywhere, but only while the solver lets Python run, and some never do.
+    Linux also sends a signal, which without a handler ends a process whatever it is at.
+    """
+    threading.Thread(target=_wait_for_end, args=(_INPUT,), daemon=True).start()
+    if sys.platform == "linux":
+        import fcntl
+
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(_INPUT, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(_INPUT, fcntl.F_GETFL)
+        fcntl.fcntl(_INPUT, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def _wait_for_end(descriptor: int) -> None:
+    while os.read(descriptor, 1):
+        pass
+    os._exit(_ABANDONED)
+
+
 def _main(name: str, folder: str, settings: str) -> None:
     from noisedesign.backends import get_backend
 
@@ -165,4 +198,5 @@ def _main(name: str, folder: str, settings: str) -> None:
 
 
 if __name__ == "__main__":
+    _end_with_parent()
     _main(*sys.argv[1:])

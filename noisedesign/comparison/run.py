@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from noisedesign.compare import Announce
 from noisedesign.io._toml import parsed
 from noisedesign.io.problem_file import LoadedProblem
 from noisedesign.io.results_file import (
+    COMPARISON,
     KEY,
     RESULTS_FORMAT,
     ResultsFile,
@@ -35,14 +37,13 @@ TIME_LIMIT_SECONDS = 600.0
 WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
 """Solved before the clock runs for the first time."""
 
-KIND = "comparison"
 ASKED = ("asked_gap", "time_limit", "formulation")
 """Columns of what was asked for: a relative duality gap, seconds, a name or nothing."""
 COLUMNS = (*ASKED, *compare.COLUMNS, *FIELDS)
 """Columns of the table after its version and key."""
 
 _TRUTHS = ("solved", "feasible")
-_INTEGERS = (format_column(KIND), "evaluations", "threads", "cores")
+_INTEGERS = (format_column(COMPARISON), "evaluations", "threads", "cores")
 _NUMBERS = ("asked_gap", "time_limit", "objective", "lower_bound", "gap", "build_seconds",
             "solve_seconds", "seconds", *dimacs.NAMES)  # fmt: skip
 
@@ -111,25 +112,26 @@ def run_comparison(
     }
     wanted = _wanted(problems, backends, asked)
     machine = this_machine()
-    table = None
-    if output is not None:
-        table = open_results(output, columns=COLUMNS, kind=KIND)
-        _check_machine(table, machine)
-    rows = []
-    known = {} if table is None else {key: _typed(row) for key, row in table.rows.items()}
-    if retry:
-        known = {k: row for k, row in known.items() if row["solved"] or row["status"] == LOCAL}
-    if any(row.key not in known for row in wanted):
-        # The first solve of a process loads code; other solvers have processes of their own.
-        solve(WARM_UP)
-    for row in wanted:
-        if row.key in known:
-            rows.append(known[row.key])
-            continue
-        announce(f"{row.problem.name} with {row.backend}")
-        rows.append(_computed(row) | machine.record())
-        if table is not None:
-            table.put(rows[-1])
+    with ExitStack() as files:
+        table = None
+        if output is not None:
+            table = files.enter_context(open_results(output, columns=COLUMNS, kind=COMPARISON))
+            _check_machine(table, machine)
+        known = {} if table is None else {key: _typed(row) for key, row in table.rows.items()}
+        if retry:
+            known = {k: row for k, row in known.items() if row["solved"] or row["status"] == LOCAL}
+        if any(row.key not in known for row in wanted):
+            # The first solve of a process loads code; other solvers have processes of their own.
+            solve(WARM_UP)
+        rows = []
+        for row in wanted:
+            if row.key in known:
+                rows.append(known[row.key])
+                continue
+            announce(f"{row.problem.name} with {row.backend}")
+            rows.append(_computed(row) | machine.record())
+            if table is not None:
+                table.put(rows[-1])
     kept = sum(row.key in known for row in wanted)
     return Comparison(rows=tuple(rows), kept=kept, machine=machine)
 
@@ -151,7 +153,7 @@ def _wanted(
                 "problems", expected="problems with names of their own", got=f"two called {name}"
             )
         for backend in backends:
-            parts = json.dumps([RESULTS_FORMAT, tables, backend, asked], sort_keys=True)
+            parts = json.dumps([RESULTS_FORMAT[COMPARISON], tables, backend, asked], sort_keys=True)
             key = hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
             wanted[key] = _Row(key=key, problem=loaded.problem, backend=backend, asked=asked)
     return list(wanted.values())
@@ -169,7 +171,7 @@ def _check_machine(table: ResultsFile, machine: Machine) -> None:
 
 
 def _computed(row: _Row) -> Record:
-    found = {format_column(KIND): RESULTS_FORMAT, KEY: row.key, **row.asked}
+    found = {format_column(COMPARISON): RESULTS_FORMAT[COMPARISON], KEY: row.key, **row.asked}
     if row.backend == "native" and isinstance(row.problem, SpaceProblem) and row.problem.observers:
         reason = f"problems against chosen observers are left to {OBSERVER_BACKEND}"
         return found | _unanswered(row, status=compare.REFUSED, reason=reason)

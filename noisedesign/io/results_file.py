@@ -12,17 +12,22 @@ import io
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from noisedesign._checks import InputError
 from noisedesign.io import _parquet
+from noisedesign.io._lock import alone_with, unwritable
 from noisedesign.io.atomic import write_text
 
 Record = dict[str, Any]
 
-RESULTS_FORMAT = 1
+SWEEP, COMPARISON = "sweep", "comparison"
+"""What a table is one of."""
+
+RESULTS_FORMAT = {SWEEP: 2, COMPARISON: 1}
 """Version of what the columns mean. Files of another version are refused, never mixed."""
 
 KEY = "key"
@@ -42,7 +47,7 @@ class ResultsFile(ABC):
 
     Args:
         columns: after the version and the key.
-        kind: what the table is one of: "sweep" or "comparison".
+        kind: SWEEP or COMPARISON.
 
     Raises:
         InputError: naming ``output``: a folder, a file that cannot be written, other columns,
@@ -62,10 +67,7 @@ class ResultsFile(ABC):
             else:
                 self._write_all()
         except OSError as error:
-            raise InputError(
-                FIELD, expected="a file that can be written",
-                got=f"{path}: {error.strerror or error}",
-            ) from error  # fmt: skip
+            raise unwritable(path, error) from error
 
     def put(self, record: Mapping[str, Any]) -> None:
         """Add a row with these ``columns``, in place of one with the same key.
@@ -104,9 +106,10 @@ class ResultsFile(ABC):
         )  # fmt: skip
 
     def _check_format(self, row: Mapping[str, Any]) -> None:
-        if str(row.get(self.format)) != str(RESULTS_FORMAT):
+        version = RESULTS_FORMAT[self.kind]
+        if str(row.get(self.format)) != str(version):
             raise InputError(
-                FIELD, expected=f"a table of version {RESULTS_FORMAT} in column {self.format}",
+                FIELD, expected=f"a table of version {version} in column {self.format}",
                 got=f"{self.path}: version {row.get(self.format)}", remedy="Name another file.",
             )  # fmt: skip
 
@@ -191,15 +194,20 @@ FORMATS: dict[str, Callable[[Path, Sequence[str], str], ResultsFile]] = {
 }  # fmt: skip
 
 
-def open_results(path: str | Path, *, columns: Sequence[str], kind: str = "sweep") -> ResultsFile:
-    """The table at ``path``, made where there is none.
+@contextmanager
+def open_results(
+    path: str | Path, *, columns: Sequence[str], kind: str = SWEEP
+) -> Iterator[ResultsFile]:
+    """The table at ``path``, made where there is none; nobody else has it open meanwhile.
 
     Raises:
-        InputError: naming ``output``: as :class:`ResultsFile`, or a name with another ending.
+        InputError: naming ``output``: as :class:`ResultsFile`; a name with another ending; another
+            process has it open.
     """
     path = Path(path)
     if path.suffix not in FORMATS:
         raise InputError(
             FIELD, expected=f"a name that ends in {' or '.join(FORMATS)}", got=str(path)
         )
-    return FORMATS[path.suffix](path, columns, kind)
+    with alone_with(path):
+        yield FORMATS[path.suffix](path, columns, kind)

@@ -20,7 +20,7 @@ from noisedesign.io._grid import Parameters, grid_of, points
 from noisedesign.io._schema_errors import BELONGS, did_you_mean, to_input_error
 from noisedesign.io._toml import located, parsed, read_text, renamed
 from noisedesign.io._toml_out import dumped
-from noisedesign.io.results_file import RESULTS_FORMAT
+from noisedesign.io.results_file import RESULTS_FORMAT, SWEEP
 
 FIELD = "sweep"
 
@@ -59,7 +59,7 @@ class SweepRow:
         A time limit decides nothing about an answer that was found. Files named in the problem
         count by their names.
         """
-        parts = json.dumps([RESULTS_FORMAT, self.text, self.backend, self.gap])
+        parts = json.dumps([RESULTS_FORMAT[SWEEP], self.text, self.backend, self.gap])
         return hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
 
 

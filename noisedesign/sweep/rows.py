@@ -61,7 +61,7 @@ def unanswered(row: SweepRow, *, status: str, reason: str) -> Record:
 
 def _asked(row: SweepRow) -> Record:
     return {
-        format_column("sweep"): RESULTS_FORMAT, KEY: row.key, **row.parameters,
+        format_column(KIND): RESULTS_FORMAT[KIND], KEY: row.key, **row.parameters,
         ASKED_GAP: row.gap, TIME_LIMIT: row.time_limit,
     }  # fmt: skip
 

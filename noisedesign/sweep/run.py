@@ -60,7 +60,8 @@ def run_sweep(
         progress: called with the number of rows that are finished, and that of all.
 
     Raises:
-        InputError: naming ``jobs``, ``cluster``, ``timeout`` or ``output``.
+        InputError: naming ``jobs``, ``cluster``, ``timeout`` or ``output``, which another process
+            may have open.
         OSError: the table cannot be written any more, the cluster or all workers are lost; what
             was finished is kept.
     """
@@ -68,18 +69,18 @@ def run_sweep(
     timeout = _checks.real(timeout, field="timeout", low=0)
     if cluster is not None and jobs > 1:
         raise InputError("jobs", expected="1 beside a cluster", got=str(jobs))
-    table = open_results(output, columns=columns_of(sweep.keys))
-    left = [
-        row for row in sweep.rows
-        if row.key not in table.rows or (retry and _is_failed(table.rows[row.key]))
-    ]  # fmt: skip
-    done = len(sweep.rows) - len(left)
-    if progress is not None:
-        progress(done, len(sweep.rows))
-    for count, record in enumerate(_records(left, jobs, cluster, timeout), start=done + 1):
-        table.put(record)
+    with open_results(output, columns=columns_of(sweep.keys)) as table:
+        left = [
+            row for row in sweep.rows
+            if row.key not in table.rows or (retry and _is_failed(table.rows[row.key]))
+        ]  # fmt: skip
+        done = len(sweep.rows) - len(left)
         if progress is not None:
-            progress(count, len(sweep.rows))
+            progress(done, len(sweep.rows))
+        for count, record in enumerate(_records(left, jobs, cluster, timeout), start=done + 1):
+            table.put(record)
+            if progress is not None:
+                progress(count, len(sweep.rows))
     unsolved = sum(not _is_solved(table.rows[row.key]) for row in sweep.rows)
     return Summary(
         output=table.path, rows=len(sweep.rows), skipped=done, run=len(left), unsolved=unsolved

@@ -37,6 +37,7 @@ from noisedesign.backends.native.device import (
     on_host,
 )
 from noisedesign.backends.native.diagonal_curvature import Curvature
+from noisedesign.backends.native.in_place import eigh
 from noisedesign.formulations import Program, diagonal_dual
 
 MAX_EVALUATIONS = 500
@@ -61,7 +62,7 @@ CG_FLOOR = 0.1
 is active. A multiplier that is to vanish has a vanishing share in the residual and needs more."""
 MAX_LOG_STEP = 6.0
 """Longest move of one log v in one step."""
-DIAGONAL_TRUSTED = 1e-7
+DIAGONAL_TRUSTED = 1e-6
 DIAGONAL_TRUSTED_SINGULAR = 1e-8
 """Relative error of diag(S) above which singular values of L D^1/2 replace eigenvalues of
 D^1/2 H D^1/2: dearer, but nothing is squared. It takes a W that is nearly singular along a
@@ -96,7 +97,10 @@ def evaluate(workload: Workload, log_v: DeviceArray) -> Point:
     log_v = log_v - xp.max(log_v)
     v = xp.exp(log_v)
     root_v = xp.sqrt(v)
-    squared, basis = xp.linalg.eigh(workload.gram * root_v[:, None] * root_v)
+    scaled = workload.gram * root_v
+    scaled *= root_v[:, None]
+    squared, basis = eigh(scaled)
+    del scaled  # as whatever has n^2 entries, once it is used
     root = xp.sqrt(xp.maximum(squared, 0.0))
     weights = xp.square(basis)
     diag = weights @ root
@@ -142,7 +146,7 @@ def bounds(program: Program, point: Point, *, gap: float, slack: bool) -> tuple[
         gram = repair.feasible_gram(program, _gram(point))
         if gram is not None:
             inverse = _linalg.inverse_of_positive(gram)
-            upper = min(upper, float(np.sum(program.gram * inverse)))
+            upper = min(upper, _linalg.inner(program.gram, inverse))
     return lower, upper
 
 
@@ -171,7 +175,8 @@ def _gram(point: Point) -> Array:
 
     Where nothing has a price X vanishes; the slack that leaves is filled by whoever repairs it.
     """
-    half = point.basis / point.xp.sqrt(point.v)[:, None] * point.xp.sqrt(point.root)
+    half = point.basis / point.xp.sqrt(point.v)[:, None]
+    half *= point.xp.sqrt(point.root)
     gram = on_host(half @ half.T)
     diagonal = np.diagonal(gram)
     np.fill_diagonal(gram, np.maximum(diagonal, settings.EPS * diagonal.max()))

@@ -16,6 +16,7 @@ from noisedesign import _linalg, repair, settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
 from noisedesign.backends.native.fixed_epoch_newton import Blocks, Point, newton_direction
+from noisedesign.backends.native.in_place import cholesky, eigh
 from noisedesign.backends.native.pattern_pairs import onto_constant_diagonal
 from noisedesign.formulations import DualPoint, Program
 from noisedesign.participation import FixedEpoch
@@ -43,10 +44,13 @@ def _evaluate(shape: Blocks, blocks: Array) -> Point:
     rows = len(shape.factor)
     split = shape.factor.reshape(rows, shape.patterns, shape.epochs).transpose(1, 0, 2)
     half = np.matmul(split, np.linalg.cholesky(blocks))
-    half = np.ascontiguousarray(half.transpose(1, 0, 2)).reshape(rows, -1)
-    squared, basis = np.linalg.eigh(half @ half.T)
+    half = half.transpose(1, 0, 2).reshape(rows, -1)
+    squared = half @ half.T
+    del half  # as whatever has m^2 entries, once it is used
+    squared, basis = eigh(squared)
     root = np.sqrt(np.maximum(squared, settings.EPS**2 * squared[-1]))
     spread = shape.factor.T @ basis
+    del basis
     panel = spread.reshape(shape.patterns, shape.epochs, -1)
     gram_blocks = np.matmul(panel / root, panel.transpose(0, 2, 1))
     trace, price = float(root.sum()), float(blocks[:, 0, 0].sum())
@@ -81,12 +85,14 @@ def _bounds(shape: Blocks, point: Point) -> tuple[float, float]:
             gram[span, span] = np.diag(np.diagonal(gram)[span])
         per_pattern = np.diagonal(gram).reshape(shape.patterns, shape.epochs).sum(axis=1)
         scale = 1 / np.sqrt(np.repeat(per_pattern, shape.epochs))
-        gram = gram * scale[:, None] * scale
+        gram *= scale
+        gram *= scale[:, None]
     try:
-        inverse = _linalg.inverse_of_triangular(np.linalg.cholesky(gram))
+        lower = cholesky(gram)
     except np.linalg.LinAlgError:
         return point.trace**2 / point.price, np.inf
-    upper = float(np.square(shape.factor @ inverse.T).sum())
+    del gram
+    upper = _linalg.squared_norm(shape.factor, _linalg.inverse_of_triangular(lower).T)
     return point.trace**2 / point.price, upper
 
 
@@ -201,6 +207,6 @@ def _answer(shape: Blocks, point: Point, stop: Stop, evaluations: int) -> Answer
     gram = np.empty((len(point.spread), len(point.spread)))
     gram[np.ix_(shape.order, shape.order)] = _gram(shape, point)
     return Answer(
-        stop=stop, gram=_linalg.symmetrized(gram), dual=DualPoint(blocks=point.blocks),
+        stop=stop, gram=_linalg.symmetric(gram), dual=DualPoint(blocks=point.blocks),
         evaluations=evaluations,
     )  # fmt: skip

@@ -73,9 +73,12 @@ def newton_direction(
     """Direction from the Newton system, and the ascent it predicts."""
     size = len(point.spread)
     panel = point.spread.reshape(shape.patterns, shape.epochs, -1)
-    transposed = np.ascontiguousarray(panel.transpose(0, 2, 1))
+    transposed = panel.transpose(0, 2, 1)
     root = point.root
-    curvature = 1 / (np.multiply.outer(root, root) * np.add.outer(root, root))
+    curvature = np.add.outer(root, root)
+    curvature *= root
+    curvature *= root[:, None]
+    np.reciprocal(curvature, out=curvature)
 
     def product(direction: Array) -> Array:
         inner = point.spread.T @ np.matmul(direction, panel).reshape(size, -1)

@@ -1,0 +1,42 @@
+"""Decompositions in the memory of their argument.
+
+NumPy's keep the argument, work on a copy of it and copy the result out: two arrays more, where a
+large problem has room for eight in all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from noisedesign._checks import Array
+from noisedesign.backends.native.device import DeviceArray, namespace
+
+
+def eigh(a: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+    """Ascending eigenvalues, shape (n,), and orthonormal basis of a symmetric matrix.
+
+    Args:
+        a: shape (n, n), of any array library; on the CPU it is overwritten with the basis.
+
+    Raises:
+        numpy.linalg.LinAlgError: no convergence, or an entry that is no number.
+    """
+    if not isinstance(a, np.ndarray):
+        values, basis = namespace(a).linalg.eigh(a)
+        return values, basis
+    # LAPACK wants columns; the transpose of a symmetric matrix in rows is one in columns.
+    found: Any = scipy.linalg.eigh(a.T, driver="evd", overwrite_a=True, check_finite=False)
+    return found[0], found[1]
+
+
+def cholesky(a: Array) -> Array:
+    """Lower triangular L, shape (n, n), with L L^T = a; it takes the place of a, in rows.
+
+    Raises:
+        numpy.linalg.LinAlgError: a is not positive definite.
+    """
+    upper = scipy.linalg.cholesky(a.T, lower=False, overwrite_a=True, check_finite=False)
+    return np.asarray(upper.T)

@@ -1,0 +1,121 @@
+"""A process that solves ends with the one that asked for it, however that ends.
+
+Real kills of real processes; every wait is long enough for a busy machine and ends as soon as what
+is waited for has happened.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from command_line import environment
+from conic_cases import need
+
+PATIENCE_SECONDS = 60.0
+
+ASKING = """
+import networkx as nx
+from noisedesign.graph import mixing_matrix
+from noisedesign.problem import SpaceProblem
+from noisedesign.solve import solve
+
+mixing = mixing_matrix(nx.path_graph({nodes}), weights="lazy-metropolis-hastings")
+solve(SpaceProblem(mixing=mixing), backend={backend!r}, formulation={formulation!r}, gap=1e-12,
+      time_limit=600)
+"""
+
+BUSY = {
+    "python": "import time; time.sleep(600)",
+    # A foreign function that does not let go of the interpreter: no thread runs meanwhile.
+    "compiled": "import ctypes; ctypes.PyDLL(None).sleep(600)",
+}
+
+
+def eventually(happened: Callable[[], bool]) -> bool:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def over(process: psutil.Process) -> bool:
+    """Whether a process has ended, be it that nobody has asked for its exit status yet."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("backend", "formulation", "nodes"),
+    [("scs", "paper", 60), ("clarabel", "paper", 40), ("sdpa", "compact", 120)],
+)  # fmt: skip
+def test_a_solver_ends_when_its_parent_is_killed(
+    backend: str, formulation: str, nodes: int, tmp_path: Path
+) -> None:
+    """Each would run for a minute or more; SDPA lets no Python run while it does."""
+    code = ASKING.format(backend=need(backend), formulation=formulation, nodes=nodes)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment(TMPDIR=str(tmp_path)), cwd=tmp_path
+    )
+    children: list[psutil.Process] = []
+
+    def solving() -> bool:
+        assert parent.poll() is None
+        children[:] = psutil.Process(parent.pid).children()
+        return bool(children) and any(tmp_path.glob("*/ready"))
+
+    try:
+        assert eventually(solving)
+        (child,) = children
+        began = child.cpu_times().user
+        assert eventually(lambda: over(child) or child.cpu_times().user > began + 1)
+        assert not over(child), "it was over before its parent was killed"
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        assert eventually(lambda: over(child))
+    finally:
+        parent.kill()
+        parent.wait()
+        for child in children:
+            if not over(child):
+                child.kill()
+
+
+@pytest.mark.parametrize(
+    ("platform", "busy"), [("linux", "compiled"), ("linux", "python"), ("other", "python")]
+)
+def test_an_end_of_standard_input_ends_the_process(platform: str, busy: str) -> None:
+    """By a signal where there is one, which needs no Python; by a thread elsewhere."""
+    if not sys.platform.startswith(platform) and platform == "linux":
+        pytest.skip("no signal tells of the end of a pipe here")
+    code = (
+        "import sys; from noisedesign.backends import isolated\n"
+        f"sys.platform = {platform!r}; isolated._end_with_parent(); print('busy', flush=True)\n"
+        + BUSY[busy]
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=environment(),
+    )  # fmt: skip
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == b"busy\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.2)  # an open pipe is no reason to end
+        child.stdin.close()
+        assert child.wait(PATIENCE_SECONDS) != 0
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
