@@ -86,6 +86,14 @@ def symmetric_matrix(value: Any, *, field: str, tolerance: float) -> Array:
     return array
 
 
+def array_of_shape(value: Any, *, field: str, shape: tuple[int, ...]) -> Array:
+    """A finite float64 array of that shape."""
+    array = _float64(value, field=field, ndim=len(shape))
+    if array.shape != shape:
+        raise InputError(field, expected=f"an array of shape {shape}", got=f"shape {array.shape}")
+    return array
+
+
 def vector(value: Any, *, field: str, length: int) -> Array:
     """A finite float64 vector of the given length; a scalar is repeated."""
     array = np.asarray(value)

@@ -248,7 +248,7 @@ def judge_strategy(program: InTime, strategy: Array, *, bound: float) -> Certifi
     of :func:`noisedesign.sensitivity.squared_sensitivity`. ``bound`` is passed on.
     """
     try:
-        noise = np.linalg.solve(strategy.T, program.factor.T)
+        noise = np.asarray(np.linalg.solve(strategy.T, program.factor.T), dtype=np.float64)
         objective = _linalg.inner(noise, noise)
         del noise  # as whatever has T^2 entries, once it is used
     except np.linalg.LinAlgError:

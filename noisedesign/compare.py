@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from noisedesign import _checks, settings
 from noisedesign._checks import InputError
 from noisedesign.backends import Stop, all_backends, dimacs, get_backend
+from noisedesign.backends.start import Start
+from noisedesign.design import Design
 from noisedesign.problem import Problem
 from noisedesign.report import Record
 from noisedesign.solve import LOCAL, OPTIMAL, Solution, solve, versions
@@ -64,14 +66,29 @@ def compare(
         for problem in problems:
             for backend in backends:
                 announce(f"{problem.name} with {backend}")
-                yield _row(problem, backend, asked, time_limit, formulation)
+                row, _ = answered(
+                    problem, backend=backend, gap=asked, time_limit=time_limit,
+                    formulation=formulation,
+                )  # fmt: skip
+                yield row
 
     return rows()
 
 
-def _row(
-    problem: Problem, backend: str, gap: float, time_limit: float | None, formulation: str | None
-) -> Record:
+def answered(
+    problem: Problem,
+    *,
+    backend: str,
+    gap: float,
+    time_limit: float | None,
+    formulation: str | None = None,
+    start: Start | None = None,
+) -> tuple[Record, Design | None]:
+    """One record of :func:`compare`, and the design where there is one.
+
+    Args:
+        start: where the native backend begins.
+    """
     row: Record = dict.fromkeys(COLUMNS)
     row |= {"name": problem.name, "design": problem.design, "backend": backend, "solved": False,
             "feasible": False}  # fmt: skip
@@ -79,10 +96,10 @@ def _row(
     try:
         solution = solve(
             problem, backend=backend, gap=gap, time_limit=time_limit, formulation=chosen,
-            isolate=True,
+            isolate=True, start=start,
         )  # fmt: skip
     except InputError as error:
-        return row | {"status": REFUSED, "reason": str(error)}
+        return row | {"status": REFUSED, "reason": str(error)}, None
     if solution.status == Stop.INTERRUPTED:
         raise KeyboardInterrupt  # a row half done is no row, and whoever pressed Ctrl-C wants out
     row |= {
@@ -104,7 +121,7 @@ def _row(
             "lower_bound": solution.certificate.lower_bound,
             "gap": solution.certificate.gap,
         }
-    return row
+    return row, solution.design
 
 
 def _versions(solution: Solution) -> str:

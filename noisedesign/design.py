@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from noisedesign._checks import Array, InputError
+from noisedesign._linalg import inverse_of_triangular
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
 from noisedesign.formulations import DualPoint
@@ -86,7 +87,7 @@ class Design:
     @cached_property
     def noising_matrix(self) -> Array:
         """C^-1, lower triangular: noise of step t is row t times white noise."""
-        return np.asarray(np.tril(np.linalg.inv(self.strategy)))
+        return np.asarray(np.tril(inverse_of_triangular(self.strategy.copy())))
 
     @property
     def objective(self) -> float:

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign import _checks, certificate, repair, settings, structured
+from noisedesign import _checks, attainment, certificate, repair, settings, structured
 from noisedesign._checks import Array, InputError
 from noisedesign.against_observers import solve_against
 from noisedesign.backends import Answer, Backend, Monitor, Stop, get_backend, isolated
 from noisedesign.backends.base import Checkpoint, ProgressCallback
 from noisedesign.backends.dimacs import Errors
 from noisedesign.backends.extras import Extras
+from noisedesign.backends.start import Start
 from noisedesign.certificate import Certificate
 from noisedesign.design import Design, Provenance
 from noisedesign.formulations import (
@@ -30,6 +31,7 @@ from noisedesign.formulations import (
 )
 from noisedesign.observer_design import search
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem
+from noisedesign.warm_start import start_of
 
 OPTIMAL = "optimal"
 INACCURATE = "inaccurate"
@@ -87,6 +89,7 @@ def solve(
     isolate: bool | None = None,
     device: str = "cpu",
     checkpoint: Checkpoint | None = None,
+    start: DualPoint | Design | Start | None = None,
 ) -> Solution:
     """Design the noise of ``problem`` and certify it.
 
@@ -107,17 +110,21 @@ def solve(
             "cuda" or "cuda:N".
         checkpoint: where the native solvers of problems without limits keep their multipliers while
             they run, and what they go on from (:class:`noisedesign.CheckpointFile`).
+        start: where the same solvers begin, unless a checkpoint holds more: a design of a problem
+            of the same size and participation, or its ``dual``. It changes the number of
+            evaluations, not what the answer means.
 
     Raises:
         InputError: a backend that is unknown, not installed, unlicensed or cannot take the
             problem; gap or time_limit <= 0; a singular W (or H) whose optimal noise diverges;
-            a device that is not there; a checkpoint of another problem, or a damaged one.
+            a device that is not there; a checkpoint of another problem, or a damaged one; a start
+            of another size, or for a solver that takes none.
     """
     started = time.perf_counter()
     asked = settings.DEFAULT_GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
     if time_limit is not None:
         time_limit = _checks.real(time_limit, field="time_limit", low=0)
-    extras = Extras(device=device, checkpoint=checkpoint)
+    extras = Extras(device=device, checkpoint=checkpoint, start=start_of(start))
     if isinstance(problem, SpaceProblem) and problem.observers:
         extras.refused("those against observers")
         if formulation is not None:
@@ -135,18 +142,28 @@ def solve(
     program = program_of(problem)
     chosen = _checked_backend(solver, program, formulation)
     solver = extras.given_to(solver, program)
+    doubtful, own = attainment.doubtful(program), solver.name == "native"
     monitor = Monitor(
-        gap=asked,
+        # A looser answer would not tell whether the optimum is attained.
+        gap=min(asked, settings.DEFAULT_GAP) if doubtful and own else asked,
         tolerance=None if gap is None else asked * TOLERANCE_PER_GAP,
         time_limit=time_limit,
         progress=progress,
         checkpoint=checkpoint,
+        start=extras.begin_with(program),
     )
-    refuse_divergent(program, time_limit=time_limit, extras=extras)
     normalized = program.normalized()
-    alone = solver.name != "native" and (time_limit is not None if isolate is None else isolate)
+    if doubtful and not own:
+        probe = Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit)
+        found = get_backend("native").solve(normalized, monitor=probe, formulation="dual")
+        if found.stop is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+        attainment.refuse_divergent(program, found)
+    alone = not own and (time_limit is not None if isolate is None else isolate)
     run = isolated.solve if alone else _solve_here
     answer = run(solver, normalized, monitor=monitor, formulation=chosen)
+    if doubtful and own:
+        attainment.refuse_divergent(program, answer)
     judged = _design(problem, program, answer, solver.name, monitor)
     status, remedy = _status(judged, answer, solver.name, asked)
     if judged is not None:
@@ -247,60 +264,6 @@ def _checked_backend(backend: Backend, program: Program, formulation: str | None
         raise InputError("backend", expected="an installed and licensed backend",
                          got=f"{backend.name}, which {state}", remedy=available.remedy)  # fmt: skip
     return chosen
-
-
-def refuse_divergent(
-    program: Program, *, time_limit: float | None = None, extras: Extras | None = None
-) -> None:
-    """Refuse a program whose infimum is not attained because noise in a null direction is free.
-
-    Where the time limit comes first, nothing is known and nothing refused.
-
-    Raises:
-        InputError: naming the null direction and the remedy; floors without caps.
-    """
-    if program.cap is not None or program.null_space.shape[1] == 0:
-        return
-    if program.raising:
-        raise InputError(
-            "limits.max_variance", expected="a cap beside limits.min_variance where W is singular",
-            got="nothing",
-            remedy="Raising the noise of one node may let that of others grow without bound: cap "
-            "diag(R), generously if you like.",
-        )  # fmt: skip
-    normalized = program.normalized()
-    extras = Extras() if extras is None else extras
-    answer = extras.given_to(get_backend("native"), program).solve(
-        normalized,
-        monitor=Monitor(
-            gap=settings.DEFAULT_GAP, time_limit=time_limit, checkpoint=extras.checkpoint
-        ),
-        formulation="dual",
-    )
-    if answer.stop is Stop.INTERRUPTED:
-        raise KeyboardInterrupt
-    if answer.stop is Stop.TIME_LIMIT:
-        return
-    assert answer.gram is not None
-    direction = repair.unbounded_direction(normalized, answer.gram, dual=answer.dual)
-    if direction is None:
-        return
-    top = np.argsort(-np.abs(direction))[:6]
-    terms = ", ".join(f"{i}: {direction[i]:+.3f}" for i in sorted(top))
-    more = ", ..." if len(direction) > len(top) else ""
-    if program.exact_factor is not None:
-        raise InputError(
-            "mixing", expected="a matrix W whose optimal noise is bounded",
-            got=f"a singular W: noise along the null direction {{{terms}{more}}} is cancelled by "
-            "mixing and grows without bound",
-            remedy="Set limits.max_variance to cap diag(R), or use other weights.",
-        )  # fmt: skip
-    raise InputError(
-        "workload", expected="a Gram matrix H whose optimal noise is bounded",
-        got=f"a singular H: noise along the null direction {{{terms}{more}}} costs nothing and "
-        "grows without bound",
-        remedy="Add a small multiple of the identity to H, which puts a price on all noise.",
-    )  # fmt: skip
 
 
 def certified_design(

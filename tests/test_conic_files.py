@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 import noisedesign
 from noisedesign._checks import InputError
-from noisedesign.conic_files import ConicProgram, conic_program, formats, standard, structured
+from noisedesign.conic_files import ConicProgram, conic_program, formats, structured
 from noisedesign.conic_files import write as write_file
-from noisedesign.conic_files.program import MAX_ENTRIES, Assembly, on_diagonal
 from noisedesign.graph import mixing_matrix
+from noisedesign.matrix_inequalities import standard
+from noisedesign.matrix_inequalities.program import MAX_ENTRIES, Assembly, on_diagonal
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, MinSeparation, single
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
@@ -420,7 +421,7 @@ def test_sizes_are_foreseen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_limit_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = conic_program(PROBLEMS["prefix"]).entries
-    module = importlib.import_module("noisedesign.conic_files.program")
+    module = importlib.import_module("noisedesign.matrix_inequalities.program")
     assert MAX_ENTRIES == 10_000_000
     monkeypatch.setattr(module, "MAX_ENTRIES", 2 * entries)
     conic_program(PROBLEMS["prefix"])

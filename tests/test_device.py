@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from noisedesign._checks import InputError
 from noisedesign.backends import Monitor, Stop, extras
 from noisedesign.backends.native import diagonal
 from noisedesign.backends.native.device import CPU, Device, device_of, namespace, on_host
+from noisedesign.backends.native.square_roots import singular_values
 from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, diagonal_dual, program_of
 from noisedesign.participation import FixedEpoch, single
@@ -99,7 +101,7 @@ def test_singular_values_of_a_wide_factor(device: Device) -> None:
     """L = [[3, 0, 0], [0, 0, 4]]: (L^T L)^1/2 = diag(3, 0, 4)."""
     half = device.put(np.array([[3.0, 0, 0], [0, 0, 4]]))
     root, basis = (
-        strict_on_host(a) if device is STRICT else on_host(a) for a in diagonal._singular(half)
+        strict_on_host(a) if device is STRICT else on_host(a) for a in singular_values(half)
     )
     np.testing.assert_allclose(root, [0, 3, 4], atol=1e-15)
     np.testing.assert_allclose(np.abs(basis), np.eye(3)[:, [1, 0, 2]], atol=1e-15)
@@ -129,25 +131,31 @@ def test_a_nearly_singular_workload_takes_the_factor_to_the_device(device: Devic
     np.testing.assert_allclose(diag, exact, rtol=1e-12)
 
 
-def test_the_whole_solve_on_a_device(
-    decomposed: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_whole_solve_on_a_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for by name; certified here, by NumPy, to the gap; the library is on record."""
-    monkeypatch.setattr(extras, "device_of", lambda name: STRICT if name == "cuda:1" else CPU)
+    there = replace(device, versions={"library": "1.0"})
+    monkeypatch.setattr(extras, "device_of", lambda name: there if name == "cuda:1" else CPU)
     star = PROBLEMS["star, singular, slack budgets"]
     for problem in (PROBLEMS["budgets"], star):
-        decomposed.clear()
         found = solve(problem, device="cuda:1", gap=1e-9)
         assert found.status == "optimal"
-        assert len(decomposed) >= found.evaluations
         assert found.design is not None
         assert found.design.gap <= 1e-9
         expected = solve(problem, gap=1e-9).design
         assert expected is not None
         assert found.design.objective == pytest.approx(expected.objective, rel=1e-9)
         np.testing.assert_allclose(found.design.matrix, expected.matrix, rtol=1e-6, atol=1e-6)
-        assert found.design.provenance.versions["array_api_strict"]
-        assert "array_api_strict" not in expected.provenance.versions
+        assert found.design.provenance.versions["library"] == "1.0"
+        assert "library" not in expected.provenance.versions
+
+
+def test_a_start_is_taken_to_the_device(device: Device) -> None:
+    program = program_of(PROBLEMS["budgets"]).normalized()
+    cold = diagonal.solve(program, monitor=Monitor(gap=1e-9))
+    assert cold.dual is not None
+    begun = Monitor(gap=1e-9, start=cold.dual.blocks)
+    warm = diagonal.solve(program, monitor=begun, device=device)
+    assert (warm.stop, warm.evaluations) == (Stop.SOLVED, 1)
 
 
 def test_stopped_solves_return_what_they_have(device: Device) -> None:

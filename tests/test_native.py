@@ -22,7 +22,7 @@ from noisedesign.backends.native import (
     fixed_epoch,
     fixed_epoch_newton,
 )
-from noisedesign.backends.native.diagonal_curvature import Curvature
+from noisedesign.backends.native.diagonal_curvature import Preconditioner
 from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, diagonal_dual, program_of
 from noisedesign.io.problem_file import load_problem
@@ -536,13 +536,14 @@ def test_diagonal_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     assert direction is not None
     # Newton's equations in v itself, with x = dv / v.
     np.testing.assert_allclose(-hessian @ (v * direction), slopes(v), atol=1e-6)
-    curvature = Curvature(point.root, point.basis, trace=point.trace, xp=np)
+    curvature = point.root.curvature(trace=point.trace)
     whole = np.stack([curvature.product(e) for e in np.eye(15)])
     np.testing.assert_allclose(whole, -hessian * v[:, None] * v / v.sum(), atol=1e-6)
     assert whole.min() >= 0
     np.testing.assert_allclose(whole.sum(axis=1), point.diag / point.trace / 2, rtol=1e-12)
     # What preconditions it is above it and has the same row sums.
-    above = np.linalg.inv(np.stack([curvature.precondition(e) for e in np.eye(15)]))
+    precondition = Preconditioner(point.root.curvature_above(trace=point.trace), xp=np)
+    above = np.linalg.inv(np.stack([precondition(e) for e in np.eye(15)]))
     assert np.linalg.eigvalsh(above - whole).min() > -1e-12
     np.testing.assert_allclose(above.sum(axis=1), whole.sum(axis=1), rtol=1e-6)
 

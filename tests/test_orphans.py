@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command_line import environment
+from command_line import MODULE, environment, write
 from conic_cases import need
 
 PATIENCE_SECONDS = 60.0
@@ -119,3 +119,72 @@ def test_an_end_of_standard_input_ends_the_process(platform: str, busy: str) -> 
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+WORKER = """
+import subprocess, sys, time
+work = "from noisedesign.sweep import workers; workers._end_with_parent(); "
+work += "print('at work', flush=True); import time; time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", work])
+time.sleep(600)
+"""
+
+
+def test_a_worker_ends_when_its_parent_is_killed() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", WORKER], stdout=subprocess.PIPE, env=environment()
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"at work\n"
+    (worker,) = psutil.Process(parent.pid).children()
+    try:
+        assert worker.is_running()
+        parent.kill()
+        parent.wait()
+        assert eventually(lambda: over(worker))
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+        if not over(worker):
+            worker.kill()
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_sweep_that_is_killed(tmp_path: Path) -> None:
+    """Neither its workers, nor their solvers, nor what keeps track of them."""
+    text = """backends = ["clarabel"]
+gap = 1e-12
+name = "path"
+design = "space"
+[graph]
+kind = "path"
+nodes = 100
+weights = "lazy-metropolis-hastings"
+[grid]
+graph.nodes = [120, 121, 122, 123]
+"""
+    plan = write(tmp_path, text, "sweep.toml")
+    sweep = subprocess.Popen(
+        [*MODULE, "sweep", str(plan), "-o", str(tmp_path / "rows.csv"), "--jobs", "2"],
+        env=environment(TMPDIR=str(tmp_path)), stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    left: list[psutil.Process] = []
+
+    def solving() -> bool:
+        assert sweep.poll() is None
+        left[:] = psutil.Process(sweep.pid).children(recursive=True)
+        return len(list(tmp_path.glob("*/ready"))) == 2
+
+    try:
+        assert eventually(solving)
+        assert len(left) >= 4  # two workers, two solvers
+        sweep.kill()
+        sweep.wait()
+        assert eventually(lambda: all(over(process) for process in left))
+    finally:
+        sweep.kill()
+        sweep.wait()
+        for process in left:
+            if not over(process):
+                process.kill()

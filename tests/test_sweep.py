@@ -51,9 +51,9 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the rows that were really computed in this process."""
     keys: list[str] = []
 
-    def spy(row: Any) -> Any:
+    def spy(row: Any, neighbours: Any) -> Any:
         keys.append(row.key)
-        return row_of(row)
+        return row_of(row, neighbours)
 
     monkeypatch.setattr(rows, "row_of", spy)
     return keys
@@ -70,7 +70,7 @@ def test_rows_hold_parameters_and_answers(tmp_path: Path) -> None:
     assert said == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     found = read(table)
     assert tuple(found[0]) == (
-        "sweep_format", "key", "graph.nodes", "budget.tau", "asked_gap", "time_limit",
+        "sweep_format", "key", "graph.nodes", "budget.tau", "asked_gap", "time_limit", "warm",
         *compare.COLUMNS,
     )  # fmt: skip
     assert [(row["graph.nodes"], row["budget.tau"]) for row in found] == [
@@ -78,7 +78,7 @@ def test_rows_hold_parameters_and_answers(tmp_path: Path) -> None:
     ]  # fmt: skip
     for row, planned in zip(found, plan().rows, strict=True):
         assert row["key"] == planned.key
-        assert (row["sweep_format"], row["asked_gap"], row["time_limit"]) == ("1", "1e-06", "")
+        assert (row["sweep_format"], row["asked_gap"], row["time_limit"]) == ("2", "1e-06", "")
         assert (row["solved"], row["feasible"], row["status"]) == ("True", "True", "optimal")
         truth = optimum(int(row["graph.nodes"]), float(row["budget.tau"]))
         assert float(row["objective"]) == pytest.approx(truth, rel=2e-6)
@@ -90,6 +90,51 @@ def test_a_swept_name_has_one_column(tmp_path: Path) -> None:
     found = read(tmp_path / "rows.csv")
     assert [row["name"] for row in found] == ["a", "b"]
     assert columns_of(["name", "graph.p"]).count("name") == 1
+
+
+EPOCHS_OF_RANDOM_GRAPHS = """name = "epochs"
+design = "time"
+[graph]
+kind = "erdos-renyi"
+nodes = 12
+p = 0.3
+seed = 0
+[workload]
+kind = "decentralized"
+[participation]
+epochs = 4
+separation = 6
+[grid]
+"""
+
+
+def test_rows_start_from_the_nearest_before_them(tmp_path: Path) -> None:
+    """In either order: the same answers to the gap, fewer evaluations, and the row says so."""
+    found: list[dict[str, dict[str, str]]] = []
+    for name, seeds in {"up": [0, 1, 2], "down": [2, 1, 0]}.items():
+        table = tmp_path / f"{name}.csv"
+        run_sweep(plan(f"{EPOCHS_OF_RANDOM_GRAPHS}graph.seed = {seeds}\n"), output=table)
+        rows_now = read(table)
+        assert [row["warm"] for row in rows_now] == ["False", "True", "True"]
+        cold, *warm = (int(row["evaluations"]) for row in rows_now)
+        assert max(warm) < cold
+        found.append({row["key"]: row for row in rows_now})
+    up, down = found
+    assert set(up) == set(down)
+    for key, row in up.items():
+        assert row["solved"] == down[key]["solved"] == "True"
+        assert float(row["objective"]) == pytest.approx(float(down[key]["objective"]), rel=2e-6)
+
+
+def test_rows_of_other_sizes_and_of_conic_solvers_start_cold(tmp_path: Path) -> None:
+    run_sweep(plan(), output=tmp_path / "rows.csv")
+    assert [row["warm"] for row in read(tmp_path / "rows.csv")] == ["False", "True"] * 2
+    both = CLARABEL.replace("[", '["native", ') + RING + "[grid]\ngraph.nodes = [5]\n"
+    run_sweep(plan(both), output=tmp_path / "both.csv")
+    found = read(tmp_path / "both.csv")
+    assert [(row["backend"], row["warm"], row["solved"]) for row in found] == [
+        ("native", "False", "True"), ("clarabel", "False", "True")
+    ]  # fmt: skip
 
 
 def test_rows_that_are_there_are_skipped(tmp_path: Path, solved: list[str]) -> None:
@@ -165,7 +210,8 @@ def test_failures_are_run_again_when_asked(
         output=table, rows=4, skipped=2, run=2, unsolved=0
     )
     assert solved == [row.key for row in plan().rows[2:]]
-    kept = open_results(table, columns=columns_of(plan().keys)).rows
+    with open_results(table, columns=columns_of(plan().keys)) as opened:
+        kept = opened.rows
     assert list(kept) == [row.key for row in plan().rows]
     assert {str(row["status"]) for row in kept.values()} == {"optimal"}
 
@@ -186,18 +232,18 @@ def test_a_local_optimum_is_not_run_again(tmp_path: Path, solved: list[str]) -> 
 def test_a_table_cut_anywhere_keeps_its_whole_rows(tmp_path: Path) -> None:
     table = tmp_path / "rows.csv"
     columns = columns_of(["graph.kind"])
-    whole = open_results(table, columns=columns)
-    for key in ("a", "b"):
-        whole.put(dict.fromkeys(whole.columns) | {"sweep_format": 1, "key": key,
-                  "graph.kind": "ring", "reason": 'one, "two"\r\nthree'})  # fmt: skip
+    with open_results(table, columns=columns) as whole:
+        for key in ("a", "b"):
+            whole.put(dict.fromkeys(whole.columns) | {"sweep_format": 2, "key": key,
+                      "graph.kind": "ring", "reason": 'one, "two"\r\nthree'})  # fmt: skip
     content = table.read_bytes()
     header, first, second = content.splitlines(keepends=True)
     assert header + first + second == content
     for cut in range(len(header), len(content) + 1):
         table.write_bytes(content[:cut])
-        found = open_results(table, columns=columns)
         expected = ["a"] * (cut >= len(header + first)) + ["b"] * (cut == len(content))
-        assert list(found.rows) == expected
+        with open_results(table, columns=columns) as found:
+            assert list(found.rows) == expected
         assert table.read_bytes() == b"".join([header, first, second][: len(expected) + 1])
 
 
@@ -230,11 +276,11 @@ def test_killed_in_the_middle_and_run_again(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def press(row: Any) -> Any:
+    def press(row: Any, neighbours: Any) -> Any:
         asked.append(row)
         if len(asked) == 3:
             raise KeyboardInterrupt
-        return row_of(row)
+        return row_of(row, neighbours)
 
     problem, table = write(tmp_path, FOUR), tmp_path / "rows.csv"
     with monkeypatch.context() as patch:
@@ -251,21 +297,21 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def other_version(text: str) -> str:
-    return "\n".join(line.replace("1,", "2,", 1) for line in text.splitlines())
+    return "\n".join(line.replace("2,", "1,", 1) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (other_version, "version 1 in column sweep_format, got"),
-        (lambda text: other_version(text).replace("asked_gap", "gap_asked"), "version 1"),
+        (other_version, "version 2 in column sweep_format, got"),
+        (lambda text: other_version(text).replace("asked_gap", "gap_asked"), "version 2"),
         (lambda text: text.replace("budget.tau", "limits.max_variance"), "without budget.tau and "
          "with limits.max_variance"),
         (lambda text: text.replace("graph.nodes,budget.tau", "budget.tau,graph.nodes"), "order"),
         (lambda _: "name,age\nAda,36\n", "without sweep_format"),
         (lambda _: "notes", "without sweep_format"),
-        (lambda text: text + "1,2,3\n", "3 cells in line 6"),
-        (lambda text: text + '1,"2\n', "unexpected end of data"),
+        (lambda text: text + "2,2,3\n", "3 cells in line 6"),
+        (lambda text: text + '2,"2\n', "unexpected end of data"),
     ],
     ids=["version", "version and columns", "columns", "order", "other table", "no table", "short",
          "quote"],
@@ -375,10 +421,10 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     table = tmp_path / "rows.parquet"
-    parquet.write_table(arrow.table({"sweep_format": [2], "key": ["a"]}), table)
-    with pytest.raises(InputError, match="version 1 in column sweep_format, got .*version 2"):
+    parquet.write_table(arrow.table({"sweep_format": [3], "key": ["a"]}), table)
+    with pytest.raises(InputError, match="version 2 in column sweep_format, got .*version 3"):
         run_sweep(plan(), output=table)
-    parquet.write_table(arrow.table({"sweep_format": [1], "key": ["a"]}), table)
+    parquet.write_table(arrow.table({"sweep_format": [2], "key": ["a"]}), table)
     with pytest.raises(InputError, match=r"without graph\.nodes, budget\.tau"):
         run_sweep(plan(), output=table)
     table.write_text("no parquet")

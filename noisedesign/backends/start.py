@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from noisedesign import settings
+from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
 from noisedesign.formulations import DualPoint, Program
 
@@ -40,7 +40,8 @@ class Start:
         and budgets say of single patterns, which is what a solve without a start begins with.
 
         Raises:
-            InputError: naming ``start``: another shape, not finite, not positive semidefinite.
+            InputError: naming ``start``: another shape, not float64, not finite, not positive
+                semidefinite.
         """
         found = _checked(self.dual.blocks, program)
         if self.program is None:
@@ -52,15 +53,8 @@ class Start:
 def _checked(blocks: Array, program: Program) -> Array:
     """Symmetric blocks with constant diagonals, all of them positive semidefinite, or nearly."""
     epochs, patterns = program.participation.epochs, program.participation.separation
-    expected = (patterns, epochs, epochs)
-    if np.shape(blocks) != expected:
-        raise InputError(
-            FIELD, expected=f"multipliers of shape {expected}, (patterns, epochs, epochs)",
-            got=f"shape {np.shape(blocks)}",
-            remedy="Start from a problem of the same size and participation.",
-        )  # fmt: skip
-    if not np.isfinite(blocks).all():
-        raise InputError(FIELD, expected="finite multipliers", got="NaN or infinity")
+    shape = (patterns, epochs, epochs)
+    blocks = _checks.array_of_shape(blocks, field=FIELD, shape=shape)
     blocks = (blocks + blocks.transpose(0, 2, 1)) / 2
     diagonal = np.einsum("jii->ji", blocks)
     diagonal[:] = diagonal.max(axis=1, keepdims=True)
@@ -78,7 +72,7 @@ def _inside(blocks: Array) -> Array:
     p = np.maximum(blocks[:, 0, 0], INSIDE * blocks[:, 0, 0].mean())
     np.einsum("jii->ji", blocks)[:] = p[:, None]
     lowest = np.linalg.eigvalsh(blocks)[:, 0] / p
-    kept = np.where(lowest < INSIDE, (1 - INSIDE) / (1 - lowest), 1.0)
+    kept = (1 - INSIDE) / np.maximum(1 - lowest, 1 - INSIDE)
     drawn = kept[:, None, None] * blocks
     np.einsum("jii->ji", drawn)[:] = p[:, None]
     return np.asarray(drawn / p.mean())

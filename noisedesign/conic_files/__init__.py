@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from noisedesign._checks import InputError, one_of
 from noisedesign.conic_files.models import FORMULATIONS, conic_program
-from noisedesign.conic_files.program import ConicProgram
+from noisedesign.matrix_inequalities.program import ConicProgram
 
 __all__ = ["FORMULATIONS", "ConicProgram", "conic_program", "format_of", "formats", "write"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from noisedesign._checks import Array
-from noisedesign.conic_files.program import ConicProgram, Group
+from noisedesign.matrix_inequalities.program import ConicProgram, Group
 
 WIDTH = 96
 """Columns of a comment; the Conic Benchmark Format allows 512 bytes a line."""

@@ -16,8 +16,8 @@ from typing import BinaryIO
 import numpy as np
 
 from noisedesign.conic_files._text import comments, lines, write_lines
-from noisedesign.conic_files.program import CONSTANT, ConicProgram
 from noisedesign.io.atomic import write_atomically
+from noisedesign.matrix_inequalities.program import CONSTANT, ConicProgram
 
 SUFFIXES = (".cbf",)
 DESCRIPTION = "Conic Benchmark Format 2 (CBLIB)"

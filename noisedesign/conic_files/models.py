@@ -5,10 +5,11 @@ from __future__ import annotations
 from noisedesign._checks import InputError, one_of
 from noisedesign.against_observers import observer_problem
 from noisedesign.banded_certificate import banded_program
-from noisedesign.conic_files import standard, structured
-from noisedesign.conic_files.program import Assembly, ConicProgram, require_size, triangle
+from noisedesign.conic_files import structured
 from noisedesign.formulations import Program, is_structured, program_of
 from noisedesign.joint_program import joint_program
+from noisedesign.matrix_inequalities import standard
+from noisedesign.matrix_inequalities.program import Assembly, ConicProgram, require_size, triangle
 from noisedesign.observer_design import ObserverProgram
 from noisedesign.observer_design.certificate import ObservedNoise
 from noisedesign.participation import FixedEpoch
@@ -30,8 +31,8 @@ def conic_program(problem: Problem, *, formulation: str | None = None) -> ConicP
 
     Args:
         formulation: "compact", "covariance" or "paper", see
-            :mod:`noisedesign.conic_files.standard`; by default the first that holds the problem.
-            Limits on variances turn "compact" into "covariance".
+            :mod:`noisedesign.matrix_inequalities.standard`; by default the first that holds the
+            problem. Limits on variances turn "compact" into "covariance".
 
     Raises:
         InputError: a structure that is not convex; a formulation that cannot hold the problem; a

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 from noisedesign._checks import InputError
 from noisedesign.conic_files import cbf
-from noisedesign.conic_files.program import ConicProgram
 from noisedesign.io.atomic import StorageError, write_atomically
+from noisedesign.matrix_inequalities.program import ConicProgram
 
 SUFFIXES = (".task", ".jtask", ".ptf")
 DESCRIPTION = "MOSEK task: .task (binary), .jtask (JSON) or .ptf (text); needs the mosek package"

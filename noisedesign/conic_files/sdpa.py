@@ -1,8 +1,8 @@
 """The sparse format of SDPA, which CSDP, DSDP and others read as well.
 
 The program is SDPA's primal: minimise c^T x subject to sum of x_i F_i - F_0 >= 0, so F_0 has the
-other sign here than in :mod:`noisedesign.conic_files.program`. Linear rows are the last block, a
-diagonal one, whose size is written negative. Everything counts from 1.
+other sign here than in :mod:`noisedesign.matrix_inequalities.program`. Linear rows are the last
+block, a diagonal one, whose size is written negative. Everything counts from 1.
 
 Source: Fujisawa, Kojima, Nakata and Yamashita, "SDPA user's manual".
 """
@@ -16,8 +16,8 @@ from typing import BinaryIO
 import numpy as np
 
 from noisedesign.conic_files._text import comments, lines, numbers, write_lines
-from noisedesign.conic_files.program import CONSTANT, ConicProgram
 from noisedesign.io.atomic import write_atomically
+from noisedesign.matrix_inequalities.program import CONSTANT, ConicProgram
 
 SUFFIXES = (".dat-s",)
 DESCRIPTION = "SDPA sparse format (SDPA, CSDP, DSDP)"

@@ -15,7 +15,7 @@ from noisedesign import decor
 from noisedesign.banded_certificate import BandedProgram, allowance
 from noisedesign.clique_certificate import CliqueProgram
 from noisedesign.cliques import Clique
-from noisedesign.conic_files.program import (
+from noisedesign.matrix_inequalities.program import (
     CONSTANT,
     Assembly,
     Numbers,
@@ -26,7 +26,7 @@ from noisedesign.conic_files.program import (
     require_size,
     triangle,
 )
-from noisedesign.conic_files.standard import (
+from noisedesign.matrix_inequalities.standard import (
     covariance_variables,
     gram_under_factor,
     precision_within,

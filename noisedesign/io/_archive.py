@@ -8,8 +8,8 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -29,29 +29,47 @@ _HEADER_ERRORS = (ValueError, SyntaxError, TypeError, KeyError, RecursionError, 
 """What numpy raises on a damaged .npy header, which it reads as Python source."""
 
 
-def npy_bytes(array: Any) -> bytes:
-    """The .npy file of an array, C-contiguous, little-endian float64 where it is of floats."""
+def npy_parts(array: Any) -> tuple[bytes, memoryview]:
+    """Header and numbers of the .npy file of an array, C-contiguous, little-endian float64 where it
+    is of floats. The numbers are not copied where they are so already."""
     array = np.asarray(array, order="C")
     if np.issubdtype(array.dtype, np.floating):
         array = array.astype(_FLOAT64, copy=False)
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, array, version=(1, 0), allow_pickle=False)
-    return buffer.getvalue()
+    header = io.BytesIO()
+    entries = np.lib.format.header_data_from_array_1_0(array)
+    np.lib.format.write_array_header_1_0(header, entries)
+    return header.getvalue(), memoryview(array.reshape(-1)).cast("B")
 
 
-def pack(members: Mapping[str, bytes], *, comment: bytes = b"") -> bytes:
-    """A zip archive of ``members``, stored uncompressed: its bytes depend on nothing else.
+def npy_bytes(array: Any) -> bytes:
+    """The .npy file of an array, as :func:`npy_parts`."""
+    return b"".join(npy_parts(array))
+
+
+def pack_into(
+    file: BinaryIO, members: Mapping[str, Sequence[bytes | memoryview]], *, comment: bytes = b""
+) -> None:
+    """Write a zip archive of ``members``, each in parts, stored uncompressed: its bytes depend on
+    nothing else.
 
     Compressed bytes would depend on the version of zlib.
     """
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in members.items():
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, parts in members.items():
             info = zipfile.ZipInfo(name, date_time=_EPOCH)
             info.create_system = 3
             info.external_attr = 0o644 << 16
-            archive.writestr(info, content)
+            info.file_size = sum(len(part) for part in parts)  # decides on its header
+            with archive.open(info, "w") as member:
+                for part in parts:
+                    member.write(part)
         archive.comment = comment
+
+
+def pack(members: Mapping[str, bytes], *, comment: bytes = b"") -> bytes:
+    """The archive of :func:`pack_into`."""
+    buffer = io.BytesIO()
+    pack_into(buffer, {name: (content,) for name, content in members.items()}, comment=comment)
     return buffer.getvalue()
 
 
@@ -102,7 +120,7 @@ def float64_array(content: bytes, *, field: str) -> Array:
             field, expected="a C-ordered float64 array", got=f"{order}dtype {dtype}",
             remedy="Object arrays are pickles and are never read." * dtype.hasobject,
         )  # fmt: skip
-    data = content[stream.tell() :]
+    data = memoryview(content)[stream.tell() :]
     if len(data) != math.prod(shape) * _FLOAT64.itemsize or min(shape, default=0) < 0:
         raise InputError(field, expected=f"the data of shape {shape}", got=f"{len(data)} bytes")
     return np.frombuffer(data, dtype=_FLOAT64).reshape(shape)

@@ -27,9 +27,13 @@ def alone_with(path: Path) -> Iterator[None]:
     one that the next process holds.
 
     Raises:
-        InputError: naming ``output``: somebody else is at it; its folder cannot be written to.
+        InputError: naming ``output``: somebody else is at it; no such folder, or one that cannot
+            be written to.
     """
     target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():  # which would be made for the lock
+        raise InputError(FIELD, expected=f"an existing folder {target.parent}", got="none",
+                         remedy="Create the folder first.")  # fmt: skip
     lock = filelock.FileLock(target.with_name(f".{target.name}.lock"))
     try:
         lock.acquire(blocking=False)

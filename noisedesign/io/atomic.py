@@ -26,7 +26,8 @@ def write_atomically(path: str | Path, write: Callable[[BinaryIO], None]) -> Pat
     """Let ``write`` fill a new file, then put it in place of ``path`` in one step.
 
     Readers see the old file or the complete new one. The temporary file lies in the same folder
-    and is removed on any failure, an interrupt included. A symbolic link is followed.
+    and is removed on any failure, an interrupt included. A symbolic link is followed. ``write`` may
+    read what it has written.
 
     Returns:
         ``path`` as a Path.
@@ -49,7 +50,7 @@ def write_atomically(path: str | Path, write: Callable[[BinaryIO], None]) -> Pat
     temporary = target.with_name(f".noisedesign-{secrets.token_hex(8)}.tmp")
     try:
         # "x" creates with the user's umask, which a tempfile's mode 600 would override.
-        with temporary.open("xb") as file:
+        with temporary.open("x+b") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())

@@ -13,9 +13,11 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -25,7 +27,7 @@ from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
 from noisedesign.design import AGAINST_OBSERVERS, Design, Provenance
 from noisedesign.io import _manifest
-from noisedesign.io._archive import NPY, float64_array, npy_bytes, pack, unpack
+from noisedesign.io._archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.io._described import (
     error_entry,
     observer_entries,
@@ -43,7 +45,7 @@ from noisedesign.io._layout import (
     witness_of,
 )
 from noisedesign.io._manifest import FIELD, Manifest
-from noisedesign.io.atomic import write_bytes
+from noisedesign.io.atomic import write_atomically
 from noisedesign.problem import SpaceProblem, TimeProblem
 
 MANIFEST = "manifest.json"
@@ -91,9 +93,18 @@ def save_design(design: Design, path: str | Path, *, problem_text: str = "") -> 
     arrays = arrays_of(design)
     manifest = manifest_of(design, arrays, problem_text=problem_text)
     text = json.dumps(manifest, allow_nan=False, ensure_ascii=False, indent=2)
-    members = {MANIFEST: text.encode("utf-8")}
-    members |= {name + NPY: npy_bytes(array) for name, array in arrays.items()}
-    return write_bytes(path, _sealed(pack(members, comment=SEAL + b"0" * _DIGITS)))
+    members: dict[str, Sequence[bytes | memoryview]] = {MANIFEST: (text.encode("utf-8"),)}
+    members |= {name + NPY: npy_parts(array) for name, array in arrays.items()}
+
+    def write(file: BinaryIO) -> None:
+        pack_into(file, members, comment=SEAL + b"0" * _DIGITS)
+        file.seek(-_DIGITS, os.SEEK_END)
+        file.truncate()
+        file.seek(0)
+        digest = hashlib.file_digest(cast("Any", file), "sha256")
+        file.write(digest.hexdigest().encode("ascii"))
+
+    return write_atomically(path, write)
 
 
 def load_design(path: str | Path) -> StoredDesign:
@@ -121,20 +132,16 @@ def load_design(path: str | Path) -> StoredDesign:
 # --- seal -----------------------------------------------------------------------------------
 
 
-def _sealed(content: bytes) -> bytes:
-    body = content[:-_DIGITS]
-    return body + hashlib.sha256(body).hexdigest().encode("ascii")
-
-
 def _check_seal(content: bytes) -> None:
-    if not content[:-_DIGITS].endswith(SEAL):
+    if content[-_DIGITS - len(SEAL) : -_DIGITS] != SEAL:
         got = "a Python pickle" if content.startswith(b"\x80") else "a file without its seal"
         raise InputError(
             FIELD, expected="a complete file written by save_design", got=got,
             remedy="It is truncated, changed, or something else; nothing in it was executed. "
             "`noisedesign solve -o` writes design files.",
         )  # fmt: skip
-    if content != _sealed(content):
+    found = hashlib.sha256(memoryview(content)[:-_DIGITS]).hexdigest()
+    if content[-_DIGITS:] != found.encode("ascii"):
         raise InputError(
             FIELD, expected="the bytes its sha256 was taken of", got="other bytes",
             remedy="It was changed or damaged after it was written. Solve again, or restore it.",
@@ -200,7 +207,7 @@ def text_sha256(text: str) -> str:
 
 
 def _array_sha256(array: Array) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").data).hexdigest()
 
 
 def _privacy(design: Design) -> dict[str, Any] | None:

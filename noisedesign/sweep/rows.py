@@ -1,4 +1,8 @@
-"""One row of a sweep: the same wherever it is computed, and never an error."""
+"""One row of a sweep: the same to its gap wherever it is computed, and never an error.
+
+Rows of a grid are alike, so a row starts from the nearest that the same process solved before it:
+that saves evaluations and changes no answer by more than its gap.
+"""
 
 from __future__ import annotations
 
@@ -9,46 +13,60 @@ from noisedesign import compare
 from noisedesign._checks import InputError
 from noisedesign._threads import one_thread
 from noisedesign.io.problem_file import parse_problem
-from noisedesign.io.results_file import KEY, RESULTS_FORMAT, format_column
+from noisedesign.io.results_file import KEY, RESULTS_FORMAT, SWEEP, format_column
 from noisedesign.io.sweep_file import SweepRow
 from noisedesign.report import Record
 from noisedesign.solve import FAILED
+from noisedesign.warm_start import Neighbours
 
 ASKED_GAP, TIME_LIMIT = "asked_gap", "time_limit"
 """Columns of what was asked for: a relative duality gap, and seconds or nothing."""
 
+WARM = "warm"
+"""Column that says whether the row started from another: its evaluations and seconds are fewer."""
+
+_worker = Neighbours()
+"""What this process solved as a worker, of whichever sweeps."""
+
 
 def columns_of(keys: Iterable[str]) -> tuple[str, ...]:
-    """Columns after version and key: the swept keys, what was asked, and those of a comparison.
+    """Columns after version and key: the swept keys, what was asked, how it started, and those of a
+    comparison.
 
     A swept name or design is told by the column of the comparison.
     """
     swept = (key for key in keys if key not in compare.COLUMNS)
-    return (*swept, ASKED_GAP, TIME_LIMIT, *compare.COLUMNS)
+    return (*swept, ASKED_GAP, TIME_LIMIT, WARM, *compare.COLUMNS)
 
 
-def row_of(row: SweepRow) -> Record:
+def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
     """Solve and judge one problem; whatever goes wrong is a status with a reason.
+
+    Args:
+        neighbours: what the row may start from; its own design is added.
 
     Raises:
         KeyboardInterrupt: a row half done is no row.
     """
     try:
         problem = parse_problem(row.text, folder=row.folder).problem
-        (answer,) = compare.compare(
-            [problem], backends=[row.backend], gap=row.gap, time_limit=row.time_limit
+        start = neighbours.nearest(problem) if row.backend == "native" else None
+        answer, design = compare.answered(
+            problem, backend=row.backend, gap=row.gap, time_limit=row.time_limit, start=start
         )
+        if row.backend == "native" and design is not None:
+            neighbours.add(design)
     except InputError as error:
         return unanswered(row, status=compare.REFUSED, reason=str(error))
     except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
         return unanswered(row, status=FAILED, reason=f"{type(error).__name__}: {error}")
-    return _asked(row) | answer
+    return _asked(row) | {WARM: start is not None} | answer
 
 
 def row_on_one_thread(row: SweepRow) -> Record:
-    """As :func:`row_of`, where other workers need the other cores."""
+    """As :func:`row_of`, of a worker: where others need the other cores."""
     with one_thread():
-        return row_of(row)
+        return row_of(row, _worker)
 
 
 def unanswered(row: SweepRow, *, status: str, reason: str) -> Record:
@@ -56,16 +74,17 @@ def unanswered(row: SweepRow, *, status: str, reason: str) -> Record:
     answer: dict[str, Any] = dict.fromkeys(compare.COLUMNS)
     answer |= {"name": row.name, "design": row.design, "backend": row.backend, "solved": False,
                "status": status, "reason": reason, "feasible": False}  # fmt: skip
-    return _asked(row) | answer
+    return _asked(row) | {WARM: False} | answer
 
 
 def _asked(row: SweepRow) -> Record:
     return {
-        format_column(KIND): RESULTS_FORMAT[KIND], KEY: row.key, **row.parameters,
+        format_column(SWEEP): RESULTS_FORMAT[SWEEP], KEY: row.key, **row.parameters,
         ASKED_GAP: row.gap, TIME_LIMIT: row.time_limit,
     }  # fmt: skip
 
 
 def in_turn(rows: Iterable[SweepRow]) -> Iterator[Record]:
     """The rows one after the other, in this process."""
-    return map(row_of, rows)
+    neighbours = Neighbours()
+    return (row_of(row, neighbours) for row in rows)

@@ -5,16 +5,23 @@ joblib moves plain values between processes of one run; nothing of it reaches a 
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
+from functools import cache
 
 from joblib import Parallel, delayed, parallel_config
 
 from noisedesign.io.sweep_file import SweepRow
 from noisedesign.report import Record
 from noisedesign.sweep.rows import row_on_one_thread
+
+POLL_SECONDS = 1.0
+"""How long a worker may outlive the process that keeps the table."""
 
 
 def in_processes(rows: Sequence[SweepRow], *, jobs: int) -> Iterator[Record]:
@@ -51,4 +58,20 @@ def _finished(rows: Sequence[SweepRow], jobs: int) -> Iterator[Record]:
 def _row(row: SweepRow) -> Record:
     # Ctrl-C reaches every process of a terminal; the one that keeps the table ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent()
     return row_on_one_thread(row)
+
+
+@cache
+def _end_with_parent() -> None:
+    """End this worker soon after its parent, which may be killed and leave rows in the queue.
+
+    A process without a parent is given another one (not on Windows).
+    """
+    threading.Thread(target=_wait_for_another, args=(os.getppid(),), daemon=True).start()
+
+
+def _wait_for_another(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(POLL_SECONDS)
+    os._exit(1)

@@ -1,110 +1,155 @@
-"""Diagonal budgets with a cap on diag(X^-1): a primal-dual interior-point method on the dual.
+"""Diagonal budgets with a cap on diag(X^-1): a primal-dual predictor-corrector method.
 
 The dual g(v, w) = 2 tr( (V^1/2 (H + diag(w)) V^1/2)^1/2 ) - sum v - <cap, w> is concave on
 v, w > 0, with gradient (diag(X) - 1, diag(R) - cap) for X = V^-1/2 S V^-1/2 and its inverse
 R = V^1/2 S^-1 V^1/2. A cap is inactive exactly where its multiplier vanishes, so the boundary
-matters here and Newton steps follow the central path x s = mu instead of logarithms. Each Newton
-system is solved by conjugate gradients: four matrix products a step, one eigendecomposition a
-Newton step.
+matters here, and the equations solved are those of the central path: gradient + s = 0, x s = mu.
+
+One eigendecomposition serves two Newton systems. The first aims for mu = 0; how far it gets says
+which mu to aim for, and what its product with itself leaves, in x s and in the curved gradient, is
+what the second allows for: that is known in closed form (:mod:`frame`). Systems are solved by
+conjugate gradients, four matrix products a step. With the geometric mean of r_k and r_l in the place
+of the arithmetic one the Hessian is a Schur product, which preconditions them: two or three steps.
 
 A singular H needs no special care: w > 0 keeps H + diag(w) positive definite.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+import scipy.linalg
 
 from noisedesign import settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
 from noisedesign.backends.native.conjugate_gradients import conjugate_gradients
+from noisedesign.backends.native.frame import Frame, longest
 from noisedesign.formulations import Program, diagonal_dual
 
 MAX_EVALUATIONS = 200
 MAX_CG_STEPS = 200
-CG_RELATIVE = 1e-2
-TO_BOUNDARY = 0.98
-CENTERING = 0.1
-"""Share of the present complementarity that the next step aims for, where steps are long."""
+CG_RELATIVE = 1e-3
+"""What may be left of a Newton system, relative, on the multipliers that are not about to vanish:
+those hardly depend on the others, whose much larger residuals say nothing."""
+TO_BOUNDARY = 0.995
+"""Share of the longest step that keeps multipliers and slacks positive."""
 REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
-EASE = 0.05
-"""Starting cap multipliers, as a share of the mean diagonal of H."""
+STALLS = 20
+"""Steps without the gap being halved after which rounding is in the way."""
+EASE = 0.1
+"""Starting price of the caps, as a share of that of the budgets."""
+LEAST_SLACK = 0.1
+"""Starting slacks at least, as a share of the limit."""
+RIDGE = 1e-12
+"""Added to the diagonal of the preconditioner, scaled to ones: rounding may leave it indefinite."""
 
 
-class Point(NamedTuple):
-    """One eigendecomposition S = Q diag(r) Q^T at x = (v, w)."""
-
-    x: Array
-    root: Array
-    basis: Array
-    gradient: Array  # (diag(X) - 1, diag(R) - cap)
-    value: float  # g
-    trace: float
-
-
-def evaluate(program: Program, x: Array) -> Point:
-    """Dual value and gradient at x = (v, w); one eigendecomposition."""
-    assert program.cap is not None
+def evaluate(program: Program, x: Array) -> Frame:
+    """The frame in which S is diagonal at x = (v, w); one eigendecomposition."""
     v, w = np.split(x, 2)
     root_v = np.sqrt(v)
     shifted = program.gram * root_v[:, None] * root_v + np.diag(w * v)
     squared, basis = np.linalg.eigh(shifted)
     root = np.sqrt(np.maximum(squared, settings.EPS**2 * squared[-1]))
-    weights = np.square(basis)
-    gradient = np.concatenate([(weights @ root) / v - 1, (weights @ (1 / root)) * v - program.cap])
-    trace = float(root.sum())
-    value = 2 * trace - float(v.sum() + program.cap @ w)
-    return Point(x, root, basis, gradient, value, trace)
+    half = np.sqrt(root)
+    return Frame(basis * half / root_v[:, None], basis / half * root_v[:, None], root)
 
 
-def _newton_direction(point: Point, right: Array, barrier: Array, cap: Array) -> Array:
-    """Solve (-Hessian + diag(barrier)) d = right by preconditioned conjugate gradients."""
-    v = point.x[: len(cap)]
-    r, q = point.root, point.basis
-    sums = np.add.outer(r, r)
-    squares = np.square(r)
-    half_sum = np.add.outer(squares, squares) / (2 * sums)
-    products = np.multiply.outer(r, r)
-    precision, variance = point.gradient[: len(v)] + 1, point.gradient[len(v) :] + cap
+def _held(frame: Frame) -> Array:
+    """What is limited, diag(X) and diag(R), shape (2 n,): the gradient and the limits."""
+    return np.concatenate([frame.precision, frame.variance])
 
-    def product(d: Array) -> Array:
+
+class System:
+    """Newton's equations at x with slacks s: (diag(s / x) - Hessian) d = right."""
+
+    def __init__(self, frame: Frame, x: Array, slack: Array) -> None:
+        self.frame, self.barrier = frame, slack / x
+        self.active = np.ones_like(x)
+        precision, variance = np.split(_held(frame), 2)
+        v = x[: len(precision)]
+        # The scalar case of the Hessian: X / 2v along v, and R^2 (R / v) / 2 along w.
+        curved = np.concatenate([precision / v, variance**3 / v]) / 2
+        self.active = curved / np.square(self.barrier + curved)
+        turned = np.vstack([frame.outer, -frame.inner]) * frame.root**-0.25
+        schur = np.square(turned @ turned.T) / 2
+        size = len(v)
+        schur[:size, size:] *= -1
+        schur[size:, :size] *= -1
+        schur[np.diag_indices(2 * size)] += self.barrier
+        self.scale = 1 / np.sqrt(np.diagonal(schur))
+        schur *= self.scale
+        schur *= self.scale[:, None]
+        schur[np.diag_indices(2 * size)] += RIDGE
+        self.factor = scipy.linalg.cho_factor(schur, lower=True, overwrite_a=True)
+
+    def change(self, d: Array) -> tuple[Array, Array]:
+        """F of a step d, and T^T diag(dv) T."""
         along_v, along_w = np.split(d, 2)
-        relative = along_v / v
-        change = ((q.T * relative) @ q) * half_sum + ((q.T * (v * along_w)) @ q) / sums
-        root_change = np.einsum("ij,ij->i", q @ change, q)
-        inverse_change = -np.einsum("ij,ij->i", q @ (change / products), q)
-        first = root_change / v - precision * relative
-        second = relative * variance + v * inverse_change
-        return np.asarray(barrier * d - np.concatenate([first, second]))
+        seen = self.frame.of_budgets(along_v)
+        return self.frame.shared(self.frame.of_limits(along_w) - seen), seen
 
-    # The scalar case of the Hessian: X / 2v along v, and R^2 (R / v) / 2 along w.
-    scale = 1 / (barrier + np.concatenate([precision / v, variance**3 / v]) / 2)
-    preconditioned = scale * right
-    solved = conjugate_gradients(
-        product, lambda residual: scale * residual, right=right, preconditioned=preconditioned,
-        target=CG_RELATIVE**2 * float(right @ preconditioned), most=MAX_CG_STEPS,
-    )  # fmt: skip
-    return np.asarray(solved.x)
+    def first(self, f: Array) -> Array:
+        """Hessian times d: the change of diag(X) and diag(R) to first order."""
+        return np.concatenate([self.frame.precision_along(f), -self.frame.variance_along(f)])
+
+    def second(self, f: Array, seen: Array) -> Array:
+        """The next term of that change, which is of second order in d."""
+        mixed = f @ seen
+        g = -self.frame.shared((f * self.frame.root) @ f + mixed + mixed.T)
+        return np.concatenate(
+            [self.frame.precision_along(g), self.frame.variance_along(f @ f - g)]
+        )  # fmt: skip
+
+    def product(self, d: Array) -> Array:
+        return np.asarray(self.barrier * d - self.first(self.change(d)[0]))
+
+    def precondition(self, right: Array) -> Array:
+        solved = scipy.linalg.cho_solve(self.factor, self.scale * right, check_finite=False)
+        return np.asarray(self.scale * solved)
+
+    def solve(self, right: Array, known: Array | float = 0.0) -> Array:
+        """What is to be added to a step whose product is ``known``."""
+        target = CG_RELATIVE**2 * float(np.square(right) @ self.active)
+        left = right - known
+        preconditioned = self.precondition(left)
+        if float(left @ preconditioned) <= target:
+            return np.zeros_like(left)
+        return np.asarray(
+            conjugate_gradients(
+                self.product, self.precondition, right=left, preconditioned=preconditioned,
+                target=target, most=MAX_CG_STEPS,
+            ).x
+        )  # fmt: skip
 
 
-def _fraction(x: Array, d: Array) -> float:
-    """Longest step that keeps x positive, times TO_BOUNDARY, at most 1."""
-    falling = d < 0
-    if not falling.any():
-        return 1.0
-    return min(1.0, TO_BOUNDARY * float(np.min(-x[falling] / d[falling])))
+def _directions(frame: Frame, x: Array, slack: Array, limit: Array) -> tuple[Array, Array]:
+    """The change of x and of the slacks that a predictor and a corrector step advise."""
+    system = System(frame, x, slack)
+    missing = limit - _held(frame) - slack
+    d = system.solve(-slack - missing)
+    f, seen = system.change(d)
+    first = system.first(f)
+    d_slack = missing - first
+    reach = min(1.0, longest(x, d)), min(1.0, longest(slack, d_slack))
+    mu = float(x @ slack) / len(x)
+    ahead = float((x + reach[0] * d) @ (slack + reach[1] * d_slack)) / len(x)
+    # Second-order terms are told by a step that went so far only; they may mislead at its end.
+    trust = min(reach)
+    curved = trust * system.second(f, seen)
+    aim = min(1.0, (ahead / mu) ** 3) * mu
+    right = (aim - trust * d * d_slack) / x - slack - missing + curved
+    d = d + system.solve(right, known=system.barrier * d - first)
+    return d, missing - curved - system.first(system.change(d)[0])
 
 
-def bounds(program: Program, point: Point) -> tuple[float, float, Array]:
+def bounds(program: Program, frame: Frame, x: Array) -> tuple[float, float, Array]:
     """Lower bound at the best scale of v; objective of X made feasible; and that X."""
     assert program.cap is not None
-    v, w = np.split(point.x, 2)
-    lower = point.trace**2 / float(v.sum()) - float(program.cap @ w)
-    scaled = point.basis / np.sqrt(v)[:, None]
-    gram = (scaled * point.root) @ scaled.T
+    v, w = np.split(x, 2)
+    lower = float(frame.root.sum()) ** 2 / float(v.sum()) - float(program.cap @ w)
+    gram = frame.gram
     # Budgets overdrawn are met by rescaling rows; slack ones are filled, which tilts nothing.
     rescale = 1 / np.sqrt(np.maximum(np.diagonal(gram), 1.0))
     gram *= rescale[:, None] * rescale
@@ -121,45 +166,52 @@ def bounds(program: Program, point: Point) -> tuple[float, float, Array]:
     return lower, float(np.sum(program.gram * inverse)), gram
 
 
+def _start(program: Program) -> tuple[Array, Frame]:
+    """Multipliers at which caps cost EASE of what budgets do, and the sum of v is t."""
+    assert program.cap is not None
+    diagonal = np.diagonal(program.gram)
+    w = EASE * float(np.sqrt(diagonal).mean()) / program.cap
+    v = np.sqrt(diagonal + w)
+    frame = evaluate(program, np.concatenate([v, w]))
+    # X, R and r where v is multiplied by the square of this are known without another look.
+    scale = float(frame.root.sum() / v.sum())
+    half = np.sqrt(scale)
+    frame = Frame(frame.outer / half, frame.inner * half, frame.root * scale)
+    return np.concatenate([v * scale**2, w]), frame
+
+
 def solve(program: Program, *, monitor: Monitor) -> Answer:
     """Solve a normalised program of single participation with a cap."""
     assert program.cap is not None
-    diagonal = np.diagonal(program.gram)
-    w = np.full(program.size, EASE * float(diagonal.mean()))
-    point = evaluate(program, np.concatenate([np.sqrt(diagonal + w), w]))
-    # One rescaling of v balances the price of the two groups of multipliers at the start.
-    v = point.x[: program.size] * (point.trace / point.x[: program.size].sum()) ** 2
-    point = evaluate(program, np.concatenate([v, w]))
-    slack = np.maximum(-point.gradient, 0.1 * np.concatenate([np.ones_like(v), program.cap]))
-    best, best_gram, best_gap = point, np.eye(program.size), np.inf
-    evaluations, stalls, stop = 2, 0, Stop.INACCURATE
+    x, frame = _start(program)
+    limit = np.concatenate([np.ones(program.size), program.cap])
+    slack = np.maximum(limit - _held(frame), LEAST_SLACK * limit)
+    best, best_gram, best_gap = x, np.eye(program.size), np.inf
+    evaluations, stalls, stop = 1, 0, Stop.INACCURATE
     try:
         while evaluations < MAX_EVALUATIONS:
-            lower, upper, gram = bounds(program, point)
+            lower, upper, gram = bounds(program, frame, x)
             monitor.report(lower=lower, upper=upper)
             gap = upper / lower - 1 if lower > 0 else np.inf
             stalls = 0 if gap < best_gap / 2 or not np.isfinite(gap) else stalls + 1
             if gap < best_gap:
-                best, best_gram, best_gap = point, gram, gap
+                best, best_gram, best_gap = x, gram, gap
             if gap <= REACHED * monitor.gap:
                 stop = Stop.SOLVED
                 break
             if monitor.expired:
                 stop = Stop.TIME_LIMIT
                 break
-            if stalls > 20:
+            if stalls > STALLS:
                 break
-            mu = CENTERING * float(point.x @ slack) / len(slack)
-            right = point.gradient + mu / point.x
-            d = _newton_direction(point, right, slack / point.x, program.cap)
-            d_slack = mu / point.x - slack - slack / point.x * d
-            length = _fraction(point.x, d)
-            point = evaluate(program, point.x + length * d)
-            slack = slack + _fraction(slack, d_slack) * d_slack
+            d, d_slack = _directions(frame, x, slack, limit)
+            x = x + min(1.0, TO_BOUNDARY * longest(x, d)) * d
+            slack = slack + min(1.0, TO_BOUNDARY * longest(slack, d_slack)) * d_slack
+            frame = evaluate(program, x)
             evaluations += 1
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
-    v, w = np.split(best.x, 2)
+    v, w = np.split(best, 2)
     return Answer(
         stop=stop, gram=best_gram, dual=diagonal_dual(v, cap=w), evaluations=evaluations
     )  # fmt: skip

@@ -19,6 +19,7 @@ with NumPy, or on a CUDA device. What comes back is NumPy's.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,8 +37,11 @@ from noisedesign.backends.native.device import (
     namespace,
     on_host,
 )
-from noisedesign.backends.native.diagonal_curvature import Curvature
-from noisedesign.backends.native.in_place import eigh
+from noisedesign.backends.native.diagonal_curvature import Preconditioner
+from noisedesign.backends.native.split import Split, SplitRoot
+from noisedesign.backends.native.square_roots import SquareRoot, square_root
+from noisedesign.backends.native.symmetry import symmetry_of
+from noisedesign.backends.native.translations import transitive
 from noisedesign.formulations import Program, diagonal_dual
 
 MAX_EVALUATIONS = 500
@@ -62,12 +66,8 @@ CG_FLOOR = 0.1
 is active. A multiplier that is to vanish has a vanishing share in the residual and needs more."""
 MAX_LOG_STEP = 6.0
 """Longest move of one log v in one step."""
-DIAGONAL_TRUSTED = 1e-6
-DIAGONAL_TRUSTED_SINGULAR = 1e-8
-"""Relative error of diag(S) above which singular values of L D^1/2 replace eigenvalues of
-D^1/2 H D^1/2: dearer, but nothing is squared. It takes a W that is nearly singular along a
-direction that some vanishing multiplier singles out. Bounds see the square of that error, but for
-a singular one, where there is only the bound of first order."""
+SYMMETRY_FROM = 64
+"""Nodes below which looking for symmetries takes longer than doing without them."""
 TINY = float(np.finfo(np.float64).tiny)
 ASCENT_SLACK = 32 * settings.EPS
 """phi is a sum of rounded terms; a step that lowers it by less than this has not failed."""
@@ -78,8 +78,7 @@ class Point(NamedTuple):
 
     log_v: DeviceArray
     v: DeviceArray
-    root: DeviceArray  # r, eigenvalues of S
-    basis: DeviceArray  # Q
+    root: SquareRoot | SplitRoot  # S
     diag: DeviceArray  # diag(S)
     trace: float  # t
     price: float  # sum(v)
@@ -87,45 +86,21 @@ class Point(NamedTuple):
     xp: Any  # the functions of the library these arrays are of
 
 
-def evaluate(workload: Workload, log_v: DeviceArray) -> Point:
-    """Value and gradient data at v = exp(log_v): one eigendecomposition.
+def evaluate(workload: Workload | Split, log_v: DeviceArray) -> Point:
+    """Value and gradient data at v = exp(log_v): one eigendecomposition, or one a block.
+
+    Where H is in blocks, an orbit stands for a node, and its price for v.
 
     Raises:
         InputError: arrays that are not of float64.
     """
-    xp = namespace(workload.gram, log_v)
+    xp = namespace(log_v)
     log_v = log_v - xp.max(log_v)
     v = xp.exp(log_v)
-    root_v = xp.sqrt(v)
-    scaled = workload.gram * root_v
-    scaled *= root_v[:, None]
-    squared, basis = eigh(scaled)
-    del scaled  # as whatever has n^2 entries, once it is used
-    root = xp.sqrt(xp.maximum(squared, 0.0))
-    weights = xp.square(basis)
-    diag = weights @ root
-    noise = 8 * settings.EPS * float(squared[-1])
-    error = weights @ (noise / xp.maximum(2 * root, float(np.sqrt(noise))))
-    del weights
-    singular = float(squared[0]) <= noise
-    trusted = DIAGONAL_TRUSTED_SINGULAR if singular else DIAGONAL_TRUSTED
-    if bool(xp.any(error > trusted * diag)):
-        root, basis = _singular(workload.factor * root_v)
-        diag = xp.square(basis) @ root
-    trace, price = float(xp.sum(root)), float(xp.sum(v))
+    root = workload.square_root(v) if isinstance(workload, Split) else square_root(workload, v)
+    trace, price = root.trace, float(xp.sum(v))
     phi = float(2 * np.log(trace) - np.log(price))
-    return Point(log_v, v, root, basis, diag, trace, price, phi, xp)
-
-
-def _singular(half: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Eigenvalues and basis of (half^T half)^1/2, ascending, without squaring."""
-    xp = namespace(half)
-    _, values, right = xp.linalg.svd(half)
-    size = half.shape[1]
-    small = values < settings.rank_tolerance(size) * values[0]
-    values = xp.where(small, xp.zeros_like(values), values)
-    missing = xp.zeros_like(half[0, : size - values.shape[0]])
-    return xp.flip(xp.concat([values, missing])), xp.flip(right, axis=0).T
+    return Point(log_v, v, root, root.diag, trace, price, phi, xp)
 
 
 def bounds(program: Program, point: Point, *, gap: float, slack: bool) -> tuple[float, float]:
@@ -136,10 +111,8 @@ def bounds(program: Program, point: Point, *, gap: float, slack: bool) -> tuple[
     upper = point.trace * float(xp.max(ratio))  # X / max X_ii, valid whatever the rank of H
     if upper <= lower * (1 + REACHED * gap) or _shortfall(point) > WORTHWHILE * gap:
         return lower, upper
-    if float(point.root[0]) > 0:
-        # Rows rescaled one by one: second order in the error of v, where the above is first.
-        mixed = (point.basis.T * xp.sqrt(ratio)) @ point.basis
-        upper = min(upper, float((xp.square(mixed) @ xp.square(point.root)) @ (1 / point.root)))
+    # Rows rescaled one by one: second order in the error of v, where the above is first.
+    upper = min(upper, point.root.rescaled(ratio))
     if slack and upper > lower * (1 + REACHED * gap) and program.null_space.shape[1] == 0:
         # Rescaling uses up budgets that are slack; the repair of the answer knows better. With H
         # singular a looser bound is wanted: whether noise diverges is read off a tight v.
@@ -175,9 +148,7 @@ def _gram(point: Point) -> Array:
 
     Where nothing has a price X vanishes; the slack that leaves is filled by whoever repairs it.
     """
-    half = point.basis / point.xp.sqrt(point.v)[:, None]
-    half *= point.xp.sqrt(point.root)
-    gram = on_host(half @ half.T)
+    gram = on_host(point.root.gram(point.v))
     diagonal = np.diagonal(gram)
     np.fill_diagonal(gram, np.maximum(diagonal, settings.EPS * diagonal.max()))
     return gram
@@ -186,8 +157,8 @@ def _gram(point: Point) -> Array:
 def _newton_direction(point: Point, gradient: DeviceArray, *, enough: float) -> DeviceArray | None:
     """Approximate solution of G x = t gradient, or None where there is nothing to gain."""
     xp = point.xp
-    curvature = Curvature(point.root, point.basis, trace=point.trace, xp=xp)
-    step = curvature.precondition(gradient)
+    precondition = Preconditioner(point.root.curvature_above(trace=point.trace), xp=xp)
+    step = precondition(gradient)
     # The squared decrement: the relative gap, doubled, and the square of the change of v to make.
     start = float(gradient @ step)
     if not start > 0:
@@ -196,13 +167,15 @@ def _newton_direction(point: Point, gradient: DeviceArray, *, enough: float) -> 
         return step
     target = max(min(CG_FORCING, float(np.sqrt(start))) ** 2 * start, enough)
     x = conjugate_gradients(
-        curvature.product, curvature.precondition, right=gradient, preconditioned=step,
-        target=target, most=MAX_CG_STEPS,
+        point.root.curvature(trace=point.trace).product, precondition, right=gradient,
+        preconditioned=step, target=target, most=MAX_CG_STEPS,
     ).x  # fmt: skip
     return x if bool(xp.any(x != 0)) else None
 
 
-def _advance(workload: Workload, point: Point, *, gap: float, slack: bool) -> tuple[Point, int]:
+def _advance(
+    workload: Workload | Split, point: Point, *, gap: float, slack: bool
+) -> tuple[Point, int]:
     """The next point and the eigendecompositions it took."""
     xp = point.xp
     gradient = point.diag / point.trace - point.v / point.price
@@ -219,7 +192,7 @@ def _advance(workload: Workload, point: Point, *, gap: float, slack: bool) -> tu
     return _fixed_point_step(workload, point), 1 if direction is None else 4
 
 
-def _fixed_point_step(workload: Workload, point: Point) -> Point:
+def _fixed_point_step(workload: Workload | Split, point: Point) -> Point:
     """v <- diag(S)."""
     xp = point.xp
     positive = xp.maximum(point.diag, settings.EPS * float(xp.max(point.diag)))
@@ -250,9 +223,48 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer
         InputError: a checkpoint of another program, or a damaged one.
     """
     kept = monitor.resumed(program)
-    workload = Placed(program, device)
-    start = _start(program) if kept is None else np.log(kept[:, 0, 0])
-    point = evaluate(workload, device.put(start))
+    start = np.exp(_start(program)) if kept is None else kept[:, 0, 0]
+    evaluations = 0
+    if device is CPU and program.size >= SYMMETRY_FROM:
+        answer = _by_symmetry(program, start, monitor=monitor)
+        if answer is not None:
+            if answer.stop is not Stop.INACCURATE or answer.dual is None:
+                return answer
+            # What rounding keeps from the gap in blocks, it may not in one.
+            start, evaluations = answer.dual.blocks[:, 0, 0], answer.evaluations
+    answer = _search(program, Placed(program, device), device.put(np.log(start)), monitor=monitor)
+    return replace(answer, evaluations=answer.evaluations + evaluations)
+
+
+def _by_symmetry(program: Program, start: Array, *, monitor: Monitor) -> Answer | None:
+    """The answer from the blocks of H, from v of shape (n,) on, or in closed form; None where no
+    symmetry is found."""
+    closed = transitive(program.gram)
+    if closed is not None and closed.error <= settings.NEGLIGIBLE_PER_GAP * monitor.gap:
+        stop = Stop.SOLVED
+        try:
+            monitor.report(lower=closed.optimum, upper=closed.optimum)
+        except KeyboardInterrupt:
+            stop = Stop.INTERRUPTED
+        dual = diagonal_dual(np.ones(program.size))
+        return Answer(stop=stop, gram=closed.gram, dual=dual, evaluations=1)
+    symmetry = symmetry_of(program.gram)
+    if symmetry is None:
+        return None
+    split = Split(program, symmetry)
+    return _search(program, split, np.log(split.collected(start)), monitor=monitor)
+
+
+def _search(
+    program: Program, workload: Workload | Split, log_v: DeviceArray, *, monitor: Monitor
+) -> Answer:
+    """Newton's method from log v on, of nodes or of orbits."""
+
+    def multipliers(point: Point) -> Array:
+        v = on_host(point.v)
+        return workload.spread(v) if isinstance(workload, Split) else v
+
+    point = evaluate(workload, log_v)
     best, best_gap, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
     stalls = 0
     try:
@@ -266,7 +278,7 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer
                 best, best_gap = point, gap
             monitor.report(lower=lower, upper=upper)
             if monitor.due:
-                monitor.keep(program, diagonal_dual(on_host(best.v)).blocks)
+                monitor.keep(program, diagonal_dual(multipliers(best)).blocks)
             if gap <= REACHED * monitor.gap:
                 best, stop = point, Stop.SOLVED
                 break
@@ -279,6 +291,5 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer
             evaluations += used
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
-    return Answer(
-        stop=stop, gram=_gram(best), dual=diagonal_dual(on_host(best.v)), evaluations=evaluations
-    )  # fmt: skip
+    dual = diagonal_dual(multipliers(best))
+    return Answer(stop=stop, gram=_gram(best), dual=dual, evaluations=evaluations)

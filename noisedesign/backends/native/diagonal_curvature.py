@@ -32,7 +32,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 class Curvature:
-    """G / tr(S) at one eigendecomposition: ``root`` r, shape (n,), and ``basis`` Q."""
+    """G / ``trace`` at one eigendecomposition: ``root`` r, shape (n,), and ``basis`` Q."""
 
     def __init__(self, root: DeviceArray, basis: DeviceArray, *, trace: float, xp: Any) -> None:
         self.basis, self.xp = basis, xp
@@ -40,29 +40,39 @@ class Curvature:
         sums = xp.maximum(root[:, None] + root, TINY)
         sums *= trace
         self.weights /= sums
-        del sums  # as whatever has n^2 entries, once it is used
-        half = basis * root**0.25
-        schur = half @ half.T
-        del half
-        schur *= schur
-        schur /= 2 * trace
-        # With a unit diagonal, as what multipliers of no weight leave is no larger than rounding.
-        self.scale = 1 / xp.sqrt(xp.maximum(xp.linalg.diagonal(schur), TINY))
-        schur *= self.scale[:, None]
-        schur *= self.scale
-        ridge = max(RIDGE, 8 * settings.rank_tolerance(root.shape[0]))
-        place = array_api_compat.device(root)
-        schur += ridge * xp.eye(root.shape[0], dtype=root.dtype, device=place)
-        lower = xp.linalg.cholesky(schur)
-        del schur
-        self.inverse = _linalg.inverse_of_triangular(lower, invert=xp.linalg.inv)
 
     def product(self, x: DeviceArray) -> DeviceArray:
-        """G x / tr(S), shape (n,)."""
+        """G x / trace, shape (n,)."""
         inner = (self.basis.T * x) @ self.basis
         inner *= self.weights
         return self.xp.vecdot(self.basis @ inner, self.basis)
 
-    def precondition(self, right: DeviceArray) -> DeviceArray:
-        """The solution of the system with the Schur product in the place of G, shape (n,)."""
+
+def curvature_above(root: DeviceArray, basis: DeviceArray, *, trace: float) -> DeviceArray:
+    """The Schur product of S^1/2 with itself over 2 ``trace``, shape (n, n): above G / trace."""
+    half = basis * root**0.25
+    schur = half @ half.T
+    del half  # as whatever has n^2 entries, once it is used
+    schur *= schur
+    schur /= 2 * trace
+    return schur
+
+
+class Preconditioner:
+    """The inverse of :func:`curvature_above`, or of a sum of such; ``above`` is overwritten."""
+
+    def __init__(self, above: DeviceArray, *, xp: Any) -> None:
+        # With a unit diagonal, as what multipliers of no weight leave is no larger than rounding.
+        self.scale = 1 / xp.sqrt(xp.maximum(xp.linalg.diagonal(above), TINY))
+        above *= self.scale[:, None]
+        above *= self.scale
+        size = above.shape[0]
+        ridge = max(RIDGE, 8 * settings.rank_tolerance(size))
+        place = array_api_compat.device(above)
+        above += ridge * xp.eye(size, dtype=above.dtype, device=place)
+        lower = xp.linalg.cholesky(above)
+        self.inverse = _linalg.inverse_of_triangular(lower, invert=xp.linalg.inv)
+
+    def __call__(self, right: DeviceArray) -> DeviceArray:
+        """Solution of the system, shape (n,)."""
         return self.scale * (self.inverse.T @ (self.inverse @ (self.scale * right)))

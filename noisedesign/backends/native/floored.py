@@ -1,20 +1,18 @@
-"""Diagonal budgets with floors under diag(X^-1), and caps: a smoothed interior-point method.
+"""Diagonal budgets with floors under diag(X^-1), and caps: a primal-dual predictor-corrector method.
 
-With N = H + diag(w - u), w of caps and u of floors, and S = (V^1/2 N V^1/2)^1/2, the dual is
-g(v, w, u) = 2 tr(S) - sum v - <cap, w> + <floor, u>. Floors pull N to where it is singular, and
-where a floor leaves a budget slack an entry of v vanishes with it. Barriers on v and u alone do not
-keep Newton's method away from there. But tr(S) is itself an optimum,
+With N = H + diag(w - u), w of caps and u of floors, the optimum has N = X diag(v) X. Where a floor
+leaves a budget slack an entry of v vanishes, N becomes singular with it, and X as a function of the
+multipliers is 0 / 0. So X is an unknown of its own here, for which the multipliers need not be the
+right ones: what is missing of stationarity, E = X diag(v) X - N, vanishes with mu and the rest.
 
-    2 tr(S) = max over Q of  2 tr(Q)  subject to  [[V, Q], [Q^T, N]] >= 0,
+X moves to T (1 + F) T^T in the coordinates of :mod:`frame`, in which F is had by one division, and
+v, w and u are left to solve for: a dense system, formed by n matrix products. It serves a predictor
+and a corrector step, as in :mod:`capped`, and a singular value decomposition finds the next frame.
+The start is a point near the optimum without limits, its noise scaled up until all floors are met:
+the multipliers that belong to that are known, and next to centred.
 
-and with the barrier mu log det of that matrix Q can still be eliminated: an eigenvalue r of S
-becomes q = (sqrt(mu^2 + 4 r^2) - mu) / 2, and for r -> 0 its derivatives are those of the log det
-of V and of N. With mu log of v, w and u the whole is a self-concordant barrier of (D), with
-X = V^-1/2 (S_q + mu) V^-1/2 > R^-1 and R = V^1/2 S_q^-1 V^1/2 in its gradient.
-
-Newton's equations are formed and solved: n matrix products of size n a step. Systems this close to
-singular are beyond conjugate gradients. R to first order along a Newton step is feasible but for
-higher orders, wherever the step starts, and gives the upper bound.
+Nothing says that these steps arrive, as floors are not convex in X. Where they do not, as happens
+with high floors under few nodes, :mod:`smoothed` takes over.
 """
 
 from __future__ import annotations
@@ -22,234 +20,280 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 
-from noisedesign import _linalg, floor_repair, settings
+from noisedesign import settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
-from noisedesign.backends.native.variance_limits import Limits, limits_of
-from noisedesign.formulations import DualPoint, Program, diagonal_dual
+from noisedesign.backends.native import smoothed
+from noisedesign.backends.native.frame import Frame, longest
+from noisedesign.backends.native.variance_limits import Sides, limits_of, sides_of
+from noisedesign.formulations import Program
 
-MAX_EVALUATIONS = 200
-REDUCTION = 0.05
-"""What is left of mu after a full step along the central path."""
-CENTRED = 1.0
-"""Squared Newton decrement, over mu, below which one full step ends near the central path."""
-TO_BOUNDARY = 0.9
-"""Share of the longest step inside: a barrier is no guide near its end."""
-OVERSHOOT = 0.5
-"""Downward slope at the end of a step towards the central path, over the slope at its start, that
-is still accepted: the barrier is concave, so the step has passed its maximum and not by far."""
-SHORTEST = 1e-9
-"""Share of a Newton step below which rounding is what forbids it."""
-STALLS = 25
-"""Steps without the gap being halved after which rounding is in the way; a twentieth of mu takes
-about five."""
+TO_BOUNDARY = 0.99
+"""Share of the longest step that keeps multipliers and slacks positive; what is left is multiplied
+by the share of mu that the predictor leaves, so that the end is quick."""
+SHRINK, GROW = 0.9, 2.0
+"""How much of X, in its own coordinates, a step may take away or add: first orders of 1 / (1 + F)
+say little beyond."""
+APART = 0.6
+"""Steps of X and of the multipliers shorter than this are taken alike: with one of them far ahead
+stationarity is lost."""
+BACKTRACK = 0.8
+TRUE_SLACK = 0.5
+"""Share of what a slack was to be above which its true value replaces it."""
 REACHED = 0.8
 """Share of the gap asked for at which to stop: the rest is left to the exact repair."""
-EASE = 0.05
-"""Starting multipliers of caps, and of caps with floors, as a share of the mean diagonal of H."""
-START = 0.5
-"""Starting multipliers of floors, as a share of what would leave N singular."""
+ENOUGH = 0.1
+"""Share of the gap asked for below which there is no point in aiming: rounding is next."""
+EASE = 0.1
+"""Starting price of the caps, as a share of that of the budgets."""
+LEAST_SLACK = 0.1
+"""Starting slacks at least, as a share of the limit."""
+ABOVE = 1.1
+"""Variance of the noise to start from over its floor, at the least."""
+LEAST_CONDITION = 1e-8
+"""Eigenvalues of N at the start at least, over the largest: it need not be optimal for it."""
+GIVING_WAY = 0.3
+"""Starting multipliers of floors at most, as a share of the diagonal of N."""
+PATIENCE = 6
+"""Steps in which neither mu nor the gap is halved after which the method has gone astray."""
+ROUNDING = 1e-7
+"""A gap that stops shrinking below this is held up by rounding, not by the method."""
 
 
-class Point(NamedTuple):
-    """One decomposition S = Q diag(r) Q^T at multipliers x = (v, y), y those of the limits."""
+class State(NamedTuple):
+    """The frame of X; multipliers x = (v, z) and slacks, shape (n + k,), in the order of Sides."""
 
+    frame: Frame
     x: Array
-    net: Array
-    factor: Array  # L^T L = N
-    root: Array  # r
-    basis: Array  # Q
-
-
-def evaluate(program: Program, limits: Limits, x: Array) -> Point | None:
-    """The point x, or None where N is not positive definite."""
-    net = limits.net(x[program.size :], size=program.size)
-    try:
-        factor = np.linalg.cholesky(program.gram + np.diag(net)).T
-    except np.linalg.LinAlgError:
-        return None
-    # Singular values of L V^1/2: where N and v both vanish, eigenvalues have lost them.
-    _, values, right = np.linalg.svd(factor * np.sqrt(x[: program.size]))
-    root: Array = np.maximum(values, settings.EPS * values[0]).astype(np.float64)
-    return Point(x, net, np.asarray(factor), root, np.asarray(right.T))
-
-
-def lower_bound(program: Program, limits: Limits, point: Point) -> float:
-    """The dual value at the best scale of v."""
-    v, y = np.split(point.x, [program.size])
-    return float(point.root.sum()) ** 2 / float(v.sum()) - limits.cost(y)
-
-
-class Smoothed:
-    """The barrier of (D) at a point and a mu: gradient and curvature."""
-
-    def __init__(self, limits: Limits, point: Point, mu: float) -> None:
-        self.limits, self.point, self.mu = limits, point, mu
-        self.size = len(point.root)
-        self.v = point.x[: self.size]
-        squares = np.square(point.root)
-        self.q = 2 * squares / (mu + np.sqrt(mu**2 + 4 * squares))
-        # Sums of q_k and q_l, mu added, and of the eigenvalues of V^1/2 N V^1/2, halved.
-        self.sums = np.add.outer(self.q, self.q) + mu
-        self.half_sums = np.add.outer(squares, squares) / 2
-        weights = np.square(point.basis)
-        self.precision = (weights @ (self.q + mu)) / self.v
-        self.variance = (weights @ (1 / self.q)) * self.v
-        self.aim, self.bend = limits.barrier(point.x[self.size :], mu)
-
-    def slope(self) -> Array:
-        """Gradient along (v, y)."""
-        along_v = self.precision - 1 + self.mu / self.v
-        return np.concatenate([along_v, self.variance[self.limits.node] - self.aim])
-
-    def curvature(self) -> Array:
-        """Minus the Hessian along (v, y)."""
-        limits, v = self.limits, self.v
-        twice = self.half_sums / self.sums
-        inverse = 1 / self.sums
-        bent = inverse / np.multiply.outer(self.q, self.q)
-        along_v, across, along_net = self._sums_over_pairs(twice, inverse, bent)
-        vv = np.diag(self.precision / v) - along_v / np.multiply.outer(v, v)
-        vn = -across * v / v[:, None]
-        nn = along_net * np.multiply.outer(v, v)
-        vn, nn = vn[:, limits.node], nn[np.ix_(limits.node, limits.node)]
-        matrix = np.block([[vv, vn], [vn.T, nn]])
-        barrier = np.concatenate([self.mu / np.square(v), self.bend])
-        return np.asarray((matrix + matrix.T) / 2 + np.diag(barrier))
-
-    def _sums_over_pairs(self, *kernels: Array) -> Array:
-        """sum_kl Q_ik Q_jk F_kl Q_il Q_jl for every kernel F, shape (kernels, n, n)."""
-        q, n = self.point.basis, self.size
-        side_by_side = np.concatenate(kernels, axis=1)
-        sums = np.empty((len(kernels), n, n))
-        for i in range(n):
-            pair = q * q[i]
-            sums[:, i] = np.einsum("jfl,jl->fj", (pair @ side_by_side).reshape(n, -1, n), pair)
-        return sums
-
-    def covariance_along(self, d: Array) -> Array:
-        """R a step d ahead, to first order."""
-        q, v = self.point.basis, self.v
-        relative = d[: self.size] / v
-        net = self.limits.net(d[self.size :], size=self.size)
-        change = ((q.T * relative) @ q) * self.half_sums + (q.T * (v * net)) @ q
-        bent = change / (self.sums * np.multiply.outer(self.q, self.q))
-        now = (q / self.q) @ q.T
-        moved = (relative[:, None] * now + now * relative) / 2 - q @ bent @ q.T
-        root = np.sqrt(v)
-        return np.asarray((now + moved) * root[:, None] * root)
-
-
-def _longest(limits: Limits, point: Point, d: Array) -> float:
-    """TO_BOUNDARY of the longest step along d that stays inside, at most 1."""
-    sign = np.concatenate([np.ones(len(point.root)), limits.sign])
-    falling = sign * d < 0
-    length = float(np.min(-point.x[falling] / d[falling], initial=np.inf))
-    half = np.linalg.inv(point.factor)
-    net = limits.net(d[len(point.root) :], size=len(point.root))
-    least = float(np.linalg.eigvalsh((half.T * net) @ half)[0])
-    if least < 0:
-        length = min(length, -1 / least)
-    return min(1.0, TO_BOUNDARY * length)
-
-
-def _start(program: Program, limits: Limits) -> Point | None:
-    """Multipliers inside; None where H is singular and no cap adds to it."""
-    n, diagonal = program.size, np.diagonal(program.gram)
-    y = np.where(np.isinf(limits.cap), 0.0, EASE * float(diagonal.mean()))
-    net = limits.net(y, size=n)
-    root = np.sqrt(diagonal + net)
-    unit = (program.gram + np.diag(net)) / root[:, None] / root
-    room = START * max(float(np.linalg.eigvalsh(unit)[0]), settings.EPS)
-    y = np.where(limits.sign < 0, -room * np.square(root)[limits.node], y)
-    v = np.sqrt(diagonal + limits.net(y, size=n))
-    point = evaluate(program, limits, np.concatenate([v, y]))
-    if point is None:
-        return None
-    # One rescaling of v balances the price of the two groups of multipliers.
-    v = v * (float(point.root.sum()) / float(v.sum())) ** 2
-    return evaluate(program, limits, np.concatenate([v, y]))
-
-
-class _Best:
-    """The best dual point and the best feasible R so far, which need not belong together."""
-
-    def __init__(self, program: Program) -> None:
-        assert program.floor is not None
-        self.program = program
-        independent = np.maximum(1.0, program.floor)
-        self.gram: Array = np.diag(1 / independent)
-        self.upper = float(np.diagonal(program.gram) @ independent)
-        self.x, self.lower = np.zeros(0), 0.0
+    slack: Array
 
     @property
-    def gap(self) -> float:
-        return self.upper / self.lower - 1 if self.lower > 0 else np.inf
-
-    def see_dual(self, x: Array, lower: float) -> None:
-        if not len(self.x) or lower > self.lower:
-            self.x, self.lower = x, max(lower, 0.0)
-
-    def see_covariance(self, covariance: Array) -> None:
-        """A guess at R, made feasible."""
-        try:
-            found = floor_repair.raised(self.program, covariance)
-            upper = float(np.sum(self.program.gram * found))
-            if upper < self.upper:
-                self.gram, self.upper = _linalg.inverse_of_positive(found), upper
-        except np.linalg.LinAlgError:
-            pass  # not positive definite: the step was too long for a first order
+    def mu(self) -> float:
+        return float(self.x @ self.slack) / len(self.x)
 
 
-def dual_of(program: Program, limits: Limits, x: Array) -> DualPoint:
-    """v, w and u of x = (v, y)."""
-    net = limits.net(x[program.size :], size=program.size)
-    cap = None if program.cap is None else np.maximum(net, 0.0)
-    return diagonal_dual(x[: program.size], cap=cap, floor=np.maximum(-net, 0.0))
+class Step(NamedTuple):
+    """Changes of multipliers and slacks; F of X, and T^T diag(dv) T; the share of the longest step
+    to take."""
+
+    x: Array
+    slack: Array
+    f: Array
+    seen: Array
+    share: float = TO_BOUNDARY
 
 
-def _step(
-    program: Program, limits: Limits, here: Smoothed, d: Array, *, ahead: float
-) -> tuple[Point, float] | None:
-    """The point at the end of a step along d and the share of d it took; None where none is safe.
+class System:
+    """Newton's equations at a state, formed and factored."""
 
-    Along the central path, where ``ahead`` is below mu, a step ends anywhere inside.
-    """
-    rise = float(here.slope() @ d)
-    length = _longest(limits, here.point, d)
-    while length > SHORTEST:
-        found = evaluate(program, limits, here.point.x + length * d)
-        if found is not None and (
-            ahead < here.mu
-            or float(Smoothed(limits, found, here.mu).slope() @ d) >= -OVERSHOOT * rise
-        ):
-            return found, length
-        length /= 2
-    return None
+    def __init__(self, program: Program, sides: Sides, state: State) -> None:
+        self.sides, self.state, self.size = sides, state, program.size
+        frame, n, node = state.frame, program.size, sides.node
+        net = np.diagonal(program.gram) + sides.net(state.x, n)
+        there = program.gram.copy()
+        np.fill_diagonal(there, net)
+        self.excess = np.diag(frame.root) - frame.inner.T @ there @ frame.inner  # B^T E B
+        self.missing = (
+            sides.limit(n) - sides.held(frame.precision, frame.variance) - state.slack
+        )  # fmt: skip
+        budgets, across, limits = _sums_over_pairs(frame)
+        across = -across[:, node] * sides.sign
+        limits = limits[np.ix_(node, node)] * np.multiply.outer(sides.sign, sides.sign)
+        matrix = np.block([[budgets, across], [across.T, limits]])
+        matrix += np.diag(state.slack / state.x)
+        self.scale = 1 / np.sqrt(np.diagonal(matrix))
+        matrix *= self.scale[:, None] * self.scale
+        self.factor = scipy.linalg.cho_factor(matrix)
+
+    def along(self, f: Array) -> Array:
+        """How what is held changes along F, to first order."""
+        frame = self.state.frame
+        return self.sides.held(frame.precision_along(f), -frame.variance_along(f))
+
+    def step(self, *, aim: Array, curved: Array, bent: Array) -> Step:
+        """The step after which x s is ``aim``, to first order and as far as second orders are told.
+
+        Args:
+            curved: of B^T X diag(v) X B. bent: of what is held.
+        """
+        frame, n, x = self.state.frame, self.size, self.state.x
+        given = -frame.shared(self.excess + curved)
+        known = self.missing - self.along(given) - bent
+        right = self.scale * (aim / x - self.state.slack - known)
+        d = self.scale * scipy.linalg.cho_solve(self.factor, right)
+        seen = frame.of_budgets(d[:n])
+        f = given + frame.shared(frame.of_limits(self.sides.net(d, n)) - seen)
+        # Of two ways to say it the one in which rounding is small against slacks that vanish.
+        return Step(d, (aim - self.state.slack * d) / x - self.state.slack, f, seen)
 
 
-def _direction(here: Smoothed, right: Array) -> Array:
-    """The Newton direction for a gradient, multipliers in units of their own curvature."""
-    matrix = here.curvature()
-    scale = 1 / np.sqrt(np.diagonal(matrix))
-    return np.asarray(
-        scale * np.linalg.solve(matrix * scale[:, None] * scale, scale * right)
+def _sums_over_pairs(frame: Frame) -> tuple[Array, Array, Array]:
+    """sum_kl P_ik P_il Q_jk Q_jl / (r_k + r_l) for P, Q of T, B: (T, T), (T, B) and (B, B)."""
+    outer, inner = frame.outer, frame.inner
+    n = len(outer)
+    kernel = 1 / np.add.outer(frame.root, frame.root)
+    sums = np.empty((3, n, n))
+    for i in range(n):
+        side = np.concatenate(
+            [kernel * np.multiply.outer(row, row) for row in (outer[i], inner[i])], axis=1
+        )
+        seen = (inner @ side).reshape(n, 2, n)
+        sums[0, i] = np.einsum("jk,jk->j", outer @ side[:, :n], outer)
+        sums[1:, i] = np.einsum("jfk,jk->fj", seen, inner)
+    return sums[0], sums[1], sums[2]
+
+
+def _newton(system: System, *, enough: float) -> Step:
+    """What a predictor and a corrector step advise, for a mu of no less than ``enough``."""
+    state, frame = system.state, system.state.frame
+    nothing = np.zeros_like(system.excess)
+    first = system.step(
+        aim=np.zeros_like(state.x), curved=nothing, bent=np.zeros_like(state.x)
     )  # fmt: skip
+    reach = min(1.0, longest(state.x, first.x)), min(1.0, longest(state.slack, first.slack))
+    ahead = float((state.x + reach[0] * first.x) @ (state.slack + reach[1] * first.slack))
+    left = min(1.0, ahead / len(state.x) / state.mu)
+    aim = max(left**3 * state.mu, enough)
+    # Second-order terms are told by a step that went so far only; they may mislead at its end.
+    trust, f = min(reach), first.f
+    mixed = f @ first.seen
+    step = system.step(
+        aim=aim - trust * first.x * first.slack,
+        curved=trust * ((f * frame.root) @ f + mixed + mixed.T),
+        bent=trust
+        * system.sides.held(np.zeros(system.size), frame.variance_along(f @ f)),
+    )  # fmt: skip
+    return step._replace(share=1 - (1 - TO_BOUNDARY) * left)
+
+
+def _taken(system: System, step: Step) -> tuple[State | None, float]:
+    """The state a step leads to, one decomposition, and the shorter of its two lengths.
+
+    No state where X has lost its definiteness to rounding.
+    """
+    state, sides, n = system.state, system.sides, system.size
+    along_x = min(1.0, step.share * longest(state.x, step.x))
+    along = min(1.0, step.share * longest(state.slack, step.slack))
+    eye = np.eye(n)
+    while along > settings.EPS and not (
+        _positive(eye + along / SHRINK * step.f) and _positive(eye - along / GROW * step.f)
+    ):
+        along *= BACKTRACK
+    shorter = min(along_x, along)
+    if shorter < APART:
+        along_x = along = shorter
+    x, slack = state.x + along_x * step.x, state.slack + along * step.slack
+    try:
+        root = state.frame.outer @ np.linalg.cholesky(eye + along * step.f)
+        _, values, right = np.linalg.svd(np.sqrt(x[:n])[:, None] * root)
+        frame = Frame(root @ right.T, np.linalg.solve(root.T, right.T), np.square(values))
+    except np.linalg.LinAlgError:
+        return None, shorter
+    true = sides.limit(n) - sides.held(frame.precision, frame.variance)
+    return State(frame, x, np.where(true > TRUE_SLACK * slack, true, slack)), shorter
+
+
+def _positive(a: Array) -> bool:
+    try:
+        np.linalg.cholesky(a)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _start(program: Program, sides: Sides) -> tuple[State, float]:
+    """A feasible X with multipliers to go with it, and the bound that those of budgets and caps
+    prove.
+
+    X and v are those of the dual without floors, at a v near its maximum. Where the noise is
+    multiplied by some number and v by its square N stays as it is.
+    """
+    n, caps = program.size, sides.sign > 0
+    gram = program.gram.copy()
+    price = np.where(caps, EASE * float(np.sqrt(np.diagonal(gram)).mean()) / sides.level, 0.0)
+    gram[np.diag_indices(n)] += sides.net(np.concatenate([np.zeros(n), price]), n)
+    diagonal = np.diagonal(gram)
+    v = np.sqrt(diagonal)
+    squared, basis = np.linalg.eigh(gram * np.sqrt(v)[:, None] * np.sqrt(v))
+    root = np.sqrt(np.maximum(squared, LEAST_CONDITION * squared[-1]))
+    trace = float(np.sqrt(np.maximum(squared, 0.0)).sum())
+    lower = trace**2 / float(v.sum()) - float(sides.level @ price)
+    scale = (float(root.sum()) / float(v.sum())) ** 2  # at which the sum of v is that of r
+    v, root = v * scale, root * np.sqrt(scale)
+    half = np.sqrt(v)[:, None] / np.sqrt(root)
+    variance = np.einsum("ij,ij->i", half * basis, half * basis)
+    above = float(np.max(np.where(caps, 0.0, ABOVE * sides.level) / variance[sides.node]))
+    louder = max(1.0, above)
+    frame = Frame(basis / half / np.sqrt(louder), basis * half * np.sqrt(louder), root * louder)
+    v = v * louder**2
+    limit = sides.limit(n)
+    slack = limit - sides.held(frame.precision, frame.variance)
+    slack = np.maximum(slack, LEAST_SLACK * np.abs(limit))
+    mu = float(v @ slack[:n]) / n
+    z = mu / slack[n:]
+    z = np.where(caps, z, np.minimum(z, GIVING_WAY * diagonal[sides.node]))
+    return State(frame, np.concatenate([v, z]), slack), lower
+
+
+class _Bounds:
+    """Estimates of the dual value, and the bounds that are proved when they promise enough."""
+
+    def __init__(self, program: Program, sides: Sides) -> None:
+        self.program, self.sides, self.limits = program, sides, limits_of(program)
+        self.best = smoothed.Best(program)
+
+    def multipliers(self, x: Array) -> Array:
+        """(v, w - u), one for every limited node."""
+        net = self.sides.net(x, self.program.size)
+        return np.concatenate([x[: self.program.size], net[self.limits.node]])
+
+    def estimate(self, system: System) -> float:
+        """The dual value to first order in E."""
+        x, root = system.state.x, system.state.frame.root
+        trace = float(root.sum()) - float(np.trace(system.excess)) / 2
+        y = self.multipliers(x)[self.program.size :]
+        return trace**2 / float(x[: self.program.size].sum()) - self.limits.cost(y)
+
+    def prove(self, x: Array) -> int:
+        """Take note of what x proves, and of how many decompositions that took.
+
+        Multipliers of floors are lowered, all of them by one factor, until N is positive definite.
+        """
+        x, share = self.multipliers(x), 0.0
+        floors = x < 0
+        while share < 1:
+            moved = np.where(floors, (1 - share) * x, x)
+            point = smoothed.evaluate(self.program, self.limits, moved)
+            if point is not None:
+                lower = smoothed.lower_bound(self.program, self.limits, point)
+                self.best.see_dual(moved, lower)
+                return 1
+            share = max(4 * share, settings.EPS)
+        return 0
 
 
 def solve(program: Program, *, monitor: Monitor) -> Answer:
     """Solve a normalised program of single participation with floors above what budgets ask for."""
-    limits, best = limits_of(program), _Best(program)
-    point = _start(program, limits)
-    if point is None:
+    sides = sides_of(limits_of(program))
+    known = _Bounds(program, sides)
+    best = known.best
+    if program.cap is None and program.null_space.shape[1]:
         return Answer(stop=Stop.FAILED, message="H is singular, and nothing caps the noise")
-    best.see_dual(point.x, lower_bound(program, limits, point))
-    # Near the central path the gap is about mu for every multiplier and every row of [V, Q].
-    mu = (best.upper - best.lower) / (program.size + len(point.x))
-    evaluations, centred, stalls, halved, stop = 2, False, 0, np.inf, Stop.INACCURATE
+    state: State | None
+    state, lower = _start(program, sides)
+    none = np.where(sides.sign > 0, state.x[program.size :], 0.0)
+    best.see_dual(known.multipliers(np.concatenate([state.x[: program.size], 0 * none])), lower)
+    evaluations, waited, least, closest, stop = 1, 0, np.inf, np.inf, Stop.INACCURATE
     try:
-        while evaluations < MAX_EVALUATIONS:
+        while state is not None and waited < PATIENCE:
+            best.see_covariance(state.frame.inner @ state.frame.inner.T)
+            system = System(program, sides, state)
+            estimate = known.estimate(system)
+            gap = best.upper / estimate - 1 if estimate > 0 else np.inf
+            if gap <= REACHED * monitor.gap:
+                evaluations += known.prove(state.x)
             monitor.report(lower=best.lower, upper=best.upper)
             if best.gap <= REACHED * monitor.gap:
                 stop = Stop.SOLVED
@@ -257,28 +301,18 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
             if monitor.expired:
                 stop = Stop.TIME_LIMIT
                 break
-            stalls += 1
-            if best.lower <= 0 or best.gap < halved / 2:
-                stalls, halved = 0, best.gap
-            if stalls > STALLS:
-                break
-            here, ahead = Smoothed(limits, point, mu), REDUCTION * mu if centred else mu
-            right = Smoothed(limits, point, ahead).slope()
-            try:
-                d = _direction(here, right)
-            except np.linalg.LinAlgError:
-                break  # so singular that rounding hides it
-            best.see_covariance(here.covariance_along(d))
-            taken = _step(program, limits, here, d, ahead=ahead)
-            if taken is None:
-                break
-            point, length = taken
-            best.see_dual(point.x, lower_bound(program, limits, point))
-            centred = ahead == mu and length == 1.0 and float(right @ d) <= CENTRED * mu
-            mu += length * (ahead - mu)
+            waited = 0 if state.mu < least / 2 or gap < closest / 2 else waited + 1
+            least, closest = min(least, state.mu), min(closest, gap)
+            enough = ENOUGH * monitor.gap * abs(estimate) / len(state.x)
+            state, length = _taken(system, _newton(system, enough=enough))
             evaluations += 1
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
+    except np.linalg.LinAlgError:
+        pass  # so singular that rounding hides it
+    if stop is Stop.INACCURATE and best.gap > ROUNDING:
+        return smoothed.solve(program, monitor=monitor, best=best, spent=evaluations)
     return Answer(
-        stop=stop, gram=best.gram, dual=dual_of(program, limits, best.x), evaluations=evaluations
-    )
+        stop=stop, gram=best.gram, dual=smoothed.dual_of(program, known.limits, best.x),
+        evaluations=evaluations,
+    )  # fmt: skip

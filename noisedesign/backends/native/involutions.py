@@ -26,15 +26,35 @@ ROWS = 64
 """Rows compared at a time, so that no second H is formed."""
 
 
+def same_entry(gram: Array) -> float:
+    """How far entries of H, shape (n, n), may be apart that are the same but for rounding."""
+    return SAME_ENTRY * float(np.diagonal(gram).max())
+
+
 def preserves(gram: Array, permutation: Permutation) -> bool:
     """Whether H[p(i), p(j)] = H[i, j] up to rounding, H of shape (n, n)."""
-    tolerance = SAME_ENTRY * float(np.diagonal(gram).max())
+    tolerance = same_entry(gram)
     for start in range(0, len(gram), ROWS):
         rows = slice(start, start + ROWS)
         moved = gram[permutation[rows]][:, permutation]
         if np.abs(moved - gram[rows]).max() > tolerance:
             return False
     return True
+
+
+def involutions_of(refiner: Refiner, labels: Labels) -> list[Permutation]:
+    """Commuting involutions that preserve H and colours, shape (n,), each of shape (n,).
+
+    None where all nodes have one colour: mostly the optimum has equal multipliers then, and is
+    found at once.
+    """
+    if labels.max() == 0:
+        return []
+    involutions = Involutions(refiner, labels)
+    involutions.reversals()
+    if not involutions.found:
+        involutions.search()
+    return involutions.found
 
 
 class Involutions:
@@ -63,12 +83,10 @@ class Involutions:
         sizes = np.bincount(self.labels)
         misses = 0
         for colour in np.argsort(sizes, kind="stable"):
-            if sizes[colour] == 1:
-                continue
             cell = np.flatnonzero(self.labels == colour)
             for first in cell:
-                for second in cell[cell > first]:
-                    if self.orbits[first] == self.orbits[second]:
+                for second in cell[(cell > first) & self._may_go(first)[cell]]:
+                    if not self._may_go(first)[second]:  # by now
                         continue
                     if self._accept(self._swapping(int(first), int(second))):
                         misses = 0
@@ -76,6 +94,11 @@ class Involutions:
                     misses += 1
                     if misses == MISSES:
                         return
+
+    def _may_go(self, node: int) -> NDArray[np.bool_]:
+        """Which nodes are in another orbit than ``node``, of the same size, shape (n,)."""
+        sizes = np.bincount(self.orbits)[self.orbits]
+        return np.asarray((self.orbits != self.orbits[node]) & (sizes == sizes[node]))
 
     def _accept(self, candidate: Permutation | None) -> bool:
         """Keep a candidate that is a new involution, commutes with the others and preserves H."""

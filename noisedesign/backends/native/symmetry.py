@@ -20,17 +20,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign._checks import Array
-from noisedesign.backends.native.involutions import SAME_ENTRY, Involutions, Permutation
+from noisedesign.backends.native.involutions import Permutation, involutions_of, same_entry
 from noisedesign.backends.native.refinement import SAME_SUM, Labels, Refiner, grouped
 
-ROUNDS_PER_NODE = 0.5
-"""Rounds of refinement, over n, that may go into a search: a path, where colours travel slowest,
-needs a quarter of a round for every node, and all of them cost a small part of one decomposition
-of H."""
+SQUARED_NODES_PER_ROUND = 1500
+"""Rounds of refinement that may go into a search are the square of the nodes over this: a tenth of
+the time of a solve or less, whatever comes of it."""
+HANDLING = 50
+"""Size of a matrix that is decomposed in the time it takes to handle a block of any size."""
+FRUITLESS = 8
+"""Comparisons in a row without twins after which there are taken to be no more: many nodes of one
+colour may be no twins at all."""
 WORTHWHILE = 0.8
-"""Sum of the cubes of the sizes of blocks, over that of H, up to which it is worth splitting H."""
+"""Work on the blocks, over that on H, up to which H is split: one more involution must not lift it,
+and what is left of memory then is enough for the blocks beside H."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,93 +55,97 @@ class Symmetry:
     twins: Labels
     signs: Array
 
-    @property
-    def sizes(self) -> Labels:
-        """Number of vectors in each block, shape (blocks,)."""
-        first = np.unique(self.orbit, return_index=True)[1]
-        return np.count_nonzero(self.signs[:, first], axis=1)
-
 
 def symmetry_of(gram: Array) -> Symmetry | None:
     """Symmetries of H, shape (n, n), or None where none are found that make blocks much smaller.
 
     Without symmetries this costs a few products of H with vectors, as a rule, and no other H.
     """
-    refiner = Refiner(gram, rounds=int(ROUNDS_PER_NODE * len(gram)))
+    n = len(gram)
+    refiner = Refiner(gram, rounds=n**2 // SQUARED_NODES_PER_ROUND)
     labels = refiner.first()
-    if int(labels.max()) + 1 == len(gram):
+    if int(labels.max() + 1) ** 3 > WORTHWHILE * n**3:  # one block has a vector of every colour
         return None
     twins, difference = twins_of(refiner, labels)
     _, first, sizes = np.unique(twins, return_index=True, return_counts=True)
-    if len(first) < len(gram):
+    if len(first) < n:
         refiner = Refiner(gram[np.ix_(first, first)], rounds=refiner.rounds)
-        labels = grouped(labels[first], sizes, tolerance=0.0)
-        labels = grouped(labels, difference[first], tolerance=SAME_SUM * refiner.scale)
-    involutions = Involutions(refiner, labels)
-    involutions.reversals()
-    if not involutions.found:
-        involutions.search()
-    orbit, signs = split(involutions.found, size=len(first))
-    found = Symmetry(orbit=orbit[twins], twins=twins, signs=signs[:, twins])
-    work = float(((found.sizes / len(gram)) ** 3).sum())
-    return found if work <= WORTHWHILE else None
+        labels = grouped(labels[first], sizes.astype(np.float64), tolerance=0.0)
+        labels = grouped(labels, difference[first], tolerance=same_entry(gram))
+    orbit, signs = np.arange(len(first)), np.ones((1, len(first)))
+    for p in involutions_of(refiner, labels):
+        halved = halves(orbit, signs, p)
+        if _work(*halved) < _work(orbit, signs):
+            orbit, signs = halved
+    if _work(orbit, signs) > WORTHWHILE * (n**3 + HANDLING**3):
+        return None
+    orbit = np.unique(orbit, return_inverse=True)[1].reshape(-1)
+    return Symmetry(orbit=orbit[twins], twins=twins, signs=signs[:, twins])
+
+
+def _work(orbit: Labels, signs: Array) -> float:
+    """Of a decomposition of every block, in those of one number."""
+    sizes = np.count_nonzero(signs[:, np.unique(orbit, return_index=True)[1]], axis=1)
+    return float((sizes.astype(np.float64) ** 3 + HANDLING**3).sum())
 
 
 def twins_of(refiner: Refiner, labels: Labels) -> tuple[Labels, Array]:
     """Classes of twins, numbered by their first nodes, and H_ii - H_ij of each node and its twins.
 
-    Both of shape (n,); a node without a twin has the difference 0.
+    Both of shape (n,); a node without a twin has the difference 0. The first node of every colour
+    that has not been looked at is compared with all others of its colour, in one go.
     """
-    gram, scale = refiner.gram, refiner.scale
+    gram, diagonal = refiner.gram, refiner.diagonal
     n = len(gram)
-    twins, difference = np.full(n, -1, dtype=np.intp), np.zeros(n)
+    twins, difference = np.arange(n), np.zeros(n)
     z = np.cos(np.arange(n) ** 2.0)
     sums = gram @ z
-    tolerance = SAME_ENTRY * float(refiner.diagonal.max())
-    cells = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
-    for cell in cells:
-        rest = cell
-        while len(rest) > 1:
-            i, others = int(rest[0]), rest[1:]
-            # Rows of twins differ in two places: (H z)_i - (H z)_j = (H_ii - H_ij) (z_i - z_j).
-            gaps = refiner.diagonal[i] - gram[i, others]
-            close = np.abs(sums[i] - sums[others] - gaps * (z[i] - z[others])) <= SAME_SUM * scale
-            close[close] = [_are_twins(gram, i, int(j), tolerance) for j in others[close]]
-            if close.any():
-                members = np.append(i, others[close])
-                twins[members] = i
-                difference[members] = gaps[close].mean()
-            rest = others[~close]
-    alone = twins < 0
-    twins[alone] = np.flatnonzero(alone)
-    return np.unique(twins, return_inverse=True)[1].reshape(-1), difference
+    rest = np.argsort(labels, kind="stable")
+    fruitless = 0
+    while fruitless < FRUITLESS and len(rest) > 1:
+        begins = np.append(True, np.diff(labels[rest]) != 0)
+        pivots = rest[begins][np.cumsum(begins) - 1]
+        nodes, pivots, later = rest[~begins], pivots[~begins], ~begins
+        if not len(nodes):
+            break
+        # Rows of twins differ in two places: (H z)_i - (H z)_j = (H_ii - H_ij) (z_i - z_j).
+        gaps = diagonal[pivots] - gram[pivots, nodes]
+        apart = np.abs(sums[pivots] - sums[nodes] - gaps * (z[pivots] - z[nodes]))
+        alike = apart <= SAME_SUM * refiner.scale
+        alike[alike] = _are_twins(gram, pivots[alike], nodes[alike])
+        twins[nodes[alike]] = pivots[alike]
+        difference[nodes[alike]] = gaps[alike]
+        fruitless = 0 if alike.any() else fruitless + 1
+        rest = rest[later][~alike]
+    members = np.bincount(twins, minlength=n)
+    mean = np.bincount(twins, difference, minlength=n) / np.maximum(members - 1, 1)
+    return np.unique(twins, return_inverse=True)[1].reshape(-1), mean[twins]
 
 
-def _are_twins(gram: Array, i: int, j: int, tolerance: float) -> bool:
-    apart = np.abs(gram[i] - gram[j])
-    apart[[i, j]] = 0.0
-    return bool(
-        apart.max() <= tolerance
-        and abs(gram[i, i] - gram[j, j]) <= tolerance
-    )
+def _are_twins(gram: Array, first: Labels, second: Labels) -> NDArray[np.bool_]:
+    """Which pairs of nodes, two arrays of shape (k,), are twins up to rounding."""
+    tolerance = same_entry(gram)
+    result = np.zeros(len(first), dtype=np.bool_)
+    for number, (i, j) in enumerate(zip(first, second, strict=True)):
+        apart = np.abs(gram[i] - gram[j])
+        apart[[i, j]] = abs(gram[i, i] - gram[j, j])
+        result[number] = apart.max() <= tolerance
+    return result
 
 
-def split(involutions: list[Permutation], *, size: int) -> tuple[Labels, Array]:
-    """Orbits, shape (size,), and signs in each block, shape (blocks, size), of commuting ones."""
-    orbit = np.arange(size)
-    blocks = [np.ones(size)]
-    for p in involutions:
-        image = orbit[p]
-        halves = []
-        for signs in blocks:
-            moved = signs[p]
-            for parity in (1.0, -1.0):
-                # Two orbits that are exchanged share a vector in each half; one that stays has
-                # its own in one of them.
-                second = np.where(orbit < image, signs, parity * moved)
-                stays = np.where(moved == parity * signs, signs, 0.0)
-                half = np.where(orbit == image, stays, second)
-                if half.any():
-                    halves.append(half)
-        blocks, orbit = halves, np.minimum(orbit, image)
-    return np.unique(orbit, return_inverse=True)[1].reshape(-1), np.stack(blocks)
+def halves(orbit: Labels, signs: Array, p: Permutation) -> tuple[Labels, Array]:
+    """Orbits, named by their first nodes, shape (n,), and signs in each block, shape (blocks, n),
+    with one more involution, which commutes with those before."""
+    image = orbit[p]
+    blocks = []
+    for block in signs:
+        moved = block[p]
+        for parity in (1.0, -1.0):
+            # Two orbits that are exchanged share a vector in each half; one that stays has its own
+            # in one of them.
+            shared = np.where(orbit < image, block, parity * moved)
+            stays = np.where(moved == parity * block, block, 0.0)
+            half = np.where(orbit == image, stays, shared)
+            if half.any():
+                blocks.append(half)
+    return np.minimum(orbit, image), np.stack(blocks)

@@ -8,6 +8,7 @@ hypercubes and complete graphs are of this kind, their nodes in the order of row
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,10 +16,10 @@ import numpy as np
 
 from noisedesign import settings
 from noisedesign._checks import Array
-from noisedesign.backends.native.involutions import SAME_ENTRY
+from noisedesign.backends.native.involutions import same_entry
 
-MAX_AXES = 32
-"""NumPy's arrays have no more."""
+CANDIDATES = 8
+"""Shapes that one row admits which are tried on all of them."""
 
 
 class Transitive(NamedTuple):
@@ -35,43 +36,38 @@ def shape_of(gram: Array) -> tuple[int, ...] | None:
 
     Told from one row in O(n) for every divisor, and then confirmed by all of them.
     """
-    n = len(gram)
-    tolerance = SAME_ENTRY * float(np.diagonal(gram).max())
-    shape = _axes(gram, 1, tolerance) if n > 1 else (1,)
-    if shape is None:
-        return None
-    for rows, block in _translated(gram[0].reshape(shape)):
-        if np.abs(block - gram[rows]).max() > tolerance:
-            return None
-    return shape
+    tolerance = same_entry(gram)
+    for shape in itertools.islice(_axes(gram, 1, tolerance), CANDIDATES):
+        blocks = _translated(gram[0].reshape(shape or (1,)))
+        if all(np.abs(block - gram[rows]).max() <= tolerance for rows, block in blocks):
+            return shape
+    return None
 
 
-def _axes(gram: Array, stride: int, tolerance: float) -> tuple[int, ...] | None:
-    """Lengths of the axes of steps ``stride`` and above, longest first where there is a choice."""
+def _axes(gram: Array, stride: int, tolerance: float) -> Iterator[tuple[int, ...]]:
+    """Lengths of the axes of steps ``stride`` and above that one row admits, long ones first."""
     n = len(gram)
-    if stride == n:
-        return ()
     rest = n // stride
+    if rest == 1:
+        yield ()
     for length in (k for k in range(rest, 1, -1) if rest % k == 0):
         moved = np.roll(np.arange(n).reshape(-1, length, stride), -1, axis=1).ravel()
         # The node one step from the first sees each as the first sees the one before.
         if np.abs(gram[stride, moved] - gram[0]).max() <= tolerance:
-            outer = _axes(gram, stride * length, tolerance)
-            if outer is not None and len(outer) < MAX_AXES:
-                return (*outer, length)
-    return None
+            for outer in _axes(gram, stride * length, tolerance):
+                yield (*outer, length)
 
 
 def transitive(gram: Array) -> Transitive | None:
     """The optimum of unit budgets for H, shape (n, n), where all nodes look alike so; else None."""
     diagonal = np.diagonal(gram)
-    if np.ptp(diagonal) > SAME_ENTRY * diagonal.max():
+    if not diagonal.max() > 0 or np.ptp(diagonal) > same_entry(gram):
         return None
     shape = shape_of(gram)
     if shape is None:
         return None
     n = len(gram)
-    squared = np.fft.fftn(gram[0].reshape(shape)).real
+    squared = np.fft.fftn(gram[0].reshape(shape or (1,))).real
     noise = 8 * settings.EPS * float(squared.max())
     root = np.sqrt(np.maximum(squared, 0.0))
     error = float((noise / np.maximum(2 * root, np.sqrt(noise))).mean() / root.mean())

@@ -70,3 +70,35 @@ def limits_of(program: Program) -> Limits:
     floor = np.where(floor > 1, floor, 0.0)
     node = np.flatnonzero((cap < np.inf) | (floor > 0))
     return Limits(node=node, cap=cap[node], floor=floor[node])
+
+
+class Sides(NamedTuple):
+    """Limits one by one: sign_k R_ii <= sign_k level_k, i = node_k, +1 for caps, -1 for floors."""
+
+    node: NDArray[np.intp]
+    sign: Array
+    level: Array
+
+    def limit(self, size: int) -> Array:
+        """What is held is at most this, budgets first, shape (n + k,)."""
+        return np.concatenate([np.ones(size), self.sign * self.level])
+
+    def held(self, precision: Array, variance: Array) -> Array:
+        """Whatever is limited, shape (n + k,); linear, so that it serves changes as well."""
+        return np.concatenate([precision, self.sign * variance[self.node]])
+
+    def net(self, x: Array, size: int) -> Array:
+        """w - u of multipliers x = (v, z), shape (n,)."""
+        net = np.zeros(size)
+        np.add.at(net, self.node, self.sign * x[size:])
+        return net
+
+
+def sides_of(limits: Limits) -> Sides:
+    """Caps, then floors."""
+    caps, floors = np.flatnonzero(limits.cap < np.inf), np.flatnonzero(limits.floor > 0)
+    return Sides(
+        node=limits.node[np.concatenate([caps, floors])],
+        sign=np.concatenate([np.ones(len(caps)), -np.ones(len(floors))]),
+        level=np.concatenate([limits.cap[caps], limits.floor[floors]]),
+    )

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign._checks import Array
-from noisedesign.conic_files.program import (
+from noisedesign.formulations import Program
+from noisedesign.matrix_inequalities.program import (
     CONSTANT,
     Assembly,
     Numbers,
@@ -32,7 +33,6 @@ from noisedesign.conic_files.program import (
     require_size,
     triangle,
 )
-from noisedesign.formulations import Program
 
 Covariance = Sequence[Piece]
 """R as a linear function of the variables: pieces of its lower triangle."""
