@@ -12,8 +12,6 @@ from noisedesign._checks import Array, asymmetry
 
 SMALL_BLOCK = 96
 """Rows below which a general inverse is as quick as one by halves."""
-ROWS_OF_PRODUCT = 512
-"""Rows of a product that is only summed up: enough for BLAS at full speed."""
 
 
 def symmetrized(a: Array) -> Array:
@@ -24,15 +22,6 @@ def symmetrized(a: Array) -> Array:
 def inner(a: Array, b: Array) -> float:
     """Sum of a_ij b_ij, row by row, without the array of products."""
     return float(np.einsum("ij,ij->i", a, b).sum())
-
-
-def squared_norm(a: Array, b: Array) -> float:
-    """Squared Frobenius norm of a b, some rows at a time, without the product as a whole."""
-    total = 0.0
-    for start in range(0, len(a), ROWS_OF_PRODUCT):
-        rows = a[start : start + ROWS_OF_PRODUCT] @ b
-        total += inner(rows, rows)
-    return total
 
 
 def symmetric(a: Array) -> Array:

@@ -106,8 +106,8 @@ def solve(
         progress: called with the bounds of every iteration of the native backend.
         isolate: run a conic solver in its own process, where it can be stopped; default: only
             with a time limit.
-        device: where the native solver of single participation without limits computes: "cpu",
-            "cuda" or "cuda:N".
+        device: where the native solvers of problems without limits compute: "cpu", "cuda" or
+            "cuda:N".
         checkpoint: where the native solvers of problems without limits keep their multipliers while
             they run, and what they go on from (:class:`noisedesign.CheckpointFile`).
         start: where the same solvers begin, unless a checkpoint holds more: a design of a problem

@@ -12,8 +12,8 @@ from noisedesign.problem import Problem
 
 NEAR = 0.25
 """Relative distance of two workloads up to which the multipliers of one are a better start for the
-other than none. In sweeps over budgets, weights, edges and seeds, starts from up to here saved an
-evaluation or more of three to eight, and those from beyond a half cost one."""
+other than none. In sweeps over budgets, weights, edges and seeds, starts from up to here cost no
+evaluation and saved up to four of three to eight; those from beyond a half cost one."""
 
 MOST = 8
 """Problems to remember: neighbours in a grid are a few rows apart."""

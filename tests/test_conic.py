@@ -16,8 +16,10 @@ from noisedesign import certificate
 from noisedesign._checks import InputError
 from noisedesign.backends import Answer, Monitor, Stop, all_backends, conic_model, get_backend
 from noisedesign.backends.conic import CONIC_BACKENDS, ConicBackend
+from noisedesign.backends.conic_runs import Outcome, Run
 from noisedesign.formulations import DualPoint, Program, program_of
 from noisedesign.graph import mixing_matrix
+from noisedesign.matrix_inequalities.program import ConicProgram
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import SpaceProblem, TimeProblem
 from noisedesign.solve import solve
@@ -47,7 +49,7 @@ def direct(program: Program, solver: str, formulation: str = "compact", **kwargs
 # --- optima worked out by hand -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("formulation", ["compact", "covariance", "paper"])
+@pytest.mark.parametrize("formulation", conic_model.FORMULATIONS)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_two_prefix_sums(solver: str, formulation: str) -> None:
     """H = [[2, 1], [1, 1]], X = [[1, x], [x, 1]]: (3 - 2x) / (1 - x^2) is least where
@@ -91,7 +93,7 @@ def test_multipliers_of_two_epochs(solver: str, off: float) -> None:
 
 
 @pytest.mark.parametrize("cap", [2.0, 10.0])
-@pytest.mark.parametrize("formulation", ["compact", "covariance", "paper"])
+@pytest.mark.parametrize("formulation", conic_model.FORMULATIONS)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_capped_complete_graph(solver: str, formulation: str, cap: float) -> None:
     """W = 11^T / n. By symmetry R = alpha on the mean and beta beside it: tr(W R W^T) = alpha,
@@ -124,8 +126,8 @@ CASES = [
     (solver, name, formulation)
     for solver in SOLVERS
     for name, problem in PROBLEMS.items()
-    for formulation in ("compact", "covariance", "paper")
-    if formulation == "compact" or program_of(problem).participation.epochs == 1
+    for formulation in conic_model.FORMULATIONS
+    if conic_model.refusal(program_of(problem), formulation) is None
 ]
 
 
@@ -170,12 +172,15 @@ def test_scale_of_the_workload_is_immaterial(solver: str, scale: float) -> None:
 # --- the bound comes from the solver's own multipliers -------------------------------------------
 
 
+@pytest.mark.parametrize("formulation", ["balanced", "compact"])
 @pytest.mark.parametrize("name", ["epochs", "epochs-directed"])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_signs_of_the_off_diagonal_multipliers_matter(solver: str, name: str) -> None:
+def test_signs_of_the_off_diagonal_multipliers_matter(
+    solver: str, name: str, formulation: str
+) -> None:
     program = program_of(PROBLEMS[name])
     _, upper = interval(name)
-    blocks = direct(program, solver).dual.blocks  # type: ignore[union-attr]
+    blocks = direct(program, solver, formulation).dual.blocks  # type: ignore[union-attr]
     diagonal = blocks * np.eye(blocks.shape[1])
     proved = certificate.lower_bound(program, DualPoint(blocks=blocks))
     flipped = certificate.lower_bound(program, DualPoint(blocks=2 * diagonal - blocks))
@@ -184,7 +189,7 @@ def test_signs_of_the_off_diagonal_multipliers_matter(solver: str, name: str) ->
     assert flipped < dropped < upper * (1 - 1e-2)
 
 
-@pytest.mark.parametrize("formulation", ["covariance", "paper"])
+@pytest.mark.parametrize("formulation", ["balanced", "covariance", "paper"])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_cap_multipliers_matter(solver: str, formulation: str) -> None:
     program = program_of(PROBLEMS["capped"])
@@ -201,23 +206,33 @@ def test_cap_multipliers_matter(solver: str, formulation: str) -> None:
 # --- the models are what they say ----------------------------------------------------------------
 
 
-def blocks_of(problem: cp.Problem) -> list[int]:
-    return sorted(c.shape[0] for c in problem.constraints if isinstance(c, cp.constraints.PSD))
+def blocks_of(program: Program, formulation: str, parts: int = 1) -> list[int]:
+    conic = conic_model.build(program, formulation=formulation, parts=parts).conic
+    return sorted(block.size for block in conic.blocks)
 
 
 def test_sizes_of_the_formulations() -> None:
     program = program_of(PROBLEMS["budgets"]).normalized()
-    sizes = {
-        name: blocks_of(conic_model.build(program, formulation=name).problem)
-        for name in conic_model.FORMULATIONS
-    }
-    assert sizes == {"compact": [16], "covariance": [16], "paper": [8, *[9] * 8]}
-    compact = conic_model.build(program, formulation="compact").problem
-    covariance = conic_model.build(program, formulation="covariance").problem
-    assert len(covariance.constraints) == len(compact.constraints) == 2
+    sizes = {name: blocks_of(program, name) for name in conic_model.FORMULATIONS}
+    assert sizes == {
+        "balanced": [16], "compact": [16], "covariance": [16], "paper": [8, *[9] * 8]
+    }  # fmt: skip
+    assert blocks_of(program, "balanced", parts=3) == [10, 11, 11]
+    compact = conic_model.build(program, formulation="compact").conic
+    covariance = conic_model.build(program, formulation="covariance").conic
+    assert len(compact.rows.entries) == len(covariance.rows.entries) == 16
     # tr(Y) against <H, R>: the workload is in the block of one, in the objective of the other.
-    assert compact.objective.expr.constants() == []
-    assert len(covariance.objective.expr.constants()) == 1
+    assert set(compact.cost) == {0, 1}
+    assert len(set(covariance.cost)) > 3
+
+
+def test_a_singular_workload_has_a_smaller_block() -> None:
+    """A star of five nodes: W has rank 4, and the error lives in its range."""
+    program = program_of(SpaceProblem(mixing=mixing_matrix(nx.star_graph(4)))).normalized()
+    rank = int(np.linalg.matrix_rank(program.gram))
+    assert rank < 5
+    assert blocks_of(program, "balanced") == [5 + rank]
+    assert blocks_of(program, "compact") == [10]
 
 
 def test_compact_gives_way_under_a_cap() -> None:
@@ -226,7 +241,7 @@ def test_compact_gives_way_under_a_cap() -> None:
     for name in conic_model.FORMULATIONS:
         model = conic_model.build(program, formulation=name)
         without = conic_model.build(replace(program, cap=None), formulation=name)
-        assert len(model.problem.constraints) == len(without.problem.constraints) + 1
+        assert model.conic.rows.size == without.conic.rows.size + 8
 
 
 # --- options -------------------------------------------------------------------------------------
@@ -282,6 +297,7 @@ def test_options_of_an_expired_limit_stay_positive() -> None:
 def test_an_explicit_gap_asks_the_solver_for_a_tenth(
     gap: float | None, expected: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    need("cvxopt")
     asked: list[dict[str, Any]] = []
     original = cp.Problem.solve
 
@@ -290,9 +306,24 @@ def test_an_explicit_gap_asks_the_solver_for_a_tenth(
         return original(self, **options)
 
     monkeypatch.setattr(cp.Problem, "solve", spy)
-    assert solve(PROBLEMS["prefix"], backend="clarabel", gap=gap).feasible
-    tolerance = asked[0].get("tol_gap_rel")
+    assert solve(PROBLEMS["prefix"], backend="cvxopt", gap=gap).feasible
+    tolerance = asked[0].get("reltol")
     assert tolerance is None if expected is None else tolerance == pytest.approx(expected)
+
+
+def test_scs_is_asked_for_the_loosest_tolerance_that_is_certified() -> None:
+    """Its square goes with the gap, but for limits; and only in the formulation it was tuned in."""
+    backend, watch = backend_of("scs"), monitor(gap=1e-8, tolerance=1e-9)
+    free, capped = program_of(PROBLEMS["budgets"]), program_of(PROBLEMS["capped"])
+
+    def options(program: Program, formulation: str, watch: Monitor = watch) -> dict[str, Any]:
+        return backend.options_for(program, monitor=watch, formulation=formulation)
+
+    assert options(free, "balanced")["eps_rel"] == pytest.approx(1e-4 / 30)
+    assert options(capped, "balanced")["eps_rel"] == pytest.approx(1e-8 / 30)
+    assert options(free, "compact") == options(capped, "paper") == backend.options(watch)
+    assert "eps_rel" not in options(free, "balanced", Monitor(gap=1e-6))
+    assert options(free, "balanced", Monitor(gap=1e-6))["scale"] == 1.0
 
 
 # --- statuses ------------------------------------------------------------------------------------
@@ -330,18 +361,18 @@ def test_infeasible_model_has_failed() -> None:
     program = replace(program_of(PROBLEMS["capped"]), cap=np.full(8, 0.5))
     answer = get_backend("clarabel").solve(program, monitor=monitor(), formulation="covariance")
     assert answer.stop is Stop.FAILED
-    assert "infeasible" in answer.message
+    assert "Infeasible" in answer.message
     assert answer.gram is None
 
 
-@pytest.mark.parametrize(
-    ("error", "limit", "stop"),
-    [
-        (cp.error.SolverError("out of luck\nmore"), None, Stop.FAILED),
-        (cp.error.SolverError("out of luck\nmore"), 1e-9, Stop.TIME_LIMIT),
-        (KeyboardInterrupt(), None, Stop.INTERRUPTED),
-    ],
-)
+ERRORS: list[tuple[BaseException, float | None, Stop]] = [
+    (cp.error.SolverError("out of luck\nmore"), None, Stop.FAILED),
+    (cp.error.SolverError("out of luck\nmore"), 1e-9, Stop.TIME_LIMIT),
+    (KeyboardInterrupt(), None, Stop.INTERRUPTED),
+]
+
+
+@pytest.mark.parametrize(("error", "limit", "stop"), ERRORS)
 def test_solver_errors(
     error: BaseException, limit: float | None, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,13 +381,27 @@ def test_solver_errors(
 
     monkeypatch.setattr(cp.Problem, "solve", fail)
     program = program_of(PROBLEMS["prefix"])
-    answer = get_backend("clarabel").solve(
+    answer = get_backend(need("cvxopt")).solve(
         program, monitor=monitor(time_limit=limit), formulation="compact"
     )
     assert answer.stop is stop
     assert answer.message == ("" if stop is Stop.INTERRUPTED else "out of luck")
     assert answer.gram is None
     assert answer.dual is None
+
+
+def test_an_interrupted_solver_without_cvxpy() -> None:
+    def interrupted(conic: ConicProgram) -> Run:
+        def run(options: dict[str, Any]) -> Outcome:
+            raise KeyboardInterrupt
+
+        return run
+
+    backend = replace(backend_of("scs"), direct=interrupted)
+    program = program_of(PROBLEMS["prefix"])
+    answer = backend.solve(program, monitor=monitor(), formulation="balanced")
+    assert (answer.stop, answer.gram, answer.dual) == (Stop.INTERRUPTED, None, None)
+    assert answer.measure() is None
 
 
 def test_adapter_bugs_surface(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,7 +412,7 @@ def test_adapter_bugs_surface(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cp.Problem, "solve", fail)
     with pytest.raises(TypeError, match="wrong option"):
-        solve(PROBLEMS["prefix"], backend="clarabel")
+        solve(PROBLEMS["prefix"], backend=need("cvxopt"))
 
 
 # --- what is refused -----------------------------------------------------------------------------

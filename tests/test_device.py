@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import array_api_compat.numpy
 import array_api_strict
 import networkx as nx
 import numpy as np
@@ -19,8 +20,15 @@ from command_line import CAPPED, EPOCHS, RING, call, write
 from noisedesign import threats
 from noisedesign._checks import InputError
 from noisedesign.backends import Monitor, Stop, extras
-from noisedesign.backends.native import diagonal
-from noisedesign.backends.native.device import CPU, Device, device_of, namespace, on_host
+from noisedesign.backends.native import diagonal, fixed_epoch
+from noisedesign.backends.native.device import (
+    CPU,
+    Device,
+    cholesky_of,
+    device_of,
+    namespace,
+    on_host,
+)
 from noisedesign.backends.native.square_roots import singular_values
 from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, diagonal_dual, program_of
@@ -44,7 +52,8 @@ PROBLEMS: dict[str, SpaceProblem | TimeProblem] = {
 @pytest.fixture(params=["strict", "torch", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
     if request.param == "strict":
-        monkeypatch.setattr(diagonal, "on_host", strict_on_host)
+        for solver in (diagonal, fixed_epoch):
+            monkeypatch.setattr(solver, "on_host", strict_on_host)
         return STRICT
     found = torch_on_cpu() if request.param == "torch" else gpu()
     if found is None:
@@ -129,6 +138,85 @@ def test_a_nearly_singular_workload_takes_the_factor_to_the_device(device: Devic
     diag = strict_on_host(point.diag) if device is STRICT else on_host(point.diag)
     exact = np.square(orthogonal).T @ np.geomspace(1, 1e-9, 6)
     np.testing.assert_allclose(diag, exact, rtol=1e-12)
+
+
+EPOCHS_OF = {
+    "decentralised": TimeProblem.decentralized(
+        mixing=FLORENTINE, participation=FixedEpoch(epochs=4, separation=8)
+    ),
+    "prefix": TimeProblem.prefix(participation=FixedEpoch(epochs=6, separation=5)),
+    "one pattern": TimeProblem.prefix(participation=FixedEpoch(epochs=5, separation=1)),
+}
+
+
+@pytest.mark.parametrize("name", EPOCHS_OF)
+def test_same_answers_for_several_epochs(name: str, device: Device) -> None:
+    program = program_of(EPOCHS_OF[name]).normalized()
+    here = fixed_epoch.solve(program, monitor=Monitor(gap=1e-9))
+    there = fixed_epoch.solve(program, monitor=Monitor(gap=1e-9), device=device)
+    assert there.stop is here.stop is Stop.SOLVED
+    assert there.evaluations == here.evaluations
+    assert here.dual is not None
+    assert there.dual is not None
+    assert here.gram is not None
+    assert isinstance(there.gram, np.ndarray)
+    assert isinstance(there.dual.blocks, np.ndarray)
+    largest = here.dual.blocks.max()
+    np.testing.assert_allclose(there.dual.blocks, here.dual.blocks, atol=1e-11 * largest)
+    np.testing.assert_allclose(there.gram, here.gram, atol=1e-11 * here.gram.max())
+    bound, other = (lower_bound(program, answer.dual) for answer in (here, there))
+    assert other == pytest.approx(bound, rel=1e-12)
+    begun = Monitor(gap=1e-9, start=here.dual.blocks)
+    assert fixed_epoch.solve(program, monitor=begun, device=device).evaluations == 1
+
+
+def test_a_singular_workload_of_several_epochs(device: Device) -> None:
+    """Only the last four of twelve steps count: X is lifted on the host, where repairs are."""
+    sums = np.tril(np.ones((12, 12)))[-4:]
+    problem = TimeProblem.from_gram(
+        gram=sums.T @ sums, participation=FixedEpoch(epochs=3, separation=4)
+    )
+    program = program_of(problem).normalized()
+    here = fixed_epoch.solve(program, monitor=Monitor(gap=1e-4))
+    there = fixed_epoch.solve(program, monitor=Monitor(gap=1e-4), device=device)
+    assert there.stop is here.stop is Stop.SOLVED
+    assert here.dual is not None
+    assert there.dual is not None
+    bounds = [lower_bound(program, answer.dual) for answer in (here, there)]
+    assert bounds[1] == pytest.approx(bounds[0], rel=2e-4)
+
+
+def test_epochs_are_decomposed_on_the_device(
+    decomposed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fixed_epoch, "on_host", strict_on_host)
+    monkeypatch.setattr(extras, "device_of", lambda name: STRICT if name == "cuda" else CPU)
+    found = solve(EPOCHS_OF["prefix"], device="cuda", gap=1e-9)
+    assert found.status == "optimal"
+    assert found.evaluations > 3
+    assert decomposed == [STRICT.place] * found.evaluations
+
+
+@pytest.mark.parametrize("negative", [False, True])
+def test_factors_of_stacks_and_of_what_has_none(negative: bool, device: Device) -> None:
+    """One error, whatever the library says: [[1, 2], [2, 1]] has the eigenvalue -1."""
+    stack = np.array([[[4.0, 2], [2, 5]], [[1, 2], [2, 1 if negative else 8]]])
+    if negative:
+        with pytest.raises(np.linalg.LinAlgError):
+            cholesky_of(device.put(stack))
+        return
+    lower = cholesky_of(device.put(stack))
+    back = strict_on_host(lower) if device is STRICT else on_host(lower)
+    np.testing.assert_allclose(back, [[[2, 0], [1, 2]], [[1, 0], [2, 2]]], rtol=1e-15)
+
+
+def test_a_library_that_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy fills the factor with NaN."""
+    monkeypatch.setattr(
+        array_api_compat.numpy.linalg, "cholesky", lambda a: np.full_like(a, np.nan)
+    )
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        cholesky_of(np.eye(2))
 
 
 def test_the_whole_solve_on_a_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,9 +410,6 @@ def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> Non
 ELSEWHERE: dict[str, tuple[Problem, str]] = {
     "cap": (SpaceProblem(mixing=FLORENTINE, max_variance=1.5), "native"),
     "floor": (SpaceProblem(mixing=FLORENTINE, min_variance=1.5), "native"),
-    "epochs": (
-        TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=3)), "native",
-    ),
     "structure": (
         SpaceProblem(mixing=FLORENTINE, structure=SpaceStructure(kind="edge-local")), "native",
     ),
@@ -356,7 +441,7 @@ def test_other_solvers_stay_on_the_cpu(name: str, monkeypatch: pytest.MonkeyPatc
         (RING, "cuda:7", "cuda:7"),
         (RING, "quantum", "cpu, cuda or cuda:N"),
         (CAPPED, "cuda", "without limits"),
-        (EPOCHS, "cuda", "several epochs"),
+        (EPOCHS, "cuda", "is not installed"),
     ],
 )
 def test_the_command_refuses_in_one_line(

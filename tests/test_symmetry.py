@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import networkx as nx
 import numpy as np
 import pytest
-import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from symmetric_cases import (
     Array,
+    assert_splits,
     averaged,
     commuting,
     group,
+    make_eager,
     program,
     random_gram,
     shuffled,
@@ -23,22 +25,29 @@ from symmetric_cases import (
     workload,
 )
 
-from noisedesign.backends.native import diagonal, symmetry, translations
-from noisedesign.backends.native.involutions import involutions_of, preserves
+from noisedesign.backends.native import symmetry
+from noisedesign.backends.native.involutions import (
+    MISSES,
+    Involutions,
+    involutions_of,
+    preserves,
+)
 from noisedesign.backends.native.refinement import Refiner, grouped
 from noisedesign.backends.native.split import Split
-from noisedesign.backends.native.square_roots import square_root
-from noisedesign.backends.native.symmetry import Symmetry, halves, symmetry_of, twins_of
+from noisedesign.backends.native.symmetry import (
+    Symmetry,
+    halves,
+    one_of_each,
+    symmetry_of,
+    twins_of,
+)
 
 Permutation = NDArray[np.intp]
 
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Symmetries of small matrices are of use, too."""
-    monkeypatch.setattr(symmetry, "HANDLING", 0)
-    monkeypatch.setattr(symmetry, "WORTHWHILE", np.inf)
-    monkeypatch.setattr(symmetry, "SQUARED_NODES_PER_ROUND", 1)
+    make_eager(monkeypatch)
 
 
 def automorphisms(gram: Array) -> list[Permutation]:
@@ -49,41 +58,6 @@ def automorphisms(gram: Array) -> list[Permutation]:
         for p in map(np.array, itertools.permutations(range(n)))
         if np.abs(gram[np.ix_(p, p)] - gram).max() < 1e-12
     ]
-
-
-def basis(found: Symmetry) -> list[Array]:
-    """Orthonormal vectors of every block, shape (n, k) each, then those over twins."""
-    n = len(found.orbit)
-    orbits = [np.flatnonzero(found.orbit == c) for c in range(found.orbit.max() + 1)]
-    blocks = []
-    for signs in found.signs:
-        vectors = []
-        for nodes in orbits:
-            if signs[nodes].any():
-                vector = np.zeros(n)
-                vector[nodes] = signs[nodes] / np.sqrt(len(nodes))
-                vectors.append(vector)
-        blocks.append(np.stack(vectors, axis=1))
-    for c in range(found.twins.max() + 1):
-        nodes = np.flatnonzero(found.twins == c)
-        if len(nodes) > 1:
-            over = np.zeros((n, len(nodes) - 1))
-            over[nodes] = scipy.linalg.null_space(np.ones((1, len(nodes))))
-            blocks.append(over)
-    return blocks
-
-
-def assert_splits(gram: Array, found: Symmetry) -> None:
-    """The vectors are a basis, H has no entry between blocks, and is a multiple of I over twins."""
-    blocks = basis(found)
-    whole = np.concatenate(blocks, axis=1)
-    np.testing.assert_allclose(whole.T @ whole, np.eye(len(gram)), atol=1e-12)
-    scale = np.abs(gram).max()
-    for (a, left), (b, right) in itertools.combinations(enumerate(blocks), 2):
-        np.testing.assert_allclose(left.T @ gram @ right, 0, atol=1e-12 * scale, err_msg=f"{a} {b}")
-    for over in blocks[len(found.signs) :]:
-        inside = over.T @ gram @ over
-        np.testing.assert_allclose(inside, inside[0, 0] * np.eye(len(inside)), atol=1e-12 * scale)
 
 
 # --- colours ----------------------------------------------------------------------------------
@@ -155,7 +129,7 @@ def twins_by_definition(gram: Array) -> set[tuple[int, int]]:
         nx.star_graph(6), nx.complete_bipartite_graph(3, 5), nx.complete_graph(6),
         nx.lollipop_graph(5, 3), nx.barbell_graph(4, 1), nx.balanced_tree(2, 3), nx.path_graph(3),
         nx.complete_multipartite_graph(2, 2, 3), nx.windmill_graph(3, 4), nx.cycle_graph(7),
-        nx.karate_club_graph(),
+        nx.karate_club_graph(), nx.balanced_tree(2, 5),
     ],
 )  # fmt: skip
 def test_twins_are_the_pairs_that_may_be_swapped(graph: nx.Graph) -> None:
@@ -169,6 +143,31 @@ def test_twins_are_the_pairs_that_may_be_swapped(graph: nx.Graph) -> None:
         expected = gram[i, i] - gram[i, j]
         assert difference[i] == difference[j] == pytest.approx(expected, abs=1e-15)
     assert all(difference[i] == 0 for i in range(len(gram)) if (twins == twins[i]).sum() == 1)
+
+
+def test_twins_are_carried_onto_twins_that_are_alike(eager: None) -> None:
+    """A path with five leaves on each end: its mirror goes when leaves of one end are a little
+    closer to one another, by less than sums are told apart."""
+    graph = nx.path_graph(6)
+    graph.add_edges_from([(end, ("leaf", end, k)) for end in (0, 5) for k in range(5)])
+    gram = workload(graph)
+    found = symmetry_of(gram)
+    assert found is not None
+    assert found.orbit.max() + 1 == 4
+    gram[6:11, 6:11] += 2e-13 * (1 - np.eye(5))
+    found = symmetry_of(gram)
+    assert found is not None
+    assert found.twins.max() + 1 == found.orbit.max() + 1 == 8
+
+
+def test_colours_of_twins_tell_sizes_and_differences() -> None:
+    twins = np.array([0, 0, 1, 1, 2, 2, 2, 3, 4])
+    difference = np.array([1.0, 1, 2, 2, 1, 1, 1, 0, 0])
+    refiner = Refiner(np.diag(np.arange(1.0, 10)), rounds=5)
+    refiner, labels = one_of_each(refiner, np.zeros(9, dtype=np.intp), twins, difference)
+    np.testing.assert_array_equal(labels, [1, 2, 3, 0, 0])
+    np.testing.assert_array_equal(refiner.diagonal, [1, 3, 5, 8, 9])
+    assert refiner.rounds == 5
 
 
 def test_leaves_of_a_star_by_hand(eager: None) -> None:
@@ -268,6 +267,27 @@ def test_a_permutation_that_preserves_little_is_none() -> None:
     assert not preserves(gram, mirror)
 
 
+def test_what_is_accepted() -> None:
+    """Of the identity, which any permutation preserves: commuting involutions, within colours."""
+    refiner = Refiner(np.eye(5), rounds=0)
+    involutions = Involutions(refiner, np.array([0, 0, 0, 0, 1]))
+    assert not involutions._accept(np.array([1, 2, 0, 3, 4]))
+    assert not involutions._accept(np.array([4, 1, 2, 3, 0]))
+    assert involutions._accept(np.array([1, 0, 3, 2, 4]))
+    assert not involutions._accept(np.array([2, 1, 0, 3, 4]))
+    assert not involutions._accept(np.array([1, 0, 3, 2, 4]))
+    assert involutions._accept(np.array([2, 3, 0, 1, 4]))
+    np.testing.assert_array_equal(involutions.orbits, [0, 0, 0, 0, 4])
+
+
+def test_swaps_carry_those_before_along(eager: None) -> None:
+    """A binary tree: its halves are swapped, and then the quarters of both at once."""
+    gram = np.asarray(spatial(nx.balanced_tree(2, 3), shuffled(15)).gram)
+    found = symmetry_of(gram)
+    assert found is not None
+    assert sorted(np.bincount(found.orbit).tolist()) == [1, 2, 4, 8]
+
+
 def test_only_involutions_that_commute_are_kept() -> None:
     """A square grid has four mirrors: those along its axes, and those along its diagonals."""
     gram = np.asarray(spatial(nx.grid_2d_graph(4, 4), shuffled(16)).gram)
@@ -299,9 +319,75 @@ def test_graphs_without_symmetries_cost_one_product(monkeypatch: pytest.MonkeyPa
         assert symmetry_of(workload(graph)) is None
 
 
+def test_reversals_need_no_refinement() -> None:
+    for graph, count in ((nx.path_graph(70), 1), (nx.grid_2d_graph(6, 9), 2)):
+        refiner = Refiner(workload(graph), rounds=0)
+        assert len(involutions_of(refiner, refiner.first())) == count
+
+
+def test_nodes_of_one_colour_are_left_alone() -> None:
+    """Where they are all alike equal multipliers are optimal, and one evaluation tells."""
+    gram = np.asarray(spatial(nx.cycle_graph(70), shuffled(70)).gram)
+    refiner = Refiner(gram, rounds=10**6)
+    assert refiner.first().max() == 0
+    assert involutions_of(refiner, refiner.first()) == []
+    assert symmetry_of(gram) is None
+
+
+def test_a_search_in_vain_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path but for what colours do not tell apart: 30 pairs of nodes that look alike."""
+    tried: list[tuple[int, int]] = []
+    original = Involutions._swapping
+
+    def noted(self: Involutions, first: int, second: int) -> Permutation | None:
+        tried.append((first, second))
+        return original(self, first, second)
+
+    monkeypatch.setattr(Involutions, "_swapping", noted)
+    order = shuffled(60)
+    gram = np.asarray(spatial(nx.path_graph(60), order).gram) + 4e-15 * random_gram(60, 0)
+    refiner = Refiner(gram, rounds=10**6)
+    assert involutions_of(refiner, refiner.first()) == []
+    assert len(tried) == MISSES
+
+
+def test_blocks_are_split_as_far_as_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cliques and a path between them: 24 classes of twins, whose mirror would save nothing."""
+    gram = workload(nx.barbell_graph(60, 20))
+    found = symmetry_of(gram)
+    assert found is not None
+    assert len(found.signs) == 1
+    assert found.orbit.max() + 1 == 24
+    monkeypatch.setattr(symmetry, "HANDLING", 0)
+    found = symmetry_of(gram)
+    assert found is not None
+    assert len(found.signs) == 2
+    assert found.orbit.max() + 1 == 12
+
+
+def test_one_pair_of_twins_is_not_worth_it() -> None:
+    graph = nx.gnp_random_graph(100, 0.1, seed=1)
+    graph.add_edges_from([(3, 100), (3, 101)])
+    gram = workload(graph)
+    refiner = Refiner(gram, rounds=0)
+    assert len(set(twins_of(refiner, refiner.first())[0].tolist())) == 101
+    assert symmetry_of(gram) is None
+
+
+def test_no_second_h_is_formed() -> None:
+    for graph in (nx.path_graph(600), nx.random_regular_graph(4, 600, seed=0)):
+        gram = workload(graph)
+        tracemalloc.start()
+        symmetry_of(gram)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < gram.nbytes / 2
+
+
+@pytest.mark.parametrize("graph", [nx.path_graph(80), nx.star_graph(79)])
 @pytest.mark.parametrize("size", [1e-3, 1e-9, 1e-12])
-def test_what_is_nearly_symmetric_is_not(size: float) -> None:
-    gram = workload(nx.path_graph(80))
+def test_what_is_nearly_symmetric_is_not(size: float, graph: nx.Graph) -> None:
+    gram = workload(graph)
     noise = random_gram(80, 0)
     assert symmetry_of(gram) is not None
     assert symmetry_of(gram + size * noise / np.abs(noise).max()) is None
@@ -311,156 +397,3 @@ def test_rounding_hides_no_symmetry() -> None:
     gram = workload(nx.path_graph(80))
     noise = random_gram(80, 0)
     assert symmetry_of(gram + 1e-15 * noise / np.abs(noise).max()) is not None
-
-
-# --- translations -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("graph", "shape"),
-    [
-        (nx.cycle_graph(7), (7,)),
-        (nx.complete_graph(6), (6,)),
-        (nx.circulant_graph(12, [1, 3]), (12,)),
-        (nx.grid_2d_graph(3, 5, periodic=True), (3, 5)),
-        (nx.grid_2d_graph(4, 6, periodic=True), (4, 6)),
-        (nx.hypercube_graph(5), (2, 2, 2, 2, 2)),
-        (nx.grid_graph([3, 4, 5], periodic=True), (5, 4, 3)),
-        (nx.path_graph(7), None),
-        (nx.star_graph(6), None),
-        (nx.petersen_graph(), None),
-    ],
-)
-def test_shapes_along_which_graphs_are_circulant(
-    graph: nx.Graph, shape: tuple[int, ...] | None
-) -> None:
-    gram = workload(graph)
-    assert translations.shape_of(gram) == shape
-    assert (translations.transitive(gram) is None) == (shape is None)
-
-
-def test_one_and_two_nodes() -> None:
-    for w in (np.ones((1, 1)), np.array([[0.75, 0.25], [0.25, 0.75]])):
-        found = translations.transitive(w.T @ w)
-        assert found is not None
-        assert found.optimum == pytest.approx(np.trace(w) ** 2 / len(w), rel=1e-14)
-        np.testing.assert_allclose(found.gram, w / w[0, 0], rtol=1e-14)
-
-
-def test_a_circulant_but_for_one_entry_is_none() -> None:
-    gram = workload(nx.cycle_graph(12))
-    gram[7, 9] += 1e-12
-    gram[9, 7] += 1e-12
-    assert translations.shape_of(gram) is None
-
-
-def test_an_h_of_nothing_has_no_closed_form() -> None:
-    assert translations.transitive(np.zeros((3, 3))) is None
-
-
-@pytest.mark.parametrize("shape", [(8,), (3, 5), (2, 3, 4), (1,), (2, 2, 2)])
-def test_the_closed_form_is_the_square_root(shape: tuple[int, ...]) -> None:
-    """H of random group-circulant matrices: X is H^1/2 over its diagonal, by eigenvectors."""
-    n = int(np.prod(shape))
-    a = np.random.default_rng(0).standard_normal(shape)
-    index = list(np.ndindex(*shape))
-    factor = np.array(
-        [[a[tuple((np.subtract(j, i)) % shape)] for j in index] for i in index]
-    ).reshape(n, n)
-    gram = factor.T @ factor
-    found = translations.transitive(gram)
-    assert found is not None
-    root = scipy.linalg.sqrtm(gram).real
-    np.testing.assert_allclose(found.gram, root / root[0, 0], atol=1e-7)
-    assert found.optimum == pytest.approx(np.linalg.norm(factor, "nuc") ** 2 / n, rel=1e-9)
-
-
-# --- S in blocks ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        nx.path_graph(9), nx.grid_2d_graph(4, 6), nx.star_graph(6), nx.lollipop_graph(5, 4),
-        nx.complete_bipartite_graph(3, 5), nx.barbell_graph(5, 3), nx.balanced_tree(2, 3),
-        nx.balanced_tree(3, 2),
-    ],
-)  # fmt: skip
-def test_blocks_say_what_the_whole_says(graph: nx.Graph, eager: None) -> None:
-    """Trace, diagonal, curvature, X and its rescaled objective, at multipliers equal on orbits."""
-    whole = spatial(graph, shuffled(len(graph)))
-    found = symmetry_of(np.asarray(whole.gram))
-    assert found is not None
-    assert_splits(np.asarray(whole.gram), found)
-    split = Split(whole, found)
-    rng = np.random.default_rng(0)
-    orbits = found.orbit.max() + 1
-    assert orbits < len(graph)
-    v = rng.uniform(0.2, 5, orbits)[found.orbit]
-    p = split.collected(v)
-    np.testing.assert_allclose(split.spread(p), v, rtol=1e-14)
-    expected, got = square_root(whole, v), split.square_root(p)
-    assert got.trace == pytest.approx(expected.trace, rel=1e-13)
-    np.testing.assert_allclose(got.diag, np.bincount(found.orbit, expected.diag), rtol=1e-11)
-    x = rng.uniform(-1, 1, orbits)
-    product = expected.curvature(trace=2.0).product(x[found.orbit])
-    np.testing.assert_allclose(
-        got.curvature(trace=2.0).product(x), np.bincount(found.orbit, product), atol=1e-12
-    )
-    above = expected.curvature_above(trace=2.0) @ x[found.orbit]
-    np.testing.assert_allclose(
-        got.curvature_above(trace=2.0) @ x, np.bincount(found.orbit, above), atol=1e-12
-    )
-    np.testing.assert_allclose(got.gram(p), expected.gram(v), atol=1e-11)
-    ratio = rng.uniform(0.5, 2, orbits)
-    if expected.rescaled(ratio[found.orbit]) < 1e6:  # W may be singular
-        assert got.rescaled(ratio) == pytest.approx(expected.rescaled(ratio[found.orbit]), rel=1e-8)
-
-
-def test_twins_of_identical_columns_have_no_share() -> None:
-    """As of nodes that mix alike: H_ii - H_ij is 0, and rounding must not make it a root."""
-    columns = np.random.default_rng(0).standard_normal((10, 4))
-    factor = columns[:, np.repeat(np.arange(4), [70, 1, 1, 1])]
-    whole = program(factor.T @ factor, factor)
-    found = symmetry_of(np.asarray(whole.gram))
-    assert found is not None
-    split = Split(whole, found)
-    root = split.square_root(split.collected(np.ones(73)))
-    assert split.twins.count.sum() == 69
-    np.testing.assert_array_equal(root.alone[split.twins.count > 0], 0)
-    w = np.asarray(whole.factor)
-    assert root.trace == pytest.approx(np.linalg.norm(w, "nuc"), rel=1e-13)
-    assert root.rescaled(np.ones(len(split.sizes))) == np.inf
-
-
-def test_a_nearly_singular_block_takes_its_factor() -> None:
-    """Singular values from 1 to 1e-9 that a mirror preserves: their sum is kept to 1e-13."""
-    rng = np.random.default_rng(1)
-    even, odd = (np.linalg.qr(rng.standard_normal((4, 4)))[0] for _ in range(2))
-    values = np.geomspace(1, 1e-9, 8)
-    basis_of_mirror = np.block([[np.eye(4), np.eye(4)[::-1]], [np.eye(4), -np.eye(4)[::-1]]])
-    factor = values[:, None] * (scipy.linalg.block_diag(even, odd) @ basis_of_mirror / np.sqrt(2))
-    whole = program(factor.T @ factor, factor)
-    orbit, signs = halves(np.arange(8), np.ones((1, 8)), np.arange(8)[::-1])
-    split = Split(whole, Symmetry(orbit=orbit, twins=np.arange(8), signs=signs))
-    assert split.square_root(split.collected(np.ones(8))).trace == pytest.approx(
-        values.sum(), rel=1e-13
-    )
-
-
-def test_the_solver_evaluates_blocks(eager: None) -> None:
-    """phi and its gradient by the prices of orbits, against differences of the whole."""
-    whole = spatial(nx.path_graph(7))
-    found = symmetry_of(np.asarray(whole.gram))
-    assert found is not None
-    split = Split(whole, found)
-    u = np.random.default_rng(0).uniform(-1, 1, 4)
-
-    def phi(log_p: Array) -> float:
-        return float(diagonal.evaluate(whole, np.log(split.spread(np.exp(log_p)))).phi)
-
-    point = diagonal.evaluate(split, u)
-    assert point.phi == pytest.approx(phi(u), rel=1e-13)
-    slope = [(phi(u + e) - phi(u - e)) / 2e-5 for e in 1e-5 * np.eye(4)]
-    gradient = point.diag / point.trace - point.v / point.price
-    np.testing.assert_allclose(gradient, slope, atol=1e-9)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from noisedesign import threats, warm_start
 from noisedesign._checks import InputError
-from noisedesign.backends import Monitor, start
-from noisedesign.backends.native import NativeBackend
+from noisedesign.backends import start
 from noisedesign.backends.start import INSIDE, Start
 from noisedesign.design import Design
 from noisedesign.formulations import DualPoint, Program, diagonal_dual, program_of
@@ -103,27 +102,6 @@ def test_a_checkpoint_goes_before_the_start(tmp_path: Any) -> None:
     far = DualPoint(blocks=np.tile(np.eye(4), (6, 1, 1)))
     assert optimal(problem, checkpoint=state, start=far)[1] == 1
     assert optimal(other, checkpoint=CheckpointFile(tmp_path / "new.npz"), start=far)[1] > 1
-
-
-def test_the_check_for_diverging_noise_starts_there_too() -> None:
-    """A star has a singular W: the program is solved once to see whether it has an optimum."""
-    star = SpaceProblem(mixing=oracles.metropolis(nx.star_graph(9)))
-    known, _ = optimal(star)
-    begun: list[Any] = []
-    original = NativeBackend.solve
-
-    def spy(self: NativeBackend, program: Program, *, monitor: Monitor, formulation: str) -> Any:
-        begun.append(monitor.resumed(program))
-        return original(self, program, monitor=monitor, formulation=formulation)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NativeBackend, "solve", spy)
-        optimal(star, start=known)
-    assert known.dual is not None
-    expected = Start(dual=known.dual).blocks(program_of(star))
-    assert len(begun) == 2
-    for blocks in begun:
-        np.testing.assert_allclose(blocks, expected, rtol=1e-12)
 
 
 def test_multipliers_of_a_conic_solver_are_a_start() -> None:

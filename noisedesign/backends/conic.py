@@ -1,27 +1,42 @@
-"""Interior-point and first-order conic solvers through cvxpy."""
+"""Interior-point and first-order conic solvers: SCS and Clarabel directly, others by CVXPY."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noisedesign.backends.base import Answer, Availability, Monitor, Stop
 from noisedesign.formulations import Program
 
+if TYPE_CHECKING:
+    from noisedesign.backends.conic_runs import Run
+    from noisedesign.matrix_inequalities.program import ConicProgram
+
 Options = dict[str, Any]
+
+BALANCED = "balanced"
+
+PARTS = 2
+"""How many inequalities interior-point methods get for one: factors of their systems take half as
+long, for at most an iteration more; with three parts it is more of both. First-order methods
+take eigenvectors of the blocks, for which there is nothing to gain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConicBackend:
-    """One cvxpy solver: how to ask it for an accuracy and for a time limit.
+    """One conic solver: how to ask it for an accuracy and for a time limit.
 
-    ``accuracy`` turns a relative tolerance into the solver's options; ``limit`` turns seconds into
-    options, None where the solver has no such option and only stopping its process will do.
+    ``solver`` is its name in CVXPY. ``accuracy`` turns a relative tolerance into the solver's
+    options; ``limit`` turns seconds into options, None where the solver has no such option and only
+    stopping its process will do. In the formulation ``balanced`` it is given the options of
+    ``tuned`` besides, from the program and the gap asked for, None where it is to stop at its own
+    accuracy; ``parts`` is how many inequalities that formulation is cut into. ``direct`` hands it
+    arrays, in the place of CVXPY.
     """
 
     name: str
@@ -32,10 +47,13 @@ class ConicBackend:
     limit: Callable[[float], Options] | None = None
     always: Options | None = None
     licence: Callable[[], str | None] | None = None
+    direct: Callable[[ConicProgram], Run] | None = None
+    parts: int = PARTS
+    tuned: Callable[[Program, float | None], Options] | None = None
 
     @property
     def formulations(self) -> tuple[str, ...]:
-        return ("compact", "covariance", "paper")
+        return (BALANCED, "compact", "covariance", "paper")
 
     def takes(self) -> str:
         return "space (with or without limits), time under (k, b) participation; small sizes"
@@ -65,38 +83,41 @@ class ConicBackend:
             options.update(self.limit(max(monitor.remaining, 0.01)))
         return _merged(options)
 
-    def solve(self, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
-        import cvxpy as cp
+    def options_for(self, program: Program, *, monitor: Monitor, formulation: str) -> Options:
+        """As :meth:`options`, with what is known of (P) in this formulation."""
+        options = self.options(monitor)
+        if formulation == BALANCED and self.tuned is not None:
+            options |= self.tuned(program, None if monitor.tolerance is None else monitor.gap)
+        return options
 
-        from noisedesign.backends import conic_model, cvxpy_errors
+    def solve(self, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
+        from noisedesign.backends import conic_data, conic_model, conic_runs
 
         started = time.perf_counter()
-        model = conic_model.build(program, formulation=formulation)
-        model.problem.get_problem_data(self.solver)  # cached: solve() does not compile again
+        model = conic_model.build(program, formulation=formulation, parts=self.parts)
+        if self.direct is not None:
+            run = self.direct(model.conic)
+        else:
+            run = conic_runs.through_cvxpy(model.conic, self.solver)
         built = time.perf_counter()
-        stop, message = Stop.FAILED, ""
         try:
-            with warnings.catch_warnings():
-                # "Solution may be inaccurate": whether it is, the certificate says.
-                warnings.simplefilter("ignore")
-                model.problem.solve(solver=self.solver, **self.options(monitor))
-            stop, message = _stop_of(model.problem.status, monitor)
-        except cp.error.SolverError as error:
-            # So does cvxpy report some solvers that ran out of time.
-            stop = Stop.TIME_LIMIT if monitor.expired else Stop.FAILED
-            message = str(error).splitlines()[0]
+            found = run(self.options_for(program, monitor=monitor, formulation=formulation))
         except KeyboardInterrupt:
-            stop = Stop.INTERRUPTED
-        stats = model.problem.solver_stats
+            found = conic_runs.Outcome(stop=Stop.INTERRUPTED)
+        solved = time.perf_counter()
+        stop, point = found.stop, found.point
+        # Some solvers report a limit of time as a failure, others as one of iterations.
+        if stop in (Stop.INACCURATE, Stop.FAILED) and monitor.expired:
+            stop = Stop.TIME_LIMIT
         return Answer(
             stop=stop,
-            gram=model.gram(),
-            dual=model.dual(),
-            message=message,
+            gram=None if point is None else model.gram(point),
+            dual=None if point is None else model.dual(point),
+            message=found.message,
             build_seconds=built - started,
-            solve_seconds=time.perf_counter() - built,
-            evaluations=int(getattr(stats, "num_iters", None) or 0),
-            measure=lambda: cvxpy_errors.errors_of(model.problem),
+            solve_seconds=solved - built,
+            evaluations=found.iterations,
+            measure=lambda: None if point is None else conic_data.errors_of(model.conic, point),
         )
 
 
@@ -110,19 +131,6 @@ def _merged(options: Options) -> Options:
         else:
             flat[key] = value
     return {**flat, "mosek_params": nested} if nested else flat
-
-
-def _stop_of(status: str, monitor: Monitor) -> tuple[Stop, str]:
-    """One table from cvxpy's statuses to ours; its "user_limit" may also be one of iterations."""
-    table = {
-        "optimal": Stop.SOLVED,
-        "optimal_inaccurate": Stop.INACCURATE,
-        "user_limit": Stop.INACCURATE,
-    }
-    stop = table.get(status, Stop.FAILED)
-    if stop is Stop.INACCURATE and monitor.expired:
-        stop = Stop.TIME_LIMIT
-    return stop, "" if stop is not Stop.FAILED else f"the solver reports {status!r}"
 
 
 def _mosek_licence() -> str | None:
@@ -140,6 +148,32 @@ def _mosek_licence() -> str | None:
     return None
 
 
+def _through_scs(conic: ConicProgram) -> Run:
+    from noisedesign.backends import conic_runs
+
+    return conic_runs.through_scs(conic)
+
+
+def _through_clarabel(conic: ConicProgram) -> Run:
+    from noisedesign.backends import conic_runs
+
+    return conic_runs.through_clarabel(conic)
+
+
+def _tuned_scs(program: Program, gap: float | None) -> Options:
+    """SCS in balanced coordinates, where designs and multipliers are of the same size: scale 1.
+
+    Bounds are flat at their tops, so that a certified gap goes with the square of the tolerance,
+    and what is asked for is the loosest that is certified; repairs under limits are paid in the
+    first order.
+    """
+    options: Options = {"acceleration_interval": 1, "scale": 0.3 if program.limited else 1.0}
+    if gap is not None:
+        tolerance = gap / 30 if program.limited else math.sqrt(gap) / 30
+        options |= {"eps_abs": tolerance, "eps_rel": tolerance}
+    return options
+
+
 CONIC_BACKENDS: tuple[ConicBackend, ...] = (
     ConicBackend(
         name="scs", solver="SCS", distribution="scs",
@@ -147,12 +181,14 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
         accuracy=lambda tol: {"eps_abs": tol, "eps_rel": tol},
         limit=lambda seconds: {"time_limit_secs": seconds},
         always={"max_iters": 1_000_000},
+        direct=_through_scs, parts=1, tuned=_tuned_scs,
     ),
     ConicBackend(
         name="clarabel", solver="CLARABEL", distribution="clarabel",
         remedy="pip install clarabel",
         accuracy=lambda tol: {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol},
         limit=lambda seconds: {"time_limit": seconds},
+        direct=_through_clarabel,
     ),
     ConicBackend(
         name="mosek", solver="MOSEK", distribution="Mosek",

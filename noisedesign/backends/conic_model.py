@@ -1,42 +1,62 @@
-"""The program as a conic model in cvxpy, and the multipliers read back from its duals.
+"""(P) as a conic program, and X and the multipliers read back from its answer.
 
-Three formulations, of one normalised program whose Gram matrix H = L^T L is scaled to a bound of
-about one so that absolute tolerances mean the same everywhere:
-
-compact
-    minimise tr(Y)  subject to  [[Y, L], [L^T, X]] >= 0,  X diagonal on every pattern, and the sum
-    of diag(X) over pattern j at most 1. One block of size 2m.
-covariance (space)
-    minimise <H, R>  subject to  [[X, I], [I, R]] >= 0,  diag(X) <= 1  and, if asked,
-    floor <= diag(R) <= cap. Also one block of size 2n; the one that can hold such limits.
-paper (space)
-    as published with Whisper D-SGD: R = s I + R_cor and one block [[R, e_i], [e_i^T, 1]] >= 0 of
-    size n + 1 a node.
+All formulations are of one normalised program whose H is scaled to a bound of about one, so that
+absolute tolerances mean the same everywhere. ``compact``, ``covariance`` and ``paper`` are those of
+:mod:`noisedesign.matrix_inequalities.standard`; ``balanced`` is the first two in coordinates near
+those of the optimum (:mod:`noisedesign.matrix_inequalities.balanced`). What is read back are
+matrices of the blocks: X or R where the slack has it, and the multipliers of (P) where those of
+the block have them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import cvxpy as cp
 import numpy as np
 
 from noisedesign import _linalg
 from noisedesign._checks import Array
+from noisedesign.backends.conic_data import Point, slacks
 from noisedesign.formulations import DualPoint, Program, diagonal_dual
+from noisedesign.matrix_inequalities import standard
+from noisedesign.matrix_inequalities.balanced import balanced, limits_dual, pattern_dual
+from noisedesign.matrix_inequalities.program import Assembly, ConicProgram
 
-COMPACT, COVARIANCE, PAPER = "compact", "covariance", "paper"
-FORMULATIONS = (COMPACT, COVARIANCE, PAPER)
+BALANCED, COMPACT, COVARIANCE, PAPER = "balanced", "compact", "covariance", "paper"
+FORMULATIONS = (BALANCED, COMPACT, COVARIANCE, PAPER)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ConicModel:
-    """A cvxpy problem and how to read X and the multipliers out of its solution."""
+    """A conic program, and how to read X and the multipliers out of a point.
 
-    problem: cp.Problem
-    gram: Callable[[], Array | None]
-    dual: Callable[[], DualPoint | None]
+    ``precision`` takes the matrices of the blocks and may raise ``LinAlgError``; ``multipliers``
+    takes those of their multipliers and the multipliers of the linear rows. ``scale`` is what H was
+    divided by.
+    """
+
+    conic: ConicProgram
+    precision: Callable[[Sequence[Array]], Array]
+    multipliers: Callable[[Sequence[Array], Array], DualPoint]
+    scale: float
+
+    def gram(self, point: Point) -> Array | None:
+        """X of the program the model was built for; None where there is none."""
+        if not np.isfinite(point.variables).all():
+            return None
+        try:
+            return _linalg.symmetrized(self.precision(slacks(self.conic, point.variables)))
+        except np.linalg.LinAlgError:
+            return None
+
+    def dual(self, point: Point) -> DualPoint:
+        """The multipliers of the program the model was built for, in its own units."""
+        found = self.multipliers(point.blocks, point.rows)
+        cap, floor = (
+            None if limit is None else limit * self.scale for limit in (found.cap, found.floor)
+        )
+        return DualPoint(blocks=found.blocks * self.scale, cap=cap, floor=floor)
 
 
 def refusal(program: Program, formulation: str) -> str | None:
@@ -48,31 +68,29 @@ def refusal(program: Program, formulation: str) -> str | None:
     return None
 
 
-def build(program: Program, *, formulation: str) -> ConicModel:
-    """The model of a normalised program; ``compact`` gives way to ``covariance`` under limits."""
+def build(program: Program, *, formulation: str, parts: int = 1) -> ConicModel:
+    """The model of a normalised program; ``compact`` gives way to ``covariance`` under limits.
+
+    Args:
+        parts: how many inequalities ``balanced`` is cut into.
+    """
     scale = lower_bound_scale(program)
     scaled = replace(
         program,
         gram=program.gram / scale,
         exact_factor=program.factor / np.sqrt(scale),
     )
-    if formulation == PAPER:
-        model = _paper(scaled)
+    if formulation == BALANCED:
+        read = _balanced(scaled, parts)
+    elif formulation == PAPER:
+        read = _paper(scaled)
     elif formulation == COVARIANCE or program.limited:
-        model = _covariance(scaled)
+        read = _covariance(scaled)
     else:
-        model = _compact(scaled)
-
-    def dual() -> DualPoint | None:
-        point = model.dual()
-        if point is None:
-            return None
-        cap, floor = (
-            None if limit is None else limit * scale for limit in (point.cap, point.floor)
-        )
-        return DualPoint(blocks=point.blocks * scale, cap=cap, floor=floor)
-
-    return replace(model, dual=dual)
+        read = _compact(scaled)
+    assembly, precision, multipliers = read
+    conic = assembly.finished(name="", formulation=formulation, remarks=())
+    return ConicModel(conic=conic, precision=precision, multipliers=multipliers, scale=scale)
 
 
 def lower_bound_scale(program: Program) -> float:
@@ -80,99 +98,47 @@ def lower_bound_scale(program: Program) -> float:
     return _linalg.nuclear_norm(program.factor) ** 2 / program.size
 
 
-def _inverse_or_none(value: Array | None) -> Array | None:
-    if value is None or not np.isfinite(value).all():
-        return None
-    try:
-        return np.asarray(np.linalg.inv(_linalg.symmetrized(value)), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        return None
+Read = tuple[
+    Assembly,
+    Callable[[Sequence[Array]], Array],
+    Callable[[Sequence[Array], Array], DualPoint],
+]
 
 
-def _vector_dual(constraint: cp.Constraint | None) -> Array | None:
-    if constraint is None or constraint.dual_value is None:
-        return None
-    return np.atleast_1d(np.asarray(constraint.dual_value, dtype=np.float64))
+def _balanced(program: Program, parts: int) -> Read:
+    found = balanced(program, parts=parts)
+    return found.assembly, found.gram, found.dual
 
 
-def _limits(
-    program: Program, r: cp.Expression
-) -> tuple[cp.Constraint | None, cp.Constraint | None, list[cp.Constraint]]:
-    """Cap and floor on diag(R), where there are any, and the list of both."""
-    cap = None if program.cap is None else cp.diag(r) <= program.cap
-    floor = None if program.floor is None else cp.diag(r) >= program.floor
-    return cap, floor, [limit for limit in (cap, floor) if limit is not None]
+def _compact(program: Program) -> Read:
+    below = len(program.factor)
+    return (
+        standard.compact(program),
+        lambda slack: slack[0][below:, below:],
+        lambda blocks, rows: pattern_dual(program, blocks[0][below:, below:], rows),
+    )
 
 
-def _covariance(program: Program) -> ConicModel:
+def _covariance(program: Program) -> Read:
     n = program.size
-    x = cp.Variable((n, n), symmetric=True)
-    r = cp.Variable((n, n), symmetric=True)
-    budget = cp.diag(x) <= 1
-    cap, floor, limits = _limits(program, r)
-    coupling = cp.bmat([[x, np.eye(n)], [np.eye(n), r]]) >> 0
-    constraints = [coupling, budget, *limits]
-    problem = cp.Problem(cp.Minimize(cp.trace(program.gram @ r)), constraints)
-
-    def dual() -> DualPoint | None:
-        v = _vector_dual(budget)
-        if v is None:
-            return None
-        return diagonal_dual(v, cap=_vector_dual(cap), floor=_vector_dual(floor))
-
-    return ConicModel(problem=problem, gram=lambda: _inverse_or_none(r.value), dual=dual)
+    return (
+        standard.covariance(program),
+        lambda slack: np.asarray(np.linalg.inv(slack[0][:n, :n]), dtype=np.float64),
+        lambda blocks, rows: limits_dual(program, rows),
+    )
 
 
-def _compact(program: Program) -> ConicModel:
-    size, patterns = program.size, program.participation.patterns
-    k = program.participation.epochs
-    factor = program.factor
-    x = cp.Variable((size, size), symmetric=True)
-    y = cp.Variable((len(factor), len(factor)), symmetric=True)
-    coupling = cp.bmat([[y, factor], [factor.T, x]]) >> 0
-    first, second = np.triu_indices(k, 1)
-    budgets = cp.sum(cp.reshape(cp.diag(x), (k, len(patterns)), order="C"), axis=0) <= 1
-    forbidden = None
-    constraints = [coupling, budgets]
-    if k > 1:
-        # One equality a forbidden pair, pattern after pattern.
-        forbidden = x[patterns[:, first].ravel(), patterns[:, second].ravel()] == 0
-        constraints.append(forbidden)
-    problem = cp.Problem(cp.Minimize(cp.trace(y)), constraints)
-
-    def dual() -> DualPoint | None:
-        p = _vector_dual(budgets)
-        off = _vector_dual(forbidden)
-        if p is None or (forbidden is not None and off is None):
-            return None
-        blocks = p[:, None, None] * np.eye(k)
-        if off is not None:
-            # x_st enters the Lagrangian once, U_st twice.
-            half = off.reshape(len(patterns), -1) / 2
-            blocks[:, first, second] = blocks[:, second, first] = half
-        return DualPoint(blocks=blocks)
-
-    return ConicModel(problem=problem, gram=lambda: x.value, dual=dual)
-
-
-def _paper(program: Program) -> ConicModel:
+def _paper(program: Program) -> Read:
     n = program.size
-    correlated = cp.Variable((n, n), symmetric=True)
-    independent = cp.Variable()
-    r = independent * np.eye(n) + correlated
-    columns = np.eye(n)
-    blocks = [
-        cp.bmat([[r, columns[:, [i]]], [columns[[i], :], np.ones((1, 1))]]) >> 0 for i in range(n)
-    ]
-    cap, floor, limits = _limits(program, r)
-    valid = [correlated >> 0, independent >= 0]
-    problem = cp.Problem(cp.Minimize(cp.trace(program.gram @ r)), [*valid, *blocks, *limits])
 
-    def dual() -> DualPoint | None:
-        values = [block.dual_value for block in blocks]
-        if any(value is None for value in values):
-            return None
-        v = np.array([value[n, n] for value in values], dtype=np.float64)
-        return diagonal_dual(v, cap=_vector_dual(cap), floor=_vector_dual(floor))
+    def multipliers(blocks: Sequence[Array], rows: Array) -> DualPoint:
+        """The first block is R_cor >= 0, the first row s >= 0."""
+        budgets = np.array([block[n, n] for block in blocks[1:]])
+        found = limits_dual(program, np.concatenate([budgets, rows[1:]]))
+        return diagonal_dual(budgets, cap=found.cap, floor=found.floor)
 
-    return ConicModel(problem=problem, gram=lambda: _inverse_or_none(r.value), dual=dual)
+    return (
+        standard.paper(program),
+        lambda slack: np.asarray(np.linalg.inv(slack[1][:n, :n]), dtype=np.float64),
+        multipliers,
+    )

@@ -46,8 +46,6 @@ class Extras:
             return solver
         if program.limited:
             self.refused("the solvers of problems with limits")
-        elif program.participation.epochs > 1:
-            self._refuse_device("the solver of several epochs")
         return replace(solver, device=device_of(self.device))
 
     def begin_with(self, program: Program) -> Array | None:
@@ -64,8 +62,8 @@ class Extras:
         if index_of(self.device) is not None:
             raise InputError(
                 "device", expected="cpu", got=describe(self.device),
-                remedy="What runs on CUDA devices is the native solver of single participation "
-                f"without limits, not {by}.",
+                remedy="What runs on CUDA devices are the native solvers of problems without limits, "
+                f"structures and observers, not {by}.",
             )  # fmt: skip
 
     def _refuse_checkpoint(self, by: str) -> None:

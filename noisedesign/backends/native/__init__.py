@@ -17,8 +17,9 @@ from noisedesign.formulations import Program
 class NativeBackend:
     """Newton-CG on the dual: see the four modules beside this one.
 
-    ``device`` is where :mod:`diagonal` computes; the others do so on the CPU. Multipliers of
-    programs without limits are kept in the monitor's checkpoint, also when the solve ends.
+    ``device`` is where :mod:`diagonal` and :mod:`fixed_epoch` compute; the others do so on the CPU.
+    Multipliers of programs without limits are kept in the monitor's checkpoint, also when the solve
+    ends.
     """
 
     name: str = "native"
@@ -45,7 +46,7 @@ class NativeBackend:
         elif program.participation.epochs == 1:
             answer = diagonal.solve(program, monitor=monitor, device=self.device)
         else:
-            answer = fixed_epoch.solve(program, monitor=monitor)
+            answer = fixed_epoch.solve(program, monitor=monitor, device=self.device)
         if not program.limited and answer.dual is not None:
             monitor.keep(program, answer.dual.blocks)
         return replace(answer, solve_seconds=time.perf_counter() - started)

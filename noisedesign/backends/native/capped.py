@@ -8,8 +8,9 @@ matters here, and the equations solved are those of the central path: gradient +
 One eigendecomposition serves two Newton systems. The first aims for mu = 0; how far it gets says
 which mu to aim for, and what its product with itself leaves, in x s and in the curved gradient, is
 what the second allows for: that is known in closed form (:mod:`frame`). Systems are solved by
-conjugate gradients, four matrix products a step. With the geometric mean of r_k and r_l in the place
-of the arithmetic one the Hessian is a Schur product, which preconditions them: two or three steps.
+conjugate gradients, four matrix products a step. With the geometric mean of r_k and r_l in the
+place of the arithmetic one the Hessian is a Schur product, which preconditions them: two or three
+steps.
 
 A singular H needs no special care: w > 0 keeps H + diag(w) positive definite.
 """

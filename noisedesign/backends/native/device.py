@@ -24,6 +24,9 @@ from noisedesign.formulations import Program
 DeviceArray = Any
 """A float64 array of the standard, on any device: numpy.ndarray, torch.Tensor, cupy.ndarray."""
 
+ROWS_OF_PRODUCT = 512
+"""Rows of a product that is only summed up: enough for BLAS at full speed."""
+
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
 _LIBRARIES = ("torch", "cupy")
 """In the order they are looked for: PyTorch brings CUDA's own libraries along, CuPy may not."""
@@ -77,6 +80,56 @@ def on_host(array: DeviceArray) -> Array:
     if isinstance(array, np.ndarray):
         return array
     return np.asarray(array_api_compat.to_device(array, "cpu"))
+
+
+def place_of(array: DeviceArray) -> Any:
+    """Where ``array`` lies, in words of its library."""
+    return array_api_compat.device(array)
+
+
+def identity(size: int, *, like: DeviceArray) -> DeviceArray:
+    """The identity matrix in float64, which is not every library's default, where ``like`` lies."""
+    xp = namespace(like)
+    return xp.eye(size, dtype=xp.float64, device=place_of(like))
+
+
+def cholesky_of(array: DeviceArray) -> DeviceArray:
+    """Lower triangular factors of positive definite matrices, on their device.
+
+    Raises:
+        numpy.linalg.LinAlgError: one is not positive definite, however their library says so.
+    """
+    xp = namespace(array)
+    try:
+        lower = xp.linalg.cholesky(array)
+    except RuntimeError as error:  # PyTorch's is one, as is that of a device without memory
+        if "LinAlgError" not in type(error).__name__:
+            raise
+        raise np.linalg.LinAlgError(str(error)) from error
+    if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(lower)))):  # CuPy raises nothing
+        raise np.linalg.LinAlgError("a matrix is not positive definite")
+    return lower
+
+
+def in_order(array: DeviceArray) -> DeviceArray:
+    """``array`` with its entries in the order of its axes, as products like them."""
+    xp = namespace(array)
+    return xp.reshape(xp.reshape(array, (-1,)), array.shape)
+
+
+def inner_product(left: DeviceArray, right: DeviceArray) -> float:
+    """Sum of the products of all entries of two arrays of one shape."""
+    xp = namespace(left, right)
+    return float(xp.vecdot(xp.reshape(left, (-1,)), xp.reshape(right, (-1,))))
+
+
+def squared_norm(left: DeviceArray, right: DeviceArray) -> float:
+    """Squared Frobenius norm of a product, some rows at a time, without the product as a whole."""
+    total, count = 0.0, left.shape[0]
+    for start in range(0, count, ROWS_OF_PRODUCT):
+        rows = left[start : min(start + ROWS_OF_PRODUCT, count), :] @ right
+        total += inner_product(rows, rows)
+    return total
 
 
 class Workload(Protocol):

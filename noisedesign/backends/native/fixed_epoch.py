@@ -13,8 +13,18 @@ from __future__ import annotations
 import numpy as np
 
 from noisedesign import _linalg, repair, settings
-from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
+from noisedesign.backends.native.device import (
+    CPU,
+    Device,
+    DeviceArray,
+    cholesky_of,
+    identity,
+    namespace,
+    on_host,
+    place_of,
+    squared_norm,
+)
 from noisedesign.backends.native.fixed_epoch_newton import Blocks, Point, newton_direction
 from noisedesign.backends.native.in_place import cholesky, eigh
 from noisedesign.backends.native.pattern_pairs import onto_constant_diagonal
@@ -35,39 +45,41 @@ BOUND_WORTHWHILE = 5.0
 gap asked for, relative; after longer ones they cannot stop the iteration."""
 
 
-def _evaluate(shape: Blocks, blocks: Array) -> Point:
+def _evaluate(shape: Blocks, blocks: DeviceArray) -> Point:
     """Value, gradient and spectral data; one eigendecomposition.
 
     Raises:
         numpy.linalg.LinAlgError: a block is not positive definite.
     """
-    rows = len(shape.factor)
-    split = shape.factor.reshape(rows, shape.patterns, shape.epochs).transpose(1, 0, 2)
-    half = np.matmul(split, np.linalg.cholesky(blocks))
-    half = half.transpose(1, 0, 2).reshape(rows, -1)
+    xp = namespace(shape.factor, blocks)
+    rows = shape.factor.shape[0]
+    split = xp.reshape(shape.factor, (rows, shape.patterns, shape.epochs))
+    half = xp.permute_dims(split, (1, 0, 2)) @ cholesky_of(blocks)
+    half = xp.reshape(xp.permute_dims(half, (1, 0, 2)), (rows, -1))
     squared = half @ half.T
     del half  # as whatever has m^2 entries, once it is used
     squared, basis = eigh(squared)
-    root = np.sqrt(np.maximum(squared, settings.EPS**2 * squared[-1]))
+    root = xp.sqrt(xp.maximum(squared, settings.EPS**2 * float(squared[-1])))
     spread = shape.factor.T @ basis
     del basis
-    panel = spread.reshape(shape.patterns, shape.epochs, -1)
-    gram_blocks = np.matmul(panel / root, panel.transpose(0, 2, 1))
-    trace, price = float(root.sum()), float(blocks[:, 0, 0].sum())
+    panel = xp.reshape(spread, (shape.patterns, shape.epochs, -1))
+    gram_blocks = (panel / root) @ xp.permute_dims(panel, (0, 2, 1))
+    trace, price = float(xp.sum(root)), float(xp.sum(blocks[:, 0, 0]))
     return Point(blocks, root, spread, gram_blocks, 2 * trace - price, trace, price)
 
 
-def _longest_step(blocks: Array, direction: Array) -> float:
+def _longest_step(blocks: DeviceArray, direction: DeviceArray) -> float:
     """Step to the boundary of the cone, times TO_BOUNDARY, at most 1."""
-    inverse = np.linalg.inv(np.linalg.cholesky(blocks))
-    relative = inverse @ direction @ inverse.transpose(0, 2, 1)
-    lowest = float(np.linalg.eigvalsh(relative).min())
+    xp = namespace(blocks, direction)
+    inverse = xp.linalg.inv(cholesky_of(blocks))
+    relative = inverse @ direction @ xp.permute_dims(inverse, (0, 2, 1))
+    lowest = float(xp.min(xp.linalg.eigvalsh(relative)))
     return 1.0 if lowest >= -TO_BOUNDARY else -TO_BOUNDARY / lowest
 
 
-def _gram(shape: Blocks, point: Point) -> Array:
+def _gram(point: Point) -> DeviceArray:
     """X(U), pattern by pattern."""
-    return np.asarray((point.spread / point.root) @ point.spread.T)
+    return (point.spread / point.root) @ point.spread.T
 
 
 def _bounds(shape: Blocks, point: Point) -> tuple[float, float]:
@@ -76,53 +88,58 @@ def _bounds(shape: Blocks, point: Point) -> tuple[float, float]:
     Forbidden entries are dropped and patterns rescaled; where H is singular X is lifted instead,
     because dropping takes it out of the range of H.
     """
-    if len(shape.factor) < len(point.spread):
+    xp = namespace(point.spread)
+    if shape.factor.shape[0] < point.spread.shape[0]:
         gram = _lifted(shape, point)
     else:
-        gram = _gram(shape, point)
+        gram = _gram(point)
+        diagonal = xp.reshape(xp.linalg.diagonal(gram), (shape.patterns, shape.epochs))
+        scale = 1 / xp.sqrt(xp.sum(diagonal, axis=1))
+        kept = diagonal[:, :, None] * identity(shape.epochs, like=gram)
         for j in range(shape.patterns):
             span = slice(j * shape.epochs, (j + 1) * shape.epochs)
-            gram[span, span] = np.diag(np.diagonal(gram)[span])
-        per_pattern = np.diagonal(gram).reshape(shape.patterns, shape.epochs).sum(axis=1)
-        scale = 1 / np.sqrt(np.repeat(per_pattern, shape.epochs))
-        gram *= scale
-        gram *= scale[:, None]
+            gram[span, span] = kept[j, :, :]
+        each = xp.reshape(scale[:, None] + 0 * diagonal, (-1,))
+        gram *= each
+        gram *= each[:, None]
     try:
         lower = cholesky(gram)
     except np.linalg.LinAlgError:
         return point.trace**2 / point.price, np.inf
     del gram
-    upper = _linalg.squared_norm(shape.factor, _linalg.inverse_of_triangular(lower).T)
-    return point.trace**2 / point.price, upper
+    inverse = _linalg.inverse_of_triangular(lower, invert=xp.linalg.inv).T
+    return point.trace**2 / point.price, squared_norm(shape.factor, inverse)
 
 
-def _lifted(shape: Blocks, point: Point) -> Array:
+def _lifted(shape: Blocks, point: Point) -> DeviceArray:
     """X(U) with every pattern raised to a diagonal, by the repair that is used on the answer."""
+    factor, xp = on_host(shape.factor), namespace(point.spread)
     program = Program(
-        gram=shape.factor.T @ shape.factor,
+        gram=factor.T @ factor,
         participation=FixedEpoch(epochs=shape.epochs, separation=shape.patterns),
         budget=np.ones(shape.patterns),
     )
     by_step = np.argsort(program.participation.patterns.ravel())
-    gram = _gram(shape, point)[np.ix_(by_step, by_step)]
-    lifted = repair.lifted(program, gram, dual=DualPoint(blocks=point.blocks))
+    gram = on_host(_gram(point))[np.ix_(by_step, by_step)]
+    lifted = repair.lifted(program, gram, dual=DualPoint(blocks=on_host(point.blocks)))
     order = program.participation.patterns.ravel()
-    return np.asarray(lifted[np.ix_(order, order)])
+    return xp.asarray(lifted[np.ix_(order, order)], device=place_of(point.spread))
 
 
-def _start(shape: Blocks) -> Array:
+def _start(shape: Blocks) -> DeviceArray:
     """Diagonal blocks p_j proportional to the mean root of the workload's diagonal."""
-    weights = np.sqrt(np.square(shape.factor).sum(axis=0))
-    p = weights.reshape(shape.patterns, shape.epochs).mean(axis=1)
-    p = np.maximum(p, settings.EPS * p.max())  # a pattern that costs nothing is still positive
-    return np.asarray(p[:, None, None] * np.eye(shape.epochs))
+    xp = namespace(shape.factor)
+    weights = xp.sqrt(xp.sum(xp.square(shape.factor), axis=0))
+    p = xp.mean(xp.reshape(weights, (shape.patterns, shape.epochs)), axis=1)
+    p = xp.maximum(p, settings.EPS * xp.max(p))  # a pattern that costs nothing is still positive
+    return p[:, None, None] * identity(shape.epochs, like=shape.factor)
 
 
 def _rescaled(point: Point) -> Point:
     """The point at its best scale, where t equals the price."""
     scale = (point.trace / point.price) ** 2
-    root_scale = np.sqrt(scale)
-    trace = point.trace * float(root_scale)
+    root_scale = float(np.sqrt(scale))
+    trace = point.trace * root_scale
     return Point(
         point.blocks * scale, point.root * root_scale, point.spread,
         point.gram_blocks / root_scale, trace, trace, trace,
@@ -130,7 +147,7 @@ def _rescaled(point: Point) -> Point:
 
 
 def _advance(
-    shape: Blocks, point: Point, direction: Array, predicted: float
+    shape: Blocks, point: Point, direction: DeviceArray, predicted: float
 ) -> tuple[Point | None, int]:
     """Backtrack along a direction; None where no step ascends. Also counts evaluations."""
     length, evaluations = _longest_step(point.blocks, direction), 0
@@ -147,20 +164,22 @@ def _advance(
     return None, evaluations
 
 
-def solve(program: Program, *, monitor: Monitor) -> Answer:
-    """Solve a normalised program under (k, b) participation.
+def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer:
+    """Solve a normalised program under (k, b) participation, on ``device``.
 
     Raises:
         InputError: a checkpoint of another program, or a damaged one.
     """
     k, b = program.participation.epochs, program.participation.separation
     order = program.participation.patterns.ravel()
-    shape = Blocks(np.ascontiguousarray(program.factor[:, order]), b, k, order)
+    factor = np.ascontiguousarray(program.factor[:, order])
+    shape = Blocks(device.put(factor), b, k, order)
+    least, solved = k * float(np.square(factor).sum()), False  # independent noise, X = I / k
+    del factor
     kept = monitor.resumed(program)
-    point = _rescaled(_evaluate(shape, _start(shape) if kept is None else kept))
+    point = _rescaled(_evaluate(shape, _start(shape) if kept is None else device.put(kept)))
     best, best_ratio, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
     predicted = np.inf if kept is None else 0.0  # multipliers that were kept may be good already
-    least, solved = k * float(np.square(shape.factor).sum()), False  # independent noise, X = I / k
     try:
         while evaluations < MAX_EVALUATIONS:
             near = predicted <= BOUND_WORTHWHILE * np.sqrt(monitor.gap) * point.price
@@ -175,13 +194,12 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
                 stop = Stop.SOLVED
                 break
             if monitor.due:
-                monitor.keep(program, best.blocks)
+                monitor.keep(program, on_host(best.blocks))
             if monitor.expired:
                 stop = Stop.TIME_LIMIT
                 break
-            gradient = point.gram_blocks.copy()
-            np.einsum("jii->ji", gradient)[:] -= 1.0 / k
-            gradient = onto_constant_diagonal(gradient)
+            free = identity(k, like=point.blocks) / k
+            gradient = onto_constant_diagonal(point.gram_blocks - free)
             close = predicted <= monitor.gap * point.price  # and yet the bounds are not
             direction, predicted = newton_direction(
                 shape, point, gradient, enough=0.0 if close else CG_FLOOR * monitor.gap
@@ -204,9 +222,9 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
 
 def _answer(shape: Blocks, point: Point, stop: Stop, evaluations: int) -> Answer:
     """X in the order of the steps; the blocks already are pattern by pattern."""
-    gram = np.empty((len(point.spread), len(point.spread)))
-    gram[np.ix_(shape.order, shape.order)] = _gram(shape, point)
+    gram = np.empty((len(shape.order), len(shape.order)))
+    gram[np.ix_(shape.order, shape.order)] = on_host(_gram(point))
     return Answer(
-        stop=stop, gram=_linalg.symmetric(gram), dual=DualPoint(blocks=point.blocks),
+        stop=stop, gram=_linalg.symmetric(gram), dual=DualPoint(blocks=on_host(point.blocks)),
         evaluations=evaluations,
     )  # fmt: skip

@@ -18,7 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign import settings
-from noisedesign._checks import Array
+from noisedesign.backends.native.device import (
+    DeviceArray,
+    in_order,
+    inner_product,
+    namespace,
+)
 from noisedesign.backends.native.pattern_pairs import ConstantDiagonal, onto_constant_diagonal
 
 MAX_CG_STEPS = 150
@@ -26,6 +31,7 @@ CG_FORCING = 0.2
 FLAT = 0.03
 """Share of U^-1, the curvature of the boundary of the cone, in the preconditioner: it holds where
 that of the objective all but vanishes."""
+SQRT_2 = 2.0**0.5
 FARTHEST = 10.0
 """Longest Newton step, as the root mean square relative change of U. It binds where H is singular
 and the quadratic model flat; the distance to the boundary then does the rest."""
@@ -34,17 +40,17 @@ and the quadratic model flat; the distance to the boundary then does the rest.""
 class Blocks(NamedTuple):
     """A program ordered pattern by pattern: factor L, shape (r, m), and its shape (b, k)."""
 
-    factor: Array
+    factor: DeviceArray
     patterns: int
     epochs: int
     order: NDArray[np.intp]
 
 
 class Point(NamedTuple):
-    blocks: Array  # U, (b, k, k)
-    root: Array  # r
-    spread: Array  # P = L^T Q, (m, rank)
-    gram_blocks: Array  # diagonal blocks of X, (b, k, k)
+    blocks: DeviceArray  # U, (b, k, k)
+    root: DeviceArray  # r
+    spread: DeviceArray  # P = L^T Q, (m, rank)
+    gram_blocks: DeviceArray  # diagonal blocks of X, (b, k, k)
     value: float  # 2 t - sum p
     trace: float  # t
     price: float  # sum p
@@ -56,41 +62,41 @@ def _preconditioner(shape: Blocks, point: Point) -> ConstantDiagonal:
     Where H is singular Z has no say in some directions, and the boundary of the cone has it all: of
     U^-1 (.) U^-1 then, scaled alike.
     """
-    rounding = settings.rank_tolerance(len(point.spread)) * point.root[-1] ** 2
-    if len(shape.factor) < len(point.spread) or point.root[0] ** 2 <= rounding:
-        mean = point.trace / (2 * len(point.root))
-        return ConstantDiagonal(point.blocks / np.sqrt(mean))
-    panel = point.spread.reshape(shape.patterns, shape.epochs, -1)
-    curvature = np.matmul(panel / point.root**1.5, panel.transpose(0, 2, 1))
-    share = np.einsum("jik,jki->j", curvature, point.blocks) / shape.epochs
-    curvature += FLAT * share[:, None, None] * np.linalg.inv(point.blocks)
-    return ConstantDiagonal(np.sqrt(2) * np.linalg.inv(curvature))
+    xp = namespace(point.blocks)
+    size, rank = point.spread.shape
+    rounding = settings.rank_tolerance(size) * float(point.root[-1]) ** 2
+    if rank < size or float(point.root[0]) ** 2 <= rounding:
+        mean = point.trace / (2 * rank)
+        return ConstantDiagonal(point.blocks / float(np.sqrt(mean)))
+    panel = xp.reshape(point.spread, (shape.patterns, shape.epochs, -1))
+    curvature = (panel / point.root**1.5) @ xp.permute_dims(panel, (0, 2, 1))
+    share = xp.sum(curvature * point.blocks, axis=(1, 2)) / shape.epochs
+    curvature += FLAT * share[:, None, None] * xp.linalg.inv(point.blocks)
+    return ConstantDiagonal(SQRT_2 * xp.linalg.inv(curvature))
 
 
 def newton_direction(
-    shape: Blocks, point: Point, gradient: Array, *, enough: float
-) -> tuple[Array, float]:
+    shape: Blocks, point: Point, gradient: DeviceArray, *, enough: float
+) -> tuple[DeviceArray, float]:
     """Direction from the Newton system, and the ascent it predicts."""
-    size = len(point.spread)
-    panel = point.spread.reshape(shape.patterns, shape.epochs, -1)
-    transposed = panel.transpose(0, 2, 1)
+    xp = namespace(gradient)
+    size, rank = point.spread.shape
+    panel = xp.reshape(point.spread, (shape.patterns, shape.epochs, rank))
+    transposed = in_order(xp.permute_dims(panel, (0, 2, 1)))
     root = point.root
-    curvature = np.add.outer(root, root)
-    curvature *= root
-    curvature *= root[:, None]
-    np.reciprocal(curvature, out=curvature)
+    curvature = 1 / (root[:, None] * root * (root[:, None] + root))
 
-    def product(direction: Array) -> Array:
-        inner = point.spread.T @ np.matmul(direction, panel).reshape(size, -1)
+    def product(direction: DeviceArray) -> DeviceArray:
+        inner = point.spread.T @ xp.reshape(direction @ panel, (size, rank))
         inner *= curvature
-        outer = (point.spread @ inner).reshape(shape.patterns, shape.epochs, -1)
-        return onto_constant_diagonal(np.matmul(outer, transposed))
+        outer = xp.reshape(point.spread @ inner, (shape.patterns, shape.epochs, rank))
+        return onto_constant_diagonal(outer @ transposed)
 
     precondition = _preconditioner(shape, point)
-    x = np.zeros_like(gradient)
-    residual = gradient.copy()
+    x = xp.zeros_like(gradient)
+    residual = gradient
     step = precondition(residual)
-    size_now = start = float(np.vdot(residual, step))
+    size_now = start = inner_product(residual, step)
     if not start > 0:
         return x, 0.0
     # start is the squared Newton decrement in the preconditioned metric: relative to the price it
@@ -103,21 +109,21 @@ def newton_direction(
     of_x, of_step, between = 0.0, start, 0.0
     for _ in range(MAX_CG_STEPS):
         image = product(step)
-        along = float(np.vdot(step, image))
+        along = inner_product(step, image)
         length = size_now / along if along > 0 else np.inf
         if not of_x + 2 * length * between + length**2 * of_step <= radius:
-            root = np.sqrt(between**2 + of_step * (radius - of_x))
-            x += (root - between) / of_step * step
+            to_radius = float(np.sqrt(between**2 + of_step * (radius - of_x)))
+            x = x + (to_radius - between) / of_step * step
             break
-        x += length * step
+        x = x + length * step
         of_x += 2 * length * between + length**2 * of_step
-        residual -= length * image
+        residual = residual - length * image
         preconditioned = precondition(residual)
-        previous, size_now = size_now, float(np.vdot(residual, preconditioned))
+        previous, size_now = size_now, inner_product(residual, preconditioned)
         if size_now <= target:
             break
         ratio = size_now / previous
         step = preconditioned + ratio * step
         between = ratio * (between + length * of_step)
         of_step = size_now + ratio**2 * of_step
-    return x, float(np.vdot(gradient, x))
+    return x, inner_product(gradient, x)

@@ -1,4 +1,4 @@
-"""Coordinates in which X, R = X^-1, diag(v) and N are diagonal at once, and changes to second order.
+"""Coordinates in which X, R = X^-1, diag(v) and N are diagonal at once, and how they change.
 
 Stationarity is N = X diag(v) X. With X = T T^T and T^T diag(v) T = diag(r), both N and R are
 diagonal in the dual coordinates B = T^-T: B^T N B = diag(r) and R = B B^T. A change of X is written
@@ -29,12 +29,12 @@ class Frame(NamedTuple):
     @property
     def precision(self) -> Array:
         """diag(X), shape (n,)."""
-        return squared_rows(self.outer)
+        return _row_products(self.outer, self.outer)
 
     @property
     def variance(self) -> Array:
         """diag(R), shape (n,)."""
-        return squared_rows(self.inner)
+        return _row_products(self.inner, self.inner)
 
     @property
     def gram(self) -> Array:
@@ -55,16 +55,16 @@ class Frame(NamedTuple):
 
     def precision_along(self, f: Array) -> Array:
         """diag(T F T^T)."""
-        return np.einsum("ij,ij->i", self.outer @ f, self.outer)
+        return _row_products(self.outer @ f, self.outer)
 
     def variance_along(self, f: Array) -> Array:
         """diag(B F B^T)."""
-        return np.einsum("ij,ij->i", self.inner @ f, self.inner)
+        return _row_products(self.inner @ f, self.inner)
 
 
-def squared_rows(a: Array) -> Array:
-    """diag(A A^T)."""
-    return np.einsum("ij,ij->i", a, a)
+def _row_products(a: Array, b: Array) -> Array:
+    """diag(A B^T)."""
+    return np.asarray(np.einsum("ij,ij->i", a, b))
 
 
 def longest(x: Array, d: Array) -> float:

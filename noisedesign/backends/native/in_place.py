@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from noisedesign._checks import Array
-from noisedesign.backends.native.device import DeviceArray, namespace
+from noisedesign.backends.native.device import DeviceArray, cholesky_of, namespace
 
 
 def eigh(a: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
@@ -32,11 +31,13 @@ def eigh(a: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
     return found[0], found[1]
 
 
-def cholesky(a: Array) -> Array:
-    """Lower triangular L, shape (n, n), with L L^T = a; it takes the place of a, in rows.
+def cholesky(a: DeviceArray) -> DeviceArray:
+    """Lower triangular L, shape (n, n), with L L^T = a; on the CPU it takes the place of a.
 
     Raises:
         numpy.linalg.LinAlgError: a is not positive definite.
     """
+    if not isinstance(a, np.ndarray):
+        return cholesky_of(a)
     upper = scipy.linalg.cholesky(a.T, lower=False, overwrite_a=True, check_finite=False)
     return np.asarray(upper.T)

@@ -85,8 +85,8 @@ class Involutions:
         for colour in np.argsort(sizes, kind="stable"):
             cell = np.flatnonzero(self.labels == colour)
             for first in cell:
-                for second in cell[(cell > first) & self._may_go(first)[cell]]:
-                    if not self._may_go(first)[second]:  # by now
+                for second in cell[(cell > first) & self._may_go(int(first))[cell]]:
+                    if not self._may_go(int(first))[second]:  # by now
                         continue
                     if self._accept(self._swapping(int(first), int(second))):
                         misses = 0
@@ -127,7 +127,7 @@ class Involutions:
 
     def _swapping(self, first: int, second: int) -> Permutation | None:
         """An involution that swaps two nodes and commutes with those found, if refinement ends in
-        one. Nodes that may stay where they are do."""
+        one. Nodes that may stay where they are mostly do."""
         colours = np.stack([self.labels, self.labels])
         pair = (first, second)
         while True:
@@ -141,7 +141,7 @@ class Involutions:
                 break
             node = int(np.flatnonzero(sizes[colours[0]] > 1)[0])
             images = np.flatnonzero(colours[1] == colours[0, node])
-            pair = (node, node if node in images else int(images[0]))
+            pair = (node, int(images[0]))
         permutation = np.empty(colours.shape[1], dtype=np.intp)
         permutation[np.argsort(colours[0])] = np.argsort(colours[1])
         return permutation

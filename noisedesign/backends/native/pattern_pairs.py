@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign._checks import Array
+from noisedesign.backends.native.device import DeviceArray, identity, namespace
 
 Steps = NDArray[np.intp]
 Blocks = Sequence[Array]
@@ -21,16 +22,16 @@ CHUNK = 2**21
 """Floats of working space where pairs are taken a few at a time: 16 MB."""
 
 
-def onto_constant_diagonal(blocks: Array) -> Array:
-    """Orthogonal projection onto symmetric blocks whose diagonal is constant.
+def onto_constant_diagonal(blocks: DeviceArray) -> DeviceArray:
+    """Orthogonal projection onto symmetric blocks whose diagonal is constant, on their device.
 
     What rounding leaves of an antisymmetric part is taken out too: nothing else would stop its
     growth.
     """
-    projected = (blocks + blocks.transpose(0, 2, 1)) / 2
-    diagonal = np.einsum("jii->ji", projected)
-    diagonal[:] = diagonal.mean(axis=1, keepdims=True)
-    return np.asarray(projected)
+    xp = namespace(blocks)
+    projected = (blocks + xp.permute_dims(blocks, (0, 2, 1))) / 2
+    mean = xp.mean(xp.linalg.diagonal(projected), axis=1)
+    return xp.where(_on_diagonal(blocks), mean[:, None, None], projected)
 
 
 def inner(left: Blocks, right: Blocks) -> float:
@@ -44,22 +45,35 @@ class ConstantDiagonal:
     The inverse of U^-1 (.) U^-1, the Hessian of -log det, on blocks with constant diagonals.
     """
 
-    def __init__(self, blocks: Array) -> None:
+    def __init__(self, blocks: DeviceArray) -> None:
+        xp = namespace(blocks)
         self.blocks = blocks
-        k = blocks.shape[1]
-        bordered = np.zeros((len(blocks), k + 1, k + 1))
-        bordered[:, :k, :k] = np.square(blocks)
-        bordered[:, :k, k] = -1.0
-        bordered[:, k, :k] = 1.0
         # Columns scaled to order one: the blocks of patterns that do not matter are tiny.
-        size = np.einsum("jii->ji", blocks).max(axis=1)[:, None, None]
-        bordered[:, :k, :k] /= size**2
-        self.multiplier = np.linalg.inv(bordered)[:, :k, :k] / size**2
+        size = xp.max(xp.linalg.diagonal(blocks), axis=1)[:, None, None]
+        squared = xp.square(blocks) / size**2
+        ones = xp.ones_like(blocks[:, :, :1])
+        bordered = xp.concat(
+            [
+                xp.concat([squared, -ones], axis=2),
+                xp.concat([xp.permute_dims(ones, (0, 2, 1)), 0 * size], axis=2),
+            ],
+            axis=1,
+        )
+        k = blocks.shape[1]
+        self.multiplier = xp.linalg.inv(bordered)[:, :k, :k] / size**2
 
-    def __call__(self, right: Array) -> Array:
+    def __call__(self, right: DeviceArray) -> DeviceArray:
+        xp = namespace(right)
         scaled = self.blocks @ right @ self.blocks
-        shift = -np.matmul(self.multiplier, np.einsum("jii->ji", scaled)[..., None])[..., 0]
-        return onto_constant_diagonal(scaled + (self.blocks * shift[:, None, :]) @ self.blocks)
+        shift = -(self.multiplier @ xp.linalg.diagonal(scaled)[:, :, None])
+        shifted = self.blocks * xp.permute_dims(shift, (0, 2, 1))
+        return onto_constant_diagonal(scaled + shifted @ self.blocks)
+
+
+def _on_diagonal(blocks: DeviceArray) -> DeviceArray:
+    """Which entries of blocks are on their diagonals, shape (1, k, k)."""
+    xp = namespace(blocks)
+    return xp.astype(identity(blocks.shape[1], like=blocks), xp.bool)[None, :, :]
 
 
 class Pairs:

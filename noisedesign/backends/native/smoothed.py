@@ -269,7 +269,8 @@ def solve(
             if monitor.expired:
                 stop = Stop.TIME_LIMIT
                 break
-            stalls += 1
+            # Those who know better already wait until this has had time to tell more.
+            stalls += mu * (program.size + len(point.x)) < best.upper - best.lower
             if best.lower <= 0 or best.gap < halved / 2:
                 stalls, halved = 0, best.gap
             if stalls > STALLS:

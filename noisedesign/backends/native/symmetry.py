@@ -67,12 +67,9 @@ def symmetry_of(gram: Array) -> Symmetry | None:
     if int(labels.max() + 1) ** 3 > WORTHWHILE * n**3:  # one block has a vector of every colour
         return None
     twins, difference = twins_of(refiner, labels)
-    _, first, sizes = np.unique(twins, return_index=True, return_counts=True)
-    if len(first) < n:
-        refiner = Refiner(gram[np.ix_(first, first)], rounds=refiner.rounds)
-        labels = grouped(labels[first], sizes.astype(np.float64), tolerance=0.0)
-        labels = grouped(labels, difference[first], tolerance=same_entry(gram))
-    orbit, signs = np.arange(len(first)), np.ones((1, len(first)))
+    if int(twins.max()) + 1 < n:
+        refiner, labels = one_of_each(refiner, labels, twins, difference)
+    orbit, signs = np.arange(len(labels)), np.ones((1, len(labels)))
     for p in involutions_of(refiner, labels):
         halved = halves(orbit, signs, p)
         if _work(*halved) < _work(orbit, signs):
@@ -120,6 +117,20 @@ def twins_of(refiner: Refiner, labels: Labels) -> tuple[Labels, Array]:
     members = np.bincount(twins, minlength=n)
     mean = np.bincount(twins, difference, minlength=n) / np.maximum(members - 1, 1)
     return np.unique(twins, return_inverse=True)[1].reshape(-1), mean[twins]
+
+
+def one_of_each(
+    refiner: Refiner, labels: Labels, twins: Labels, difference: Array
+) -> tuple[Refiner, Labels]:
+    """H, and colours, of the first node of every class of twins.
+
+    A permutation of those that keeps colours is one of all nodes, so that colours tell sizes of
+    classes, and differences, apart.
+    """
+    _, first, sizes = np.unique(twins, return_index=True, return_counts=True)
+    labels = grouped(labels[first], sizes.astype(np.float64), tolerance=0.0)
+    labels = grouped(labels, difference[first], tolerance=same_entry(refiner.gram))
+    return Refiner(refiner.gram[np.ix_(first, first)], rounds=refiner.rounds), labels
 
 
 def _are_twins(gram: Array, first: Labels, second: Labels) -> NDArray[np.bool_]:

@@ -73,11 +73,15 @@ def limits_of(program: Program) -> Limits:
 
 
 class Sides(NamedTuple):
-    """Limits one by one: sign_k R_ii <= sign_k level_k, i = node_k, +1 for caps, -1 for floors."""
+    """Limits one by one: sign_k R_ii <= sign_k level_k, i = node_k, +1 for caps, -1 for floors.
+
+    Where both are ``tied`` they are one, R_ii = level_k, whose multiplier may have any sign.
+    """
 
     node: NDArray[np.intp]
     sign: Array
     level: Array
+    tied: NDArray[np.bool_]
 
     def limit(self, size: int) -> Array:
         """What is held is at most this, budgets first, shape (n + k,)."""
@@ -94,11 +98,17 @@ class Sides(NamedTuple):
         return net
 
 
-def sides_of(limits: Limits) -> Sides:
-    """Caps, then floors."""
-    caps, floors = np.flatnonzero(limits.cap < np.inf), np.flatnonzero(limits.floor > 0)
+def sides_of(limits: Limits, *, room: float) -> Sides:
+    """Caps, then floors; both as one where a cap is no more than ``room``, relative, above a floor.
+
+    That is a little off where they differ. A bound that is proved with both of them allows for it.
+    """
+    both = (limits.floor > 0) & (limits.cap <= limits.floor * (1 + room))
+    caps = np.flatnonzero(limits.cap < np.inf)
+    floors = np.flatnonzero((limits.floor > 0) & ~both)
     return Sides(
         node=limits.node[np.concatenate([caps, floors])],
         sign=np.concatenate([np.ones(len(caps)), -np.ones(len(floors))]),
         level=np.concatenate([limits.cap[caps], limits.floor[floors]]),
+        tied=np.concatenate([both[caps], np.zeros(len(floors), dtype=bool)]),
     )
