@@ -15,20 +15,18 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
 import noisedesign as nd
+from benchmarks import counts
 from noisedesign import datasets, report
 from noisedesign.backends import get_backend
 from noisedesign.graph import WEIGHTS
-from noisedesign.io.problem_file import load_problem
 from noisedesign.problem import Problem
 from noisedesign.report import Record
 from noisedesign.workload import decentralized_gram
 
-PROBLEMS = Path(__file__).parents[1] / "problems"
 RIVALS = {
     20: [
         ("compact", ("scs", "clarabel", "cvxopt", "sdpa", "mosek")),
@@ -123,24 +121,6 @@ def against_eigh(problem: Problem, gram: np.ndarray, *, runs: int) -> Record:
     }  # fmt: skip
 
 
-def counts(folder: str) -> list[Record]:
-    """Eigendecompositions of a native solve of every shipped problem, at gaps 1e-6 and 1e-9."""
-    rows: list[Record] = []
-    for path in sorted((PROBLEMS / folder).glob("*.toml")):
-        try:
-            problem = load_problem(path).problem
-        except nd.InputError as error:
-            print(f"  {path.name} is left out: {error}", file=sys.stderr)
-            continue
-        row: Record = {"problem": problem.name}
-        for gap in (1e-6, 1e-9):
-            solution = nd.solve(problem, gap=gap)
-            row[f"eigh, gap {gap:g}"] = solution.evaluations
-            row[f"status, gap {gap:g}"] = solution.status
-        rows.append(row)
-    return rows
-
-
 def workload_memory() -> list[Record]:
     """Peak memory of forming H for 148 nodes and 320 steps."""
     local = datasets.local_ego_facebook(414)
@@ -193,12 +173,7 @@ def main() -> None:
         ["problem", "rival", "ratio", "evaluations", "gap", "remark"],
         title="whole native solve, over one eigendecomposition (smaller is better)",
     )
-    for folder in ("whisper", "prefix"):
-        columns = [f"{what}, gap {gap:g}" for gap in (1e-6, 1e-9) for what in ("eigh", "status")]
-        report.print_table(
-            counts(folder), ["problem", *columns],
-            title=f"eigendecompositions of native solves: problems/{folder}",
-        )  # fmt: skip
+    counts.print_tables()
     if arguments.quick:
         return
     for nodes in RIVALS:

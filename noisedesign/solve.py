@@ -102,7 +102,8 @@ def solve(
             explicitly, conic solvers are asked for an accuracy to match; otherwise they run at
             their own defaults.
         time_limit: seconds; the best certified answer so far is returned when they are over.
-        formulation: of the conic model ("compact", "covariance", "paper"); default the first.
+        formulation: of the conic model: "balanced", the default, "compact", "covariance" or
+            "paper".
         progress: called with the bounds of every iteration of the native backend.
         isolate: run a conic solver in its own process, where it can be stopped; default: only
             with a time limit.

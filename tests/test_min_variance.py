@@ -16,7 +16,7 @@ from noisedesign import decor
 from noisedesign._checks import InputError
 from noisedesign.backends import isolated
 from noisedesign.backends.base import Bounds, Monitor
-from noisedesign.backends.native import NativeBackend, floored, variance_limits
+from noisedesign.backends.native import NativeBackend, smoothed, variance_limits
 from noisedesign.baselines import baseline
 from noisedesign.certificate import Certificate, lower_bound
 from noisedesign.formulations import DualPoint, Program, program_of
@@ -330,15 +330,15 @@ def test_derivatives_of_the_barrier(kind: str) -> None:
     limits, mu, step = variance_limits.limits_of(program), 0.03, 1e-5
     x = np.concatenate([rng.uniform(0.2, 1, 5), y])
 
-    def smoothed(y: np.ndarray) -> floored.Smoothed:
-        point = floored.evaluate(program, limits, y)
+    def at(y: np.ndarray) -> smoothed.Smoothed:
+        point = smoothed.evaluate(program, limits, y)
         assert point is not None
-        return floored.Smoothed(limits, point, mu)
+        return smoothed.Smoothed(limits, point, mu)
 
-    here = smoothed(x)
+    here = at(x)
     curvature = here.curvature()
     d = rng.uniform(-1, 1, 10)
-    ahead, behind = smoothed(x + step * d), smoothed(x - step * d)
+    ahead, behind = at(x + step * d), at(x - step * d)
     np.testing.assert_allclose(
         (ahead.slope() - behind.slope()) / (2 * step), -curvature @ d, rtol=1e-4, atol=1e-5
     )

@@ -601,22 +601,36 @@ def test_fixed_epoch_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_capped_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capped, "CG_RELATIVE", 1e-10)
     program = program_of(space(FLORENTINE, max_variance=1.3))
+    limit = np.repeat([1.0, 1.3], 15)
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.uniform(0.5, 1, 15), rng.uniform(0.1, 0.5, 15)])
 
     def value(y: np.ndarray) -> float:
-        return float(capped.evaluate(program, y).value)
+        return 2 * float(capped.evaluate(program, y).root.sum()) - float(limit @ y)
 
     def gradient(y: np.ndarray) -> np.ndarray:
-        return capped.evaluate(program, y).gradient
+        frame = capped.evaluate(program, y)
+        return np.concatenate([frame.precision, frame.variance]) - limit
 
     np.testing.assert_allclose(jacobian(value, x, step=1e-5), gradient(x), atol=1e-8)
     hessian = jacobian(gradient, x, step=1e-5)
     np.testing.assert_allclose(hessian, hessian.T, atol=1e-6)
     right, barrier = rng.standard_normal(30), rng.uniform(0.1, 1, 30)
-    assert program.cap is not None
-    direction = capped._newton_direction(capped.evaluate(program, x), right, barrier, program.cap)
-    np.testing.assert_allclose((np.diag(barrier) - hessian) @ direction, right, atol=1e-6)
+    system = capped.System(capped.evaluate(program, x), x, barrier * x)
+    matrix = np.diag(barrier) - hessian
+    np.testing.assert_allclose(matrix @ system.solve(right), right, atol=1e-6)
+    known = rng.standard_normal(30)
+    np.testing.assert_allclose(matrix @ system.solve(right, known=known), right - known, atol=1e-6)
+    # Between the Hessian and the preconditioner there is the mean of numbers, taken in two ways.
+    within = np.linalg.eigvals(np.column_stack([system.precondition(row) for row in matrix]))
+    assert within.real.max() <= 1 + 1e-6
+    assert within.real.min() > 0.2
+    step, d = 1e-3, 0.1 * rng.standard_normal(30)
+    ahead, here, behind = (gradient(x + k * step * d) for k in (1, 0, -1))
+    f, seen = system.change(d)
+    np.testing.assert_allclose(system.first(f), hessian @ d, atol=1e-7)
+    second = (ahead - 2 * here + behind) / (2 * step**2)
+    np.testing.assert_allclose(system.second(f, seen), second, atol=1e-5)
 
 
 # --- degenerate instances -------------------------------------------------------------------------

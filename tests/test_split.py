@@ -89,15 +89,17 @@ def test_twins_of_nearly_identical_columns_take_the_factor() -> None:
 
 
 def test_a_block_of_rounding_is_zero() -> None:
-    """Columns that a mirror repeats but for rounding: odd vectors are in the null space."""
-    rng = np.random.default_rng(0)
-    columns = rng.standard_normal((9, 6))
-    factor = np.hstack([columns, columns[:, ::-1] * (1 + 1e-16 * rng.uniform(-2, 2, (9, 6)))])
-    orbit, signs = halves(np.arange(12), np.ones((1, 12)), np.arange(12)[::-1])
+    """Columns of ones but for rounding: singular values of the odd block, of 8e-15, are rounding
+    beside the largest of all, 108^1/2, as they would not be beside the largest column."""
+    mirror = np.arange(12)[::-1]
+    noise = np.random.default_rng(0).uniform(-1, 1, (9, 12))
+    noise *= 8e-15 / np.linalg.norm((noise - noise[:, mirror]) / 2, 2)
+    factor = np.ones((9, 12)) + noise
+    orbit, signs = halves(np.arange(12), np.ones((1, 12)), mirror)
     whole = program(factor.T @ factor, factor)
     split = Split(whole, Symmetry(orbit=orbit, twins=np.arange(12), signs=signs))
     even, odd = split.square_root(split.collected(np.ones(12))).parts
-    assert float(even.root[0]) > 0
+    assert float(even.root[-1]) == pytest.approx(108**0.5)
     np.testing.assert_array_equal(odd.root, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,17 @@ def test_a_coordinate_that_costs_nothing(eager: None) -> None:
     whole = program(np.diag([1.0, 4, 0, 0, 1, 4]))
     answer = answer_of(whole)
     assert lower_bound(whole, answer.dual) == pytest.approx(10.0, rel=1e-8)
+
+
+def test_no_more_memory_than_without() -> None:
+    """H, W and everything else are eight arrays of n x n at most: blocks are smaller than H."""
+    for graph in (nx.lollipop_graph(30, 270), nx.path_graph(301), nx.star_graph(300)):
+        whole = spatial(graph)
+        tracemalloc.start()
+        answer_of(whole)
+        peak = tracemalloc.get_traced_memory()[1] / np.asarray(whole.gram).nbytes
+        tracemalloc.stop()
+        assert 2 + peak < 8
 
 
 # --- when it is not a symmetry --------------------------------------------------------------------

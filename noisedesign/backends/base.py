@@ -125,8 +125,9 @@ class Answer:
     """What a backend found, for the normalised program it was given.
 
     ``gram`` is X, shape (m, m), not necessarily feasible; ``dual`` not necessarily feasible either:
-    the certificate repairs both. ``evaluations`` counts eigendecompositions for the native
-    backend and the solver's own iterations otherwise. ``measure`` computes the DIMACS errors
+    the certificate repairs both. ``evaluations`` counts evaluations of the dual for the native
+    backend, an eigendecomposition each (or one of every block of H), and the solver's own
+    iterations otherwise. ``measure`` computes the DIMACS errors
     of the conic model as it was solved, where there was one: on demand, since that may take as long
     as a quick solve.
     """

@@ -62,8 +62,8 @@ class Extras:
         if index_of(self.device) is not None:
             raise InputError(
                 "device", expected="cpu", got=describe(self.device),
-                remedy="What runs on CUDA devices are the native solvers of problems without limits, "
-                f"structures and observers, not {by}.",
+                remedy="What runs on CUDA devices are the native solvers of problems without "
+                f"limits, structures and observers, not {by}.",
             )  # fmt: skip
 
     def _refuse_checkpoint(self, by: str) -> None:

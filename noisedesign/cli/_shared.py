@@ -31,7 +31,8 @@ NEW_FILE = NewFile(dir_okay=False)
 gap_option = click.option("--gap", type=float, help="Relative duality gap to certify [1e-6].")
 limit_option = click.option("--time-limit", type=float, metavar="S", help="Seconds a solve.")
 formulation_option = click.option(
-    "--formulation", help="Conic model: compact (default), covariance or paper."
+    "--formulation",
+    help="Conic model: compact, covariance, paper or, of backends and their default, balanced.",
 )
 
 

@@ -13,6 +13,9 @@ diagonal. Multipliers that are to vanish do so in a few steps.
 The fixed point v <- diag(S) needs no curvature and always makes sense; it is the safeguard where
 a Newton step does not ascend, and the oracle the tests compare with.
 
+Where H has symmetries (:mod:`symmetry`) the same is done with its blocks (:mod:`split`), an orbit
+in the place of a node, and where all nodes look alike there is a closed form (:mod:`translations`).
+
 All of it is written against the Python array API standard and runs where the arrays are: on the CPU
 with NumPy, or on a CUDA device. What comes back is NumPy's.
 """

@@ -82,7 +82,8 @@ class Involutions:
         self.labels = refined[0]
         sizes = np.bincount(self.labels)
         misses = 0
-        for colour in np.argsort(sizes, kind="stable"):
+        several = np.flatnonzero(sizes > 1)
+        for colour in several[np.argsort(sizes[several], kind="stable")]:
             cell = np.flatnonzero(self.labels == colour)
             for first in cell:
                 for second in cell[(cell > first) & self._may_go(int(first))[cell]]:

@@ -117,13 +117,14 @@ class SplitRoot(NamedTuple):
         n = self.split.size
         x = np.zeros((n, n))
         for block, part in zip(self.split.blocks, self.parts, strict=True):
-            own = np.asarray(part.gram(p[block.orbits]))
-            spread = own[block.place] * block.signs[:, None]
-            spread = spread[:, block.place] * block.signs
+            spread = np.asarray(part.gram(p[block.orbits]))[np.ix_(block.place, block.place)]
+            spread *= block.signs
+            spread *= block.signs[:, None]
             if len(block.nodes) == n:
                 x += spread
             else:
                 x[np.ix_(block.nodes, block.nodes)] += spread
+            del spread  # as whatever has n^2 entries, once it is used
         twins = self.split.twins
         multiple = twins.sizes * self.alone / p
         for nodes, orbit in zip(twins.classes, twins.orbits, strict=True):
