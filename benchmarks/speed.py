@@ -29,11 +29,13 @@ from noisedesign.workload import decentralized_gram
 
 RIVALS = {
     20: [
+        ("balanced", ("scs", "clarabel", "cvxopt", "sdpa", "mosek")),
         ("compact", ("scs", "clarabel", "cvxopt", "sdpa", "mosek")),
         ("covariance", ("scs", "clarabel", "cvxopt", "sdpa", "mosek")),
         ("paper", ("scs", "clarabel", "cvxopt", "sdpa", "mosek")),
     ],
     40: [
+        ("balanced", ("scs", "clarabel", "cvxopt", "sdpa", "mosek")),
         ("compact", ("scs", "clarabel", "cvxopt", "sdpa", "mosek")),
         ("covariance", ("scs", "clarabel", "cvxopt", "sdpa", "mosek")),
     ],

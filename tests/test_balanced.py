@@ -17,6 +17,7 @@ from noisedesign.backends import Monitor, Stop, conic_model, get_backend
 from noisedesign.backends.conic import ConicBackend
 from noisedesign.backends.conic_data import slacks, square_of, triangles
 from noisedesign.backends.conic_model import lower_bound_scale
+from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, program_of
 from noisedesign.graph import mixing_matrix
 from noisedesign.matrix_inequalities.balanced import Balanced, balanced
@@ -183,6 +184,8 @@ def test_parts_change_no_answer(name: str, parts: int) -> None:
     assert best is not None
     cost = float(np.sum(program.gram * np.linalg.inv(answer.gram)))
     assert cost == pytest.approx(best.objective, rel=1e-5)
+    assert answer.dual is not None
+    assert lower_bound(program, answer.dual) == pytest.approx(best.objective, rel=1e-5)
     assert iterations(CASES[name], "clarabel", parts=parts) <= 14
 
 

@@ -93,13 +93,23 @@ RAISED: dict[str, SpaceProblem] = {
     for name, w in {"florentine": FLORENTINE, "sparse": SPARSE}.items()
     for floor in (1.1, 2.0, 5.0)
 } | {
+    "karate, 5": SpaceProblem(mixing=KARATE, min_variance=5.0),
     "both": SpaceProblem(mixing=SPARSE, min_variance=1.1, max_variance=1.5),
+    "far apart": SpaceProblem(
+        mixing=oracles.metropolis(nx.barbell_graph(5, 2)), min_variance=5.0, max_variance=50.0
+    ),
     "some of both": SpaceProblem(
         mixing=STAR, min_variance=np.where(np.arange(20) % 3 == 0, 2.0, 1.0),
         max_variance=np.where(np.arange(20) % 3 == 0, 1e4, 1.5),
     ),
     "in one": SpaceProblem(mixing=FLORENTINE, min_variance=2.0, max_variance=2.0),
 }  # fmt: skip
+MOST = {
+    "florentine, 1.1": 9, "florentine, 2": 11, "florentine, 5": 12, "sparse, 1.1": 8,
+    "sparse, 2": 13, "sparse, 5": 12, "karate, 5": 24, "both": 12, "far apart": 10,
+    "some of both": 10, "in one": 10,
+}  # fmt: skip
+"""Decompositions: one more than were counted, or a few where the way there is long."""
 
 
 @pytest.mark.parametrize("name", RAISED)
@@ -107,7 +117,7 @@ def test_floors(name: str, decompositions: list[str]) -> None:
     found = answered(RAISED[name], gap=1e-9)
     assert len(decompositions) == found.evaluations
     assert found.stop == "solved"
-    assert found.evaluations <= 14
+    assert found.evaluations <= MOST[name]
 
 
 def test_what_goes_astray_arrives_all_the_same(

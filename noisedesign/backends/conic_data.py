@@ -42,7 +42,9 @@ def slacks(program: ConicProgram, variables: Array) -> tuple[Array, ...]:
     return tuple(found)
 
 
-def linear(block: Block, variables: int, *, at: Any, rows: int, weight: Any = 1.0) -> Any:
+def linear(
+    block: Block, variables: int, *, at: Any, rows: int, weight: Any = 1.0
+) -> tuple[Any, Array]:
     """F of a block as an array, shape (rows, v), sparse, and its constant, (rows,).
 
     ``at`` is the row of every coefficient and ``weight`` what it is multiplied by.
@@ -62,7 +64,7 @@ def linear(block: Block, variables: int, *, at: Any, rows: int, weight: Any = 1.
 def rows_of(program: ConicProgram) -> tuple[Any, Array]:
     """A and b of the linear rows b + A x >= 0."""
     rows = program.rows
-    return linear(rows, program.variables, at=rows.entries.row, rows=rows.size)  # type: ignore[no-any-return]
+    return linear(rows, program.variables, at=rows.entries.row, rows=rows.size)
 
 
 def square_of(block: Block, variables: int) -> tuple[Any, Array]:

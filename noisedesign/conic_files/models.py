@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from noisedesign._checks import InputError, one_of
 from noisedesign.against_observers import observer_problem
+from noisedesign.backends import conic_model
 from noisedesign.banded_certificate import banded_program
 from noisedesign.conic_files import structured
 from noisedesign.formulations import Program, is_structured, program_of
@@ -72,9 +73,6 @@ def _full_program(problem: Problem) -> Program:
 
 
 def _standard(program: Program, formulation: str | None) -> tuple[str, Assembly]:
-    # It brings CVXPY along.
-    from noisedesign.backends import conic_model
-
     chosen = formulation or COMPACT
     if (reason := conic_model.refusal(program, chosen)) is not None:
         raise InputError("formulation", expected="one that holds this problem",

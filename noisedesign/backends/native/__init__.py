@@ -15,7 +15,7 @@ from noisedesign.formulations import Program
 
 @dataclass(frozen=True)
 class NativeBackend:
-    """Newton-CG on the dual: see the four modules beside this one.
+    """Newton-CG on the dual: see the modules named after what they solve.
 
     ``device`` is where :mod:`diagonal` and :mod:`fixed_epoch` compute; the others do so on the CPU.
     Multipliers of programs without limits are kept in the monitor's checkpoint, also when the solve

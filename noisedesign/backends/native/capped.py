@@ -32,6 +32,8 @@ MAX_CG_STEPS = 200
 CG_RELATIVE = 1e-3
 """What may be left of a Newton system, relative, on the multipliers that are not about to vanish:
 those hardly depend on the others, whose much larger residuals say nothing."""
+LOOSER = 10.0
+"""The same for a predictor, over that for a corrector, which goes on from there."""
 TO_BOUNDARY = 0.995
 """Share of the longest step that keeps multipliers and slacks positive."""
 REACHED = 0.8
@@ -110,9 +112,9 @@ class System:
         solved = scipy.linalg.cho_solve(self.factor, self.scale * right, check_finite=False)
         return np.asarray(self.scale * solved)
 
-    def solve(self, right: Array, known: Array | float = 0.0) -> Array:
+    def solve(self, right: Array, *, known: Array | float = 0.0, looser: float = 1.0) -> Array:
         """What is to be added to a step whose product is ``known``."""
-        target = CG_RELATIVE**2 * float(np.square(right) @ self.active)
+        target = (looser * CG_RELATIVE) ** 2 * float(np.square(right) @ self.active)
         left = right - known
         preconditioned = self.precondition(left)
         if float(left @ preconditioned) <= target:
@@ -129,7 +131,7 @@ def _directions(frame: Frame, x: Array, slack: Array, limit: Array) -> tuple[Arr
     """The change of x and of the slacks that a predictor and a corrector step advise."""
     system = System(frame, x, slack)
     missing = limit - _held(frame) - slack
-    d = system.solve(-slack - missing)
+    d = system.solve(-slack - missing, looser=LOOSER)
     f, seen = system.change(d)
     first = system.first(f)
     d_slack = missing - first
@@ -210,6 +212,8 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
             slack = slack + min(1.0, TO_BOUNDARY * longest(slack, d_slack)) * d_slack
             frame = evaluate(program, x)
             evaluations += 1
+    except np.linalg.LinAlgError:
+        pass  # a system so singular that rounding hides it
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
     v, w = np.split(best, 2)

@@ -33,6 +33,7 @@ APART = 0.6
 """Steps of X and of the multipliers shorter than this are taken alike: with one of them far ahead
 stationarity is lost."""
 BACKTRACK = 0.95
+"""By how much a step is shortened until X stays within these limits."""
 TRUE_SLACK = 0.5
 """Share of what a slack was to be above which its true value replaces it."""
 
@@ -142,10 +143,8 @@ def _sums_over_pairs(frame: Frame) -> tuple[Array, Array, Array]:
 def newton(system: System, *, enough: float) -> Step:
     """What a predictor and a corrector step advise, for a mu of no less than ``enough``."""
     state, frame = system.state, system.state.frame
-    nothing = np.zeros_like(system.excess)
-    first = system.step(
-        aim=np.zeros_like(state.x), curved=nothing, bent=np.zeros_like(state.x)
-    )  # fmt: skip
+    none = np.zeros_like(state.x)
+    first = system.step(aim=none, curved=np.zeros_like(system.excess), bent=none)
     reach = [min(1.0, whole) for whole in state.reach(first)]
     ahead = float((state.x + reach[0] * first.x) @ (state.slack + reach[1] * first.slack))
     left = float(np.clip(ahead / float(state.x @ state.slack), settings.sqrt_eps(), 1.0))
@@ -153,12 +152,12 @@ def newton(system: System, *, enough: float) -> Step:
     # Second-order terms are told by a step that went so far only; they may mislead at its end.
     trust, f = min(reach), first.f
     mixed = f @ first.seen
+    variance = frame.variance_along(f @ f)
     step = system.step(
         aim=aim - trust * first.x * first.slack,
         curved=trust * ((f * frame.root) @ f + mixed + mixed.T),
-        bent=trust
-        * system.sides.held(np.zeros(system.size), frame.variance_along(f @ f)),
-    )  # fmt: skip
+        bent=trust * system.sides.held(np.zeros(system.size), variance),
+    )
     return step._replace(share=1 - (1 - TO_BOUNDARY) * left)
 
 
@@ -180,6 +179,8 @@ def taken(system: System, step: Step) -> State | None:
         _, values, right = np.linalg.svd(np.sqrt(x[:n])[:, None] * root)
         frame = Frame(root @ right.T, np.linalg.solve(root.T, right.T), np.square(values))
     except np.linalg.LinAlgError:
+        return None
+    if not frame.root.min() > 0:
         return None
     true = sides.limit(n) - sides.held(frame.precision, frame.variance)
     slack = np.where(state.bound & (true > TRUE_SLACK * slack), true, slack)
