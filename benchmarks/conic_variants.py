@@ -166,8 +166,9 @@ VARIANTS: dict[str, dict[str, Variant]] = {
     "clarabel": COMMON | {
         **{f"balanced, {parts} part{'s' * (parts > 1)}": Variant(
             formulation="balanced", parts=parts) for parts in (1, 3, 4)},
-        "balanced, tolerance = gap": Variant(formulation="balanced", options={
-            "tol_gap_abs": GAP, "tol_gap_rel": GAP, "tol_feas": GAP}),
+        **{f"balanced, {title}": Variant(formulation="balanced", options=dict.fromkeys(
+            ("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance))
+           for title, tolerance in (("tolerance = gap", GAP), ("tenth of gap", GAP / 10))},
         "balanced, not equilibrated": Variant(
             formulation="balanced", options={"equilibrate_enable": False}),
         "balanced, qdldl": Variant(

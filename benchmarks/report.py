@@ -70,9 +70,9 @@ why others are refused is said below.
 
 {summary}
 
-Conic backends were given the formulation `balanced` and a tolerance of a tenth of the gap, SCS one
-which is looser where that is certified as well ([why](mathematics.md)). The same table, with every
-digit:
+Conic backends were given the formulation `balanced` and a tolerance of a tenth of the gap, SCS and
+Clarabel looser ones where those are certified as well ([why](mathematics.md)). The same table, with
+every digit:
 
 ```sh
 noisedesign compare {problems} \\

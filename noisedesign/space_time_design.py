@@ -15,8 +15,9 @@ import numpy as np
 from noisedesign import _checks, _linalg, certificate, repair, settings, space_time_certificate
 from noisedesign._checks import Array, InputError
 from noisedesign.backends.base import Answer, Monitor, ProgressCallback, Stop
-from noisedesign.backends.native import NativeBackend, kronecker, kronecker_witness
+from noisedesign.backends.native import NativeBackend, kronecker
 from noisedesign.backends.native.kronecker import Factors, Step
+from noisedesign.backends.native.kronecker import witness as kronecker_witness
 from noisedesign.certificate import Certificate
 from noisedesign.formulations import DualPoint, Program, denormalized_gram
 from noisedesign.space_time import FullDesign, JointProgram, KroneckerDesign

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from noisedesign._checks import InputError
 from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native import banded, banded_witness
-from noisedesign.backends.native.banded_algebra import BandedError, dense
+from noisedesign.backends.native import banded
+from noisedesign.backends.native.banded import proof as banded_witness
+from noisedesign.backends.native.banded.algebra import BandedError, dense
 from noisedesign.banded_certificate import (
     BandedProgram,
     Spaced,

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native import banded
-from noisedesign.backends.native.banded_algebra import (
+from noisedesign.backends.native.banded.algebra import (
     BandedError,
     BandedSolver,
     banded_product,
     dense,
 )
-from noisedesign.backends.native.banded_recursion import (
+from noisedesign.backends.native.banded.recursion import (
     LONGEST_MEMORY,
     RecursiveError,
     inverse_factor,

@@ -311,8 +311,8 @@ def test_an_explicit_gap_asks_the_solver_for_a_tenth(
     assert tolerance is None if expected is None else tolerance == pytest.approx(expected)
 
 
-def test_scs_is_asked_for_the_loosest_tolerance_that_is_certified() -> None:
-    """Its square goes with the gap, but for limits; and only in the formulation it was tuned in."""
+def test_solvers_are_asked_for_the_loosest_tolerance_that_is_certified() -> None:
+    """For SCS its square goes with the gap, but for limits; in ``balanced``, which was tuned."""
     backend, watch = backend_of("scs"), monitor(gap=1e-8, tolerance=1e-9)
     free, capped = program_of(PROBLEMS["budgets"]), program_of(PROBLEMS["capped"])
 
@@ -324,6 +324,10 @@ def test_scs_is_asked_for_the_loosest_tolerance_that_is_certified() -> None:
     assert options(free, "compact") == options(capped, "paper") == backend.options(watch)
     assert "eps_rel" not in options(free, "balanced", Monitor(gap=1e-6))
     assert options(free, "balanced", Monitor(gap=1e-6))["scale"] == 1.0
+    clarabel = backend_of("clarabel")
+    asked = clarabel.options_for(free, monitor=watch, formulation="balanced")
+    assert asked == pytest.approx(dict.fromkeys(ACCURACY["clarabel"], 1e-8 / 3))
+    assert clarabel.options_for(free, monitor=Monitor(gap=1e-6), formulation="balanced") == {}
 
 
 # --- statuses ------------------------------------------------------------------------------------

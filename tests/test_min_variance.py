@@ -16,7 +16,8 @@ from noisedesign import decor
 from noisedesign._checks import InputError
 from noisedesign.backends import isolated
 from noisedesign.backends.base import Bounds, Monitor
-from noisedesign.backends.native import NativeBackend, smoothed, variance_limits
+from noisedesign.backends.native import NativeBackend
+from noisedesign.backends.native.limits import smoothed, variance_limits
 from noisedesign.baselines import baseline
 from noisedesign.certificate import Certificate, lower_bound
 from noisedesign.formulations import DualPoint, Program, program_of

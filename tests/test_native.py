@@ -15,14 +15,10 @@ from hypothesis import strategies as st
 
 from noisedesign._checks import InputError
 from noisedesign.backends.base import Bounds, Monitor, Stop
-from noisedesign.backends.native import (
-    NativeBackend,
-    capped,
-    diagonal,
-    fixed_epoch,
-    fixed_epoch_newton,
-)
+from noisedesign.backends.native import NativeBackend, diagonal, fixed_epoch
 from noisedesign.backends.native.diagonal_curvature import Preconditioner
+from noisedesign.backends.native.fixed_epoch import newton as fixed_epoch_newton
+from noisedesign.backends.native.limits import capped
 from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, diagonal_dual, program_of
 from noisedesign.io.problem_file import load_problem

@@ -17,7 +17,7 @@ from space_time_cases import GRAPHS, patterns_of, stacked_workload
 from noisedesign import certificate
 from noisedesign._checks import InputError
 from noisedesign.backends.base import Monitor
-from noisedesign.backends.native import kronecker_witness
+from noisedesign.backends.native.kronecker import witness as kronecker_witness
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.simulate.space_time_streams import block_noise, kronecker_noise_stream
 from noisedesign.simulate.streams import space_noise_stream

@@ -9,9 +9,9 @@ import scipy.linalg
 from symmetric_cases import Array, assert_splits, make_eager, program, shuffled, spatial
 
 from noisedesign.backends.native import diagonal
-from noisedesign.backends.native.split import Split
 from noisedesign.backends.native.square_roots import square_root
 from noisedesign.backends.native.symmetry import Symmetry, halves, symmetry_of
+from noisedesign.backends.native.symmetry.split import Split
 
 
 @pytest.fixture

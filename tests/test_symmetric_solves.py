@@ -25,7 +25,8 @@ from symmetric_cases import (
 
 from noisedesign import CheckpointFile
 from noisedesign.backends import Answer, Monitor, Stop
-from noisedesign.backends.native import diagonal, square_roots, symmetry, translations
+from noisedesign.backends.native import diagonal, square_roots, symmetry
+from noisedesign.backends.native.symmetry import translations
 from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, program_of
 from noisedesign.participation import single

@@ -26,14 +26,6 @@ from symmetric_cases import (
 )
 
 from noisedesign.backends.native import symmetry
-from noisedesign.backends.native.involutions import (
-    MISSES,
-    Involutions,
-    involutions_of,
-    preserves,
-)
-from noisedesign.backends.native.refinement import Refiner, grouped
-from noisedesign.backends.native.split import Split
 from noisedesign.backends.native.symmetry import (
     Symmetry,
     halves,
@@ -41,6 +33,14 @@ from noisedesign.backends.native.symmetry import (
     symmetry_of,
     twins_of,
 )
+from noisedesign.backends.native.symmetry.involutions import (
+    MISSES,
+    Involutions,
+    involutions_of,
+    preserves,
+)
+from noisedesign.backends.native.symmetry.refinement import Refiner, grouped
+from noisedesign.backends.native.symmetry.split import Split
 
 Permutation = NDArray[np.intp]
 

@@ -13,9 +13,10 @@ import oracles
 import pytest
 
 from noisedesign.backends.base import Answer, Monitor
-from noisedesign.backends.native import NativeBackend, floored, floored_step, smoothed
-from noisedesign.backends.native.frame import Frame, longest
-from noisedesign.backends.native.variance_limits import Limits, limits_of, sides_of
+from noisedesign.backends.native import NativeBackend
+from noisedesign.backends.native.limits import floored, floored_step, smoothed
+from noisedesign.backends.native.limits.frame import Frame, longest
+from noisedesign.backends.native.limits.variance_limits import Limits, limits_of, sides_of
 from noisedesign.formulations import Program, program_of
 from noisedesign.io.problem_file import load_problem
 from noisedesign.problem import SpaceProblem

@@ -174,6 +174,13 @@ def _tuned_scs(program: Program, gap: float | None) -> Options:
     return options
 
 
+def _tuned_clarabel(program: Program, gap: float | None) -> Options:
+    """Answers of interior points are certified to up to three times their tolerance."""
+    tolerance = None if gap is None else gap / 3
+    names = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
+    return {} if tolerance is None else dict.fromkeys(names, tolerance)
+
+
 CONIC_BACKENDS: tuple[ConicBackend, ...] = (
     ConicBackend(
         name="scs", solver="SCS", distribution="scs",
@@ -188,7 +195,7 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
         remedy="pip install clarabel",
         accuracy=lambda tol: {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol},
         limit=lambda seconds: {"time_limit": seconds},
-        direct=_through_clarabel,
+        direct=_through_clarabel, tuned=_tuned_clarabel,
     ),
     ConicBackend(
         name="mosek", solver="MOSEK", distribution="Mosek",

@@ -52,8 +52,8 @@ def linear(
     entries = block.entries
     value = weight * entries.value
     known = entries.variable == CONSTANT
-    offset = np.bincount(np.broadcast_to(at, known.shape)[known], weights=value[known],
-                         minlength=rows)  # fmt: skip
+    offset = np.zeros(rows)
+    np.add.at(offset, at[known], value[known])
     shape = (rows, variables)
     coefficients = sp.csc_array(
         (value[~known], (at[~known], entries.variable[~known] - 1)), shape=shape

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from noisedesign.backends.base import Answer, Availability, Monitor
-from noisedesign.backends.native import capped, diagonal, fixed_epoch, floored
+from noisedesign.backends.native import diagonal, fixed_epoch
 from noisedesign.backends.native.device import CPU, Device
+from noisedesign.backends.native.limits import capped, floored
 from noisedesign.formulations import Program
 
 

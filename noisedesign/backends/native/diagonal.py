@@ -41,10 +41,10 @@ from noisedesign.backends.native.device import (
     on_host,
 )
 from noisedesign.backends.native.diagonal_curvature import Preconditioner
-from noisedesign.backends.native.split import Split, SplitRoot
 from noisedesign.backends.native.square_roots import SquareRoot, square_root
 from noisedesign.backends.native.symmetry import symmetry_of
-from noisedesign.backends.native.translations import transitive
+from noisedesign.backends.native.symmetry.split import Split, SplitRoot
+from noisedesign.backends.native.symmetry.translations import transitive
 from noisedesign.formulations import Program, diagonal_dual
 
 MAX_EVALUATIONS = 500

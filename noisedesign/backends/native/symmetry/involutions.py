@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from noisedesign import settings
 from noisedesign._checks import Array
-from noisedesign.backends.native.refinement import SAME_SUM, Labels, Refiner
+from noisedesign.backends.native.symmetry.refinement import SAME_SUM, Labels, Refiner
 
 Permutation = NDArray[np.intp]
 

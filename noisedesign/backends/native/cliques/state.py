@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from noisedesign import _linalg
 from noisedesign._checks import Array
-from noisedesign.backends.native.clique_blocks import Layout, congruence, inverses
+from noisedesign.backends.native.cliques.blocks import Layout, congruence, inverses
 from noisedesign.clique_certificate import CliqueProgram
 
 NEAR = 1e-3

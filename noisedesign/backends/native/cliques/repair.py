@@ -6,7 +6,7 @@ import numpy as np
 
 from noisedesign import settings
 from noisedesign._checks import Array
-from noisedesign.backends.native.clique_state import Setting, rescaling
+from noisedesign.backends.native.cliques.state import Setting, rescaling
 
 MARGIN = 4
 """Multiple of size * EPS * condition that R is enlarged by, so that budgets hold after rounding."""

@@ -23,10 +23,10 @@ import numpy as np
 from noisedesign import settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
-from noisedesign.backends.native import smoothed
-from noisedesign.backends.native.floored_step import State, System, newton, taken
-from noisedesign.backends.native.frame import Frame
-from noisedesign.backends.native.variance_limits import Sides, limits_of, sides_of
+from noisedesign.backends.native.limits import smoothed
+from noisedesign.backends.native.limits.floored_step import State, System, newton, taken
+from noisedesign.backends.native.limits.frame import Frame
+from noisedesign.backends.native.limits.variance_limits import Sides, limits_of, sides_of
 from noisedesign.formulations import Program
 
 REACHED = 0.8

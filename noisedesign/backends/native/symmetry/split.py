@@ -18,7 +18,6 @@ import scipy.sparse
 from noisedesign import settings
 from noisedesign._checks import Array
 from noisedesign.backends.native.diagonal_curvature import Curvature
-from noisedesign.backends.native.refinement import Labels
 from noisedesign.backends.native.square_roots import (
     SquareRoot,
     rounding_of,
@@ -26,6 +25,7 @@ from noisedesign.backends.native.square_roots import (
     trusted,
 )
 from noisedesign.backends.native.symmetry import Symmetry
+from noisedesign.backends.native.symmetry.refinement import Labels
 from noisedesign.formulations import Program
 
 

@@ -25,7 +25,7 @@ from noisedesign.backends.native.device import (
     place_of,
     squared_norm,
 )
-from noisedesign.backends.native.fixed_epoch_newton import Blocks, Point, newton_direction
+from noisedesign.backends.native.fixed_epoch.newton import Blocks, Point, newton_direction
 from noisedesign.backends.native.in_place import cholesky, eigh
 from noisedesign.backends.native.pattern_pairs import onto_constant_diagonal
 from noisedesign.formulations import DualPoint, Program

@@ -15,8 +15,8 @@ import numpy as np
 
 from noisedesign import _linalg
 from noisedesign._checks import Array
-from noisedesign.backends.native.clique_blocks import Layout, congruence, inverses, transposed
-from noisedesign.backends.native.clique_newton import NewtonSystem
+from noisedesign.backends.native.cliques.blocks import Layout, congruence, inverses, transposed
+from noisedesign.backends.native.cliques.newton import NewtonSystem
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

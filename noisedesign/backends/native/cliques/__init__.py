@@ -17,11 +17,11 @@ import numpy as np
 from noisedesign._checks import Array
 from noisedesign._threads import one_thread
 from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native.clique_blocks import longest_step
-from noisedesign.backends.native.clique_newton import NewtonSystem
-from noisedesign.backends.native.clique_repair import feasible_blocks
-from noisedesign.backends.native.clique_state import Point, Setting, bounds, start
-from noisedesign.backends.native.clique_step import Change, bend, change
+from noisedesign.backends.native.cliques.blocks import longest_step
+from noisedesign.backends.native.cliques.newton import NewtonSystem
+from noisedesign.backends.native.cliques.repair import feasible_blocks
+from noisedesign.backends.native.cliques.state import Point, Setting, bounds, start
+from noisedesign.backends.native.cliques.step import Change, bend, change
 from noisedesign.clique_certificate import CliqueProgram, CliqueWitness
 
 MANY_NODES = 400

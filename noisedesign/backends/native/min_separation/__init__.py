@@ -19,7 +19,7 @@ from noisedesign import _linalg, settings
 from noisedesign._checks import Array, InputError
 from noisedesign._threads import one_thread
 from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native.overlapping_newton import Newton, Point
+from noisedesign.backends.native.min_separation.newton import Newton, Point
 from noisedesign.backends.native.pattern_pairs import Blocks, Pairs, onto_constant_diagonal
 from noisedesign.min_separation_certificate import PatternBlocks
 from noisedesign.pattern_bounds import listed

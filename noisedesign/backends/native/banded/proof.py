@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from noisedesign import settings
 from noisedesign._checks import Array
-from noisedesign.backends.native.banded_algebra import (
+from noisedesign.backends.native.banded.algebra import (
     BandedSolver,
     banded_product,
     dense,

@@ -24,7 +24,7 @@ from noisedesign import settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
 from noisedesign.backends.native.conjugate_gradients import conjugate_gradients
-from noisedesign.backends.native.frame import Frame, longest
+from noisedesign.backends.native.limits.frame import Frame, longest
 from noisedesign.formulations import Program, diagonal_dual
 
 MAX_EVALUATIONS = 200

@@ -5,9 +5,9 @@ points of the blocks, a change dP with dR = sum_c E_c dP_c E_c^T satisfies on ev
 
     W^-1 dP W^-1 + (X dR N + N dR X + X diag(v/s * diag(X dR X)) X)_cc = right-hand side,
 
-see :mod:`noisedesign.backends.native.clique_step`; w / room * diag(dR) is added where variances are
-capped, and with coalitions the bracket is a sum over those that leave the clique alone. A product
-costs three n x n matrix products a coalition.
+see :mod:`noisedesign.backends.native.cliques.step`; w / room * diag(dR) is added where variances
+are capped, and with coalitions the bracket is a sum over those that leave the clique alone. A
+product costs three n x n matrix products a coalition.
 
 The third term is stiff near the boundary, along one direction for every budget. The
 preconditioner takes it as it is, by a Schur complement as large as the number of budgets and caps,
@@ -22,9 +22,9 @@ from collections.abc import Callable
 import numpy as np
 
 from noisedesign._checks import Array
-from noisedesign.backends.native.clique_blocks import congruence, roots, scaling, transposed
-from noisedesign.backends.native.clique_pairs import PairCorrection
-from noisedesign.backends.native.clique_state import Point, Setting
+from noisedesign.backends.native.cliques.blocks import congruence, roots, scaling, transposed
+from noisedesign.backends.native.cliques.pairs import PairCorrection
+from noisedesign.backends.native.cliques.state import Point, Setting
 from noisedesign.backends.native.conjugate_gradients import conjugate_gradients
 
 CHUNK_FLOATS = 1 << 22

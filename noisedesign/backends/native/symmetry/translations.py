@@ -16,7 +16,7 @@ import numpy as np
 
 from noisedesign import settings
 from noisedesign._checks import Array
-from noisedesign.backends.native.involutions import same_entry
+from noisedesign.backends.native.symmetry.involutions import same_entry
 
 CANDIDATES = 8
 """Shapes that one row admits which are tried on all of them."""

@@ -17,8 +17,8 @@ import numpy as np
 
 from noisedesign import settings
 from noisedesign._checks import Array
-from noisedesign.backends.native.clique_blocks import congruence, roots
-from noisedesign.backends.native.clique_state import Point, Setting
+from noisedesign.backends.native.cliques.blocks import congruence, roots
+from noisedesign.backends.native.cliques.state import Point, Setting
 from noisedesign.cliques import Members
 
 Vector = tuple[Array, Array]  # values of the pairs, shape (m,), and of the nodes, shape (n,)

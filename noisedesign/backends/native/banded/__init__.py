@@ -24,9 +24,9 @@ from noisedesign import settings
 from noisedesign._checks import Array
 from noisedesign._threads import one_thread
 from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native.banded_algebra import BandedError, dense
-from noisedesign.backends.native.banded_recursion import RecursiveError, inverse_factor
-from noisedesign.backends.native.banded_witness import witness
+from noisedesign.backends.native.banded.algebra import BandedError, dense
+from noisedesign.backends.native.banded.proof import witness
+from noisedesign.backends.native.banded.recursion import RecursiveError, inverse_factor
 from noisedesign.banded_certificate import (
     BandedProgram,
     allowance,

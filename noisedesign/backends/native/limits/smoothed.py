@@ -28,7 +28,7 @@ import numpy as np
 from noisedesign import _linalg, floor_repair, settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
-from noisedesign.backends.native.variance_limits import Limits, limits_of
+from noisedesign.backends.native.limits.variance_limits import Limits, limits_of
 from noisedesign.formulations import DualPoint, Program, diagonal_dual
 
 MAX_EVALUATIONS = 500

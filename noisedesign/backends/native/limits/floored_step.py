@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from noisedesign import settings
 from noisedesign._checks import Array
-from noisedesign.backends.native.frame import Frame, longest
-from noisedesign.backends.native.variance_limits import Sides
+from noisedesign.backends.native.limits.frame import Frame, longest
+from noisedesign.backends.native.limits.variance_limits import Sides
 from noisedesign.formulations import Program
 
 TO_BOUNDARY = 0.99

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign._checks import Array
-from noisedesign.backends.native.involutions import Permutation, involutions_of, same_entry
-from noisedesign.backends.native.refinement import SAME_SUM, Labels, Refiner, grouped
+from noisedesign.backends.native.symmetry.involutions import Permutation, involutions_of, same_entry
+from noisedesign.backends.native.symmetry.refinement import SAME_SUM, Labels, Refiner, grouped
 
 SQUARED_NODES_PER_ROUND = 1500
 """Rounds of refinement that may go into a search are the square of the nodes over this: a tenth of

@@ -1,0 +1,1 @@
+"""Diagonal budgets with caps on diag(X^-1), floors under it, or both."""
