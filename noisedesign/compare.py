@@ -126,4 +126,6 @@ def answered(
 
 def _versions(solution: Solution) -> str:
     """Of the solver, which may be another one than was named: "native" leaves some to others."""
-    return ", ".join(f"{name} {version}" for name, version in versions(solution.backend).items())
+    design = solution.design
+    used = versions(solution.backend) if design is None else design.provenance.versions
+    return ", ".join(f"{name} {version}" for name, version in used.items())

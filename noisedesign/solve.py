@@ -223,7 +223,8 @@ def _solve_against(
     seconds = time.perf_counter() - started
     if design is not None:
         status, remedy = _structured_status(design, asked)
-        provenance = replace(design.provenance, status=status, versions=versions(chosen))
+        used = versions(chosen, modelled=True)
+        provenance = replace(design.provenance, status=status, versions=used)
         design = replace(design, provenance=provenance)
     return Solution(
         problem=problem, backend=chosen, status=status, design=design, remedy=remedy,
@@ -366,10 +367,12 @@ def _status(design: Design | None, answer: Answer, backend: str, gap: float) -> 
     return INACCURATE, f"{reached}. Ask the backend for it with --gap, or use --backend native."
 
 
-def versions(backend: str) -> dict[str, str]:
-    """Versions of what shaped a design's digits."""
+def versions(backend: str, *, modelled: bool = False) -> dict[str, str]:
+    """Versions of what shaped a design's digits; ``modelled`` where that is CVXPY's own model."""
     found: dict[str, Any] = {"python": platform.python_version(), "numpy": np.__version__}
     if backend != "native":
-        found[backend] = get_backend(backend).availability().version
-        found["cvxpy"] = importlib.metadata.version("cvxpy")
+        solver = get_backend(backend)
+        found[backend] = solver.availability().version
+        if modelled or getattr(solver, "modelled", False):
+            found["cvxpy"] = importlib.metadata.version("cvxpy")
     return found

@@ -55,6 +55,17 @@ class ConicBackend:
     def formulations(self) -> tuple[str, ...]:
         return (BALANCED, "compact", "covariance", "paper")
 
+    @property
+    def modelled(self) -> bool:
+        """Whether programs reach the solver through CVXPY, and not as arrays."""
+        return self.direct is None
+
+    def load(self) -> None:
+        """Import what a solve needs, before its clock starts."""
+        from noisedesign.backends import conic_data, conic_model, conic_runs  # noqa: F401
+
+        importlib.import_module("cvxpy" if self.modelled else self.solver.lower())
+
     def takes(self) -> str:
         return "space (with or without limits), time under (k, b) participation; small sizes"
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from noisedesign.backends.base import Answer, Backend, Monitor, Stop
+from noisedesign.backends.conic import ConicBackend
 from noisedesign.backends.dimacs import Errors
 from noisedesign.formulations import DualPoint, Program
 from noisedesign.participation import FixedEpoch
@@ -31,7 +32,7 @@ from noisedesign.participation import FixedEpoch
 GRACE_SECONDS = 2.0
 """How long past its limit a solver may take to hand over what it has."""
 STARTUP_SECONDS = 30.0
-"""Importing cvxpy in a new process; not counted against the limit."""
+"""Importing what a new process needs; not counted against the limit."""
 POLL_SECONDS = 0.02
 
 _PROGRAM, _ANSWER, _READY = "program.npz", "answer.npz", "ready"
@@ -187,8 +188,8 @@ def _main(name: str, folder: str, settings: str) -> None:
     formulation = options.pop("formulation")
     program = _read_program(Path(folder, _PROGRAM))
     backend = get_backend(name)
-    import cvxpy  # noqa: F401  (before the clock starts)
-
+    if isinstance(backend, ConicBackend):
+        backend.load()
     Path(folder, _READY).touch()
     answer = backend.solve(program, monitor=Monitor(**options), formulation=formulation)
     _write_answer(Path(folder, _ANSWER), answer)
