@@ -33,6 +33,12 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.fixture(autouse=True)
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short solves are not repeated, but where that is what a test is about."""
+    monkeypatch.setattr(run, "RUNS", 1)
+
+
 @pytest.fixture
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the problems that were solved, and who by."""
@@ -110,6 +116,39 @@ def test_the_time_limit_reaches_the_solvers(monkeypatch: pytest.MonkeyPatch) -> 
     assert asked == [(1e-6, run.TIME_LIMIT_SECONDS), (1e-4, 7.0)]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "kept"),
+    [([0.03, 0.01, 0.02], 0.02), ([0.09, 5.0, 0.01], 0.09), ([0.2, 0.01], 0.2)],
+)
+def test_the_median_of_short_solves_is_kept(
+    seconds: list[float], kept: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "RUNS", 3)
+    left = list(seconds)
+
+    def spy(problem: Any, **kwargs: Any) -> Solution:
+        half = left.pop(0) / 2
+        return replace(solve(problem, **kwargs), build_seconds=half, solve_seconds=half)
+
+    monkeypatch.setattr(compare_module, "solve", spy)
+    (row,) = run_comparison(loaded(RING), backends=["native"]).rows
+    assert row["build_seconds"] + row["solve_seconds"] == kept
+    assert row["runs"] == (3 if seconds[0] <= run.SHORT_SECONDS else 1)
+
+
+def test_what_is_not_solved_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "RUNS", 3)
+    calls: list[str] = []
+
+    def fails(problem: Any, **kwargs: Any) -> Solution:
+        calls.append(problem.name)
+        raise MemoryError
+
+    monkeypatch.setattr(compare_module, "solve", fails)
+    (row,) = run_comparison(loaded(RING), backends=["native"]).rows
+    assert (row["status"], row["runs"], len(calls)) == ("failed", 1, 1)
+
+
 def test_retry_runs_what_was_not_solved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solved: list[str]
 ) -> None:
@@ -139,7 +178,9 @@ KILLED = """
     import os, signal, sys
     from noisedesign import cli
     from noisedesign import compare as module
+    from noisedesign.comparison import run
 
+    run.RUNS = 1
     real, calls = module.solve, []
 
     def solve(*args, **kwargs):
@@ -268,11 +309,11 @@ def edited(path: Path, column: str, value: str) -> Path:
 
 
 def test_another_version_of_the_format_is_refused(output: Path) -> None:
-    error = refusal(edited(output, "comparison_format", "2"))
+    error = refusal(edited(output, "comparison_format", "1"))
     assert error.field == "output"
     assert str(output) in error.got
-    assert "version 2" in error.got
-    assert "version 1" in error.expected
+    assert "version 1" in error.got
+    assert "version 2" in error.expected
 
 
 @pytest.mark.parametrize(

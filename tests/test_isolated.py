@@ -205,8 +205,8 @@ def test_startup_does_not_count_against_the_limit(
 
 @pytest.mark.parametrize(
     ("script", "reason"),
-    [("echo starting; echo boom >&2; exit 3", "boom"), ("kill -9 $$", "exit status -9"),
-     ("exit 0", "exit status 0")],
+    [("echo starting; echo boom >&2; exit 3", "boom"), ("kill -9 $$", "it was killed, perhaps"),
+     ("exit 0", "exit status 0"), ("kill -6 $$", "exit status -6")],
 )  # fmt: skip
 def test_a_crash_is_a_failure_with_a_remedy(
     script: str, reason: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch

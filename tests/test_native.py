@@ -594,6 +594,11 @@ def test_fixed_epoch_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
         assert -np.vdot(change, d) == pytest.approx(np.vdot(right, d), abs=1e-4)
 
 
+def test_several_epochs_start_near_the_correlations_of_their_blocks() -> None:
+    """Blocks of prefix sums are all but singular: from their diagonals it takes ten evaluations."""
+    assert solve(prefix(32, 2)).evaluations <= 6
+
+
 def test_capped_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capped, "CG_RELATIVE", 1e-10)
     program = program_of(space(FLORENTINE, max_variance=1.3))

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from noisedesign.backends.base import Answer, Availability, Monitor, Stop
 from noisedesign.formulations import Program
+from noisedesign.participation import single
 
 if TYPE_CHECKING:
     from noisedesign.backends.conic_runs import Run
@@ -25,6 +28,10 @@ PARTS = 2
 """How many inequalities interior-point methods get for one: factors of their systems take half as
 long, for at most an iteration more; with three parts it is more of both. First-order methods
 take eigenvectors of the blocks, for which there is nothing to gain."""
+
+
+FIRST = Program(gram=np.eye(2), participation=single(2), budget=np.ones(2))
+"""What a new process solves before its clock starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +68,8 @@ class ConicBackend:
         return self.direct is None
 
     def load(self) -> None:
-        """Import what a solve needs, before its clock starts."""
-        from noisedesign.backends import conic_data, conic_model, conic_runs  # noqa: F401
-
-        importlib.import_module("cvxpy" if self.modelled else self.solver.lower())
+        """Solve something small, so that whatever is imported late is imported now."""
+        self.solve(FIRST, monitor=Monitor(gap=0.1), formulation=self.formulations[0])
 
     def takes(self) -> str:
         return "space (with or without limits), time under (k, b) participation; small sizes"

@@ -37,6 +37,9 @@ POLL_SECONDS = 0.02
 
 _PROGRAM, _ANSWER, _READY = "program.npz", "answer.npz", "ready"
 _INPUT = 0
+KILLED = 9
+"""The signal by which systems end what takes more memory than there is."""
+
 _ABANDONED = 1
 """Exit status that nobody is left to read."""
 
@@ -52,7 +55,9 @@ def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: 
             "tolerance": monitor.tolerance,
             "time_limit": monitor.time_limit,
         }
-        command = [sys.executable, "-m", __name__, backend.name, name, json.dumps(settings)]
+        # The package has imported this module by the time it is run, which runpy has words about.
+        quietly = (sys.executable, "-W", "ignore::RuntimeWarning:runpy", "-m", __name__)
+        command = [*quietly, backend.name, name, json.dumps(settings)]
         log = folder / "log"
         with log.open("wb") as stream:
             # A session of its own: Ctrl-C reaches us, and we end it.
@@ -72,9 +77,15 @@ def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: 
             return _read_answer(folder / _ANSWER)
         if stop is not None:
             return Answer(stop=stop, message="the solver was stopped before it had an answer")
-        tail = log.read_text(errors="replace").strip().splitlines()[-1:]
-        reason = tail[0] if tail else f"exit status {child.returncode}"
+        reason = _last_words(log.read_text(errors="replace"), child.returncode)
         return Answer(stop=Stop.FAILED, message=f"the solver's process ended: {reason}")
+
+
+def _last_words(log: str, status: int) -> str:
+    if status == -KILLED:
+        return "it was killed, perhaps for want of memory"
+    lines = log.strip().splitlines()
+    return lines[-1] if lines else f"exit status {status}"
 
 
 def _wait(child: subprocess.Popen[bytes], folder: Path, monitor: Monitor) -> Stop | None:

@@ -37,13 +37,17 @@ TIME_LIMIT_SECONDS = 600.0
 WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
 """Solved before the clock runs for the first time."""
 
+SHORT_SECONDS = 0.1
+"""To build and solve: what takes no longer is run RUNS times, and the median kept."""
+RUNS = 3
+
 ASKED = ("asked_gap", "time_limit", "formulation")
 """Columns of what was asked for: a relative duality gap, seconds, a name or nothing."""
-COLUMNS = (*ASKED, *compare.COLUMNS, *FIELDS)
+COLUMNS = (*ASKED, "runs", *compare.COLUMNS, *FIELDS)
 """Columns of the table after its version and key."""
 
 _TRUTHS = ("solved", "feasible")
-_INTEGERS = (format_column(COMPARISON), "evaluations", "threads", "cores")
+_INTEGERS = (format_column(COMPARISON), "runs", "evaluations", "threads", "cores")
 _NUMBERS = ("asked_gap", "time_limit", "objective", "lower_bound", "gap", "build_seconds",
             "solve_seconds", "seconds", *dimacs.NAMES)  # fmt: skip
 
@@ -171,18 +175,31 @@ def _check_machine(table: ResultsFile, machine: Machine) -> None:
 
 
 def _computed(row: _Row) -> Record:
-    found = {format_column(COMPARISON): RESULTS_FORMAT[COMPARISON], KEY: row.key, **row.asked}
+    answers = [_answer(row)]
+    while len(answers) < RUNS and answers[0]["solved"] and _seconds(answers[0]) <= SHORT_SECONDS:
+        answers.append(_answer(row))
+    answers.sort(key=_seconds)
+    version = {format_column(COMPARISON): RESULTS_FORMAT[COMPARISON]}
+    found = version | {KEY: row.key, **row.asked, "runs": len(answers)}
+    return found | answers[len(answers) // 2]
+
+
+def _seconds(answer: Record) -> float:
+    return sum(float(answer[part] or 0.0) for part in ("build_seconds", "solve_seconds"))
+
+
+def _answer(row: _Row) -> Record:
     if row.backend == "native" and isinstance(row.problem, SpaceProblem) and row.problem.observers:
         reason = f"problems against chosen observers are left to {OBSERVER_BACKEND}"
-        return found | _unanswered(row, status=compare.REFUSED, reason=reason)
+        return _unanswered(row, status=compare.REFUSED, reason=reason)
     try:
         (answer,) = compare.compare(
             [row.problem], backends=[row.backend], gap=row.asked["asked_gap"],
             time_limit=row.asked["time_limit"], formulation=row.asked["formulation"],
         )  # fmt: skip
     except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
-        answer = _unanswered(row, status=FAILED, reason=f"{type(error).__name__}: {error}")
-    return found | answer
+        return _unanswered(row, status=FAILED, reason=f"{type(error).__name__}: {error}")
+    return answer
 
 
 def _unanswered(row: _Row, *, status: str, reason: str) -> Record:

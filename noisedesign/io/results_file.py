@@ -27,7 +27,7 @@ Record = dict[str, Any]
 SWEEP, COMPARISON = "sweep", "comparison"
 """What a table is one of."""
 
-RESULTS_FORMAT = {SWEEP: 2, COMPARISON: 1}
+RESULTS_FORMAT = {SWEEP: 2, COMPARISON: 2}
 """Version of what the columns mean. Files of another version are refused, never mixed."""
 
 KEY = "key"

@@ -7,12 +7,14 @@ of the matrices: an entry off the diagonal stands twice, and is multiplied by sq
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign._checks import Array
-from noisedesign.backends.native.device import DeviceArray, identity, namespace
+from noisedesign.backends.native.device import DeviceArray, namespace, place_of
 
 Steps = NDArray[np.intp]
 Blocks = Sequence[Array]
@@ -31,7 +33,8 @@ def onto_constant_diagonal(blocks: DeviceArray) -> DeviceArray:
     xp = namespace(blocks)
     projected = (blocks + xp.permute_dims(blocks, (0, 2, 1))) / 2
     mean = xp.mean(xp.linalg.diagonal(projected), axis=1)
-    return xp.where(_on_diagonal(blocks), mean[:, None, None], projected)
+    mask = _diagonal(blocks.shape[1], xp, place_of(blocks))
+    return xp.where(mask, mean[:, None, None], projected)
 
 
 def inner(left: Blocks, right: Blocks) -> float:
@@ -70,10 +73,11 @@ class ConstantDiagonal:
         return onto_constant_diagonal(scaled + shifted @ self.blocks)
 
 
-def _on_diagonal(blocks: DeviceArray) -> DeviceArray:
-    """Which entries of blocks are on their diagonals, shape (1, k, k)."""
-    xp = namespace(blocks)
-    return xp.astype(identity(blocks.shape[1], like=blocks), xp.bool)[None, :, :]
+@lru_cache(maxsize=8)
+def _diagonal(size: int, xp: Any, place: Any) -> DeviceArray:
+    """Which entries of a block are on its diagonal, shape (size, size)."""
+    number = xp.arange(size, device=place)
+    return number[:, None] == number[None, :]
 
 
 class Pairs:

@@ -40,6 +40,9 @@ TO_BOUNDARY = 0.9
 """Fraction of the way to a singular block that one step may go."""
 SUFFICIENT_ASCENT = 1e-4
 VALUE_ROUNDING = 64 * settings.EPS
+CORRELATED = 0.95
+"""Share of those correlations that the first multipliers have: the rest keeps them away from the
+boundary of the cone, where one block of H may be as good as singular."""
 BOUND_WORTHWHILE = 5.0
 """Bounds cost matrix products: computed only where a step predicted at most this many roots of the
 gap asked for, relative; after longer ones they cannot stop the iteration."""
@@ -127,12 +130,22 @@ def _lifted(shape: Blocks, point: Point) -> DeviceArray:
 
 
 def _start(shape: Blocks) -> DeviceArray:
-    """Diagonal blocks p_j proportional to the mean root of the workload's diagonal."""
+    """Near the correlations of each pattern's block of H, the optimum where H is block diagonal.
+
+    Prices p_j are proportional to the mean root of the workload's diagonal.
+    """
     xp = namespace(shape.factor)
-    weights = xp.sqrt(xp.sum(xp.square(shape.factor), axis=0))
-    p = xp.mean(xp.reshape(weights, (shape.patterns, shape.epochs)), axis=1)
-    p = xp.maximum(p, settings.EPS * xp.max(p))  # a pattern that costs nothing is still positive
-    return p[:, None, None] * identity(shape.epochs, like=shape.factor)
+    split = xp.reshape(shape.factor, (-1, shape.patterns, shape.epochs))
+    split = xp.permute_dims(split, (1, 0, 2))
+    grams = xp.matmul(xp.matrix_transpose(split), split)
+    weights = xp.sqrt(xp.linalg.diagonal(grams))
+    # What costs nothing is still positive: a step as well as a pattern.
+    weights = xp.maximum(weights, settings.EPS * xp.max(weights))
+    grams = grams / weights[:, :, None] / weights[:, None, :]
+    unit = identity(shape.epochs, like=shape.factor)
+    correlations = grams * (1 - unit) + unit
+    p = xp.mean(weights, axis=1)
+    return p[:, None, None] * (CORRELATED * correlations + (1 - CORRELATED) * unit)
 
 
 def _rescaled(point: Point) -> Point:

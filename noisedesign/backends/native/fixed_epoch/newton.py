@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from noisedesign import settings
 from noisedesign.backends.native.device import (
     DeviceArray,
-    in_order,
     inner_product,
     namespace,
 )
@@ -82,9 +81,12 @@ def newton_direction(
     xp = namespace(gradient)
     size, rank = point.spread.shape
     panel = xp.reshape(point.spread, (shape.patterns, shape.epochs, rank))
-    transposed = in_order(xp.permute_dims(panel, (0, 2, 1)))
+    transposed = xp.permute_dims(panel, (0, 2, 1))
     root = point.root
-    curvature = 1 / (root[:, None] * root * (root[:, None] + root))
+    curvature = root[:, None] + root
+    curvature *= root
+    curvature *= root[:, None]
+    curvature **= -1.0
 
     def product(direction: DeviceArray) -> DeviceArray:
         inner = point.spread.T @ xp.reshape(direction @ panel, (size, rank))
