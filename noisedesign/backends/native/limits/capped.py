@@ -69,7 +69,6 @@ class System:
 
     def __init__(self, frame: Frame, x: Array, slack: Array) -> None:
         self.frame, self.barrier = frame, slack / x
-        self.active = np.ones_like(x)
         precision, variance = np.split(_held(frame), 2)
         v = x[: len(precision)]
         # The scalar case of the Hessian: X / 2v along v, and R^2 (R / v) / 2 along w.
