@@ -239,13 +239,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rival", default=sys.executable, metavar="PYTHON", help="has jax_privacy")
     parser.add_argument("--runs", type=int, default=3, help="of each peer")
     options = parser.parse_args(given)
+    # Where somebody keeps that Python is nobody's business.
+    told = ["PYTHON" if word == options.rival else word for word in given]
     if options.time_limit is None:
         options.time_limit = QUICK_LIMIT if options.quick else 600.0
     target = Path(options.output)
     when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d, %H:%M UTC")
     machine = textwrap.fill(BESIDE.format(machine=this_machine()), width=100)
     sections = [
-        INTRODUCTION.format(when=when, arguments=shlex.join(given), machine=machine),
+        INTRODUCTION.format(when=when, arguments=shlex.join(told), machine=machine),
         comparison_section(options, options.backends.split(","), target),
         peers_section(options),
         speed_section(),
