@@ -13,8 +13,9 @@ import numpy as np
 import oracles
 import pytest
 from command_line import CAPPED, EPOCHS, RING, call, write
+from without_extras import ELSEWHERE
 
-from noisedesign import CheckpointFile, threats
+from noisedesign import CheckpointFile
 from noisedesign._checks import InputError
 from noisedesign.backends import Bounds, Monitor, Stop
 from noisedesign.backends.native import NativeBackend
@@ -26,7 +27,6 @@ from noisedesign.io.design_file import save_design
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.solve import Solution, solve
-from noisedesign.structure import SpaceStructure
 
 KARATE = oracles.metropolis(nx.karate_club_graph())
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
@@ -372,19 +372,6 @@ def test_time_between_writes_is_positive(seconds: Any) -> None:
 
 
 # --- solvers without checkpoints ------------------------------------------------------------------
-
-ELSEWHERE: dict[str, tuple[Problem, str]] = {
-    "cap": (SpaceProblem(mixing=FLORENTINE, max_variance=1.5), "native"),
-    "floor": (SpaceProblem(mixing=FLORENTINE, min_variance=1.5), "native"),
-    "structure": (
-        SpaceProblem(mixing=FLORENTINE, structure=SpaceStructure(kind="edge-local")), "native",
-    ),
-    "observers": (
-        SpaceProblem(mixing=FLORENTINE, observers=(threats.pndp(nodes=(0,)),), max_variance=9.0),
-        "native",
-    ),
-    "conic": (SpaceProblem(mixing=FLORENTINE), "scs"),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

@@ -16,8 +16,8 @@ import oracles
 import pytest
 from array_devices import STRICT, gpu, strict_on_host, torch_on_cpu
 from command_line import CAPPED, EPOCHS, RING, call, write
+from without_extras import ELSEWHERE
 
-from noisedesign import threats
 from noisedesign._checks import InputError
 from noisedesign.backends import Monitor, Stop, extras
 from noisedesign.backends.native import diagonal, fixed_epoch
@@ -33,9 +33,8 @@ from noisedesign.backends.native.square_roots import singular_values
 from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, diagonal_dual, program_of
 from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.problem import SpaceProblem, TimeProblem
 from noisedesign.solve import solve
-from noisedesign.structure import SpaceStructure
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 
@@ -406,20 +405,6 @@ def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # --- solvers without devices ----------------------------------------------------------------------
-
-ELSEWHERE: dict[str, tuple[Problem, str]] = {
-    "cap": (SpaceProblem(mixing=FLORENTINE, max_variance=1.5), "native"),
-    "floor": (SpaceProblem(mixing=FLORENTINE, min_variance=1.5), "native"),
-    "structure": (
-        SpaceProblem(mixing=FLORENTINE, structure=SpaceStructure(kind="edge-local")), "native",
-    ),
-    "space-time": (SpaceTimeProblem(mixing=FLORENTINE, participation=single(3)), "native"),
-    "observers": (
-        SpaceProblem(mixing=FLORENTINE, observers=(threats.pndp(nodes=(0,)),), max_variance=9.0),
-        "native",
-    ),
-    "conic": (SpaceProblem(mixing=FLORENTINE), "scs"),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

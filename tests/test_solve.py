@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -186,6 +187,24 @@ def test_divergent_noise_is_refused(graph: nx.Graph, backend: str) -> None:
     direction = null_direction(str(error.value), len(problem.mixing))
     assert np.linalg.norm(direction) == pytest.approx(1, abs=0.01)
     assert np.abs(problem.mixing @ direction).max() < 2e-3  # printed to three digits
+
+
+@pytest.mark.parametrize("gap", [0.3, 1e-6])
+@pytest.mark.parametrize("graph", [nx.star_graph(9), nx.cycle_graph(6)], ids=["star", "ring"])
+def test_one_solve_tells_whether_the_optimum_is_attained(
+    graph: nx.Graph, gap: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gaps: list[float] = []
+    original = diagonal.solve
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        gaps.append(kwargs["monitor"].gap)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(diagonal, "solve", spy)
+    with contextlib.suppress(InputError):  # the ring's is not
+        solve(SpaceProblem(mixing=mixing_matrix(graph)), gap=gap)
+    assert gaps == [1e-6]  # a looser answer would not tell
 
 
 @pytest.mark.parametrize("graph", [nx.cycle_graph(6), nx.complete_graph(5)])

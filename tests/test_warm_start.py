@@ -12,8 +12,9 @@ import pytest
 from conic_cases import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from without_extras import ELSEWHERE
 
-from noisedesign import threats, warm_start
+from noisedesign import warm_start
 from noisedesign._checks import InputError
 from noisedesign.backends import start
 from noisedesign.backends.start import INSIDE, Start
@@ -21,7 +22,7 @@ from noisedesign.design import Design
 from noisedesign.formulations import DualPoint, Program, diagonal_dual, program_of
 from noisedesign.io.checkpoint_file import CheckpointFile
 from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.solve import solve
 from noisedesign.structure import SpaceStructure
 from noisedesign.warm_start import Neighbours, distance, start_of
@@ -236,21 +237,6 @@ def test_things_that_are_no_start() -> None:
     local = SpaceProblem(mixing=FLORENTINE, structure=SpaceStructure(kind="edge-local"))
     with pytest.raises(InputError, match="structure"):
         solve(problem, start=replace(plain, problem=local))
-
-
-ELSEWHERE: dict[str, tuple[Problem, str]] = {
-    "cap": (SpaceProblem(mixing=FLORENTINE, max_variance=1.5), "native"),
-    "floor": (SpaceProblem(mixing=FLORENTINE, min_variance=1.5), "native"),
-    "structure": (
-        SpaceProblem(mixing=FLORENTINE, structure=SpaceStructure(kind="edge-local")), "native",
-    ),
-    "space-time": (SpaceTimeProblem(mixing=FLORENTINE, participation=single(3)), "native"),
-    "observers": (
-        SpaceProblem(mixing=FLORENTINE, observers=(threats.pndp(nodes=(0,)),), max_variance=9.0),
-        "native",
-    ),
-    "conic": (SpaceProblem(mixing=FLORENTINE), "scs"),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

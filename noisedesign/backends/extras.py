@@ -60,24 +60,23 @@ class Extras:
 
     def _refuse_device(self, by: str) -> None:
         if index_of(self.device) is not None:
-            raise InputError(
-                "device", expected="cpu", got=describe(self.device),
-                remedy="What runs on CUDA devices are the native solvers of problems without "
-                f"limits, structures and observers, not {by}.",
-            )  # fmt: skip
+            able = "runs on CUDA devices"
+            raise _refusal("device", able, by, expected="cpu", got=describe(self.device))
 
     def _refuse_checkpoint(self, by: str) -> None:
         if self.checkpoint is not None:
-            raise InputError(
-                "checkpoint", expected="none here", got="one",
-                remedy="What keeps checkpoints are the native solvers of problems without limits, "
-                f"structures and observers, not {by}.",
-            )  # fmt: skip
+            raise _refusal("checkpoint", "keeps checkpoints", by)
 
     def _refuse_start(self, by: str) -> None:
         if self.start is not None:
-            raise InputError(
-                "start", expected="none here", got="one",
-                remedy="What can start from multipliers are the native solvers of problems without "
-                f"limits, structures and observers, not {by}.",
-            )  # fmt: skip
+            raise _refusal("start", "can start from multipliers", by)
+
+
+def _refusal(
+    field: str, able: str, by: str, *, expected: str = "none here", got: str = "one"
+) -> InputError:
+    return InputError(
+        field, expected=expected, got=got,
+        remedy=f"What {able} are the native solvers of problems without limits, structures and "
+        f"observers, not {by}.",
+    )  # fmt: skip
