@@ -33,6 +33,9 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+RUNS = run.RUNS
+
+
 @pytest.fixture(autouse=True)
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short solves are not repeated, but where that is what a test is about."""
@@ -123,7 +126,7 @@ def test_the_time_limit_reaches_the_solvers(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_median_of_short_solves_is_kept(
     seconds: list[float], kept: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "RUNS", 3)
+    monkeypatch.setattr(run, "RUNS", RUNS)
     left = list(seconds)
 
     def spy(problem: Any, **kwargs: Any) -> Solution:
@@ -137,7 +140,7 @@ def test_the_median_of_short_solves_is_kept(
 
 
 def test_what_is_not_solved_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "RUNS", 3)
+    monkeypatch.setattr(run, "RUNS", RUNS)
     calls: list[str] = []
 
     def fails(problem: Any, **kwargs: Any) -> Solution:
