@@ -446,8 +446,9 @@ def floored_interval(
     """As :func:`capped_interval`, of diag(R) >= floor as well, or without a cap.
 
     Lower: the dual function at Clarabel's v, w, u, with u lowered until H + diag(w - u) is positive
-    semidefinite. Upper: its R with rows multiplied until budgets and floors hold, if caps do then;
-    they are asked for with some room, which may be nothing where a floor equals the cap.
+    semidefinite. Upper: the cheapest of its R with rows multiplied until budgets and floors hold,
+    where caps do then, and of its R with rows multiplied until floors and caps hold and blended
+    with independent noise until budgets do.
     """
     import cvxpy as cp
 
@@ -470,15 +471,35 @@ def floored_interval(
     lower = float(roots.sum() ** 2 / (tau @ v) + low @ u - np.where(w > 0, high, 0) @ w)
     solved = np.asarray(r.value)
     ratio = np.maximum(np.diagonal(np.linalg.inv(solved)) / tau, low / np.diagonal(solved))
+    within = np.clip(np.diagonal(solved), low, high) / np.diagonal(solved)
+    # The second leaves slack budgets slack.
+    candidates = [_rows_times(solved, squares) for squares in (ratio, np.maximum(ratio, 1))]
+    candidates.append(_blended(_rows_times(solved, within), tau, np.clip(2 / tau, low, high)))
     found = Interval(lower, math.inf)
-    for squares in (ratio, np.maximum(ratio, 1)):  # the second leaves slack budgets slack
-        root = np.sqrt(squares)
-        feasible = solved * root[:, None] * root
+    for feasible in candidates:
         upper = float(np.sum(gram * feasible))
-        within = (np.diagonal(feasible) <= np.maximum(high, low * (1 + 1e-9))).all()
-        if within and upper < found.upper:
+        if (np.diagonal(feasible) <= high * (1 + 1e-14)).all() and upper < found.upper:
             found = Interval(lower, upper, np.linalg.inv(feasible))
     return found
+
+
+def _rows_times(covariance: Array, squares: Array) -> Array:
+    """D R D with D^2 = diag(squares)."""
+    root = np.sqrt(squares)
+    return np.asarray(covariance * root[:, None] * root)
+
+
+def _blended(covariance: Array, tau: Array, variance: Array) -> Array:
+    """The covariance, with as little of diag(variance) as makes diag(R^-1) <= tau.
+
+    diag(R^-1) is convex in R, so that a share t leaves at most (1 - t) diag(R^-1) + t / variance.
+    """
+    used = np.diagonal(np.linalg.inv(covariance))
+    over = used > tau
+    if not over.any():
+        return covariance
+    share = float(((used - tau)[over] / (used - 1 / variance)[over]).max())
+    return np.asarray((1 - share) * covariance + share * np.diag(variance))
 
 
 def ring_with_variance(w: Array, *, variance: float) -> float:

@@ -311,6 +311,53 @@ def test_an_explicit_gap_asks_the_solver_for_a_tenth(
     assert tolerance is None if expected is None else tolerance == pytest.approx(expected)
 
 
+def breaks_down_below(tolerance: float, asked: list[float]) -> ConicBackend:
+    """Clarabel, but for what it says when asked for more than ``tolerance``."""
+    backend = backend_of("clarabel")
+
+    def direct(conic: ConicProgram) -> Run:
+        assert backend.direct is not None
+        run = backend.direct(conic)
+
+        def broken(options: dict[str, Any]) -> Outcome:
+            asked.append(options.get("tol_gap_rel", 1e-8))
+            if asked[-1] < tolerance:
+                return Outcome(stop=Stop.FAILED, message="broken down", iterations=100)
+            return run(options)
+
+        return broken
+
+    return replace(backend, direct=direct)
+
+
+@pytest.mark.parametrize("formulation", ["balanced", "compact"])
+def test_a_solver_that_breaks_down_is_asked_for_less(formulation: str) -> None:
+    program = program_of(PROBLEMS["florentine"])
+    watch, asked = monitor(gap=1e-8, tolerance=1e-9), list[float]()
+    first = 1e-8 / 3 if formulation == "balanced" else 1e-9
+    answer = breaks_down_below(0.9e2 * first, asked).solve(
+        program, monitor=watch, formulation=formulation
+    )
+    assert asked == pytest.approx([first, 10 * first, 100 * first])
+    assert answer.stop is Stop.SOLVED
+    assert answer.gram is not None
+    assert answer.evaluations > 200  # those of the tries are counted too
+    assert (watch.gap, watch.tolerance) == (1e-8, 1e-9)
+
+
+def test_a_solver_that_always_breaks_down_is_given_up() -> None:
+    program, asked = program_of(PROBLEMS["florentine"]), list[float]()
+    backend = breaks_down_below(1.0, asked)
+    answer = backend.solve(program, monitor=monitor(tolerance=1e-8), formulation="compact")
+    assert answer.stop is Stop.FAILED
+    assert answer.message == "broken down"
+    assert asked == pytest.approx([1e-8, 1e-7, 1e-6])
+    asked.clear()  # at its own accuracy, and out of time, it is asked once
+    backend.solve(program, monitor=Monitor(gap=1e-6), formulation="compact")
+    backend.solve(program, monitor=monitor(time_limit=1.0, started=-1e9), formulation="compact")
+    assert len(asked) == 2
+
+
 def test_solvers_are_asked_for_the_loosest_tolerance_that_is_certified() -> None:
     """For SCS its square goes with the gap, but for limits; in ``balanced``, which was tuned."""
     backend, watch = backend_of("scs"), monitor(gap=1e-8, tolerance=1e-9)

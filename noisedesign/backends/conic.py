@@ -7,7 +7,7 @@ import importlib.metadata
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,10 @@ PARTS = 2
 long, for at most an iteration more; with three parts it is more of both. First-order methods
 take eigenvectors of the blocks, for which there is nothing to gain."""
 
+
+LOOSEST = 1e-6
+"""A solver that breaks down at the accuracy asked for is asked again, a digit less each time, up to
+this: CVXOPT stalls at 1e-9 with the rounding of one processor, and not with another's."""
 
 FIRST = Program(gram=np.eye(2), participation=single(2), budget=np.ones(2))
 """What a new process solves before its clock starts."""
@@ -116,10 +120,17 @@ class ConicBackend:
         else:
             run = conic_runs.through_cvxpy(model.conic, self.solver)
         built = time.perf_counter()
-        try:
-            found = run(self.options_for(program, monitor=monitor, formulation=formulation))
-        except KeyboardInterrupt:
-            found = conic_runs.Outcome(stop=Stop.INTERRUPTED)
+        iterations, asked = 0, monitor
+        while True:
+            try:
+                found = run(self.options_for(program, monitor=asked, formulation=formulation))
+            except KeyboardInterrupt:
+                found = conic_runs.Outcome(stop=Stop.INTERRUPTED)
+            iterations += found.iterations
+            looser = _looser(asked)
+            if found.stop is not Stop.FAILED or looser is None:
+                break
+            asked = looser
         solved = time.perf_counter()
         stop, point = found.stop, found.point
         # Some solvers report a limit of time as a failure, others as one of iterations.
@@ -132,9 +143,17 @@ class ConicBackend:
             message=found.message,
             build_seconds=built - started,
             solve_seconds=solved - built,
-            evaluations=found.iterations,
+            evaluations=iterations,
             measure=lambda: None if point is None else conic_data.errors_of(model.conic, point),
         )
+
+
+def _looser(monitor: Monitor) -> Monitor | None:
+    """The same clock for a digit less; None where nothing looser is worth a try."""
+    tolerance = monitor.tolerance
+    if tolerance is None or tolerance > LOOSEST / 5 or monitor.expired:
+        return None
+    return replace(monitor, gap=monitor.gap * 10, tolerance=tolerance * 10)
 
 
 def _merged(options: Options) -> Options:
