@@ -26,7 +26,7 @@ from noisedesign.formulations import Program, denormalized_gram, program_of
 from noisedesign.matrix_inequalities import balanced
 from noisedesign.problem import Problem
 from noisedesign.report import Record
-from noisedesign.solve import certified_design
+from noisedesign.solving import certified_design
 
 QUICK = ("florentine", "karate", "time-6x10", "florentine-floored", "complete-12-capped")
 SHORT = 0.3

@@ -32,7 +32,7 @@ from noisedesign.design import Provenance
 from noisedesign.formulations import program_of
 from noisedesign.machine import this_machine
 from noisedesign.report import Record
-from noisedesign.solve import certified_design
+from noisedesign.solving import certified_design
 
 GAP = 1e-6
 OWN_RUNS = 3

@@ -22,12 +22,12 @@ from typing import Any
 
 from benchmarks import peers
 from noisedesign.backends import all_backends, dimacs
-from noisedesign.compare import REFUSED
 from noisedesign.comparison import Comparison, performance, picture, run_comparison
 from noisedesign.comparison.run import RUNS, SHORT_SECONDS
 from noisedesign.io.atomic import write_text
 from noisedesign.io.problem_file import load_problem
 from noisedesign.io.problem_set import problem_files
+from noisedesign.judging import REFUSED
 from noisedesign.machine import this_machine
 from noisedesign.report import Record
 

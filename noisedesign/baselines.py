@@ -17,7 +17,7 @@ from noisedesign.formulations import (
 )
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solve import independent_gram, solve, versions
+from noisedesign.solving import independent_gram, solve, versions
 
 SPACE_BASELINES = ("ldp", "cdp", "decor")
 TIME_BASELINES = ("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt")
@@ -82,7 +82,7 @@ def compared(problem: Problem) -> list[Design]:
     """Every baseline and, last, the optimum whose multipliers bound them all.
 
     Raises:
-        InputError: as :func:`noisedesign.solve.solve`.
+        InputError: as :func:`noisedesign.solving.solve`.
     """
     best = solve(problem).design
     assert best is not None

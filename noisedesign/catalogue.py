@@ -19,7 +19,7 @@ from noisedesign.baselines import decor_variances, prefix_optimal_strategy
 from noisedesign.design import Design
 from noisedesign.participation import FixedEpoch, Participation
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.space_time import MAX_COORDINATES
 from noisedesign.threats import Algorithm
 

@@ -12,7 +12,7 @@ from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.plot import picture
 from noisedesign.report import Record
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.validation import validate
 from noisedesign.verification import verify
 

@@ -22,7 +22,7 @@ from noisedesign.formulations import program_of
 from noisedesign.joint_program import joint_program
 from noisedesign.participation import MinSeparation, Participation
 from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solve import Solution, independent_gram
+from noisedesign.solving import Solution, independent_gram
 from noisedesign.trust_table import ModelRow
 from noisedesign.validation import Validation
 

@@ -15,7 +15,7 @@ from noisedesign._checks import InputError
 from noisedesign.accounting import calibrate, delta_of, epsilon_of, mu_of
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 PATH3 = (np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3 + np.eye(3)) / 2
 

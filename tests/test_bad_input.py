@@ -436,7 +436,7 @@ def test_a_bad_output_is_found_before_the_work(
     def work(*args: object, **kwargs: object) -> None:
         raise AssertionError("solved before the output was looked at")
 
-    monkeypatch.setattr(sys.modules["noisedesign.solve"], "solve", work)
+    monkeypatch.setattr(sys.modules["noisedesign.solving"], "solve", work)
     outcome = call("solve", write(tmp_path, RING), "-o", tmp_path / "no" / "d.npz")
     assert_refused(outcome, "output")
 

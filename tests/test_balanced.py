@@ -24,7 +24,7 @@ from noisedesign.matrix_inequalities.balanced import Balanced, balanced
 from noisedesign.matrix_inequalities.program import ConicProgram
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 CASES: dict[str, Problem] = {
     **PROBLEMS,

@@ -13,7 +13,7 @@ from noisedesign._checks import InputError
 from noisedesign.baselines import banded_square_root, baseline, baseline_names, compared, published
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 CLOSE = 1e-9
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())

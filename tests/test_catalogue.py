@@ -17,7 +17,7 @@ from noisedesign.baselines import baseline, decor_variances, prefix_optimal_stra
 from noisedesign.exposure import account
 from noisedesign.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
 from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.threats.noise import MessageNoise, NodeNoise, SpaceTimeNoise
 from noisedesign.trust_table import setting_of
 

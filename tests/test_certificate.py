@@ -27,7 +27,7 @@ from noisedesign.formulations import (
 )
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 ROUNDING = 1e-12
 ATTAINED = 1e-10

@@ -26,7 +26,7 @@ from noisedesign.io.checkpoint_file import digest_of
 from noisedesign.io.design_file import save_design
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solve import Solution, solve
+from noisedesign.solving import Solution, solve
 
 KARATE = oracles.metropolis(nx.karate_club_graph())
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())

@@ -33,9 +33,9 @@ from noisedesign.baselines import SPACE_BASELINES, TIME_BASELINES
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import load_problem
 from noisedesign.io.problem_set import problem_files
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
-SOLVE = sys.modules["noisedesign.solve"]
+SOLVE = sys.modules["noisedesign.solving"]
 """The module; the package's attribute of that name is the function."""
 
 OPTIMUM = sum(abs(1 + 2 * np.cos(2 * np.pi * k / 5)) / 3 for k in range(5)) ** 2 / 5

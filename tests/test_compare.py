@@ -8,15 +8,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign import compare as comparison
+from noisedesign import judging
 from noisedesign._checks import InputError
 from noisedesign.backends import Answer, Bounds, Stop, dimacs, get_backend, isolated
-from noisedesign.compare import COLUMNS, LOCAL_REASON, compare
 from noisedesign.formulations import diagonal_dual
 from noisedesign.graph import mixing_matrix
+from noisedesign.judging import COLUMNS, LOCAL_REASON, compare
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solve import Solution, solve
+from noisedesign.solving import Solution, solve
 from noisedesign.structure import TimeStructure
 
 RING_5 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(5)), name="ring-5")
@@ -93,7 +93,7 @@ def test_every_solver_is_asked_for_the_gap_it_is_judged_by(
         asked.append(kwargs["gap"])
         return solve(*args, **{**kwargs, "isolate": False})
 
-    monkeypatch.setattr(comparison, "solve", spy)
+    monkeypatch.setattr(judging, "solve", spy)
     list(compare([RING_5], backends=["clarabel"]))
     list(compare([RING_5], backends=["clarabel"], gap=1e-4))
     assert asked == [1e-6, 1e-4]
@@ -189,7 +189,7 @@ def test_ctrl_c_in_a_solve_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) 
         assert solution.status == "interrupted"
         return solution
 
-    monkeypatch.setattr(comparison, "solve", interrupted)
+    monkeypatch.setattr(judging, "solve", interrupted)
     rows = compare([TWO_EPOCHS, RING_5], backends=["native"], gap=1e-12)
     with pytest.raises(KeyboardInterrupt):
         next(rows)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from command_line import CAPPED, EPOCHS, PREFIX, RING, call, environment, write
 
-from noisedesign import compare as compare_module
+from noisedesign import judging
 from noisedesign import machine as machine_module
 from noisedesign._checks import InputError
 from noisedesign.comparison import run, run_comparison
 from noisedesign.comparison.run import COLUMNS
 from noisedesign.io.problem_file import LoadedProblem, parse_problem
 from noisedesign.machine import FIELDS, this_machine
-from noisedesign.solve import Solution, solve
+from noisedesign.solving import Solution, solve
 
 
 def loaded(*texts: str) -> list[LoadedProblem]:
@@ -51,7 +51,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         calls.append(f"{problem.name} {kwargs['backend']}")
         return solve(problem, **{**kwargs, "isolate": False})
 
-    monkeypatch.setattr(compare_module, "solve", spy)
+    monkeypatch.setattr(judging, "solve", spy)
     return calls
 
 
@@ -113,7 +113,7 @@ def test_the_time_limit_reaches_the_solvers(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append((kwargs["gap"], kwargs["time_limit"]))
         return solve(problem, **kwargs)
 
-    monkeypatch.setattr(compare_module, "solve", spy)
+    monkeypatch.setattr(judging, "solve", spy)
     run_comparison(loaded(RING), backends=["native"])
     run_comparison(loaded(RING), backends=["native"], gap=1e-4, time_limit=7.0)
     assert asked == [(1e-6, run.TIME_LIMIT_SECONDS), (1e-4, 7.0)]
@@ -133,7 +133,7 @@ def test_the_median_of_short_solves_is_kept(
         half = left.pop(0) / 2
         return replace(solve(problem, **kwargs), build_seconds=half, solve_seconds=half)
 
-    monkeypatch.setattr(compare_module, "solve", spy)
+    monkeypatch.setattr(judging, "solve", spy)
     (row,) = run_comparison(loaded(RING), backends=["native"]).rows
     assert row["build_seconds"] + row["solve_seconds"] == kept
     assert row["runs"] == (3 if seconds[0] <= run.SHORT_SECONDS else 1)
@@ -147,7 +147,7 @@ def test_what_is_not_solved_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) 
         calls.append(problem.name)
         raise MemoryError
 
-    monkeypatch.setattr(compare_module, "solve", fails)
+    monkeypatch.setattr(judging, "solve", fails)
     (row,) = run_comparison(loaded(RING), backends=["native"]).rows
     assert (row["status"], row["runs"], len(calls)) == ("failed", 1, 1)
 
@@ -159,14 +159,14 @@ def test_retry_runs_what_was_not_solved(
     local = PREFIX + '[structure]\ntime = "toeplitz"\n'
     problems = loaded(RING, local.replace('"prefix"', '"local"', 1), CAPPED)
     with monkeypatch.context() as patch:
-        spied = compare_module.solve
+        spied = judging.solve
 
         def fails(problem: Any, **kwargs: Any) -> Solution:
             if problem.name == "ring-5":
                 raise MemoryError
             return spied(problem, **kwargs)
 
-        patch.setattr(compare_module, "solve", fails)
+        patch.setattr(judging, "solve", fails)
         first = run_comparison(problems, backends=["native"], output=output)
     assert [row["status"] for row in first.rows] == ["failed", "local-optimum", "optimal"]
     solved.clear()
@@ -180,7 +180,7 @@ def test_retry_runs_what_was_not_solved(
 KILLED = """
     import os, signal, sys
     from noisedesign import cli
-    from noisedesign import compare as module
+    from noisedesign import judging as module
     from noisedesign.comparison import run
 
     run.RUNS = 1
@@ -233,7 +233,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
             raise KeyboardInterrupt
         return solve(*args, **kwargs)
 
-    monkeypatch.setattr(compare_module, "solve", spy)
+    monkeypatch.setattr(judging, "solve", spy)
     paths = [write(tmp_path, text, f"{i}.toml") for i, text in enumerate((RING, CAPPED, PREFIX))]
     outcome = call("compare", *paths, "--backends", "native", "-o", output, "--json")
     assert (outcome.code, outcome.out) == (130, "")
@@ -249,7 +249,7 @@ def test_what_nobody_foresaw_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ZeroDivisionError("no such luck")
         return solve(problem, **kwargs)
 
-    monkeypatch.setattr(compare_module, "solve", fails)
+    monkeypatch.setattr(judging, "solve", fails)
     first, second = run_comparison(loaded(RING, PREFIX), backends=["native"]).rows
     assert (first["status"], first["solved"]) == ("failed", False)
     assert first["reason"] == "ZeroDivisionError: no such luck"

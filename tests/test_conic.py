@@ -22,7 +22,7 @@ from noisedesign.graph import mixing_matrix
 from noisedesign.matrix_inequalities.program import ConicProgram
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 PHI_SQUARED = (3 + 5**0.5) / 2
 

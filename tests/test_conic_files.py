@@ -24,7 +24,7 @@ from noisedesign.matrix_inequalities.program import MAX_ENTRIES, Assembly, on_di
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, MinSeparation, single
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure, TimeStructure
 from noisedesign.threats import insider, pndp
 

@@ -15,7 +15,7 @@ from noisedesign import demo
 from noisedesign.backends import Bounds
 from noisedesign.baselines import SPACE_BASELINES, TIME_BASELINES
 from noisedesign.io.design_file import load_design
-from noisedesign.solve import Solution, solve
+from noisedesign.solving import Solution, solve
 from noisedesign.verification import verify
 
 DESIGNS = ("whisper-florentine", "mafalda-florentine")

@@ -34,7 +34,7 @@ from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, diagonal_dual, program_of
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 

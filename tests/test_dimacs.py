@@ -21,7 +21,7 @@ from noisedesign.matrix_inequalities.program import (
     lower_triangle,
 )
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 # minimise x subject to [[x, 1], [1, x]] >= 0: x = 1, with the multiplier [[1, -1], [-1, 1]] / 2.
 SWAP = np.array([0.0, 1.0, 1.0, 0.0])

@@ -14,7 +14,7 @@ from noisedesign.accounting import calibrate, epsilon_of
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.sensitivity import squared_sensitivity
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 FLORENTINE = nx.florentine_families_graph()
 

@@ -16,7 +16,7 @@ from noisedesign.formulations import program_of, uniform_dual
 from noisedesign.graph import mixing_matrix
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solve import Solution, solve
+from noisedesign.solving import Solution, solve
 
 
 def lazy(w: np.ndarray, share: float) -> np.ndarray:

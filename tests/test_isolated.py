@@ -18,7 +18,7 @@ from noisedesign.backends import Monitor, Stop, get_backend, isolated
 from noisedesign.formulations import program_of
 from noisedesign.graph import mixing_matrix
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 PACKAGE = Path(isolated.__file__).parents[1]
 PICKLING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve",

@@ -25,7 +25,7 @@ from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import SpaceProblem
 from noisedesign.random_mixing import NodeDropout
-from noisedesign.solve import Solution, solve
+from noisedesign.solving import Solution, solve
 from noisedesign.structure import SpaceStructure
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())

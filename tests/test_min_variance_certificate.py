@@ -18,7 +18,7 @@ from noisedesign.certificate import Certificate, judge_covariance, lower_bound, 
 from noisedesign.formulations import Program, diagonal_dual, program_of
 from noisedesign.participation import single
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 RING = oracles.metropolis(nx.cycle_graph(5))
 PROBLEM = SpaceProblem(mixing=RING, min_variance=4.0)

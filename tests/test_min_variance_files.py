@@ -21,7 +21,7 @@ from noisedesign.formulations import diagonal_dual
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import load_problem, parse_problem
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.verification import Verification, verify
 
 PROBLEMS = Path(__file__).parents[1] / "problems"

@@ -24,7 +24,7 @@ from noisedesign.mixing_design import (
 )
 from noisedesign.mixing_design.weights import EdgeWeights
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 PAW = nx.Graph([(0, 1), (1, 2), (2, 0), (2, 3)])
 """A triangle with a tail."""

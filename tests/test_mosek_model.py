@@ -19,7 +19,7 @@ from noisedesign._checks import InputError
 from noisedesign.backends import Monitor, get_backend
 from noisedesign.backends.conic import ConicBackend
 from noisedesign.formulations import program_of
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 mosek = pytest.importorskip("mosek", reason="pip install 'noisedesign[mosek]'")
 from mosek_reader import TaskData, read, rebuild  # noqa: E402  (it imports mosek)

@@ -24,7 +24,7 @@ from noisedesign.formulations import Program, diagonal_dual, program_of
 from noisedesign.io.problem_file import load_problem
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solve import Solution, solve
+from noisedesign.solving import Solution, solve
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 SPARSE20 = oracles.metropolis(oracles.erdos_renyi(20, 0.2))

@@ -31,7 +31,7 @@ from noisedesign.simulate import (
     space_noise_stream,
     time_noise_stream,
 )
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.validation import validate
 
 PATH_3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3

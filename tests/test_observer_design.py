@@ -25,7 +25,7 @@ from noisedesign.observer_design import (
     design_against,
 )
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 Array = Any
 

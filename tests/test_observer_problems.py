@@ -32,7 +32,7 @@ from noisedesign.participation import single
 from noisedesign.problem import PrivacyTarget, SpaceProblem
 from noisedesign.report import ldp_objective, solution_record
 from noisedesign.simulate import Watcher, audit_observers
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure
 from noisedesign.threats import Observer
 from noisedesign.trust_table import setting_of

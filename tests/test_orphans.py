@@ -24,7 +24,7 @@ ASKING = """
 import networkx as nx
 from noisedesign.graph import mixing_matrix
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 mixing = mixing_matrix(nx.path_graph({nodes}), weights="lazy-metropolis-hastings")
 solve(SpaceProblem(mixing=mixing), backend={backend!r}, formulation={formulation!r}, gap=1e-12,

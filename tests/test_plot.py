@@ -25,7 +25,7 @@ from noisedesign.io.atomic import StorageError
 from noisedesign.participation import FixedEpoch
 from noisedesign.plot import draw_comparison, draw_convergence, draw_matrix, picture
 from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 W = mixing_matrix(nx.path_graph(5))
 TAU = np.array([1.0, 2.0, 0.5, 1.0, 4.0])

@@ -26,7 +26,7 @@ from noisedesign.mixing_design import FastestMixing, fastest_mixing, stated
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.verification import Check, verify
 
 SPACE = 'name = "x"\ndesign = "space"\n'

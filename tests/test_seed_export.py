@@ -20,7 +20,7 @@ from noisedesign.exports import export, exporter
 from noisedesign.exports import seeds as exporter_of_seeds
 from noisedesign.graph import mixing_matrix
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure
 
 PAW = nx.Graph([("Ann", "Bob"), ("Bob", "Çelik"), ("Çelik", "Ann"), ("Çelik", "Dee, jr.")])

@@ -10,7 +10,7 @@ from noisedesign.design import Design
 from noisedesign.graph import build_graph, mixing_matrix
 from noisedesign.problem import SpaceProblem
 from noisedesign.seed_plan import SeedPlan, SharedSeed, seed_plan
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure
 from noisedesign.structured_space import clique_program, seed_plan_of, stored_blocks
 

@@ -8,7 +8,7 @@ import pytest
 
 from noisedesign import datasets
 from noisedesign.io.problem_file import load_problem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 FOLDER = Path(__file__).parents[1] / "problems"
 SMALL = [

@@ -15,7 +15,7 @@ import structured_references
 from noisedesign.graph import build_graph
 from noisedesign.io.problem_file import LoadedProblem, load_problem
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 FOLDER = Path(__file__).parents[1] / "problems"
 FILES = {

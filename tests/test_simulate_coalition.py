@@ -17,7 +17,7 @@ from noisedesign.design import Design
 from noisedesign.problem import SpaceProblem
 from noisedesign.seed_plan import SeedPlan, SharedSeed
 from noisedesign.simulate import AuditReport, audit_coalition, audit_space, worst_coalition
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure
 from noisedesign.structured_space import seed_plan_of
 from noisedesign.validation import validate

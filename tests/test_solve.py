@@ -21,7 +21,7 @@ from noisedesign.formulations import DualPoint, Program, diagonal_dual, program_
 from noisedesign.graph import mixing_matrix
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 RING_5 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(5)), name="ring-5")
 """Vertex transitive: the optimum is (nuclear norm of W)^2 / n."""

@@ -23,7 +23,7 @@ from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.random_mixing import RandomMatchings
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.verification import Verification, verify
 
 Edit = Callable[[dict[str, Any], dict[str, np.ndarray]], None]

@@ -19,7 +19,7 @@ from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.random_mixing import NodeDropout, RandomMixing, pairwise_gossip
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure, TimeStructure
 
 CLOSE = 2e-6

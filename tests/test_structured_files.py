@@ -18,7 +18,7 @@ from noisedesign.io.problem_file import parse_problem
 from noisedesign.joint_program import joint_program
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure, TimeStructure
 
 PATH_4 = '[graph]\nkind = "path"\nnodes = 4\n'

@@ -16,7 +16,7 @@ from noisedesign.io.problem_file import load_problem, parse_problem
 from noisedesign.problem import SpaceProblem
 from noisedesign.seed_plan import SeedPlan
 from noisedesign.simulate import simulate_space
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.structured_space import seed_plan_of
 from noisedesign.validation import validate
 

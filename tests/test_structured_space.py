@@ -11,7 +11,7 @@ import pytest
 
 from noisedesign.graph import build_graph, mixing_matrix
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import OPTIMAL, solve
+from noisedesign.solving import OPTIMAL, solve
 from noisedesign.structure import SpaceStructure
 
 PATH_4 = mixing_matrix(build_graph("path", nodes=4))

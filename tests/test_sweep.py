@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from command_line import MODULE, RING, call, environment, write
 
-from noisedesign import compare
+from noisedesign import judging
 from noisedesign._checks import InputError
 from noisedesign.io import results_file
 from noisedesign.io.results_file import open_results
@@ -71,7 +71,7 @@ def test_rows_hold_parameters_and_answers(tmp_path: Path) -> None:
     found = read(table)
     assert tuple(found[0]) == (
         "sweep_format", "key", "graph.nodes", "budget.tau", "asked_gap", "time_limit", "warm",
-        *compare.COLUMNS,
+        *judging.COLUMNS,
     )  # fmt: skip
     assert [(row["graph.nodes"], row["budget.tau"]) for row in found] == [
         ("5", "1.0"), ("5", "4.0"), ("7", "1.0"), ("7", "4.0")
@@ -177,7 +177,7 @@ def test_what_nobody_foresaw_is_a_row(tmp_path: Path, monkeypatch: pytest.Monkey
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr(compare, "solve", broken)
+    monkeypatch.setattr(judging, "solve", broken)
     run_sweep(plan(), output=tmp_path / "rows.csv")
     found = read(tmp_path / "rows.csv")
     assert [row["status"] for row in found] == ["failed"] * 4
@@ -199,8 +199,8 @@ def test_failures_are_run_again_when_asked(
                 raise RuntimeError("not today")
             return patched(problem, **kwargs)
 
-        patched = compare.solve
-        patch.setattr(compare, "solve", broken_for_seven)
+        patched = judging.solve
+        patch.setattr(judging, "solve", broken_for_seven)
         assert run_sweep(plan(), output=table).unsolved == 2
     del solved[:]
     assert run_sweep(plan(), output=table) == Summary(

@@ -18,7 +18,7 @@ import threadpoolctl
 from command_line import RING, call, write
 
 from noisedesign._checks import InputError
-from noisedesign.compare import COLUMNS
+from noisedesign.judging import COLUMNS
 from noisedesign.sweep import Sweep, cluster, parse_sweep, rows, run_sweep, workers
 from noisedesign.sweep.rows import row_of
 from noisedesign.warm_start import Neighbours

@@ -31,7 +31,7 @@ from noisedesign.certificate import lower_bound
 from noisedesign.formulations import Program, program_of
 from noisedesign.participation import single
 from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 GAP = 1e-9
 

@@ -20,7 +20,7 @@ from noisedesign.backends.native.limits.variance_limits import Limits, limits_of
 from noisedesign.formulations import Program, program_of
 from noisedesign.io.problem_file import load_problem
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())

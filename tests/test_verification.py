@@ -28,7 +28,7 @@ from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.verification import Check, Verification, verify
 
 Edit = Callable[[dict[str, Any], dict[str, np.ndarray]], None]

@@ -23,7 +23,7 @@ from noisedesign.formulations import DualPoint, Program, diagonal_dual, program_
 from noisedesign.io.checkpoint_file import CheckpointFile
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solve import solve
+from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure
 from noisedesign.warm_start import Neighbours, distance, start_of
 

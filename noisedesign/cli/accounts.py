@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from noisedesign import report
 from noisedesign.cli._shared import NEW_FILE, counter, json_option, note, problem_path
 
 CLIPS = {"zero-out": "the clip", "replace": "twice the clip"}
@@ -59,6 +58,7 @@ def _refuse(options: Mapping[str, object], of: str, given: str) -> None:
 
 
 def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
+    from noisedesign import report
     from noisedesign.io.account_file import load_account
     from noisedesign.trust_table import observer_words
 
@@ -89,6 +89,7 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
 def _design(
     path: Path, *, node: str | None, steps: int | None, delta: float | None, as_json: bool
 ) -> None:
+    from noisedesign import report
     from noisedesign._checks import InputError
     from noisedesign.io.design_file import load_design
     from noisedesign.io.node_names import row_of

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from noisedesign import report
 from noisedesign.cli._shared import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -40,12 +39,13 @@ def solve(
     as_json: bool,
 ) -> int:  # fmt: skip
     """Solve PROBLEM.toml and certify the answer."""
+    from noisedesign import report
     from noisedesign.formulations import is_structured
     from noisedesign.io.checkpoint_file import CheckpointFile
     from noisedesign.io.design_file import save_design
     from noisedesign.io.problem_file import load_problem
-    from noisedesign.solve import FAILED
-    from noisedesign.solve import solve as run
+    from noisedesign.solving import FAILED
+    from noisedesign.solving import solve as run
 
     loaded = load_problem(problem_path(problem))
     watched = sys.stderr.isatty()
@@ -102,6 +102,7 @@ def bounds_progress(bounds: Any) -> None:
 @json_option
 def verify(design: str, as_json: bool) -> int:
     """Recompute everything DESIGN.npz claims; exit 1 if anything is not so."""
+    from noisedesign import report
     from noisedesign.io.design_file import load_design
     from noisedesign.verification import verify as run
 
@@ -123,6 +124,7 @@ def verify(design: str, as_json: bool) -> int:
 @json_option
 def simulate(design: str, runs: int, seed: int, as_json: bool) -> int:
     """Run D-SGD with the exported noise: variance and privacy audit; exit 1 if they disagree."""
+    from noisedesign import report
     from noisedesign.io.design_file import load_design
     from noisedesign.validation import validate
 
@@ -144,6 +146,7 @@ def simulate(design: str, runs: int, seed: int, as_json: bool) -> int:
 @json_option
 def baselines(problem: str, as_json: bool) -> None:
     """The optimum of PROBLEM.toml beside the published mechanisms, judged by one certificate."""
+    from noisedesign import report
     from noisedesign.baselines import compared
     from noisedesign.io.problem_file import load_problem
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from noisedesign import report
 from noisedesign.cli._shared import json_option, note
 
 
@@ -23,6 +22,7 @@ def figure(name: str, output: str, quick: bool, as_json: bool) -> None:
     gossip-spectral         Koskela and Kulkarni, Figure 2
     algorithms-by-observer  every algorithm before every observer, at equal utility
     """
+    from noisedesign import report
     from noisedesign.figures import make
 
     paths = make(name, output, quick=quick, announce=note)

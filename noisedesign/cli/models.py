@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noisedesign import report
 from noisedesign.cli._shared import NEW_FILE, formulation_option, json_option, note, problem_path
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ def model(
     Its optimum is the objective that `solve` reports. The designs that `solve` stores are written
     by `export`. MOSEK's task files take the mosek package, but no licence.
     """
+    from noisedesign import report
     from noisedesign.conic_files import conic_program, format_of, write
     from noisedesign.io.problem_file import load_problem
 

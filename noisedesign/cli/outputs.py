@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from noisedesign import report
 from noisedesign.cli._shared import EXIT_FAILED, NEW_FILE, json_option, note
 
 
@@ -17,6 +16,7 @@ from noisedesign.cli._shared import EXIT_FAILED, NEW_FILE, json_option, note
 @json_option
 def export(design: str, target: str, output: str, as_json: bool) -> None:
     """Write DESIGN.npz in the format of another program."""
+    from noisedesign import report
     from noisedesign.exports import export as run
     from noisedesign.io.design_file import load_design
 
@@ -35,6 +35,7 @@ def export(design: str, target: str, output: str, as_json: bool) -> None:
 @json_option
 def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, its noise against baselines, its two bounds."""
+    from noisedesign import report
     from noisedesign.baselines import published
     from noisedesign.io.design_file import load_design
     from noisedesign.plot import picture
@@ -50,6 +51,7 @@ def plot(design: str, output: str, as_json: bool) -> None:
 @json_option
 def demo(output: str, runs: int, as_json: bool) -> int:
     """One spatial and one temporal design, solved, verified, simulated and drawn."""
+    from noisedesign import report
     from noisedesign.demo import COLUMNS, run
 
     records = run(Path(output), runs=runs, announce=note)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from noisedesign import report
 from noisedesign._checks import InputError
 from noisedesign.cli._shared import (
     NEW_FILE,
@@ -37,6 +36,7 @@ def compare(
 
     A folder stands for all problem files in it and below; account and sweep files are passed over.
     """
+    from noisedesign import report
     from noisedesign.backends import dimacs
     from noisedesign.comparison import performance, picture, run_comparison
     from noisedesign.io.problem_file import load_problem
@@ -89,6 +89,7 @@ def compare(
 @json_option
 def backends(as_json: bool) -> None:
     """Which backends are installed and licensed, and what each can take."""
+    from noisedesign import report
     from noisedesign.backends import all_backends
 
     records = []

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from noisedesign import report
 from noisedesign.cli._shared import NEW_FILE, json_option, note, problem_path
 
 
@@ -25,6 +22,16 @@ def sweep(
     as_json: bool,
 ) -> None:  # fmt: skip
     """A grid of problems, SWEEP.toml, into one table; rows it already has are not run again."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from noisedesign import report
     from noisedesign.sweep import TIMEOUT_SECONDS, load_sweep, run_sweep
 
     plan = load_sweep(problem_path(file))

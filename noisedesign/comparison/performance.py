@@ -14,7 +14,7 @@ from typing import Any
 
 from noisedesign import _checks
 from noisedesign._checks import InputError
-from noisedesign.compare import REFUSED
+from noisedesign.judging import REFUSED
 from noisedesign.report import Record
 
 SHIFT_SECONDS = 10.0

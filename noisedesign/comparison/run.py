@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noisedesign import _checks, compare, settings
+from noisedesign import _checks, judging, settings
 from noisedesign._checks import InputError
 from noisedesign.backends import dimacs
-from noisedesign.compare import Announce
 from noisedesign.io._toml import parsed
 from noisedesign.io.problem_file import LoadedProblem
 from noisedesign.io.results_file import (
@@ -25,11 +24,12 @@ from noisedesign.io.results_file import (
     open_results,
 )
 from noisedesign.io.sweep_file import FOR_PEOPLE, KEY_DIGITS
+from noisedesign.judging import Announce
 from noisedesign.machine import FIELDS, Machine, this_machine
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.report import Record
-from noisedesign.solve import FAILED, LOCAL, OBSERVER_BACKEND, solve
+from noisedesign.solving import FAILED, LOCAL, OBSERVER_BACKEND, solve
 
 TIME_LIMIT_SECONDS = 600.0
 """Of one solve. There has to be one: an unsolved problem counts as this in the means."""
@@ -43,7 +43,7 @@ RUNS = 3
 
 ASKED = ("asked_gap", "time_limit", "formulation")
 """Columns of what was asked for: a relative duality gap, seconds, a name or nothing."""
-COLUMNS = (*ASKED, "runs", *compare.COLUMNS, *FIELDS)
+COLUMNS = (*ASKED, "runs", *judging.COLUMNS, *FIELDS)
 """Columns of the table after its version and key."""
 
 _TRUTHS = ("solved", "feasible")
@@ -94,7 +94,7 @@ def run_comparison(
         time_limit: seconds a solve.
         formulation: of the conic backends; default the first of each.
         output: a .csv or .parquet file; columns are its version, the key of a row, what was asked
-            for, those of :func:`noisedesign.compare.compare`, and the machine.
+            for, those of :func:`noisedesign.judging.compare`, and the machine.
         retry: run the rows again that were not solved, but for local optima, which stay so.
         announce: told what is about to run.
 
@@ -106,7 +106,7 @@ def run_comparison(
     """
     if not backends:
         raise InputError("backends", expected="at least one backend", got="none")
-    compare.compare(
+    judging.compare(
         [], backends=backends, gap=gap, time_limit=time_limit, formulation=formulation
     )  # its checks
     asked = {
@@ -191,9 +191,9 @@ def _seconds(answer: Record) -> float:
 def _answer(row: _Row) -> Record:
     if row.backend == "native" and isinstance(row.problem, SpaceProblem) and row.problem.observers:
         reason = f"problems against chosen observers are left to {OBSERVER_BACKEND}"
-        return _unanswered(row, status=compare.REFUSED, reason=reason)
+        return _unanswered(row, status=judging.REFUSED, reason=reason)
     try:
-        (answer,) = compare.compare(
+        (answer,) = judging.compare(
             [row.problem], backends=[row.backend], gap=row.asked["asked_gap"],
             time_limit=row.asked["time_limit"], formulation=row.asked["formulation"],
         )  # fmt: skip
@@ -203,7 +203,7 @@ def _answer(row: _Row) -> Record:
 
 
 def _unanswered(row: _Row, *, status: str, reason: str) -> Record:
-    return dict.fromkeys(compare.COLUMNS) | {
+    return dict.fromkeys(judging.COLUMNS) | {
         "name": row.problem.name, "design": row.problem.design, "backend": row.backend,
         "solved": False, "feasible": False, "status": status, "reason": reason,
     }  # fmt: skip

@@ -18,7 +18,7 @@ from noisedesign.mixing_design.bound import mixing_norm
 from noisedesign.mixing_design.fastest import FastestMixing, fastest_mixing
 from noisedesign.mixing_design.weights import EdgeWeights, affine
 from noisedesign.problem import SpaceProblem
-from noisedesign.solve import Solution, solve
+from noisedesign.solving import Solution, solve
 
 ROUND_WORTH = 1e-4
 """Relative improvement below which alternating stops: the objective is flat in W by then, and the
@@ -83,7 +83,7 @@ def design_mixing_and_noise(
 
     Raises:
         InputError: a required gap that no W on the graph reaches; see :func:`fastest_mixing` and
-            :func:`noisedesign.solve.solve` (a W so designed may be singular, and needs a cap).
+            :func:`noisedesign.solving.solve` (a W so designed may be singular, and needs a cap).
     """
     required = _checks.real(required_gap, field="required_gap", low=0, high=1)
     monitor = Monitor(gap=settings.DEFAULT_GAP) if monitor is None else monitor

@@ -12,7 +12,7 @@ from typing import Any
 from noisedesign._checks import InputError
 from noisedesign.io.sweep_file import SweepRow
 from noisedesign.report import Record
-from noisedesign.solve import FAILED
+from noisedesign.solving import FAILED
 from noisedesign.sweep.rows import row_on_one_thread, unanswered
 
 FIELD = "cluster"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from noisedesign import compare
+from noisedesign import judging
 from noisedesign._checks import InputError
 from noisedesign._threads import one_thread
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.io.results_file import KEY, RESULTS_FORMAT, SWEEP, format_column
 from noisedesign.io.sweep_file import SweepRow
 from noisedesign.report import Record
-from noisedesign.solve import FAILED
+from noisedesign.solving import FAILED
 from noisedesign.warm_start import Neighbours
 
 ASKED_GAP, TIME_LIMIT = "asked_gap", "time_limit"
@@ -35,8 +35,8 @@ def columns_of(keys: Iterable[str]) -> tuple[str, ...]:
 
     A swept name or design is told by the column of the comparison.
     """
-    swept = (key for key in keys if key not in compare.COLUMNS)
-    return (*swept, ASKED_GAP, TIME_LIMIT, WARM, *compare.COLUMNS)
+    swept = (key for key in keys if key not in judging.COLUMNS)
+    return (*swept, ASKED_GAP, TIME_LIMIT, WARM, *judging.COLUMNS)
 
 
 def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
@@ -51,13 +51,13 @@ def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
     try:
         problem = parse_problem(row.text, folder=row.folder).problem
         start = neighbours.nearest(problem) if row.backend == "native" else None
-        answer, design = compare.answered(
+        answer, design = judging.answered(
             problem, backend=row.backend, gap=row.gap, time_limit=row.time_limit, start=start
         )
         if row.backend == "native" and design is not None:
             neighbours.add(design)
     except InputError as error:
-        return unanswered(row, status=compare.REFUSED, reason=str(error))
+        return unanswered(row, status=judging.REFUSED, reason=str(error))
     except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
         return unanswered(row, status=FAILED, reason=f"{type(error).__name__}: {error}")
     return _asked(row) | {WARM: start is not None} | answer
@@ -71,7 +71,7 @@ def row_on_one_thread(row: SweepRow) -> Record:
 
 def unanswered(row: SweepRow, *, status: str, reason: str) -> Record:
     """The row of a problem without an answer."""
-    answer: dict[str, Any] = dict.fromkeys(compare.COLUMNS)
+    answer: dict[str, Any] = dict.fromkeys(judging.COLUMNS)
     answer |= {"name": row.name, "design": row.design, "backend": row.backend, "solved": False,
                "status": status, "reason": reason, "feasible": False}  # fmt: skip
     return _asked(row) | {WARM: False} | answer

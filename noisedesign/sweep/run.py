@@ -12,7 +12,7 @@ from noisedesign._checks import InputError
 from noisedesign.io.results_file import open_results
 from noisedesign.io.sweep_file import Sweep, SweepRow
 from noisedesign.report import Record
-from noisedesign.solve import LOCAL
+from noisedesign.solving import LOCAL
 from noisedesign.sweep.cluster import on_cluster
 from noisedesign.sweep.rows import columns_of, in_turn
 from noisedesign.sweep.workers import in_processes
@@ -52,7 +52,7 @@ def run_sweep(
 
     Args:
         output: a .csv or .parquet file; columns are its version, the key of the row, the swept
-            keys, what was asked for, and those of :func:`noisedesign.compare.compare`.
+            keys, what was asked for, and those of :func:`noisedesign.judging.compare`.
         jobs: processes of this machine; 1 is this process.
         cluster: address of a Dask scheduler, as "tcp://host:port", in place of ``jobs``.
         timeout: seconds to wait for that scheduler and its first worker.

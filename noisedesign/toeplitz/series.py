@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import scipy.fft
-import scipy.signal
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError, describe
@@ -91,7 +90,9 @@ def reciprocal(column: Array) -> Array:
 
 def filtered(values: Array, *, by: Array) -> Array:
     """``values`` times the reciprocal of the polynomial ``by``, by recursion."""
-    return np.asarray(scipy.signal.lfilter([1.0], by, values), dtype=np.float64)
+    from scipy.signal import lfilter  # late: it loads all of scipy.stats
+
+    return np.asarray(lfilter([1.0], by, values), dtype=np.float64)
 
 
 def strided_sums(column: Array, *, stride: int, count: int) -> Array:

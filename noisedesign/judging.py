@@ -12,7 +12,7 @@ from noisedesign.backends.start import Start
 from noisedesign.design import Design
 from noisedesign.problem import Problem
 from noisedesign.report import Record
-from noisedesign.solve import LOCAL, OPTIMAL, Solution, solve, versions
+from noisedesign.solving import LOCAL, OPTIMAL, Solution, solve, versions
 
 COLUMNS = (
     "name", "design", "backend", "solved", "status", "reason", "objective", "lower_bound", "gap",

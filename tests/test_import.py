@@ -1,0 +1,138 @@
+"""What an import loads, counted in modules: a time would depend on the machine."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import noisedesign as nd
+
+HEAVY = {
+    "clarabel", "cvxpy", "dp_accounting", "joblib", "matplotlib", "networkx", "pandas", "pydantic",
+    "rich", "scipy", "scs",
+}  # fmt: skip
+"""Packages that a command loads when it needs them, never before."""
+
+OWN = 20
+"""Modules of this package that the command line may load before a command runs."""
+
+OTHERS = 60
+"""Modules beyond those of numpy and of this package: click and what it takes of Python."""
+
+REPORT = """
+import atexit, json, sys
+import numpy
+before = set(sys.modules)
+atexit.register(lambda: print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr))
+"""
+
+
+def loaded(code: str, *arguments: str) -> set[str]:
+    """What ``code`` loads, beyond numpy, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT + code, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def packages(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def test_the_import_loads_nothing() -> None:
+    assert loaded("import noisedesign") == {"noisedesign"}
+
+
+@pytest.mark.parametrize("command", ["", "solve", "compare", "account", "sweep", "export"])
+def test_help_loads_the_command_line_and_nothing_else(command: str) -> None:
+    modules = loaded(
+        "from noisedesign.cli import main\nmain()", *([command] if command else []), "--help"
+    )
+    own = {name for name in modules if name.startswith("noisedesign")}
+    assert "noisedesign.cli" in own
+    assert not packages(modules) & HEAVY
+    assert len(own) <= OWN
+    assert len(modules - own) <= OTHERS
+
+
+def test_no_solve_in_space_or_time_loads_conic_solvers_or_statistics() -> None:
+    """``scipy.stats`` came with one filter, and took longer to load than anything else."""
+    modules = loaded(
+        "import noisedesign as nd\n"
+        "W = nd.mixing_matrix(nd.build_graph('ring', nodes=5))\n"
+        "assert nd.solve(nd.SpaceProblem(mixing=W)).design is not None\n"
+        "time = nd.TimeProblem.decentralized(mixing=W, participation=nd.single(4))\n"
+        "assert nd.solve(time).design is not None"
+    )
+    assert not {"scipy.signal", "scipy.stats"} & modules
+    assert not packages(modules) & {"cvxpy", "matplotlib", "dp_accounting", "pydantic", "rich"}
+
+
+def test_type_checkers_read_the_table_that_runs() -> None:
+    """The imports that only type checkers see are those of the table, name by name."""
+    tree = ast.parse(Path(nd.__file__).read_text(encoding="utf-8"))
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname: f"{node.module}.{alias.name}"
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == {name: f"noisedesign.{home}.{name}" for name, home in nd._MODULES.items()}
+    assert list(nd._MODULES) == sorted(nd._MODULES)
+
+
+@pytest.mark.parametrize("name", nd.__all__)
+def test_a_public_name_is_there_and_no_module_hides_it(name: str) -> None:
+    assert getattr(nd, name).__module__.startswith("noisedesign")
+    assert name in dir(nd)
+    assert name not in {module.name for module in pkgutil.iter_modules(nd.__path__)}
+
+
+def test_public_names_whatever_was_loaded_before() -> None:
+    """Loading a module sets an attribute of the package: it may not be one that users call."""
+    loaded(
+        "import importlib, pkgutil, noisedesign as nd\n"
+        "for found in pkgutil.walk_packages(nd.__path__, 'noisedesign.'):\n"
+        "    if not found.name.endswith('__main__'):\n"
+        "        importlib.import_module(found.name)\n"
+        "for name in nd.__all__:\n"
+        "    assert not isinstance(getattr(nd, name), type(nd)), name"
+    )
+
+
+def test_a_module_is_an_attribute_without_an_import_of_its_own() -> None:
+    loaded(
+        "import noisedesign as nd\n"
+        "assert nd.exports.export is nd.export\n"
+        "assert nd.threats.pndp is nd.pndp\n"
+        "from noisedesign import published_bounds, structure\n"
+        "assert structure.SpaceStructure is nd.SpaceStructure"
+    )
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match=r"module 'noisedesign' has no attribute 'slove'"):
+        nd.slove  # noqa: B018
+    with pytest.raises(ImportError, match="slove"):
+        from noisedesign import slove  # noqa: F401
+    assert not hasattr(nd, "_slove")
+
+
+def test_a_module_that_lacks_what_it_needs_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not reported as a name that the package has not."""
+    (tmp_path / "lacking.py").write_text("import no_such_package", encoding="utf-8")
+    monkeypatch.setattr(nd, "__path__", [*nd.__path__, str(tmp_path)])
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        nd.lacking  # noqa: B018
