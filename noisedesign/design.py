@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from noisedesign._checks import Array, InputError
-from noisedesign._linalg import inverse_of_triangular
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
 from noisedesign.formulations import DualPoint
+from noisedesign.noise import DenseForm, Noise, StrategyForm
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 
 AGAINST_OBSERVERS = "observers"
@@ -44,10 +42,11 @@ class Design:
     (nT, nT) in time-major order at the stated budgets.
 
     ``dual`` proves the lower bound; baselines have none of their own. Where the noise has a
-    structure, arrays of ``witness`` do. ``local`` designs are the best a search found, which may be
-    a local optimum. ``trust`` is "local" where the noise protects every message, "observers" where
-    it protects from the observers of the problem and nobody else, "central" where it only protects
-    the average a trusted server releases.
+    structure, arrays of ``witness`` do, and ``form`` says C by the numbers its structure leaves
+    (bands, coefficients, buffers): ``matrix`` is made from it. ``local`` designs are the best a
+    search found, which may be a local optimum. ``trust`` is "local" where the noise protects every
+    message, "observers" where it protects from the observers of the problem and nobody else,
+    "central" where it only protects the average a trusted server releases.
     """
 
     problem: Problem
@@ -59,6 +58,7 @@ class Design:
     node_covariance: Array | None = None
     witness: Mapping[str, Array] = field(default_factory=dict)
     local: bool = False
+    form: StrategyForm | None = None
 
     @property
     def kind(self) -> str:
@@ -87,7 +87,26 @@ class Design:
     @cached_property
     def noising_matrix(self) -> Array:
         """C^-1, lower triangular: noise of step t is row t times white noise."""
-        return np.asarray(np.tril(inverse_of_triangular(self.strategy.copy())))
+        return self.strategy_form.dense_noising()
+
+    @cached_property
+    def strategy_form(self) -> StrategyForm:
+        """C by the numbers that determine it. Raises InputError for a spatial design."""
+        return DenseForm(strategy=self.strategy) if self.form is None else self.form
+
+    @cached_property
+    def noise(self) -> Noise:
+        """What the noise is drawn from: C and R, in the forms they are stored and exported in."""
+        problem = self.problem
+        if isinstance(problem, SpaceProblem):
+            return Noise(steps=None, nodes=len(problem.mixing), space=self.covariance)
+        return Noise(
+            steps=problem.participation.horizon,
+            nodes=None if problem.mixing is None else len(problem.mixing),
+            strategy=self.strategy_form,
+            space=self.node_covariance,
+            full=isinstance(problem, SpaceTimeProblem) and self.node_covariance is None,
+        )
 
     @property
     def objective(self) -> float:

@@ -8,7 +8,7 @@ message. A column with a single entry is a seed of one node alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,22 @@ class SeedPlan:
             at = np.array(seed.members)
             total[at[:, None], at] += np.multiply.outer(seed.coefficients, seed.coefficients)
         return total
+
+    def root(self) -> Array:
+        """F, shape (n, seeds), with F F^T = R: the coefficient of every node in every seed."""
+        found = np.zeros((self.nodes, len(self.seeds)))
+        for k, seed in enumerate(self.seeds):
+            found[list(seed.members), k] = seed.coefficients
+        return found
+
+    def scaled(self, factor: float) -> SeedPlan:
+        """The same seeds with ``factor`` times the coefficients (not squared)."""
+        return replace(
+            self,
+            seeds=tuple(
+                replace(seed, coefficients=factor * seed.coefficients) for seed in self.seeds
+            ),
+        )
 
     def held_by(self, node: int) -> tuple[int, ...]:
         """Places in ``seeds`` of those a node holds."""
