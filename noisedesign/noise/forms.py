@@ -256,9 +256,7 @@ class BufferedForm(StrategyForm):
     @property
     def _unit(self) -> BufferedToeplitz:
         families = _toeplitz_families()
-        found: BufferedToeplitz = families.BufferedToeplitz(
-            scales=self.scales, decays=self.decays
-        )
+        found: BufferedToeplitz = families.BufferedToeplitz(scales=self.scales, decays=self.decays)
         return found
 
     def arrays(self) -> dict[str, Array]:
@@ -316,9 +314,7 @@ def form_of_structure(structure: TimeStructure, strategy: Array) -> StrategyForm
     return DenseForm(strategy=strategy)
 
 
-def form_of_arrays(
-    arrays: Mapping[str, Array], *, horizon: int, field: str
-) -> StrategyForm | None:
+def form_of_arrays(arrays: Mapping[str, Array], *, horizon: int, field: str) -> StrategyForm | None:
     """The form that has all its arrays among ``arrays``, None where none has.
 
     Args:
