@@ -7,13 +7,13 @@ LOCK := uv pip compile --universal --generate-hashes --python-version 3.11 \
 	--extra dask --extra mosek --extra parquet --extra solvers --extra test \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
-.PHONY: demo test test-slow bench lock clean
+.PHONY: demo test test-slow test-kernels bench lock clean
 
 demo: $(STAMP)
 	$(BIN)/noisedesign demo -o out
 
 # The matrices of the tests are small: a second BLAS thread only waits for the first.
-test test-slow: export OPENBLAS_NUM_THREADS ?= 1
+test test-slow test-kernels: export OPENBLAS_NUM_THREADS ?= 1
 
 test: $(STAMP)
 	$(BIN)/ruff check .
@@ -24,6 +24,10 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+# KERNELS="Haswell another" are those two only: see tests/kernels.py.
+test-kernels: $(STAMP)
+	$(BIN)/python -m tests.kernels $(KERNELS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed

@@ -52,8 +52,10 @@ def this_machine() -> Machine:
     """The machine this process runs on."""
     loaded = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     # Solvers bring libraries of their own, which come and go with what this process has imported.
-    home = str(Path(np.__file__).parent)
-    pools = [pool for pool in loaded if pool["filepath"].startswith(home)] or loaded
+    home = str(Path(np.__file__).resolve().parent)  # of an environment that may be a link
+    pools = [
+        pool for pool in loaded if str(Path(pool["filepath"]).resolve()).startswith(home)
+    ] or loaded
     names = sorted({f"{pool['internal_api']} {pool['version']}" for pool in pools})
     return Machine(
         noisedesign=importlib.metadata.version("noisedesign"),

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,11 @@ def shell(*arguments: object, cwd: Path, **kwargs: Any) -> Outcome:
         cwd=cwd, env=environment(), capture_output=True, text=True, check=False, **kwargs,
     )  # fmt: skip
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def hear_ctrl_c() -> None:
+    """In a new process: what the shell makes its background processes deaf to is heard again."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def write(folder: Path, text: str, name: str = "problem.toml") -> Path:

@@ -28,6 +28,7 @@ from command_line import (
     Outcome,
     call,
     environment,
+    hear_ctrl_c,
     shell,
     write,
 )
@@ -461,6 +462,7 @@ def test_ctrl_c_during_the_native_solve(tmp_path: Path) -> None:
     with subprocess.Popen(
         [*MODULE, "solve", "problem.toml", "--gap", "1e-9", "--json", "-o", "best.npz"],
         cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=inner, text=True,
+        preexec_fn=hear_ctrl_c,
     ) as process:  # fmt: skip
         os.close(inner)
         shown = b""
@@ -501,7 +503,7 @@ def test_ctrl_c_ends_a_solver_that_ignores_it(tmp_path: Path) -> None:
         [*MODULE, "solve", "problem.toml", "--backend", "clarabel", "--formulation", "paper",
          "--json"],
         cwd=tmp_path, env=environment(TMPDIR=str(scratch)), stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c,
     ) as process:  # fmt: skip
         while not list(scratch.glob("noisedesign-*/ready")):
             assert process.poll() is None

@@ -357,6 +357,23 @@ def test_wrong_arguments(tmp_path: Path) -> None:
 # --- the machine ----------------------------------------------------------------------------------
 
 
+def test_the_blas_is_numpys_where_the_environment_is_a_link(tmp_path: Path) -> None:
+    pytest.importorskip("cvxopt", reason="a library with a BLAS of its own")
+    import numpy as np
+
+    (tmp_path / "packages").symlink_to(Path(np.__file__).parent.parent, target_is_directory=True)
+    paths = f"{tmp_path / 'packages'}:{environment()['PYTHONPATH']}"
+    code = "from noisedesign.machine import this_machine; print(this_machine().blas)"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", before + code], env=environment(PYTHONPATH=paths),
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for before in ("", "import cvxopt; ")
+    }  # fmt: skip
+    assert len(found) == 1, found
+
+
 def test_the_machine_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import numpy as np
     from threadpoolctl import threadpool_limits
