@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import toeplitz
 
-from noisedesign import certificate, decor, repair
+from noisedesign import certificate, decor, joint_baselines, repair
 from noisedesign._checks import Array, InputError
 from noisedesign.design import Design, Provenance
 from noisedesign.formulations import (
@@ -27,14 +27,10 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     """Names of the baselines that make sense for a problem.
 
     Raises:
-        InputError: a space-time problem: its baselines are designs of its two halves; one against
-            chosen observers.
+        InputError: one against chosen observers.
     """
     if isinstance(problem, SpaceTimeProblem):
-        raise InputError(
-            "problem", expected="a space or a time problem", got="a space-time problem",
-            remedy="Solve its space and its time problem for baselines.",
-        )  # fmt: skip
+        return joint_baselines.NAMES
     if isinstance(problem, SpaceProblem) and problem.observers:
         raise InputError(
             "problem", expected="one against a reader of all messages", got="chosen observers",
@@ -43,7 +39,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     return SPACE_BASELINES if isinstance(problem, SpaceProblem) else TIME_BASELINES
 
 
-def baseline(problem: Problem, name: str, *, dual: DualPoint | None = None) -> Design:
+def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = None) -> Design:
     """A published mechanism as a design for ``problem``.
 
     - ``ldp``: independent noise;
@@ -55,9 +51,16 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | None = None) -> D
     - ``banded-sqrt`` (time): lower triangular banded square root of the prefix sums, as many
       bands as steps between participations (Kalinin and Lampert 2024).
 
+    For a space-time problem those in time are used by nodes that are independent, those in space at
+    steps that are, and
+
+    - ``whisper-one-step`` and ``whisper``: the optimal R at steps that are independent, for the
+      error after one step, as published, and for that of the problem;
+    - ``mafalda``: the optimal C of nodes that are independent.
+
     Args:
         dual: multipliers that prove the lower bound stated with the design, for instance those of
-            the optimal design; default: the uniform ones.
+            the optimal design, or that design; default: the uniform ones.
 
     Raises:
         InputError: the name is not one of :func:`baseline_names`.
@@ -65,15 +68,23 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | None = None) -> D
     if name not in baseline_names(problem):
         raise InputError("baseline", expected="one of " + ", ".join(baseline_names(problem)),
                          got=repr(name))  # fmt: skip
+    if isinstance(problem, SpaceTimeProblem):
+        in_time = name in TIME_BASELINES and name not in SPACE_BASELINES
+        return joint_baselines.joint_baseline(
+            problem, name, best=dual if isinstance(dual, Design) else None,
+            strategy=_strategy(name, problem.participation) if in_time else None,
+            provenance=_provenance(name),
+        )  # fmt: skip
+    if isinstance(dual, Design):
+        dual = dual.dual
     program = program_of(problem)
     bound = certificate.lower_bound(program, uniform_dual(program) if dual is None else dual)
     if isinstance(problem, SpaceProblem):
         return _space(problem, program, name, bound, dual)
-    assert isinstance(problem, TimeProblem)
     return _time(problem, program, name, bound, dual)
 
 
-def published(problem: Problem, *, dual: DualPoint | None = None) -> list[Design]:
+def published(problem: Problem, *, dual: DualPoint | Design | None = None) -> list[Design]:
     """Every baseline of a problem, independent noise first."""
     return [baseline(problem, name, dual=dual) for name in baseline_names(problem)]
 
@@ -86,7 +97,7 @@ def compared(problem: Problem) -> list[Design]:
     """
     best = solve(problem).design
     assert best is not None
-    return [*published(problem, dual=best.dual), best]
+    return [*published(problem, dual=best), best]
 
 
 def _provenance(name: str) -> Provenance:
@@ -135,15 +146,7 @@ def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
 def _time(
     problem: TimeProblem, program: Program, name: str, bound: float, dual: DualPoint | None
 ) -> Design:
-    participation = problem.fixed_epoch
-    if name == "antipgd":
-        strategy = np.tril(np.ones((participation.horizon,) * 2))
-    elif name == "banded-sqrt":
-        strategy = banded_square_root(horizon=participation.horizon, bands=participation.separation)
-    elif name == "d-mf":
-        strategy = prefix_optimal_strategy(participation)
-    else:
-        strategy = np.eye(participation.horizon)
+    strategy = _strategy(name, problem.fixed_epoch)
     if name == "cdp":
         program, dual = central_program(problem), None
         bound = certificate.lower_bound(program, uniform_dual(program))
@@ -153,6 +156,17 @@ def _time(
         certificate=certificate.judge_strategy(program, strategy, bound=bound),
         trust="central" if name == "cdp" else "local",
     )  # fmt: skip
+
+
+def _strategy(name: str, participation: FixedEpoch) -> Array:
+    """C of a baseline in time, shape (T, T), not normalised."""
+    if name == "antipgd":
+        return np.tril(np.ones((participation.horizon,) * 2))
+    if name == "banded-sqrt":
+        return banded_square_root(horizon=participation.horizon, bands=participation.separation)
+    if name == "d-mf":
+        return prefix_optimal_strategy(participation)
+    return np.eye(participation.horizon)
 
 
 def banded_square_root(*, horizon: int, bands: int) -> Array:

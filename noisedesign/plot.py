@@ -19,6 +19,9 @@ _NAMES = {
     "antipgd": "AntiPGD",
     "d-mf": "D-MF",
     "banded-sqrt": "banded square root",
+    "whisper-one-step": "Whisper, one step",
+    "whisper": "Whisper",
+    "mafalda": "Mafalda",
 }
 _LDP, _OURS, _BOUND = "#9aa0a6", "#1a73e8", "#d93025"
 
@@ -65,7 +68,9 @@ def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
 
 
 def _label(design: Design) -> str:
-    optimal = "Whisper optimum" if design.kind == "space" else "Mafalda optimum"
+    optimal = {
+        "space": "Whisper optimum", "time": "Mafalda optimum", "space-time": "joint optimum"
+    }[design.kind]  # fmt: skip
     if design.problem.design == "time" and design.problem.workload == "prefix":
         optimal = "optimum"
     name = _NAMES.get(design.provenance.method, optimal)

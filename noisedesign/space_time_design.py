@@ -157,6 +157,15 @@ def _answer(program: Program, monitor: Monitor) -> Answer:
     return answer
 
 
+def optimal_gram(program: Program, *, gap: float = settings.DEFAULT_GAP) -> Array:
+    """A feasible X of a program, shape (m, m), to a tenth of ``gap``.
+
+    Raises:
+        InputError: noise in a null direction of H is free, and nothing caps it.
+    """
+    return _step(program, Monitor(gap=gap))
+
+
 def _step(program: Program, monitor: Monitor) -> Array:
     """A feasible X that is nearly optimal."""
     unit = program.normalized()
