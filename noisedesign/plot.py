@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from noisedesign.design import Design
-from noisedesign.io.atomic import write_atomically
+from noisedesign.io.atomic import overwriting, write_atomically
 from noisedesign.report import ldp_objective
 
 _NAMES = {
@@ -102,14 +102,17 @@ def draw_convergence(axes: Any, design: Design) -> None:
     axes.legend(fontsize="small")
 
 
-def picture(design: Design, *, path: str | Path, others: Sequence[Design] = ()) -> Path:
+def picture(
+    design: Design, *, path: str | Path, others: Sequence[Design] = (), overwrite: bool = False
+) -> Path:
     """Write the three pictures of a design side by side, as PNG.
 
     Args:
         others: designs for the same problem to compare with.
+        overwrite: replace a file even if it is no picture.
 
     Raises:
-        InputError: the folder does not exist.
+        InputError: the folder does not exist, a file of another kind.
     """
     plt = _pyplot()
     figure, axes = plt.subplots(1, 3, figsize=(16, 4.6), constrained_layout=True)
@@ -118,7 +121,8 @@ def picture(design: Design, *, path: str | Path, others: Sequence[Design] = ()) 
     draw_convergence(axes[2], design)
     target = Path(path)
     try:
-        write_atomically(target, lambda stream: figure.savefig(stream, format="png", dpi=110))
+        with overwriting(overwrite):
+            write_atomically(target, lambda stream: figure.savefig(stream, format="png", dpi=110))
     finally:
         plt.close(figure)
     return target

@@ -354,7 +354,7 @@ def test_other_versions_and_other_files(tmp_path: Path) -> None:
     refused(path)
     design = solve(SpaceProblem(mixing=FLORENTINE)).design
     assert design is not None
-    save_design(design, path)
+    save_design(design, path, overwrite=True)
     assert refused(path).expected == "a checkpoint"
 
 

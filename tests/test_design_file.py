@@ -259,7 +259,7 @@ def test_an_archive_of_object_arrays_is_refused_and_not_run(tmp_path: Path) -> N
     np.savez(path, covariance=trapped(trap))
     with pytest.raises(InputError, match="without its seal"):
         load_design(path)
-    save_design(space_design(), path)
+    save_design(space_design(), path, overwrite=True)
 
     def edit(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         arrays["covariance"] = trapped(trap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,19 +16,65 @@ EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 PROBLEM_FOLDER = Path("problems")
 
 
-class NewFile(click.Path):
-    """A file to write. That its folder is missing is found out before the work, not after it."""
+class Output(click.Path):
+    """A file or a folder to write."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        folder = Path(value).resolve().parent
-        if not folder.is_dir():
-            raise InputError("output", expected=f"an existing folder {folder}", got="none",
-                             remedy="Create the folder first.")  # fmt: skip
-        return super().convert(value, param, ctx)
+
+class NewFile(Output):
+    """A file to write, of a kind of :mod:`noisedesign.io.file_kinds` where the command knows it."""
+
+    def __init__(self, kind: str | None = None) -> None:
+        super().__init__(dir_okay=False)
+        self.kind = kind
+
+
+class Writing(click.Command):
+    """A command that writes files, and has ``--force``.
+
+    What stands where they go is looked at before the work, not after it. A file that is read, or
+    that another option writes, is never written to.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        help_text = "Replace files even if they are of another kind."
+        self.params.append(click.Option(["--force"], is_flag=True, help=help_text))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from noisedesign.io.atomic import overwriting
+
+        options = {param.name or "": param for param in self.params}
+        taken = {
+            os.path.realpath(problem_path(name)): param.human_readable_name
+            for key, param in options.items() if isinstance(param, click.Argument)
+            for name in _each(ctx.params[key])
+        }  # fmt: skip
+        with overwriting(ctx.params.pop("force")):
+            for key, param in options.items():
+                path = ctx.params.get(key)
+                if isinstance(param.type, Output) and path is not None:
+                    _check_output(path, field=key, kind=param.type, taken=taken)
+                    taken[os.path.realpath(path)] = param.opts[-1]
+            return super().invoke(ctx)
+
+
+def _check_output(path: str, *, field: str, kind: Output, taken: dict[str, str]) -> None:
+    from noisedesign.io.atomic import check_replaceable, target_of
+
+    other = taken.get(os.path.realpath(path))
+    if other is not None:
+        raise InputError(field, expected="a file of its own", got=f"{path}, which is {other} too")
+    if isinstance(kind, NewFile):
+        target_of(path, field=field)
+        if kind.kind is not None:
+            check_replaceable(path, kind.kind, field=field)
+
+
+def _each(value: Any) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
-NEW_FILE = NewFile(dir_okay=False)
 gap_option = click.option("--gap", type=float, help="Relative duality gap to certify [1e-6].")
 limit_option = click.option("--time-limit", type=float, metavar="S", help="Seconds a solve.")
 formulation_option = click.option(

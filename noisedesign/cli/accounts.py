@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from noisedesign.cli._shared import NEW_FILE, counter, json_option, note, problem_path
+from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, problem_path
+from noisedesign.io.file_kinds import PICTURE
 
 CLIPS = {"zero-out": "the clip", "replace": "twice the clip"}
 
@@ -15,12 +16,12 @@ ZIP = b"PK"
 """How a zip archive begins, which a design file is, and no TOML text."""
 
 
-@click.command()
+@click.command(cls=Writing)
 @click.argument("file")
 @click.option("--node", metavar="NAME", help="Design: who looks [the node with most neighbours].")
 @click.option("--steps", type=int, metavar="T", help="Space design: steps a record takes part in.")
 @click.option("--delta", type=float, help="Design: delta of epsilon [that of its target, or 1e-6].")
-@click.option("-o", "--output", type=NEW_FILE, help="Account file: PNG picture to write.")
+@click.option("-o", "--output", type=NewFile(PICTURE), help="Account file: PNG picture to write.")
 @json_option
 def account(
     file: str, node: str | None, steps: int | None, delta: float | None, output: str | None,

@@ -11,7 +11,8 @@ import click
 from noisedesign.cli._shared import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
-    NEW_FILE,
+    NewFile,
+    Writing,
     counter,
     formulation_option,
     gap_option,
@@ -20,18 +21,21 @@ from noisedesign.cli._shared import (
     note,
     problem_path,
 )
+from noisedesign.io.file_kinds import DESIGN
 
 
-@click.command()
+@click.command(cls=Writing)
 @click.argument("problem")
 @click.option("--backend", default="native", show_default=True, help="Solver; see `backends`.")
 @gap_option
 @limit_option
 @formulation_option
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N (native).")
-@click.option("--checkpoint", metavar="STATE", help="Keep the state of the solve in this .npz "
-              "file every minute, and go on from it (native).")  # fmt: skip
-@click.option("-o", "--output", type=NEW_FILE, help="Write the design to this .npz file.")
+@click.option(
+    "--checkpoint", type=NewFile(), metavar="STATE",
+    help="Keep the state of the solve in this .npz file every minute, and go on from it (native).",
+)  # fmt: skip
+@click.option("-o", "--output", type=NewFile(DESIGN), help="Write the design to this .npz file.")
 @json_option
 def solve(
     problem: str, backend: str, gap: float | None, time_limit: float | None,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from noisedesign.cli._shared import json_option, note
+from noisedesign.cli._shared import Writing, json_option, note
 
 
-@click.command()
+@click.command(cls=Writing)
 @click.argument("name")
 @click.option("-o", "--output", type=click.Path(file_okay=False), default="out", show_default=True,
               help="Folder to write into.")  # fmt: skip

@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noisedesign.cli._shared import NEW_FILE, formulation_option, json_option, note, problem_path
+from noisedesign.cli._shared import (
+    NewFile,
+    Writing,
+    formulation_option,
+    json_option,
+    note,
+    problem_path,
+)
+from noisedesign.io.file_kinds import PROGRAM
 
 if TYPE_CHECKING:
     from noisedesign.io.problem_file import LoadedProblem
 
 
-@click.command()
+@click.command(cls=Writing)
 @click.argument("problem")
 @click.option(
     "--format", "target",
@@ -20,7 +28,7 @@ if TYPE_CHECKING:
     ".cbf, .dat-s, or .task, .jtask and .ptf.",
 )  # fmt: skip
 @formulation_option
-@click.option("-o", "--output", type=NEW_FILE, required=True, help="File to write.")
+@click.option("-o", "--output", type=NewFile(PROGRAM), required=True, help="File to write.")
 @json_option
 def model(
     problem: str, target: str | None, formulation: str | None, output: str, as_json: bool

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
-from noisedesign.cli._shared import EXIT_FAILED, NEW_FILE, json_option, note
+from noisedesign.cli._shared import EXIT_FAILED, NewFile, Output, Writing, json_option, note
+from noisedesign.io.file_kinds import PICTURE
 
 
-@click.command()
+@click.command(cls=Writing)
 @click.argument("design", type=click.Path())
 @click.option("--to", "target", required=True, help="npy, csv, mat, safetensors, seeds, a trainer.")
-@click.option("-o", "--output", type=click.Path(), required=True, help="File or folder to write.")
+@click.option("-o", "--output", type=Output(), required=True, help="File or folder to write.")
 @json_option
 def export(design: str, target: str, output: str, as_json: bool) -> None:
     """Write DESIGN.npz in the format of another program."""
@@ -29,9 +30,9 @@ def export(design: str, target: str, output: str, as_json: bool) -> None:
             click.echo(path)
 
 
-@click.command()
+@click.command(cls=Writing)
 @click.argument("design", type=click.Path())
-@click.option("-o", "--output", type=NEW_FILE, required=True, help="PNG file to write.")
+@click.option("-o", "--output", type=NewFile(PICTURE), required=True, help="PNG file to write.")
 @json_option
 def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, its noise against baselines, its two bounds."""
@@ -45,7 +46,7 @@ def plot(design: str, output: str, as_json: bool) -> None:
     click.echo(report.to_json({"picture": str(path)}) if as_json else path)
 
 
-@click.command()
+@click.command(cls=Writing)
 @click.option("-o", "--output", type=click.Path(file_okay=False), default="out", show_default=True)
 @click.option("--runs", default=2000, show_default=True, help="Simulated runs of each design.")
 @json_option

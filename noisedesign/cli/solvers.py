@@ -6,16 +6,18 @@ import click
 
 from noisedesign._checks import InputError
 from noisedesign.cli._shared import (
-    NEW_FILE,
+    NewFile,
+    Writing,
     formulation_option,
     gap_option,
     json_option,
     note,
     problem_path,
 )
+from noisedesign.io.file_kinds import PICTURE
 
 
-@click.command()
+@click.command(cls=Writing)
 @click.argument("problems", nargs=-1, required=True)
 @click.option("--backend", "--backends", "backends", multiple=True, required=True,
               help="A name, or several separated by commas; may be repeated.")  # fmt: skip
@@ -23,10 +25,10 @@ from noisedesign.cli._shared import (
 @click.option("--time-limit", type=float, default=600.0, show_default=True, metavar="S",
               help="Seconds a solve; what unsolved problems count as.")  # fmt: skip
 @formulation_option
-@click.option("-o", "--output", type=NEW_FILE,
+@click.option("-o", "--output", type=NewFile(),
               help="Table, .csv or .parquet; rows it has are not run again.")  # fmt: skip
 @click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
-@click.option("--plot", type=NEW_FILE, help="PNG file: problems solved against time.")
+@click.option("--plot", type=NewFile(PICTURE), help="PNG file: problems solved against time.")
 @json_option
 def compare(
     problems: tuple[str, ...], backends: tuple[str, ...], gap: float | None, time_limit: float,

@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 import click
 
-from noisedesign.cli._shared import NEW_FILE, json_option, note, problem_path
+from noisedesign.cli._shared import NewFile, Writing, json_option, note, problem_path
 
 
-@click.command()
+@click.command(cls=Writing)
 @click.argument("file")
-@click.option("-o", "--output", type=NEW_FILE, required=True, help="Table: .csv or .parquet.")
+@click.option("-o", "--output", type=NewFile(), required=True, help="Table: .csv or .parquet.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
 @click.option("--cluster", metavar="tcp://HOST:PORT", help="A Dask scheduler, instead of --jobs.")
 @click.option("--timeout", type=float, metavar="S", help="Seconds to wait for the cluster [5].")

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 from noisedesign._checks import InputError, one_of
 from noisedesign.conic_files.models import FORMULATIONS, conic_program
+from noisedesign.io.atomic import overwriting
 from noisedesign.matrix_inequalities.program import ConicProgram
 
 __all__ = ["FORMULATIONS", "ConicProgram", "conic_program", "format_of", "formats", "write"]
@@ -70,18 +71,25 @@ def format_of(path: str | Path, *, name: str | None = None) -> str:
 
 
 def write(
-    program: ConicProgram, path: str | Path, *, to: str | None = None, description: str = ""
+    program: ConicProgram,
+    path: str | Path,
+    *,
+    to: str | None = None,
+    description: str = "",
+    overwrite: bool = False,
 ) -> Path:
     """Write a program, whole or not at all.
 
     Args:
         to: "cbf", "sdpa" or "mosek-task"; by default what the ending of ``path`` says.
         description: goes into the comments at the head of the file, which task files lack.
+        overwrite: replace a file even if it is no conic program.
 
     Raises:
-        InputError: see :func:`format_of`; a path that cannot be written to; the mosek package is
-            missing.
+        InputError: see :func:`format_of`; a path that cannot be written to, a file of another kind;
+            the mosek package is missing.
         StorageError: the disk is full, the folder is read-only, ...
     """
     chosen = format_of(path, name=to)
-    return formats()[chosen].write(program, Path(path), description=description)
+    with overwriting(overwrite):
+        return formats()[chosen].write(program, Path(path), description=description)

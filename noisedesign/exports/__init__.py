@@ -12,6 +12,7 @@ from typing import Protocol, cast
 from noisedesign import _checks
 from noisedesign._checks import InputError
 from noisedesign.design import Design
+from noisedesign.io.atomic import overwriting
 
 _NAMES = (
     "npy",
@@ -52,20 +53,21 @@ def exporter(name: str) -> Exporter:
 
 
 def export(
-    design: Design, *, to: str, path: str | Path, problem_text: str = ""
+    design: Design, *, to: str, path: str | Path, problem_text: str = "", overwrite: bool = False
 ) -> tuple[Path, ...]:
     """Write ``design`` in the format ``to``; every file whole or not at all.
 
     Args:
         path: the file to write; for ``mfdl`` also the folder of that trainer's cache.
         problem_text: the problem file the design was made from, for formats that carry it.
+        overwrite: replace files even if they are not of this format.
 
     Returns:
         The paths written, the main one first.
 
     Raises:
         InputError: an unknown format, a design of a kind it cannot hold, a path that cannot be
-            written to.
+            written to, a file of another kind.
         StorageError: the disk is full, the folder is read-only, ...
     """
     chosen = exporter(to)
@@ -76,4 +78,5 @@ def export(
             got=f"the {design.kind} design {design.problem.name!r}",
             remedy=f"It can be exported to {', '.join(able)}.",
         )  # fmt: skip
-    return chosen.export(design, Path(path), problem_text=problem_text)
+    with overwriting(overwrite):
+        return chosen.export(design, Path(path), problem_text=problem_text)

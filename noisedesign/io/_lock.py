@@ -7,7 +7,6 @@ then, and a lock would go with the file that it is on.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import filelock
 
 from noisedesign._checks import InputError
+from noisedesign.io.atomic import target_of
 
 FIELD = "output"
 
@@ -28,12 +28,9 @@ def alone_with(path: Path) -> Iterator[None]:
 
     Raises:
         InputError: naming ``output``: somebody else is at it; no such folder, or one that cannot
-            be written to.
+            be written to; a folder, a device, a loop of links.
     """
-    target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():  # which would be made for the lock
-        raise InputError(FIELD, expected=f"an existing folder {target.parent}", got="none",
-                         remedy="Create the folder first.")  # fmt: skip
+    target = target_of(path)
     lock = filelock.FileLock(target.with_name(f".{target.name}.lock"))
     try:
         lock.acquire(blocking=False)

@@ -45,7 +45,7 @@ from noisedesign.io._layout import (
     witness_of,
 )
 from noisedesign.io._manifest import FIELD, Manifest
-from noisedesign.io.atomic import write_atomically
+from noisedesign.io.atomic import overwriting, write_atomically
 from noisedesign.problem import SpaceProblem, TimeProblem
 
 MANIFEST = "manifest.json"
@@ -79,15 +79,19 @@ class StoredDesign:
     arrays: dict[str, Array]
 
 
-def save_design(design: Design, path: str | Path, *, problem_text: str = "") -> Path:
+def save_design(
+    design: Design, path: str | Path, *, problem_text: str = "", overwrite: bool = False
+) -> Path:
     """Write ``design`` to ``path``, whole or not at all; the same design gives the same bytes.
 
     Args:
         problem_text: the problem file the design was made from, so that
             :func:`noisedesign.verification.verify` can rebuild the problem.
+        overwrite: replace a file even if it is no design file.
 
     Raises:
-        InputError: ``path`` is a folder, or its folder does not exist; unknown ``trust``.
+        InputError: ``path`` is a folder or a file of another kind, or its folder does not exist;
+            unknown ``trust``.
         StorageError: the file cannot be written; an existing one stays as it was.
     """
     arrays = arrays_of(design)
@@ -104,7 +108,8 @@ def save_design(design: Design, path: str | Path, *, problem_text: str = "") -> 
         digest = hashlib.file_digest(cast("Any", file), "sha256")
         file.write(digest.hexdigest().encode("ascii"))
 
-    return write_atomically(path, write)
+    with overwriting(overwrite):
+        return write_atomically(path, write)
 
 
 def load_design(path: str | Path) -> StoredDesign:

@@ -20,7 +20,7 @@ from typing import Any
 from noisedesign._checks import InputError
 from noisedesign.io import _parquet
 from noisedesign.io._lock import alone_with, unwritable
-from noisedesign.io.atomic import write_text
+from noisedesign.io.atomic import may_overwrite, write_text
 
 Record = dict[str, Any]
 
@@ -35,6 +35,8 @@ KEY = "key"
 
 FIELD = "output"
 ENCODING = "utf-8"
+
+_OTHER = "Name another file, or begin this one anew with --force."
 
 
 def format_column(kind: str) -> str:
@@ -60,14 +62,23 @@ class ResultsFile(ABC):
         self.rows: dict[str, Record] = {}
         try:
             if path.exists() and path.is_file() and path.stat().st_size:
-                for row in self._read():
-                    self.rows[str(row[KEY])] = row
-                with path.open("ab"):
-                    pass  # that it cannot be written is found out now, not after the first row
+                self._keep_what_is_there()
             else:
                 self._write_all()
         except OSError as error:
             raise unwritable(path, error) from error
+
+    def _keep_what_is_there(self) -> None:
+        try:
+            for row in self._read():
+                self.rows[str(row[KEY])] = row
+        except InputError:
+            if not may_overwrite():
+                raise
+            self._write_all()
+            return
+        with self.path.open("ab"):
+            pass  # that it cannot be written is found out now, not after the first row
 
     def put(self, record: Mapping[str, Any]) -> None:
         """Add a row with these ``columns``, in place of one with the same key.
@@ -102,7 +113,7 @@ class ResultsFile(ABC):
         parts += [f"with {', '.join(others)}"] * bool(others)
         raise InputError(
             FIELD, expected=f"a table with the columns of this {self.kind}",
-            got=f"{self.path}: {' and '.join(parts)}", remedy="Name another file.",
+            got=f"{self.path}: {' and '.join(parts)}", remedy=_OTHER,
         )  # fmt: skip
 
     def _check_format(self, row: Mapping[str, Any]) -> None:
@@ -110,7 +121,7 @@ class ResultsFile(ABC):
         if str(row.get(self.format)) != str(version):
             raise InputError(
                 FIELD, expected=f"a table of version {version} in column {self.format}",
-                got=f"{self.path}: version {row.get(self.format)}", remedy="Name another file.",
+                got=f"{self.path}: version {row.get(self.format)}", remedy=_OTHER,
             )  # fmt: skip
 
 
@@ -141,7 +152,7 @@ class CsvResults(ResultsFile):
     def _damaged(self, what: str) -> InputError:
         return InputError(
             FIELD, expected=f"lines of {len(self.columns)} cells", got=f"{self.path}: {what}",
-            remedy="Name another file.",
+            remedy=_OTHER,
         )  # fmt: skip
 
     def _write_all(self) -> None:

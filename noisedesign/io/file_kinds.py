@@ -1,0 +1,119 @@
+"""What kind of file this package wrote, told by its content and not by its name.
+
+A file is replaced by one of its own kind and by no other: who names a problem file as an output by
+mistake still has it afterwards.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+DESIGN, CHECKPOINT, PICTURE = "a design file", "a checkpoint", "a PNG picture"
+SWEEP_TABLE, COMPARISON_TABLE = "a table of a sweep", "a table of a comparison"
+PROGRAM = "a conic program"
+
+_HEAD = 65536
+"""Bytes at the beginning of a file that say what it is."""
+
+_BEGINNINGS = {
+    b"\x89PNG\r\n\x1a\n": PICTURE,
+    b"\x93NUMPY": "a NumPy array",
+    b"PAR1": "a parquet table",
+    b"MATLAB 5.0 MAT-file": "a MATLAB file",
+    b"Task/INFO\0": PROGRAM,
+    b'{"$schema":"http://mosek.com/': PROGRAM,
+}
+
+_MEMBERS = {"manifest.json": DESIGN, "checkpoint.json": CHECKPOINT}
+"""What a zip archive is that has this member; others are told by the names of all."""
+
+_TABLES = {"sweep_format": SWEEP_TABLE, "comparison_format": COMPARISON_TABLE}
+"""What a CSV file is by its first column."""
+
+_FACTS = {"name", "design", "nodes", "objective", "lower_bound", "problem"}
+"""Keys of a JSON object that describes a design."""
+
+_UNREADABLE = (OSError, ValueError, RecursionError, MemoryError, NotImplementedError, csv.Error,
+               zipfile.BadZipFile)  # fmt: skip
+"""What readers raise on files that are none of theirs."""
+
+
+def kind_of(path: Path) -> str | None:
+    """What the file at ``path`` is, in words; None for everything that no command writes."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return None
+    for beginning, kind in _BEGINNINGS.items():
+        if head.startswith(beginning):
+            return kind
+    for told in (_archive, _safetensors, _json, _program, _table):
+        try:
+            found = told(path, head)
+        except _UNREADABLE:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _archive(path: Path, head: bytes) -> str | None:
+    if not head.startswith(b"PK"):
+        return None
+    with zipfile.ZipFile(path) as archive:
+        names = sorted(archive.namelist())
+    by_member = (kind for name, kind in _MEMBERS.items() if name in names)
+    return next(by_member, f"an archive of {', '.join(names)}")
+
+
+def _safetensors(path: Path, head: bytes) -> str | None:
+    length = int.from_bytes(head[:8], "little")
+    is_one = head[8:10] == b'{"' and 8 + length <= path.stat().st_size
+    return "a safetensors file" if is_one else None
+
+
+def _json(path: Path, head: bytes) -> str | None:
+    if not head.startswith(b"{"):
+        return None
+    entries = json.loads(path.read_bytes())
+    if not set(entries) >= _FACTS:
+        return None
+    return "seeds in JSON" if "held_by" in entries else "a description of a design in JSON"
+
+
+def _program(path: Path, head: bytes) -> str | None:
+    """The Conic Benchmark Format, SDPA's sparse format, or MOSEK's text, below their comments."""
+    lines = head.decode("utf-8", errors="ignore").splitlines() or [""]
+    if lines[0].startswith("Task ") and any("Written by MOSEK" in line for line in lines):
+        return PROGRAM
+    said = [line.strip() for line in lines if line.strip() and line[0] not in '#*"']
+    is_cbf = said[:1] == ["VER"]
+    is_sdpa = head[:1] in (b"*", b'"') and len(said) > 1 and all(s.isdigit() for s in said[:2])
+    return PROGRAM if is_cbf or is_sdpa else None
+
+
+def _table(path: Path, head: bytes) -> str | None:
+    """CSV: by its first column, a square matrix of numbers, or by the names of its columns."""
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = csv.reader(file, strict=True)
+        first = next(lines, [])
+        if first[:1] and first[0] in _TABLES:
+            return _TABLES[first[0]]
+        n = len(first)
+        rows = [first, *itertools.islice(lines, n + 1)]
+    if n and n <= len(rows) <= n + 1 and all(_is_numeric(row, n) for row in rows[-n:]):
+        return "a matrix of numbers in CSV"
+    return f"a table of {', '.join(first)}" if n > 1 else None
+
+
+def _is_numeric(row: Sequence[str], columns: int) -> bool:
+    try:
+        return len([float(cell) for cell in row]) == columns
+    except ValueError:
+        return False
