@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.participation import MinSeparation as MinSeparation
     from noisedesign.participation import Patterns as Patterns
     from noisedesign.participation import every_step as every_step
+    from noisedesign.participation import fixed_epoch as fixed_epoch
     from noisedesign.participation import single as single
     from noisedesign.privacy_target import PrivacyTarget as PrivacyTarget
     from noisedesign.problem import SpaceProblem as SpaceProblem
@@ -103,6 +104,7 @@ _MODULES = {
     "epsilon_of": "accounting",
     "every_step": "participation",
     "export": "exports",
+    "fixed_epoch": "participation",
     "insider": "threats",
     "ldp": "threats",
     "load_account": "io.account_file",

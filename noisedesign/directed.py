@@ -14,6 +14,7 @@ and every node also keeps a share of its own. Two conventions converge:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import networkx as nx
@@ -23,12 +24,17 @@ from scipy.sparse.csgraph import connected_components
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
-from noisedesign.graph import check_mixing, erdos_renyi
+from noisedesign.graph import (
+    built_by,
+    check_mixing,
+    erdos_renyi,
+    mixing_array,
+    require_room,
+)
 
 STOCHASTIC = ("row", "column")
 DirectedWeights = Literal["row-stochastic", "column-stochastic"]
 DIRECTED_WEIGHTS: tuple[str, ...] = get_args(DirectedWeights)
-DIGRAPH_KINDS = ("ring", "erdos-renyi")
 
 
 def build_digraph(kind: str, **params: Any) -> nx.DiGraph:
@@ -40,11 +46,20 @@ def build_digraph(kind: str, **params: Any) -> nx.DiGraph:
     Raises:
         InputError: naming ``graph.<key>``.
     """
-    _checks.one_of(kind, field="graph.kind", allowed=DIGRAPH_KINDS)
-    if kind == "erdos-renyi":
-        return erdos_renyi(**params, directed=True)
-    nodes = _checks.positive_int(params["nodes"], field="graph.nodes", minimum=3)
+    return built_by(_BUILDERS, kind, params)
+
+
+def _ring(nodes: int) -> nx.DiGraph:
+    nodes = _checks.positive_int(nodes, field="graph.nodes", minimum=3)
+    require_room(nodes)
     return nx.cycle_graph(nodes, create_using=nx.DiGraph)
+
+
+_BUILDERS: dict[str, Callable[..., nx.DiGraph]] = {
+    "ring": _ring,
+    "erdos-renyi": lambda nodes, p, seed: erdos_renyi(nodes, p, seed, directed=True),
+}
+DIGRAPH_KINDS = tuple(_BUILDERS)
 
 
 def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
@@ -166,6 +181,7 @@ def _closed_adjacency(digraph: nx.DiGraph) -> Array:
             "graph", expected="a strongly connected, simple, directed graph", got=got,
             remedy=remedy,
         )  # fmt: skip
+    require_room(len(digraph), field="graph")
     adjacency = nx.to_numpy_array(digraph, weight=None, dtype=np.float64)
     return np.asarray(adjacency + np.eye(len(adjacency)))
 
@@ -175,7 +191,7 @@ def _checked(mixing: Any, *, stochastic: str) -> Array:
     _checks.one_of(stochastic, field="stochastic", allowed=STOCHASTIC)
     if stochastic == "row":
         return check_mixing(mixing, doubly_stochastic=False)
-    w = _checks.matrix(mixing, field="mixing", square=True)
+    w = mixing_array(mixing)
     if w.min() < 0:
         i, j = (int(k) for k in np.argwhere(w < 0)[0])
         raise InputError(

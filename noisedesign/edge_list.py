@@ -9,16 +9,22 @@ from typing import Any
 import networkx as nx
 
 from noisedesign._checks import InputError, describe
+from noisedesign._files import check_regular
 
 _FIELD = "graph.file"
+
+_TIMES = 20
+"""How much memory names and pairs take, over the bytes they are written in."""
 
 
 def read_edges(path: str | Path, *, directed: bool = False) -> nx.Graph:
     """Largest component of an edge list on disk; see :func:`edge_list_graph`.
 
     Raises:
-        InputError: no such file, not UTF-8 text, or naming the file and the line at fault.
+        InputError: no such file, no regular one or too large, not UTF-8 text, or naming the file
+            and the line at fault.
     """
+    check_regular(Path(path), field=_FIELD, expected="a readable edge list", times=_TIMES)
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:

@@ -7,7 +7,7 @@ Every graph is undirected, simple and unweighted; W is dense and its rows follow
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, get_args
 
@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from noisedesign import _checks, settings
+from noisedesign import _checks, memory, settings
 from noisedesign._checks import Array, InputError
 from noisedesign.edge_list import read_edges
 
@@ -33,6 +33,12 @@ __all__ = [
 
 Weights = Literal["metropolis-hastings", "max-degree", "lazy-metropolis-hastings", "row-normalized"]
 WEIGHTS: tuple[str, ...] = get_args(Weights)
+
+BEYOND = 64
+"""A hypercube of more dimensions fits no machine, and its nodes are not counted."""
+
+LINK_BYTES = 150
+"""What networkx takes for a link, at least."""
 
 _SEED_STEP = 1000
 _SEED_TRIES = 1000
@@ -54,10 +60,11 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
 
     Raises:
         InputError: the graph is directed, a multigraph, empty, disconnected or has self-loops;
-            unknown weights.
+            unknown weights; more nodes than this machine has memory for.
     """
     _checks.one_of(weights, field="weights", allowed=WEIGHTS)
     _check_graph(graph)
+    require_room(len(graph), field="graph")
     adjacency = nx.to_numpy_array(graph, weight=None, dtype=np.float64)
     degrees = adjacency.sum(axis=1)
     if weights == "row-normalized":
@@ -86,7 +93,7 @@ def check_mixing(
     Raises:
         InputError: naming the first entry, row or column at fault, or the components.
     """
-    w = _checks.matrix(mixing, field="mixing", square=True)
+    w = mixing_array(mixing)
     if w.min() < 0:
         i, j = (int(k) for k in np.argwhere(w < 0)[0])
         raise InputError(
@@ -114,6 +121,20 @@ def check_mixing(
     return w
 
 
+def mixing_array(mixing: Any) -> Array:
+    """W as a read-only float64 array, shape (n, n), nothing else being checked.
+
+    Raises:
+        InputError: no such array; a graph, with the call that makes W of it.
+    """
+    if isinstance(mixing, nx.Graph):
+        raise InputError(
+            "mixing", expected="W, an array of shape (n, n)", got="a graph",
+            remedy="Give mixing_matrix(graph), or make the problem by its from_graph(graph).",
+        )  # fmt: skip
+    return _checks.matrix(mixing, field="mixing", square=True)
+
+
 def node_names(graph: nx.Graph) -> tuple[str, ...]:
     """Names of the nodes, in the order of the rows of W: "Medici", "3", "(0, 1)"."""
     return tuple(str(node) for node in graph.nodes)
@@ -136,10 +157,16 @@ def build_graph(kind: str, **params: Any) -> nx.Graph:
     seed + 1000, seed + 2000, ...
 
     Raises:
-        InputError: naming ``graph.<key>``; also where 1000 seeds gave no connected graph.
+        InputError: naming ``graph.<key>``; also where 1000 seeds gave no connected graph, and for
+            more nodes than a design of them has room for on this machine.
     """
-    _checks.one_of(kind, field="graph.kind", allowed=GRAPH_KINDS)
-    builder = _BUILDERS[kind]
+    return built_by(_BUILDERS, kind, params)
+
+
+def built_by(builders: Mapping[str, Callable[..., nx.Graph]], kind: str, params: Any) -> nx.Graph:
+    """The graph of the builder of that kind, once it has its parameters and no others."""
+    _checks.one_of(kind, field="graph.kind", allowed=tuple(builders))
+    builder = builders[kind]
     allowed = tuple(inspect.signature(builder).parameters)
     for key in params:
         if key not in allowed:
@@ -206,9 +233,35 @@ def _integer(key: str, value: Any, *, minimum: int = 1) -> int:
     return _checks.positive_int(value, field=f"graph.{key}", minimum=minimum)
 
 
-def _sized(generator: Callable[[int], nx.Graph], *, minimum: int = 1) -> Callable[..., nx.Graph]:
+def require_room(
+    nodes: int, *, field: str = "graph.nodes", of: str = "nodes", density: float = 0.0
+) -> None:
+    """Refuse a graph whose links, W and the arrays of a solve do not fit this machine.
+
+    Args:
+        density: links over pairs of nodes, where there are so many that they count.
+
+    Raises:
+        InputError: naming ``field``.
+    """
+    memory.require(
+        lambda n: memory.squares(n) + int(LINK_BYTES * density * n * n / 2), nodes,
+        field=field, of=of,
+    )  # fmt: skip
+
+
+def _nodes(nodes: Any, *, minimum: int = 1, density: float = 0.0) -> int:
+    """A number of nodes that there is room for."""
+    checked = _integer("nodes", nodes, minimum=minimum)
+    require_room(checked, density=density)
+    return checked
+
+
+def _sized(
+    generator: Callable[[int], nx.Graph], *, minimum: int = 1, density: float = 0.0
+) -> Callable[..., nx.Graph]:
     def build(nodes: int) -> nx.Graph:
-        return generator(_integer("nodes", nodes, minimum=minimum))
+        return generator(_nodes(nodes, minimum=minimum, density=density))
 
     return build
 
@@ -218,17 +271,22 @@ def _lattice(*, periodic: bool) -> Callable[..., nx.Graph]:
     minimum = 3 if periodic else 1
 
     def build(rows: int, columns: int) -> nx.Graph:
-        return nx.grid_2d_graph(
-            _integer("rows", rows, minimum=minimum),
-            _integer("columns", columns, minimum=minimum),
-            periodic=periodic,
-        )
+        rows = _integer("rows", rows, minimum=minimum)
+        columns = _integer("columns", columns, minimum=minimum)
+        larger = "rows" if rows >= columns else "columns"
+        require_room(rows * columns, field=f"graph.{larger}", of="nodes, rows * columns")
+        return nx.grid_2d_graph(rows, columns, periodic=periodic)
 
     return build
 
 
 def _hypercube(dimension: int) -> nx.Graph:
-    return nx.hypercube_graph(_integer("dimension", dimension))
+    checked = _integer("dimension", dimension)
+    memory.require(
+        lambda d: memory.squares(2 ** min(d, BEYOND)), checked, field="graph.dimension",
+        of="dimensions, of two nodes each",
+    )  # fmt: skip
+    return nx.hypercube_graph(checked)
 
 
 def first_connected(generate: Callable[[int], nx.Graph], seed: int) -> nx.Graph:
@@ -237,7 +295,7 @@ def first_connected(generate: Callable[[int], nx.Graph], seed: int) -> nx.Graph:
     Raises:
         InputError: naming ``graph.seed``; also where 1000 seeds gave none.
     """
-    seed = _integer("seed", seed, minimum=0)
+    seed = _checks.seed(seed, field="graph.seed")
     for attempt in range(_SEED_TRIES):
         graph = generate(seed + _SEED_STEP * attempt)
         if (nx.is_strongly_connected if graph.is_directed() else nx.is_connected)(graph):
@@ -250,15 +308,15 @@ def first_connected(generate: Callable[[int], nx.Graph], seed: int) -> nx.Graph:
 
 def erdos_renyi(nodes: int, p: float, seed: int, *, directed: bool = False) -> nx.Graph:
     """Every link, or every one-way link, with probability p: see :func:`build_graph`."""
-    nodes = _integer("nodes", nodes)
     p = _checks.real(p, field="graph.p")
     if not 0 < p <= 1:
         raise InputError("graph.p", expected="a probability in (0, 1]", got=f"{p:g}")
+    nodes = _nodes(nodes, density=2 * p if directed else p)
     return first_connected(lambda s: nx.gnp_random_graph(nodes, p, seed=s, directed=directed), seed)
 
 
 def _random_regular(nodes: int, degree: int, seed: int) -> nx.Graph:
-    nodes, degree = _integer("nodes", nodes), _integer("degree", degree)
+    nodes, degree = _nodes(nodes), _integer("degree", degree)
     if degree >= nodes or nodes * degree % 2:
         raise InputError(
             "graph.degree", expected=f"less than nodes = {nodes}, and nodes * degree even",
@@ -268,7 +326,7 @@ def _random_regular(nodes: int, degree: int, seed: int) -> nx.Graph:
 
 
 def _barabasi_albert(nodes: int, links: int, seed: int) -> nx.Graph:
-    nodes, links = _integer("nodes", nodes), _integer("links", links)
+    nodes, links = _nodes(nodes), _integer("links", links)
     if links >= nodes:
         raise InputError("graph.links", expected=f"less than nodes = {nodes}", got=str(links))
     return first_connected(lambda s: nx.barabasi_albert_graph(nodes, links, seed=s), seed)
@@ -279,7 +337,7 @@ _BUILDERS: dict[str, Callable[..., nx.Graph]] = {
     "karate": lambda: _simple(nx.karate_club_graph()),
     "ring": _sized(nx.cycle_graph, minimum=3),
     "path": _sized(nx.path_graph),
-    "complete": _sized(nx.complete_graph),
+    "complete": _sized(nx.complete_graph, density=1.0),
     "star": _sized(lambda nodes: nx.star_graph(nodes - 1)),
     "grid": _lattice(periodic=False),
     "torus": _lattice(periodic=True),

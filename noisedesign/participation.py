@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from noisedesign import memory
 from noisedesign._checks import Array, InputError, describe, positive_int
 
 
@@ -52,6 +53,25 @@ class FixedEpoch:
 
     def __str__(self) -> str:
         return f"(k, b) = ({self.epochs}, {self.separation})"
+
+
+def fixed_epoch(*, records: int, batch_size: int, epochs: int) -> FixedEpoch:
+    """The (k, b) of a run over ``records`` in batches: one participation of a record an epoch.
+
+    An epoch has ceil(records / batch_size) steps, the last of them on what is left over, and every
+    epoch goes through the batches in the same order: b is the number of steps of an epoch, k that
+    of epochs. Batches that are dealt anew every epoch are not of this scheme.
+
+    Raises:
+        InputError: one of them is not an integer >= 1; batches larger than the data.
+    """
+    records = positive_int(records, field="records")
+    batch_size = positive_int(batch_size, field="batch_size")
+    if batch_size > records:
+        raise InputError("batch_size", expected=f"at most records = {records}", got=str(batch_size))
+    return FixedEpoch(
+        epochs=positive_int(epochs, field="epochs"), separation=-(-records // batch_size)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +232,22 @@ def single(horizon: int) -> FixedEpoch:
 def every_step(horizon: int) -> FixedEpoch:
     """One record takes part in all of ``horizon`` steps: full-batch gradients."""
     return FixedEpoch(epochs=positive_int(horizon, field="horizon"), separation=1)
+
+
+def require_room(participation: Participation) -> None:
+    """Refuse a scheme of more steps than the dense arrays of a solve have room for.
+
+    Raises:
+        InputError: naming the key that makes it so long.
+    """
+    key, of = "horizon", "steps"
+    if isinstance(participation, FixedEpoch):
+        key = "epochs" if participation.epochs >= participation.separation else "separation"
+        of = "steps, epochs * separation"
+    memory.require(
+        memory.squares, participation.horizon, field=f"participation.{key}", of=of,
+        remedy="Toeplitz strategies for long runs take no dense arrays: see noisedesign.toeplitz.",
+    )  # fmt: skip
 
 
 def heaviest_sums(weights: Array, *, separation: int, counts: int) -> Array:

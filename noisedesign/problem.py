@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from os import PathLike
+from types import NoneType
+from typing import Any, Literal, get_args
 
+import networkx as nx
 import numpy as np
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
 from noisedesign.chosen_observers import caps_against_observers, check_observers
-from noisedesign.directed import check_directed
-from noisedesign.graph import check_mixing
+from noisedesign.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
+from noisedesign.graph import check_mixing, mixing_matrix, node_names
 from noisedesign.objectives import Objective, space_gram, time_gram
-from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.participation import FixedEpoch, MinSeparation, require_room
 from noisedesign.privacy_target import PrivacyTarget
 from noisedesign.random_mixing import RandomMixing
 from noisedesign.structure import SpaceStructure, TimeStructure
@@ -85,15 +88,41 @@ def _checked_floor(
     return floor
 
 
-def _default_nodes(count: int) -> tuple[str, ...]:
-    return tuple(str(i) for i in range(count))
+_Kind = tuple[tuple[type, ...], str]
+_FIXED_EPOCH: _Kind = (FixedEpoch,), "FixedEpoch(epochs=..., separation=...)"
+_SCHEME: _Kind = (FixedEpoch, MinSeparation), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
+_IN_SPACE: _Kind = (SpaceStructure,), 'SpaceStructure(kind="...")'
+_IN_TIME: _Kind = (TimeStructure,), 'TimeStructure(kind="...")'
+_COMMON: dict[str, _Kind] = {
+    "objective": ((Objective, NoneType), "Objective(horizon=..., of=...) or None"),
+    "random": ((RandomMixing, NoneType), "a value of noisedesign.random_mixing or None"),
+    "privacy": ((PrivacyTarget, NoneType), "PrivacyTarget(epsilon=..., delta=...) or None"),
+}
+"""Fields that hold values: of which types, and how one is made."""
 
 
-def _check_nodes(nodes: tuple[str, ...], count: int) -> None:
-    if len(nodes) != count or len(set(nodes)) != count:
-        raise InputError(
-            "nodes", expected=f"{count} distinct names", got=f"{len(set(nodes))} in {len(nodes)}"
-        )
+def _check(value: Any, field: str, kind: _Kind) -> None:
+    _checks.instance(value, kind[0], field=field, expected=kind[1])
+
+
+def _check_types(problem: Any, **own: _Kind) -> None:
+    """The fields of a problem hold values of their types."""
+    _checks.text(problem.name, field="name")
+    for field_, kind in (_COMMON | own).items():
+        _check(getattr(problem, field_), field_, kind)
+
+
+def _check_horizon(participation: Any) -> None:
+    """A scheme over as many steps as there is room for."""
+    _check(participation, "participation", _SCHEME)
+    require_room(participation)
+
+
+def _mixing_of(graph: nx.Graph, weights: str) -> Array:
+    """W of a graph, or of a digraph under weights that are for digraphs."""
+    if isinstance(weights, str) and weights in DIRECTED_WEIGHTS:
+        return directed_mixing(graph, weights=weights)
+    return mixing_matrix(graph, weights=weights)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,7 +151,8 @@ class SpaceProblem:
         nodes: names in the order of the rows of W.
 
     Raises:
-        InputError: see :func:`noisedesign.graph.check_mixing`; budget <= 0; a cap at or below
+        InputError: a value of another type, naming its field;
+            see :func:`noisedesign.graph.check_mixing`; budget <= 0; a cap at or below
             1 / budget, which no noise can meet because [R^-1]_ii R_ii >= 1; a floor above a cap, or
             together with a structure; observers of other nodes, without a cap, or with what they
             cannot be combined with.
@@ -143,11 +173,15 @@ class SpaceProblem:
     design: Literal["space"] = field(default="space", init=False)
 
     def __post_init__(self) -> None:
+        _check_types(self, structure=_IN_SPACE)
         mixing = check_mixing(self.mixing, doubly_stochastic=True)
         n = len(mixing)
         object.__setattr__(self, "mixing", mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
         object.__setattr__(self, "budget", budget)
+        watchers = "a list of observers, as noisedesign.threats makes them"
+        observers = _checks.listed(self.observers, field="observers", expected=watchers)
+        object.__setattr__(self, "observers", tuple(observers))
         if self.observers:
             check_observers(self.observers, nodes=n)
             cap = caps_against_observers(
@@ -168,8 +202,24 @@ class SpaceProblem:
         if self.random is not None and len(self.random.mean) != n:
             raise InputError("random", expected=f"a mixing of {n} nodes",
                              got=f"one of {len(self.random.mean)}")  # fmt: skip
-        object.__setattr__(self, "nodes", tuple(self.nodes) or _default_nodes(n))
-        _check_nodes(self.nodes, n)
+        object.__setattr__(self, "nodes", _checks.node_names(self.nodes, count=n))
+
+    @classmethod
+    def from_graph(
+        cls, graph: nx.Graph, *, weights: str = "metropolis-hastings", **kwargs: Any
+    ) -> SpaceProblem:
+        """The problem on a graph, with the names of its nodes.
+
+        Args:
+            graph: connected, simple, undirected.
+            weights: see :func:`noisedesign.graph.mixing_matrix`.
+            kwargs: fields of the problem.
+
+        Raises:
+            InputError: as :func:`noisedesign.graph.mixing_matrix` and the problem itself.
+        """
+        mixing = _mixing_of(graph, weights)
+        return cls(mixing=mixing, **{"nodes": node_names(graph)} | kwargs)
 
     @property
     def horizon(self) -> int:
@@ -220,6 +270,8 @@ class TimeProblem:
     design: Literal["time"] = field(default="time", init=False)
 
     def __post_init__(self) -> None:
+        _check_types(self, participation=_SCHEME, structure=_IN_TIME)
+        _checks.one_of(self.workload, field="workload", allowed=get_args(WorkloadKind))
         gram = _checks.symmetric_matrix(
             self.gram, field="workload.gram", tolerance=settings.SYMMETRY_TOLERANCE
         )
@@ -235,9 +287,16 @@ class TimeProblem:
             )
         object.__setattr__(self, "gram", gram)
         _check_steps(self.privacy, horizon)
+        if (self.mixing is None) == (self.workload == "decentralized"):
+            raise InputError(
+                "mixing", expected="W for a decentralized workload, and for no other",
+                got="nothing" if self.mixing is None else f'one for workload = "{self.workload}"',
+                remedy="TimeProblem.decentralized makes H from W; from_gram and prefix take no W.",
+            )  # fmt: skip
         if self.mixing is not None:
-            object.__setattr__(self, "nodes", tuple(self.nodes) or _default_nodes(len(self.mixing)))
-            _check_nodes(self.nodes, len(self.mixing))
+            object.__setattr__(self, "mixing", checked_mixing(self.mixing, self.objective))
+            names = _checks.node_names(self.nodes, count=len(self.mixing))
+            object.__setattr__(self, "nodes", names)
 
     @property
     def fixed_epoch(self) -> FixedEpoch:
@@ -265,6 +324,9 @@ class TimeProblem:
         ``objective`` says which error of them counts, by default that of all iterates; ``random``
         from which distribution W is drawn at every step.
         """
+        _check_horizon(participation)
+        _check(objective, "objective", _COMMON["objective"])
+        _check(random, "random", _COMMON["random"])
         checked = checked_mixing(mixing, objective)
         horizon = participation.horizon
         gram = error_gram(checked, horizon=horizon, objective=objective, random=random)
@@ -279,8 +341,30 @@ class TimeProblem:
         )
 
     @classmethod
+    def from_graph(
+        cls, graph: nx.Graph, *, participation: FixedEpoch | MinSeparation,
+        weights: str = "metropolis-hastings", **kwargs: Any,
+    ) -> TimeProblem:  # fmt: skip
+        """As :meth:`decentralized`, on a graph, with the names of its nodes.
+
+        Args:
+            graph: connected and simple; a digraph for weights of
+                :func:`noisedesign.directed.directed_mixing`.
+            weights: those, or see :func:`noisedesign.graph.mixing_matrix`.
+            kwargs: further arguments of :meth:`decentralized`.
+
+        Raises:
+            InputError: as the functions named and the problem itself.
+        """
+        return cls.decentralized(
+            mixing=_mixing_of(graph, weights), participation=participation,
+            **{"nodes": node_names(graph)} | kwargs,
+        )  # fmt: skip
+
+    @classmethod
     def prefix(cls, *, participation: FixedEpoch | MinSeparation, **kwargs: Any) -> TimeProblem:
         """Prefix sums: one model, every iterate, no graph."""
+        _check_horizon(participation)
         gram = prefix_gram(horizon=participation.horizon)
         return cls(gram=gram, participation=participation, workload="prefix", **kwargs)
 
@@ -370,6 +454,8 @@ class SpaceTimeProblem:
     design: Literal["space-time"] = field(default="space-time", init=False)
 
     def __post_init__(self) -> None:
+        _check_types(self, participation=_FIXED_EPOCH, time=_IN_TIME, space=_IN_SPACE)
+        require_room(self.participation)
         mixing = checked_mixing(self.mixing, self.objective)
         n = len(mixing)
         object.__setattr__(self, "mixing", mixing)
@@ -383,8 +469,46 @@ class SpaceTimeProblem:
                 got='"full"',
             )  # fmt: skip
         _check_steps(self.privacy, self.participation.horizon)
-        object.__setattr__(self, "nodes", tuple(self.nodes) or _default_nodes(n))
-        _check_nodes(self.nodes, n)
+        object.__setattr__(self, "nodes", _checks.node_names(self.nodes, count=n))
+
+    @classmethod
+    def from_graph(
+        cls, graph: nx.Graph, *, participation: FixedEpoch, weights: str = "metropolis-hastings",
+        **kwargs: Any,
+    ) -> SpaceTimeProblem:  # fmt: skip
+        """The problem on a graph, with the names of its nodes; as :meth:`TimeProblem.from_graph`.
+
+        Raises:
+            InputError: as that and the problem itself.
+        """
+        mixing = _mixing_of(graph, weights)
+        fields: dict[str, Any] = {"nodes": node_names(graph)} | kwargs
+        return cls(mixing=mixing, participation=participation, **fields)
 
 
 Problem = SpaceProblem | TimeProblem | SpaceTimeProblem
+
+
+def problem_of(value: Any) -> Problem:
+    """The problem that was meant: itself, or that of a loaded file, a design or a solution.
+
+    Raises:
+        InputError: anything else, with the call that makes a problem of it.
+    """
+    for found in (value, getattr(value, "problem", None)):
+        if isinstance(found, Problem):
+            return found
+    stored = getattr(value, "design", None)
+    if isinstance(found := getattr(stored, "problem", None), Problem):
+        return found
+    remedy = ""
+    if isinstance(value, nx.Graph):
+        remedy = "Give SpaceProblem.from_graph(graph), or TimeProblem.from_graph."
+    elif isinstance(value, (str, PathLike)):
+        remedy = "Give load_problem(path)."
+    elif isinstance(value, np.ndarray):
+        remedy = "Give SpaceProblem(mixing=W)."
+    raise InputError(
+        "problem", expected="a SpaceProblem, TimeProblem or SpaceTimeProblem",
+        got=_checks.describe(value), remedy=remedy,
+    )  # fmt: skip

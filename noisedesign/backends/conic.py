@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from noisedesign import memory
 from noisedesign.backends.base import Answer, Availability, Monitor, Stop
 from noisedesign.formulations import Program
+from noisedesign.matrix_inequalities.size import ModelSize, model_size
 from noisedesign.participation import single
 
 if TYPE_CHECKING:
@@ -44,10 +46,11 @@ class ConicBackend:
 
     ``solver`` is its name in CVXPY. ``accuracy`` turns a relative tolerance into the solver's
     options; ``limit`` turns seconds into options, None where the solver has no such option and only
-    stopping its process will do. In the formulation ``balanced`` it is given the options of
-    ``tuned`` besides, from the program and the gap asked for, None where it is to stop at its own
-    accuracy; ``parts`` is how many inequalities that formulation is cut into. ``direct`` hands it
-    arrays, in the place of CVXPY.
+    stopping its process will do. ``memory`` is what a model of some size takes at least, in bytes:
+    the leading term of what the solver factors. In the formulation ``balanced`` it is given the
+    options of ``tuned`` besides, from the program and the gap asked for, None where it is to stop
+    at its own accuracy; ``parts`` is how many inequalities that formulation is cut into. ``direct``
+    hands it arrays, in the place of CVXPY.
     """
 
     name: str
@@ -55,6 +58,7 @@ class ConicBackend:
     distribution: str
     remedy: str
     accuracy: Callable[[float], Options]
+    memory: Callable[[ModelSize], int]
     limit: Callable[[float], Options] | None = None
     always: Options | None = None
     licence: Callable[[], str | None] | None = None
@@ -81,7 +85,41 @@ class ConicBackend:
     def refusal(self, program: Program, formulation: str) -> str | None:
         from noisedesign.backends import conic_model
 
-        return conic_model.refusal(program, formulation)
+        reason = conic_model.refusal(program, formulation)
+        if reason is not None:
+            return reason
+        needed, allowed = self.bytes_for(program, formulation), memory.physical()
+        if needed <= allowed:
+            return None
+        fits = memory.largest(
+            lambda size: self._bytes(program, formulation, size=size, rank=size),
+            below=program.size,
+        )  # fmt: skip
+        return (
+            f"a conic model of {program.size} coordinates, which takes at least "
+            f"{memory.words(needed)} where this machine has {memory.words(allowed)}: up to "
+            f"{fits} fit"
+        )
+
+    def bytes_for(self, program: Program, formulation: str) -> int:
+        """Least memory that a solve of this program takes, told without building the model."""
+        least = self._bytes(program, formulation, size=program.size, rank=0)
+        if least > memory.physical():  # and the rank of H is not worth an hour
+            return least
+        rank = 0 if program.limited else int(np.linalg.matrix_rank(program.factor))
+        return self._bytes(program, formulation, size=program.size, rank=rank)
+
+    def _bytes(self, program: Program, formulation: str, *, size: int, rank: int) -> int:
+        return self.memory(
+            model_size(
+                size,
+                epochs=program.participation.epochs,
+                rank=rank,
+                formulation=formulation,
+                limited=program.limited,
+                parts=self.parts,
+            )
+        )
 
     def availability(self) -> Availability:
         # Only a missing distribution reads as "not installed": a broken import must surface.
@@ -221,6 +259,7 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
         name="scs", solver="SCS", distribution="scs",
         remedy="pip install scs",
         accuracy=lambda tol: {"eps_abs": tol, "eps_rel": tol},
+        memory=lambda model: 64 * model.entries,
         limit=lambda seconds: {"time_limit_secs": seconds},
         always={"max_iters": 1_000_000},
         direct=_through_scs, parts=1, tuned=_tuned_scs,
@@ -229,6 +268,7 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
         name="clarabel", solver="CLARABEL", distribution="clarabel",
         remedy="pip install clarabel",
         accuracy=lambda tol: {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol},
+        memory=lambda model: 48 * model.entry_pairs,
         limit=lambda seconds: {"time_limit": seconds},
         direct=_through_clarabel, tuned=_tuned_clarabel,
     ),
@@ -241,6 +281,7 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
             "MSK_DPAR_INTPNT_CO_TOL_PFEAS": tol,
             "MSK_DPAR_INTPNT_CO_TOL_DFEAS": tol,
         },
+        memory=lambda model: 4 * model.variables**2,
         limit=lambda seconds: {"MSK_DPAR_OPTIMIZER_MAX_TIME": seconds},
         # An answer MOSEK is not sure of is judged like any other.
         always={"accept_unknown": True},
@@ -250,10 +291,12 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
         name="cvxopt", solver="CVXOPT", distribution="cvxopt",
         remedy="pip install 'noisedesign[solvers]'",
         accuracy=lambda tol: {"abstol": tol, "reltol": tol, "feastol": tol},
+        memory=lambda model: 16 * model.variables * model.entries,
     ),
     ConicBackend(
         name="sdpa", solver="SDPA", distribution="sdpa-python",
         remedy="pip install 'noisedesign[solvers]'",
         accuracy=lambda tol: {"epsilonStar": tol, "epsilonDash": tol},
+        memory=lambda model: 8 * model.variables**2,
     ),
 )  # fmt: skip

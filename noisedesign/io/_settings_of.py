@@ -12,6 +12,7 @@ import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError, describe
+from noisedesign._files import check_regular
 from noisedesign.directed import perron_vector, push_sum_weights
 from noisedesign.io import _schema
 from noisedesign.io._tables import is_directed, mixing_key
@@ -65,6 +66,7 @@ def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
             unknown, missing or listed twice.
     """
     field, expected = "structure.clusters", "a JSON list of lists of nodes"
+    check_regular(path, field=field, expected="a readable file")
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

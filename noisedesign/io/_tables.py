@@ -8,8 +8,9 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 
-from noisedesign import _checks
+from noisedesign import _checks, memory
 from noisedesign._checks import Array, InputError
+from noisedesign._files import check_regular
 from noisedesign.datasets import ego_facebook
 from noisedesign.directed import DIRECTED_WEIGHTS, build_digraph, directed_mixing
 from noisedesign.graph import WEIGHTS, build_graph, mixing_matrix, node_names, read_edges
@@ -47,7 +48,10 @@ def mixing_of(
             expected=f"one of {', '.join(allowed)} where graph.directed = {str(directed).lower()}",
         )  # fmt: skip
     built = _graph(graph, directed=directed, folder=folder)
-    with renamed({"weights": "graph.weights", "backend": "graph.weights"}):
+    keys = {"weights": "graph.weights", "backend": "graph.weights"}
+    if isinstance(graph, _schema.EdgesGraph):
+        keys["graph"] = "graph.file"
+    with renamed(keys):
         if directed:
             return directed_mixing(built, weights=graph.weights), node_names(built)
         if graph.weights == FASTEST:
@@ -81,6 +85,7 @@ def load_npy(path: Path, *, field: str) -> Array:
     Raises:
         InputError: naming ``field``: no such file, damaged, not a matrix of float64.
     """
+    check_regular(path, field=field, expected="a readable .npy file", times=memory.SQUARES)
     try:
         with path.open("rb") as file:
             array = np.lib.format.read_array(file, allow_pickle=False)

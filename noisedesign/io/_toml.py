@@ -10,6 +10,9 @@ from typing import Any
 
 from noisedesign._checks import InputError
 
+LARGEST_TEXT = 2**24
+"""Bytes of a TOML file that are read: a pipe or a device may never end."""
+
 
 def read_text(path: Path, *, field: str) -> str:
     """The text of a file.
@@ -18,7 +21,11 @@ def read_text(path: Path, *, field: str) -> str:
         InputError: naming ``field``: no such file, a folder, not UTF-8.
     """
     try:
-        return path.read_bytes().decode("utf-8")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_TEXT + 1)
+        if len(content) > LARGEST_TEXT:
+            raise InputError(field, expected=f"at most {LARGEST_TEXT} bytes", got=f"{path}: more")
+        return content.decode("utf-8")
     except OSError as error:
         got = f"{path}: {error.strerror}"
         raise InputError(field, expected="a readable TOML file", got=got) from error

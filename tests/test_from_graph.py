@@ -1,0 +1,109 @@
+"""Problems made from graphs keep the names of the nodes; (k, b) made from batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import noisedesign as nd
+from noisedesign.directed import directed_mixing
+
+GRAPH = nx.florentine_families_graph()
+SCHEME = nd.FixedEpoch(epochs=2, separation=3)
+
+MAKERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "space": (nd.SpaceProblem, {}),
+    "time": (nd.TimeProblem, {"participation": SCHEME}),
+    "space-time": (nd.SpaceTimeProblem, {"participation": SCHEME}),
+}
+
+
+@pytest.mark.parametrize(("problem", "fields"), list(MAKERS.values()), ids=list(MAKERS))
+def test_names_and_weights_are_those_of_the_graph(problem: Any, fields: dict[str, Any]) -> None:
+    made = problem.from_graph(GRAPH, weights="max-degree", name="families", **fields)
+    assert type(made) is problem
+    assert made.nodes == tuple(GRAPH)
+    assert made.name == "families"
+    np.testing.assert_array_equal(made.mixing, nd.mixing_matrix(GRAPH, weights="max-degree"))
+
+
+@pytest.mark.parametrize(("problem", "fields"), list(MAKERS.values()), ids=list(MAKERS))
+def test_weights_default_to_metropolis_hastings(problem: Any, fields: dict[str, Any]) -> None:
+    made = problem.from_graph(GRAPH, **fields)
+    np.testing.assert_array_equal(made.mixing, nd.mixing_matrix(GRAPH))
+
+
+def test_further_arguments_go_through() -> None:
+    target = nd.PrivacyTarget(epsilon=3.0, delta=1e-6)
+    consensus = nd.Objective(horizon=6, of="consensus")
+    made = nd.TimeProblem.from_graph(
+        GRAPH, participation=SCHEME, objective=consensus, privacy=target
+    )
+    by_hand = nd.TimeProblem.decentralized(
+        mixing=nd.mixing_matrix(GRAPH), participation=SCHEME, objective=consensus
+    )
+    assert made.privacy is target
+    assert made.workload == "decentralized"
+    np.testing.assert_array_equal(made.gram, by_hand.gram)
+
+
+def test_names_can_be_others_and_nodes_need_not_be_texts() -> None:
+    grid = nx.grid_2d_graph(2, 2)
+    assert nd.SpaceProblem.from_graph(grid).nodes == ("(0, 0)", "(0, 1)", "(1, 0)", "(1, 1)")
+    assert nd.SpaceProblem.from_graph(grid, nodes=["a", "b", "c", "d"]).nodes == tuple("abcd")
+    ring = nx.cycle_graph(5)
+    assert nd.SpaceProblem(mixing=nd.mixing_matrix(ring), nodes=tuple(ring)).nodes == tuple("01234")
+
+
+def test_digraphs_in_time() -> None:
+    digraph = nx.DiGraph([(0, 1), (1, 2), (2, 0), (0, 2)])
+    made = nd.TimeProblem.from_graph(digraph, weights="row-stochastic", participation=SCHEME)
+    np.testing.assert_array_equal(made.mixing, directed_mixing(digraph, weights="row-stochastic"))
+    with pytest.raises(nd.InputError, match=r"^graph: .*directed graph"):
+        nd.TimeProblem.from_graph(digraph, participation=SCHEME)
+
+
+def test_the_design_of_a_graph_keeps_its_names(tmp_path: Any) -> None:
+    design = nd.solve(nd.SpaceProblem.from_graph(nx.path_graph(["a", "b", "c"]))).design
+    assert design is not None
+    stored = nd.load_design(nd.save_design(design, tmp_path / "d.npz"))
+    assert stored.design.problem.nodes == ("a", "b", "c")
+
+
+# --- (records, batch size, epochs) -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("records", "batch_size", "epochs", "b"),
+    [(100, 10, 5, 10), (101, 10, 5, 11), (109, 10, 1, 11), (7, 7, 3, 1), (7, 1, 3, 7), (7, 4, 3, 2),
+     (np.int64(60_000), 500, 20, 120)],
+)  # fmt: skip
+def test_a_record_takes_part_once_an_epoch(
+    records: int, batch_size: int, epochs: int, b: int
+) -> None:
+    scheme = nd.fixed_epoch(records=records, batch_size=batch_size, epochs=epochs)
+    assert scheme == nd.FixedEpoch(epochs=epochs, separation=b)
+    if records < 1000:  # the run itself: who is in the batch of which step
+        steps: dict[int, list[int]] = {record: [] for record in range(records)}
+        step = 0
+        for _ in range(epochs):
+            for start in range(0, records, batch_size):
+                for record in range(start, min(start + batch_size, records)):
+                    steps[record].append(step)
+                step += 1
+        assert step == scheme.horizon
+        assert {tuple(found) for found in steps.values()} == set(map(tuple, scheme.patterns))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"records": 0}, "records"), ({"batch_size": 0}, "batch_size"), ({"epochs": 2.0}, "epochs"),
+     ({"batch_size": 11}, "batch_size"), ({"records": "10"}, "records")],
+)  # fmt: skip
+def test_what_is_no_run(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(nd.InputError) as error:
+        nd.fixed_epoch(**{"records": 10, "batch_size": 5, "epochs": 2} | change)
+    assert error.value.field == field
