@@ -151,14 +151,31 @@ def iterations(problem: Problem, solver: str, **changes: Any) -> int:
     return backend.solve(program, monitor=watch, formulation=formulation).evaluations
 
 
+def relabelled(problem: Problem, order: np.ndarray) -> Problem:
+    """The same problem with its nodes in another order, if it has any."""
+    if not isinstance(problem, SpaceProblem):
+        return problem
+    limits = {"budget": problem.budget, "max_variance": problem.max_variance}
+    limits["min_variance"] = problem.min_variance
+    kept = {name: None if given is None else given[order] for name, given in limits.items()}
+    return replace(problem, mixing=problem.mixing[np.ix_(order, order)], **kept)
+
+
 @pytest.mark.parametrize(
     "name", ["florentine", "epochs", "prefix", "florentine-floored", "capped-budgets"]
 )
 def test_scs_takes_a_third_of_the_iterations(name: str) -> None:
-    problem = CASES[name]
-    ours = iterations(problem, "scs")
-    assert 3 * ours <= iterations(problem, "scs", formulation="compact")
-    assert ours <= iterations(problem, "scs", tuned=None)
+    """Medians over orders of the nodes: rounding alone makes one `compact` run thrice another."""
+    problem, rng = CASES[name], np.random.default_rng(0)
+    size = problem.gram.shape[0]
+    problems = [relabelled(problem, rng.permutation(size)) for _ in range(9)]
+
+    def typical(**changes: Any) -> float:
+        return float(np.median([iterations(one, "scs", **changes) for one in problems]))
+
+    ours = typical()
+    assert 3 * ours <= typical(formulation="compact")
+    assert ours <= typical(tuned=None)
 
 
 def test_karate_in_a_hundred_iterations() -> None:
