@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.io.design_file import load_design as load_design
     from noisedesign.io.design_file import save_design as save_design
     from noisedesign.io.problem_file import load_problem as load_problem
+    from noisedesign.io.problem_set import shipped_problems as shipped_problems
+    from noisedesign.io.sweep_file import load_sweep as load_sweep
     from noisedesign.judging import compare as compare
     from noisedesign.objectives import Objective as Objective
     from noisedesign.participation import FixedEpoch as FixedEpoch
@@ -52,7 +54,6 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.solving import solve as solve
     from noisedesign.structure import SpaceStructure as SpaceStructure
     from noisedesign.structure import TimeStructure as TimeStructure
-    from noisedesign.sweep import load_sweep as load_sweep
     from noisedesign.sweep import run_sweep as run_sweep
     from noisedesign.threats import Observer as Observer
     from noisedesign.threats import insider as insider
@@ -110,7 +111,7 @@ _MODULES = {
     "load_account": "io.account_file",
     "load_design": "io.design_file",
     "load_problem": "io.problem_file",
-    "load_sweep": "sweep",
+    "load_sweep": "io.sweep_file",
     "maximal_matchings": "random_mixing",
     "mixing_matrix": "graph",
     "mu_of": "accounting",
@@ -122,6 +123,7 @@ _MODULES = {
     "secldp": "threats",
     "secure_sum": "threats",
     "shared_seed": "threats",
+    "shipped_problems": "io.problem_set",
     "sigma_for": "accounting",
     "single": "participation",
     "solve": "solving",

@@ -83,7 +83,7 @@ def test_installed_command_is_main() -> None:
     assert scripts == {"noisedesign": "noisedesign.cli:main"}
     assert set(cli.commands.commands) == {
         "solve", "verify", "simulate", "compare", "backends", "baselines", "account", "figure",
-        "export", "model", "plot", "demo", "sweep",
+        "export", "model", "plot", "problems", "demo", "sweep",
     }  # fmt: skip
 
 

@@ -158,7 +158,6 @@ def run_command(call: Call) -> Call:
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     folder = tmp_path_factory.mktemp("readme")
-    (folder / "problems").symlink_to(ROOT / "problems", target_is_directory=True)
     result = Played(folder)
     aggregator = types.SimpleNamespace(
         weight_matrix=np.eye(5), dp_noise_generator=StandInNoiseGenerator()

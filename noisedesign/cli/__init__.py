@@ -28,7 +28,7 @@ def commands() -> None:
 for command in (
     designs.solve, designs.verify, designs.simulate, designs.baselines, solvers.compare,
     solvers.backends, accounts.account, figures.figure, outputs.export, models.model,
-    outputs.plot, outputs.demo, sweeps.sweep,
+    models.problems, outputs.plot, outputs.demo, sweeps.sweep,
 ):  # fmt: skip
     commands.add_command(command)
 

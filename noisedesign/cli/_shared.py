@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from noisedesign._checks import InputError
+from noisedesign.io._lookup import lookup
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
-PROBLEM_FOLDER = Path("problems")
 
 
 class Output(click.Path):
@@ -45,7 +44,7 @@ class Writing(click.Command):
 
         options = {param.name or "": param for param in self.params}
         taken = {
-            os.path.realpath(problem_path(name)): param.human_readable_name
+            os.path.realpath(lookup(name)): param.human_readable_name
             for key, param in options.items() if isinstance(param, click.Argument)
             for name in _each(ctx.params[key])
         }  # fmt: skip
@@ -86,13 +85,6 @@ formulation_option = click.option(
 def note(message: str) -> None:
     """A remark on standard error."""
     click.echo(message, err=True)
-
-
-def problem_path(name: str) -> Path:
-    """The path given, or the same under ./problems where only that exists."""
-    path = Path(name)
-    fallback = PROBLEM_FOLDER / name
-    return fallback if not path.exists() and fallback.exists() else path
 
 
 def counter(label: str, what: str) -> Callable[[int, int], None] | None:

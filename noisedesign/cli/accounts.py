@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, problem_path
+from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note
+from noisedesign.io._lookup import lookup
 from noisedesign.io.file_kinds import PICTURE
 
 CLIPS = {"zero-out": "the clip", "replace": "twice the clip"}
@@ -32,7 +33,7 @@ def account(
     An account file states algorithm, observer and participation; there is a row for every victim.
     Of a design there is a row for every trust model, about the node it protects worst.
     """
-    path = problem_path(file)
+    path = lookup(file)
     options = {"--node": node, "--steps": steps, "--delta": delta}
     if _is_design(path):
         _refuse({"--output": output}, "an account file", "a design")

@@ -19,7 +19,6 @@ from noisedesign.cli._shared import (
     json_option,
     limit_option,
     note,
-    problem_path,
 )
 from noisedesign.io.file_kinds import DESIGN
 
@@ -51,7 +50,7 @@ def solve(
     from noisedesign.solving import FAILED
     from noisedesign.solving import solve as run
 
-    loaded = load_problem(problem_path(problem))
+    loaded = load_problem(problem)
     watched = sys.stderr.isatty()
     solution = run(
         loaded.problem, backend=backend, gap=gap, time_limit=time_limit, formulation=formulation,
@@ -154,7 +153,7 @@ def baselines(problem: str, as_json: bool) -> None:
     from noisedesign.baselines import compared
     from noisedesign.io.problem_file import load_problem
 
-    designs = compared(load_problem(problem_path(problem)).problem)
+    designs = compared(load_problem(problem).problem)
     records = [report.design_record(design) for design in designs]
     if as_json:
         click.echo(report.to_json(records))

@@ -1,4 +1,4 @@
-"""Problems for people who develop solvers: the program itself as a file."""
+"""Problems: those that are shipped, and the program itself as a file for other solvers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noisedesign.cli._shared import (
-    NewFile,
-    Writing,
-    formulation_option,
-    json_option,
-    note,
-    problem_path,
-)
+from noisedesign.cli._shared import NewFile, Writing, formulation_option, json_option, note
 from noisedesign.io.file_kinds import PROGRAM
 
 if TYPE_CHECKING:
@@ -43,7 +36,7 @@ def model(
     from noisedesign.io.problem_file import load_problem
 
     chosen = format_of(output, name=target)
-    loaded = load_problem(problem_path(problem))
+    loaded = load_problem(problem)
     program = conic_program(loaded.problem, formulation=formulation)
     path = write(program, output, to=chosen, description=_described(loaded))
     sizes = [block.size for block in program.blocks]
@@ -71,3 +64,32 @@ def _described(loaded: LoadedProblem) -> str:
         f"{loaded.description} Its optimum is between {known.lower!r} and {known.upper!r} "
         f"({known.method})."
     ).strip()
+
+
+@click.command()
+@click.argument("words", nargs=-1)
+@json_option
+def problems(words: tuple[str, ...], as_json: bool) -> None:
+    """The problem, account and sweep files that come with noisedesign.
+
+    Commands find them by name from anywhere, unless the working directory has a file of that name.
+    With WORDS, those with all of them in their name, kind of design, description or tags.
+    """
+    from noisedesign import report
+    from noisedesign.io.problem_set import shipped_problems
+
+    records = [
+        {
+            "name": shipped.name, "design": shipped.design, "nodes": shipped.nodes,
+            "steps": shipped.steps, "description": shipped.description,
+            "tags": list(shipped.tags), "path": str(shipped.path),
+        }
+        for shipped in shipped_problems()
+        if shipped.matches(words)
+    ]  # fmt: skip
+    if as_json:
+        click.echo(report.to_json(records))
+    elif records:
+        report.print_table(records, ["name", "design", "nodes", "steps", "description"])
+    else:
+        note(f"no shipped problem has {' and '.join(words)} in it")

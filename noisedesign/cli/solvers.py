@@ -12,7 +12,6 @@ from noisedesign.cli._shared import (
     gap_option,
     json_option,
     note,
-    problem_path,
 )
 from noisedesign.io.file_kinds import PICTURE
 
@@ -47,7 +46,7 @@ def compare(
     names = [name.strip() for value in backends for name in value.split(",") if name.strip()]
     if not names:
         raise InputError("backends", expected="names separated by commas", got=repr(backends))
-    files, passed_over = problem_files(problem_path(name) for name in problems)
+    files, passed_over = problem_files(problems)
     for path in passed_over:
         note(f"{path} is no problem file: passed over")
     found = run_comparison(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from noisedesign.cli._shared import NewFile, Writing, json_option, note, problem_path
+from noisedesign.cli._shared import NewFile, Writing, json_option, note
 
 
 @click.command(cls=Writing)
@@ -34,7 +34,7 @@ def sweep(
     from noisedesign import report
     from noisedesign.sweep import TIMEOUT_SECONDS, load_sweep, run_sweep
 
-    plan = load_sweep(problem_path(file))
+    plan = load_sweep(file)
     bar = Progress(
         TextColumn("sweeping"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
         console=Console(stderr=True),

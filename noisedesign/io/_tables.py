@@ -11,7 +11,7 @@ import numpy as np
 from noisedesign import _checks, memory
 from noisedesign._checks import Array, InputError
 from noisedesign._files import check_regular
-from noisedesign.datasets import ego_facebook
+from noisedesign.datasets import EGO_FACEBOOK_NODES, ego_facebook
 from noisedesign.directed import DIRECTED_WEIGHTS, build_digraph, directed_mixing
 from noisedesign.graph import WEIGHTS, build_graph, mixing_matrix, node_names, read_edges
 from noisedesign.io import _schema
@@ -72,6 +72,20 @@ def _graph(graph: _schema.Graph, *, directed: bool, folder: Path) -> nx.Graph:
             return ego_facebook(graph.ego)
     build = build_digraph if directed else build_graph
     return build(**graph.model_dump(exclude={"weights", "directed"}))
+
+
+def nodes_of(graph: _schema.Graph, *, folder: Path) -> int:
+    """How many nodes a graph has, found out without a network.
+
+    Raises:
+        InputError: naming ``graph.<key>``.
+    """
+    match graph:
+        case _schema.MatrixGraph():
+            return len(load_npy(folder / graph.file, field="graph.file"))
+        case _schema.EgoFacebookGraph() if graph.ego in EGO_FACEBOOK_NODES:
+            return EGO_FACEBOOK_NODES[graph.ego]
+    return len(_graph(graph, directed=is_directed(graph), folder=folder))
 
 
 def mixing_key(graph: _schema.Graph) -> str:

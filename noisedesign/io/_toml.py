@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from noisedesign._checks import InputError
+from noisedesign.io._lookup import remedy_for_missing
 
 LARGEST_TEXT = 2**24
 """Bytes of a TOML file that are read: a pipe or a device may never end."""
@@ -28,7 +29,8 @@ def read_text(path: Path, *, field: str) -> str:
         return content.decode("utf-8")
     except OSError as error:
         got = f"{path}: {error.strerror}"
-        raise InputError(field, expected="a readable TOML file", got=got) from error
+        remedy = remedy_for_missing(path) if isinstance(error, FileNotFoundError) else ""
+        raise InputError(field, expected="a readable TOML file", got=got, remedy=remedy) from error
     except UnicodeDecodeError as error:
         got = f"{path}: byte {error.start} is not UTF-8"
         raise InputError(field, expected="UTF-8 text", got=got) from error

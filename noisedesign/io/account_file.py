@@ -15,6 +15,7 @@ from noisedesign.design import Design
 from noisedesign.exposure import Exposure
 from noisedesign.io import _account_schema as schema
 from noisedesign.io import _schema as tables
+from noisedesign.io._lookup import lookup
 from noisedesign.io._schema_errors import to_input_error
 from noisedesign.io._tables import load_npy, mixing_key, mixing_of
 from noisedesign.io._toml import located, parsed, read_text, renamed
@@ -86,11 +87,15 @@ class AccountRequest:
 def load_account(path: str | Path) -> AccountRequest:
     """Read an account file; ``problems/README.md`` describes its keys.
 
+    Args:
+        path: a file, or the name of a shipped one, ``"accounts/ring-decor-secldp"``, with or
+            without ``.toml``. What the working directory or its folder ``problems`` has is first.
+
     Raises:
         InputError: naming the dotted key at fault and this file; no such file, a folder, not
             UTF-8, not TOML.
     """
-    path = Path(path)
+    path = lookup(path)
     text = read_text(path, field=FIELD)
     with located(path):
         return parse_account(text, folder=path.parent, name=path.stem)
@@ -110,7 +115,7 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
     # Cheap checks first: a wrong delta should not cost an eigendecomposition.
     sigma = _checks.real(file.algorithm.sigma, field="algorithm.sigma", low=0)
     delta = _checks.real(file.observer.delta, field="observer.delta", low=0, high=1)
-    participation = _participation(file.participation)
+    participation = participation_of(file.participation)
     algorithm = _algorithm(file, participation, Path(folder))
     observer = _observer(file.observer, algorithm.nodes)
     return AccountRequest(
@@ -121,7 +126,7 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
     )  # fmt: skip
 
 
-def _participation(table: schema.ParticipationTable) -> Participation:
+def participation_of(table: schema.ParticipationTable) -> Participation:
     match table:
         case tables.FixedEpochTable():
             return FixedEpoch(epochs=table.epochs, separation=table.separation)

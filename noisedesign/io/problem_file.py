@@ -12,6 +12,7 @@ from noisedesign import _checks
 from noisedesign._checks import Array, InputError
 from noisedesign.graph import check_mixing
 from noisedesign.io import _schema
+from noisedesign.io._lookup import lookup
 from noisedesign.io._observers_of import error_horizon, observers_of
 from noisedesign.io._schema_errors import BELONGS, to_input_error
 from noisedesign.io._settings_of import (
@@ -68,11 +69,15 @@ class LoadedProblem:
 def load_problem(path: str | Path) -> LoadedProblem:
     """Read a problem file; ``problems/README.md`` describes its keys.
 
+    Args:
+        path: a file, or the name of a shipped one, ``"whisper/florentine"``, with ``.toml`` or
+            without. What the working directory or its folder ``problems`` has comes first.
+
     Raises:
         InputError: naming the dotted key at fault and this file; no such file, a folder, not
             UTF-8, not TOML.
     """
-    path = Path(path)
+    path = lookup(path)
     text = read_text(path, field=FIELD)
     with located(path):
         return _parse(text, folder=path.parent, path=path)

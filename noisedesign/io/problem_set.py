@@ -1,18 +1,84 @@
-"""Which problem files are meant: names, folders and patterns."""
+"""Which problem files are meant: names, folders and patterns; and which are shipped."""
 
 from __future__ import annotations
 
 import glob
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from noisedesign._checks import InputError
-from noisedesign.io._toml import parsed, read_text
+from noisedesign.io._account_schema import AccountFile
+from noisedesign.io._lookup import LOCAL, lookup, shipped_files, shipped_folder
+from noisedesign.io._schema import ProblemFile
+from noisedesign.io._settings_of import participation_of
+from noisedesign.io._tables import nodes_of
+from noisedesign.io._toml import located, parsed, read_text
+from noisedesign.io.account_file import participation_of as account_participation
 
 FIELD = "problem"
 
+ACCOUNT, SWEEP = "account", "sweep"
+"""What stands for the kind of design of files that are no problems."""
+
 OTHER_KINDS = ("algorithm", "grid")
 """Tables that account files and sweep files have, and problem files have not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShippedProblem:
+    """A file that comes with the package, found by its ``name`` from anywhere.
+
+    Attributes:
+        design: "space", "time" or "space-time"; "account" or "sweep" of a file of another kind.
+        nodes: of its graph, or None where it has none.
+        steps: that its participation speaks of, or None.
+    """
+
+    name: str
+    design: str
+    nodes: int | None
+    steps: int | None
+    description: str
+    tags: tuple[str, ...]
+    path: Path
+
+    def matches(self, words: Iterable[str]) -> bool:
+        """Whether name, kind of design, description and tags have all of ``words`` in them."""
+        text = " ".join([self.name, self.design, self.description, *self.tags]).lower()
+        return all(word.lower() in text for word in words)
+
+
+def shipped_problems() -> tuple[ShippedProblem, ...]:
+    """Problem, account and sweep files that come with the package, in alphabetical order.
+
+    Nothing is solved or downloaded, and no matrix is built.
+    """
+    return tuple(_listed(name, path) for name, path in shipped_files().items())
+
+
+def _listed(name: str, path: Path) -> ShippedProblem:
+    tables = parsed(read_text(path, field=FIELD), field=FIELD)
+    nodes = steps = None
+    with located(path):
+        if "grid" in tables:
+            design = SWEEP
+        else:
+            file: Any
+            if "algorithm" in tables:
+                design, file = ACCOUNT, AccountFile.model_validate(tables)
+                steps = account_participation(file.participation).horizon
+            else:
+                design, file = tables["design"], ProblemFile.validate_python(tables)
+                if (participation := getattr(file, "participation", None)) is not None:
+                    steps = participation_of(participation).horizon
+            if file.graph is not None:
+                nodes = nodes_of(file.graph, folder=path.parent)
+    return ShippedProblem(
+        name=name, design=design, nodes=nodes, steps=steps, path=path,
+        description=tables.get("description", ""), tags=tuple(tables.get("tags", ())),
+    )  # fmt: skip
 
 
 def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
@@ -28,12 +94,11 @@ def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
     """
     found: dict[Path, None] = {}
     for name in names:
-        path = Path(name)
+        path = lookup(name)
         if path.is_dir():
             files = sorted(path.rglob("*.toml"))
         elif not path.exists() and glob.has_magic(str(name)):
-            files = sorted(Path(hit) for hit in glob.glob(str(name), recursive=True))
-            files = [file for file in files if file.is_file()]
+            files = _matching(str(name))
         else:
             files = [path]
         if not files:
@@ -47,6 +112,15 @@ def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
             got=f"{len(passed_over)} account or sweep files",
         )  # fmt: skip
     return meant, passed_over
+
+
+def _matching(pattern: str) -> list[Path]:
+    """Files of the working directory or, where it has none, of its problems or the shipped."""
+    for folder in (Path(), LOCAL, shipped_folder()):
+        hits = (folder / hit for hit in glob.glob(pattern, root_dir=folder, recursive=True))
+        if files := sorted(path for path in hits if path.is_file()):
+            return files
+    return []
 
 
 def _is_of_another_kind(path: Path) -> bool:

@@ -17,6 +17,7 @@ from noisedesign._checks import InputError, describe
 from noisedesign.backends import get_backend
 from noisedesign.io import _schema
 from noisedesign.io._grid import Parameters, grid_of, points
+from noisedesign.io._lookup import lookup
 from noisedesign.io._schema_errors import BELONGS, did_you_mean, to_input_error
 from noisedesign.io._toml import located, parsed, read_text, renamed
 from noisedesign.io._toml_out import dumped
@@ -77,11 +78,15 @@ def load_sweep(path: str | Path) -> Sweep:
     Every problem of the grid is checked for unknown keys and wrong types; that its graph can be
     built and its optimum exists is found out where it is solved.
 
+    Args:
+        path: a file, or the name of a shipped one, ``"sweeps/random-graphs"``, with ``.toml`` or
+            without. What the working directory or its folder ``problems`` has comes first.
+
     Raises:
         InputError: naming the dotted key at fault and this file; no such file, a folder, not
             UTF-8, not TOML.
     """
-    path = Path(path)
+    path = lookup(path)
     text = read_text(path, field=FIELD)
     with located(path):
         return parse_sweep(text, folder=path.parent)
