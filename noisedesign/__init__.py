@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.accounting import delta_of as delta_of
     from noisedesign.accounting import epsilon_of as epsilon_of
     from noisedesign.accounting import mu_of as mu_of
+    from noisedesign.accounting import noise_stddev_for as noise_stddev_for
     from noisedesign.accounting import renyi_of as renyi_of
-    from noisedesign.accounting import sigma_for as sigma_for
     from noisedesign.baselines import baseline as baseline
     from noisedesign.baselines import baseline_names as baseline_names
     from noisedesign.certificate import Certificate as Certificate
@@ -115,6 +115,7 @@ _MODULES = {
     "maximal_matchings": "random_mixing",
     "mixing_matrix": "graph",
     "mu_of": "accounting",
+    "noise_stddev_for": "accounting",
     "pairwise_gossip": "random_mixing",
     "pndp": "threats",
     "renyi_of": "accounting",
@@ -124,7 +125,6 @@ _MODULES = {
     "secure_sum": "threats",
     "shared_seed": "threats",
     "shipped_problems": "io.problem_set",
-    "sigma_for": "accounting",
     "single": "participation",
     "solve": "solving",
     "tap": "threats",

@@ -12,8 +12,9 @@ from typing import Any
 
 from noisedesign import _checks
 from noisedesign._checks import InputError
-from noisedesign.privacy_target import CONVERSIONS, PrivacyTarget
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem
+from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.privacy_target import CONVERSIONS, DEFAULT_ADJACENCY, PrivacyTarget
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 
 LARGE_MU = 1e6
 """Above it the Renyi bound on epsilon is exact to 1e-5 and errs upwards, while the accountant's
@@ -84,79 +85,114 @@ def renyi_of(*, mu: float, alpha: float) -> float:
     return alpha * mu * mu / 2
 
 
-def sigma_for(
-    *, sensitivity_squared: float, epsilon: float, delta: float, step_sensitivity: float = 1.0
+def noise_stddev_for(
+    *,
+    sensitivity_squared: float,
+    epsilon: float,
+    delta: float,
+    clip: float = 1.0,
+    adjacency: str = DEFAULT_ADJACENCY,
 ) -> float:
     """Factor on the standard deviation of the noise that meets (epsilon, delta).
 
     Args:
         sensitivity_squared: squared sensitivity to unit changes, for unit noise.
-        step_sensitivity: largest change of a step's gradient over the clip, not squared.
+        clip: bound on the norm of one record's gradient at one step.
+        adjacency: "replace" (a step changes by up to 2 clip), "zero-out" or "add-remove" (clip).
 
     Raises:
-        InputError: as :func:`mu_of`; a sensitivity that no noise makes up for.
+        InputError: as :class:`PrivacyTarget`; a sensitivity that no noise makes up for.
     """
     squared = _checks.real(sensitivity_squared, field="sensitivity_squared")
     if squared < 0:
         raise InputError("sensitivity_squared", expected="a number >= 0", got=f"{squared:g}")
-    change = _checks.real(step_sensitivity, field="step_sensitivity", low=0)
-    return math.sqrt(squared) * change / mu_of(epsilon=epsilon, delta=delta)
+    target = PrivacyTarget(epsilon=epsilon, delta=delta, clip=clip, adjacency=adjacency)
+    return math.sqrt(squared) * target.step_sensitivity / mu_of(epsilon=epsilon, delta=delta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """How much to scale a design's noise to meet a privacy target.
 
+    Without a target there is nothing to meet: ``noise_stddev`` and ``noise_multiplier`` are 1, a
+    step changes by at most 1, and what a target would say is None.
+
     Attributes:
-        mu: GDP parameter of the whole run after scaling, for the least protected node.
-        noise_multiplier: factor on the standard deviation of the design's noise (so its square
-            multiplies R); 1 where the problem has no target.
-        steps: independent rounds a spatial design is composed over, or the horizon in time.
+        noise_stddev: factor on the standard deviation of the design's noise, so that its square
+            multiplies R; in the units of the gradients.
+        noise_multiplier: noise_stddev / clip.
         step_sensitivity: largest change of one step's clipped gradient, not squared.
+        participation: how long noise is used, and in which of these steps one record may take
+            part; None for a spatial design where nobody said.
+        mu: GDP parameter of the whole run after scaling, for the least protected node.
+        epsilon, delta, clip, adjacency, conversion: those of the target.
     """
 
-    mu: float
+    noise_stddev: float
     noise_multiplier: float
-    steps: int
     step_sensitivity: float
+    participation: FixedEpoch | MinSeparation | None
+    mu: float | None = None
     epsilon: float | None = None
     delta: float | None = None
+    clip: float | None = None
     adjacency: str | None = None
     conversion: str | None = None
 
+    @property
+    def horizon(self) -> int | None:
+        """T, the steps noise is used for."""
+        return None if self.participation is None else self.participation.horizon
+
 
 def calibrate(problem: Problem) -> Calibration:
-    """Noise multiplier that makes a design of ``problem`` meet its privacy target.
+    """Scale of the noise of a design of ``problem`` that meets its privacy target.
 
-    A spatial design used for T independent steps under step sensitivity D is mu-GDP with
-    mu^2 = D^2 T max_i [R^-1]_ii / multiplier^2, and max_i [R^-1]_ii is at most its budget. A
-    temporal design of unit sensitivity covers its whole horizon: mu = D / multiplier. Without a
-    target the noise is left as it is and mu is stated for unit step sensitivity.
+    The noise of a spatial design is drawn afresh at every step. Where a record takes part in k of
+    them and a step changes by D it is mu-GDP with mu^2 = D^2 k max_i [R^-1]_ii / noise_stddev^2,
+    and max_i [R^-1]_ii is at most its budget. A temporal design of unit sensitivity covers its
+    whole horizon: mu = D / noise_stddev. Noise against chosen observers is mu-GDP towards each of
+    them over its whole horizon, for a record that takes part once.
 
-    A spatial target that names no steps is taken for one step. Noise against chosen observers is
-    mu-GDP towards each of them over its whole horizon, for a record that takes part once.
+    Raises:
+        InputError: a target that no finite noise meets.
     """
-    target: PrivacyTarget | None = problem.privacy
-    unit: float
-    if isinstance(problem, SpaceProblem) and problem.observers:
-        steps, unit = problem.horizon, math.sqrt(float(problem.budget.max()))
-    elif isinstance(problem, SpaceProblem):
-        steps = 1 if target is None or target.steps is None else target.steps
-        unit = math.sqrt(steps * float(problem.budget.max()))
-    elif isinstance(problem, SpaceTimeProblem):
-        steps, unit = problem.participation.horizon, math.sqrt(float(problem.budget.max()))
-    else:
-        steps, unit = problem.participation.horizon, 1.0
+    target = problem.privacy
+    used = problem.use if isinstance(problem, SpaceProblem) else problem.participation
     if target is None:
-        return Calibration(mu=unit, noise_multiplier=1.0, steps=steps, step_sensitivity=1.0)
+        return Calibration(
+            noise_stddev=1.0, noise_multiplier=1.0, step_sensitivity=1.0, participation=used
+        )
     mu = mu_of(epsilon=target.epsilon, delta=target.delta, conversion=target.conversion)
-    multiplier = target.step_sensitivity * unit / mu
-    if not math.isfinite(multiplier):
+    stddev = target.step_sensitivity * _sensitivity(problem, used) / mu
+    if not math.isfinite(stddev):
         raise InputError(
             "privacy", expected="a target that some finite noise meets", got=f"mu = {mu:.3g}"
         )
     return Calibration(
-        mu=mu, noise_multiplier=multiplier, steps=steps, step_sensitivity=target.step_sensitivity,
-        epsilon=target.epsilon, delta=target.delta, adjacency=target.adjacency,
+        noise_stddev=stddev,
+        noise_multiplier=stddev / target.clip,
+        step_sensitivity=target.step_sensitivity,
+        participation=used,
+        mu=mu,
+        epsilon=target.epsilon,
+        delta=target.delta,
+        clip=target.clip,
+        adjacency=target.adjacency,
         conversion=target.conversion,
-    )  # fmt: skip
+    )
+
+
+def _sensitivity(problem: Problem, used: FixedEpoch | MinSeparation | None) -> float:
+    """Of a record in all its steps to unit changes, for noise at the stated budgets; not squared.
+
+    Budgets of joint designs and before chosen observers are for all these steps, those of a spatial
+    design for one.
+    """
+    if isinstance(problem, TimeProblem):
+        return 1.0
+    each = math.sqrt(float(problem.budget.max()))
+    if isinstance(problem, SpaceTimeProblem) or problem.observers:
+        return each
+    assert used is not None  # a problem with a target says how long its noise is used
+    return math.sqrt(used.largest_size) * each

@@ -39,7 +39,7 @@ def algorithm(
     mf-d-sgd     any ``strategy`` C, lower triangular, and ``rounds``, 1 if not given
     decor        R = node_variance I + edge_variance Laplacian: the best pair at unit
                  budgets, or unit own noise and pairwise noise of standard deviation
-                 ``edge_sigma`` (not squared)
+                 ``edge_stddev`` (not squared)
     whisper      dealt noise with ``covariance`` R, shape (n, n); the optimum for one
                  step at unit budgets if not given
     zip-dl       unit noise on every message; ``neighbourhood``, ``self_message``
@@ -199,14 +199,16 @@ def _mf_d_sgd(
     return _first_steps(mixing, strategy, participation.horizon, what="strategy", rounds=rounds)
 
 
-def _decor(mixing: Any, participation: Participation, edge_sigma: float | None = None) -> Algorithm:
-    if edge_sigma is None:
-        with _otherwise("Give the pairwise noise itself: algorithm.edge_sigma."):
+def _decor(
+    mixing: Any, participation: Participation, edge_stddev: float | None = None
+) -> Algorithm:
+    if edge_stddev is None:
+        with _otherwise("Give the pairwise noise itself: algorithm.edge_stddev."):
             own, shared = decor_variances(SpaceProblem(mixing=mixing))
     else:
-        scale = _checks.real(edge_sigma, field="algorithm.edge_sigma")
+        scale = _checks.real(edge_stddev, field="algorithm.edge_stddev")
         if scale < 0:
-            raise InputError("algorithm.edge_sigma", expected="a number >= 0", got=f"{scale:g}")
+            raise InputError("algorithm.edge_stddev", expected="a number >= 0", got=f"{scale:g}")
         own, shared = 1.0, scale * scale
     return threats.decor(
         mixing=mixing, horizon=participation.horizon, node_variance=own, edge_variance=shared

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from noisedesign import _checks, accounting, threats
 from noisedesign._checks import InputError
 from noisedesign.participation import Participation, Patterns
+from noisedesign.privacy_target import ADJACENCIES, CHANGE_OVER_CLIP, DEFAULT_ADJACENCY
 from noisedesign.sensitivity import Sensitivity, squared_sensitivity
 from noisedesign.threats.distances import distances
 from noisedesign.threats.noise import FullView
@@ -35,7 +36,9 @@ class Exposure:
             most one at each step of a pattern, for unit noise; infinite where part of them is
             seen without noise.
         which: what that number is: "vector-exact", one of the upper bounds, or "unbounded".
-        mu: GDP parameter, sqrt(sensitivity_squared) * step_sensitivity / sigma.
+        mu: GDP parameter, sqrt(sensitivity_squared) * (largest change of a step / clip)
+            / noise_multiplier.
+        adjacency: for which mu and epsilon are stated.
         epsilon: smallest epsilon at the delta asked for; None where none was.
         delta: that delta.
     """
@@ -45,6 +48,7 @@ class Exposure:
     sensitivity_squared: float
     which: str
     mu: float
+    adjacency: str
     epsilon: float | None = None
     delta: float | None = None
 
@@ -68,8 +72,8 @@ def account(
     observer: threats.Observer,
     *,
     participation: Participation,
-    sigma: float = 1.0,
-    step_sensitivity: float = 1.0,
+    noise_multiplier: float = 1.0,
+    adjacency: str = DEFAULT_ADJACENCY,
     delta: float | None = None,
     victims: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -83,19 +87,19 @@ def account(
 
     Args:
         participation: at which steps one record takes part; its horizon is the algorithm's.
-        sigma: factor on the standard deviation of all noise, per unit clip.
-        step_sensitivity: largest change of a step's gradient over the clip: 1 where a record is
-            zeroed out, 2 where it is replaced.
+        noise_multiplier: factor on the standard deviation of all noise, over the clip.
+        adjacency: "replace" (a step changes by up to twice the clip), "zero-out" or "add-remove"
+            (by the clip).
         delta: for which epsilon is asked, if any.
         victims: nodes to account for; default: all outside the coalition.
         progress: called with victims done and in total.
 
     Raises:
-        InputError: another horizon, a victim that is in the coalition or no node, sigma or
-            step_sensitivity not positive, delta outside (0, 1), nodes the graph does not have.
+        InputError: another horizon, a victim that is in the coalition or no node, noise_multiplier
+            not positive, another adjacency, delta outside (0, 1), nodes the graph does not have.
     """
-    _checks.real(sigma, field="sigma", low=0)
-    _checks.real(step_sensitivity, field="step_sensitivity", low=0)
+    _checks.real(noise_multiplier, field="noise_multiplier", low=0)
+    _checks.one_of(adjacency, field="adjacency", allowed=ADJACENCIES)
     if delta is not None:
         _checks.real(delta, field="delta", low=0, high=1)
     if participation.horizon != algorithm.horizon:
@@ -109,11 +113,11 @@ def account(
     sensitivities = _sensitivities(mechanism, participation, chosen)
     exposures = []
     for done, (victim, (squared, which)) in enumerate(zip(chosen, sensitivities, strict=True)):
-        mu = math.sqrt(squared) * step_sensitivity / sigma
+        mu = math.sqrt(squared) * CHANGE_OVER_CLIP[adjacency] / noise_multiplier
         exposures.append(
             Exposure(
                 node=algorithm.nodes[victim], distance=hops[victim], sensitivity_squared=squared,
-                which=which, mu=mu, delta=delta,
+                which=which, mu=mu, adjacency=adjacency, delta=delta,
                 epsilon=None if delta is None else epsilon_at(mu, delta),
             )
         )  # fmt: skip

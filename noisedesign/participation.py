@@ -47,6 +47,11 @@ class FixedEpoch:
         return self.epochs * self.separation
 
     @property
+    def largest_size(self) -> int:
+        """Number of steps of the largest pattern, k."""
+        return self.epochs
+
+    @property
     def patterns(self) -> NDArray[np.intp]:
         """Steps of each pattern, shape (separation, epochs), zero-based."""
         return np.arange(self.horizon).reshape(self.epochs, self.separation).T
@@ -215,13 +220,18 @@ class Patterns:
                 )  # fmt: skip
         return tuple(steps)
 
+    @property
+    def largest_size(self) -> int:
+        """Number of steps of the largest pattern."""
+        return max(len(pattern) for pattern in self.steps)
+
     def __str__(self) -> str:
         number = len(self.steps)
         return f"{number} pattern{'s' * (number > 1)} in {self.horizon} steps"
 
 
 Participation = FixedEpoch | MinSeparation | Patterns
-"""All of them have a ``horizon`` T."""
+"""All of them have a ``horizon`` T and a ``largest_size``, the most steps of one record."""
 
 
 def single(horizon: int) -> FixedEpoch:

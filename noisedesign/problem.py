@@ -26,7 +26,13 @@ from noisedesign.chosen_observers import caps_against_observers, check_observers
 from noisedesign.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
 from noisedesign.graph import check_mixing, mixing_matrix, node_names
 from noisedesign.objectives import Objective, space_gram, time_gram
-from noisedesign.participation import FixedEpoch, MinSeparation, require_room
+from noisedesign.participation import (
+    FixedEpoch,
+    MinSeparation,
+    every_step,
+    require_room,
+    single,
+)
 from noisedesign.privacy_target import PrivacyTarget
 from noisedesign.random_mixing import RandomMixing
 from noisedesign.structure import SpaceStructure, TimeStructure
@@ -47,6 +53,47 @@ def _check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
             "privacy.steps", expected=f"{horizon}, the horizon of the design, or nothing",
             got=str(privacy.steps),
         )  # fmt: skip
+
+
+def _check_use_in_space(
+    participation: FixedEpoch | MinSeparation | None, privacy: PrivacyTarget | None, horizon: int
+) -> None:
+    """It is said how long noise in space is used, where that decides on its privacy."""
+    if participation is not None:
+        _check_steps(privacy, participation.horizon)
+        used, field = participation.horizon, "participation"
+    elif privacy is None:
+        return
+    elif privacy.steps is not None:
+        used, field = privacy.steps, "privacy.steps"
+    elif horizon > 1:
+        return
+    else:
+        raise InputError(
+            "privacy.steps", expected="how many steps the noise is used for",
+            got="neither that nor a participation",
+            remedy="Give steps, of which a record takes part in every one, or a participation "
+            "(epochs and separation).",
+        )  # fmt: skip
+    if used < horizon:
+        raise InputError(
+            field, expected=f"at least the {horizon} steps whose error counts", got=f"{used} steps"
+        )
+
+
+def _check_use_against_observers(
+    participation: FixedEpoch | MinSeparation | None, privacy: PrivacyTarget | None, horizon: int
+) -> None:
+    """Budgets before observers are for a record that takes part once: a target says so."""
+    _check_steps(privacy, horizon)
+    once = f"single participation in {horizon} steps (epochs = 1, separation = {horizon})"
+    if participation is None and privacy is not None:
+        raise InputError(
+            "participation", expected=f"{once}, which is what budgets before observers are for",
+            got="nothing",
+        )  # fmt: skip
+    if participation is not None and participation != FixedEpoch(epochs=1, separation=horizon):
+        raise InputError("participation", expected=once, got=str(participation))
 
 
 def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
@@ -141,13 +188,17 @@ class SpaceProblem:
         min_variance: floor on diag(R), squared noise, scalar or shape (n,), or None. One of at most
             1 / budget asks for nothing; only noise without a structure can have one.
         structure: which nodes may share a seed.
+        participation: how long noise is used, and in which of these steps one record may take part,
+            the same for every node. It decides on how much noise a privacy target takes, not on R.
+            None: every step of ``privacy.steps``, or of the objective where it counts several.
         objective: what error of which steps counts; None: all nodes, after one step.
         random: the distribution W is drawn from at every step, with ``mixing`` as its W without
             failures; None: W is what it is.
         observers: against whom; none: against a reader of all messages. With observers the budget
             of a node is for what one of them sees, over the steps of the objective, of a unit
-            change at one step; a cap is required, and only noise without a structure, a floor and
-            random mixing is possible. See :mod:`noisedesign.observer_design`.
+            change at one step, so that a target needs single participation; a cap is required, and
+            only noise without a structure, a floor and random mixing is possible. See
+            :mod:`noisedesign.observer_design`.
         nodes: names in the order of the rows of W.
 
     Raises:
@@ -155,7 +206,7 @@ class SpaceProblem:
             see :func:`noisedesign.graph.check_mixing`; budget <= 0; a cap at or below
             1 / budget, which no noise can meet because [R^-1]_ii R_ii >= 1; a floor above a cap, or
             together with a structure; observers of other nodes, without a cap, or with what they
-            cannot be combined with.
+            cannot be combined with; a privacy target without a word on how long noise is used.
     """
 
     mixing: Array
@@ -163,6 +214,7 @@ class SpaceProblem:
     max_variance: Any = None
     min_variance: Any = None
     structure: SpaceStructure = ANY_SPACE
+    participation: FixedEpoch | MinSeparation | None = None
     objective: Objective | None = None
     random: RandomMixing | None = None
     observers: tuple[Observer, ...] = ()
@@ -189,9 +241,10 @@ class SpaceProblem:
                 min_variance=self.min_variance,
             )  # fmt: skip
             object.__setattr__(self, "max_variance", cap)
-            _check_steps(self.privacy, self.horizon)
+            _check_use_against_observers(self.participation, self.privacy, self.horizon)
         else:
             object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
+            _check_use_in_space(self.participation, self.privacy, self.horizon)
         floor = _checked_floor(self.min_variance, self.max_variance, self.structure, n)
         object.__setattr__(self, "min_variance", floor)
         if (clusters := self.structure.clusters) is not None and len(clusters) != n:
@@ -225,6 +278,17 @@ class SpaceProblem:
     def horizon(self) -> int:
         """T, the steps the objective counts; 1 where there is none."""
         return 1 if self.objective is None else self.objective.horizon
+
+    @property
+    def use(self) -> FixedEpoch | MinSeparation | None:
+        """How long noise is used and how often one record takes part; None where nobody said."""
+        if self.participation is not None:
+            return self.participation
+        if self.observers:
+            return single(self.horizon)
+        if self.privacy is not None and self.privacy.steps is not None:
+            return every_step(self.privacy.steps)
+        return every_step(self.horizon) if self.horizon > 1 else None
 
     @property
     def plain(self) -> bool:

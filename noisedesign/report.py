@@ -21,6 +21,7 @@ from noisedesign.exposure import Exposure
 from noisedesign.formulations import program_of
 from noisedesign.joint_program import joint_program
 from noisedesign.participation import MinSeparation, Participation
+from noisedesign.privacy_target import CHANGE_OVER_CLIP
 from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.solving import Solution, independent_gram
 from noisedesign.trust_table import ModelRow
@@ -85,16 +86,19 @@ def solution_record(solution: Solution) -> Record:
 
 def privacy_record(design: Design) -> Record:
     """The calibration of a design to its privacy target, in plain numbers."""
-    calibration = accounting.calibrate(design.problem)
+    found = accounting.calibrate(design.problem)
     return {
-        "mu": calibration.mu,
-        "epsilon": calibration.epsilon,
-        "delta": calibration.delta,
-        "noise_multiplier": calibration.noise_multiplier,
-        "steps": calibration.steps,
-        "step_sensitivity": calibration.step_sensitivity,
-        "adjacency": calibration.adjacency,
-        "conversion": calibration.conversion,
+        "mu": found.mu,
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+        "adjacency": found.adjacency,
+        "conversion": found.conversion,
+        "noise_stddev": found.noise_stddev,
+        "noise_multiplier": found.noise_multiplier,
+        "clip": found.clip,
+        "step_sensitivity": found.step_sensitivity,
+        "steps": found.horizon,
+        "participation": None if found.participation is None else str(found.participation),
     }
 
 
@@ -141,6 +145,8 @@ def exposure_record(exposure: Exposure) -> Record:
         "which": exposure.which,
         "mu": _finite(exposure.mu),
         "epsilon": _finite(exposure.epsilon),
+        "delta": exposure.delta,
+        "adjacency": exposure.adjacency,
     }
     return record | ({"note": exposure.words} if exposure.words else {})
 
@@ -161,10 +167,16 @@ def _finite(value: Any) -> Any:
     return INFINITE if isinstance(value, float) and math.isinf(value) else value
 
 
-def scale_words(*, noise: str, step: str, delta: float, participation: Participation) -> str:
+CLIPS = {1.0: "the clip", 2.0: "twice the clip"}
+
+
+def scale_words(
+    *, noise_multiplier: float, adjacency: str, delta: float, participation: Participation
+) -> str:
     """What mu and epsilon of an account are for: noise, adjacency, participation, delta."""
     return (
-        f"noise times {noise}, a step moves by up to {step}, participation {participation}, "
+        f"noise multiplier {noise_multiplier:.6g}, adjacency {adjacency} (a step changes by up to "
+        f"{CLIPS[CHANGE_OVER_CLIP[adjacency]]}), participation {participation}, "
         f"epsilon at delta = {delta:g}"
     )
 

@@ -11,13 +11,10 @@ from noisedesign import _checks, accounting, catalogue, threats
 from noisedesign._checks import Array, InputError
 from noisedesign.design import Design
 from noisedesign.exposure import Exposure, account
-from noisedesign.participation import Participation, every_step, single
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.participation import Participation, every_step
+from noisedesign.privacy_target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.threats import Algorithm, Observer
 from noisedesign.threats.noise import MessageNoise, NodeNoise
-
-DELTA = 1e-6
-"""The delta that epsilon is stated at where none is given."""
 
 TIE = 1e-9
 """Relative difference of two mu below which they are one: which of two symmetric nodes comes out
@@ -58,63 +55,65 @@ class ModelRow:
 class Setting:
     """How a design is run: see :func:`setting_of`.
 
-    ``sigma`` and ``step_sensitivity`` are not squared. ``graph`` is False where the design is for
-    one model, so that nobody can be said to be its neighbour.
+    ``noise_multiplier`` is the factor on the standard deviation of its noise over the clip.
+    ``graph`` is False where the design is for one model, so that nobody can be said to be its
+    neighbour.
     """
 
     algorithm: Algorithm
     participation: Participation
-    sigma: float
-    step_sensitivity: float
+    noise_multiplier: float
+    adjacency: str
     delta: float
     graph: bool
 
 
-def setting_of(design: Design, *, steps: int | None = None, delta: float | None = None) -> Setting:
+def setting_of(
+    design: Design, *, steps: int | None = None, delta: float | None = None,
+    adjacency: str | None = None,
+) -> Setting:  # fmt: skip
     """A design as it would be run: scaled to its privacy target, else as it is.
 
+    Without a target the noise multiplier is 1.
+
     Args:
-        steps: for a spatial design, gradient steps of one record, every one of them; default:
-            those of the target, else one. A temporal design has its own participation.
+        steps: for a spatial design whose problem does not say how long its noise is used: so many
+            steps, of which one record takes part in every one.
         delta: default: that of the target, else 1e-6.
+        adjacency: "replace", "zero-out" or "add-remove"; default: that of the target, else replace.
 
     Raises:
-        InputError: steps for a temporal design; steps < 1; a design that protects only a released
-            average.
+        InputError: steps for a design whose use is known; none for one whose use is not; steps < 1;
+            a design that protects only a released average.
     """
     problem, calibration = design.problem, accounting.calibrate(design.problem)
-    participation: Participation
-    if isinstance(problem, TimeProblem | SpaceTimeProblem):
-        participation = problem.participation
-        if steps is not None:
-            raise InputError(
-                "steps", got=str(steps),
-                expected=f"none for a {problem.design} design, which is for {participation}",
-            )  # fmt: skip
-    else:
-        participation = _of_space(problem, calibration.steps, steps)
+    participation = _use(calibration.participation, steps)
     graph = problem.mixing is not None
     algorithm = catalogue.of_design(
         design, participation=participation, mixing=None if graph else np.ones((1, 1)),
         nodes=() if graph else ("every node",),
     )  # fmt: skip
     return Setting(
-        algorithm=algorithm, participation=participation, sigma=calibration.noise_multiplier,
-        step_sensitivity=calibration.step_sensitivity, graph=graph,
-        delta=next(d for d in (delta, calibration.delta, DELTA) if d is not None),
-    )  # fmt: skip
+        algorithm=algorithm,
+        participation=participation,
+        noise_multiplier=calibration.noise_multiplier,
+        adjacency=adjacency or calibration.adjacency or DEFAULT_ADJACENCY,
+        graph=graph,
+        delta=next(d for d in (delta, calibration.delta, DEFAULT_DELTA) if d is not None),
+    )
 
 
-def _of_space(problem: Problem, usual: int, steps: int | None) -> Participation:
-    """Every step of a record that takes part in so many; noise against observers is for one."""
-    if isinstance(problem, SpaceProblem) and problem.observers:
-        if steps is not None:
-            raise InputError(
-                "steps", expected="none for a design against observers, which is for one "
-                f"participation in {problem.horizon} steps", got=str(steps),
-            )  # fmt: skip
-        return single(problem.horizon)
-    return every_step(usual if steps is None else _checks.positive_int(steps, field="steps"))
+def _use(known: Participation | None, steps: int | None) -> Participation:
+    """In which steps a record takes part: what the problem says, or every one of ``steps``."""
+    if known is None and steps is None:
+        raise InputError(
+            "steps", expected="how many steps the noise of this spatial design is used for",
+            got="nothing",
+            remedy="Say --steps T (steps=T), or design for a [participation].",
+        )  # fmt: skip
+    if known is not None and steps is not None:
+        raise InputError("steps", expected=f"none for a design that is for {known}", got=str(steps))
+    return known or every_step(_checks.positive_int(steps, field="steps"))
 
 
 def busiest_node(mixing: Array) -> int:
@@ -129,9 +128,9 @@ def every_model(
     *,
     participation: Participation,
     node: int,
-    sigma: float = 1.0,
-    step_sensitivity: float = 1.0,
-    delta: float = DELTA,
+    noise_multiplier: float = 1.0,
+    adjacency: str = DEFAULT_ADJACENCY,
+    delta: float = DEFAULT_DELTA,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[ModelRow]:
     """A row a trust model, for the node that looks wherever a node does.
@@ -140,7 +139,7 @@ def every_model(
 
     Args:
         node: the row of W of the observer.
-        sigma, step_sensitivity, delta: as :func:`noisedesign.exposure.account`.
+        noise_multiplier, adjacency, delta: as :func:`noisedesign.exposure.account`.
         progress: called with rows done and in total.
 
     Raises:
@@ -153,8 +152,8 @@ def every_model(
         words = observer_words(observer, algorithm.nodes)
         try:
             exposures = account(
-                algorithm, observer, participation=participation, sigma=sigma,
-                step_sensitivity=step_sensitivity, delta=delta,
+                algorithm, observer, participation=participation, adjacency=adjacency,
+                noise_multiplier=noise_multiplier, delta=delta,
             )  # fmt: skip
             rows.append(_row(model, words, _worst(exposures), _remark(algorithm, model)))
         except InputError as error:

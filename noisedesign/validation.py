@@ -124,7 +124,7 @@ def _audit(design: Design, **options: Any) -> simulate.AuditReport:
     full design is one such node with a step a coordinate.
     """
     problem = design.problem
-    claim: dict[str, Any] = {"claimed_mu": AUDITED_MU, "noise_multiplier": 1 / AUDITED_MU}
+    claim: dict[str, Any] = {"claimed_mu": AUDITED_MU, "noise_stddev": 1 / AUDITED_MU}
     if isinstance(problem, SpaceProblem) and problem.observers:
         return simulate.audit_observers(
             mixing=problem.mixing, covariance=design.covariance, budget=problem.budget,

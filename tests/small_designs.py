@@ -22,7 +22,7 @@ from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
 PATH_3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 """Metropolis-Hastings on a path of three nodes: eigenvalues 1, 2/3 and 0, squared norm 13/9."""
 
-TARGET = PrivacyTarget(epsilon=3.0, delta=1e-5, clip=0.5, adjacency="replace")
+TARGET = PrivacyTarget(epsilon=3.0, delta=1e-5, clip=0.5, steps=4, adjacency="replace")
 
 PROVENANCE = Provenance(
     method="by hand", backend="pencil", status="optimal", solve_seconds=0.25, evaluations=3,

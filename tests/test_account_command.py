@@ -28,11 +28,12 @@ horizon = {STEPS}
 kind = "dp-d-sgd"
 
 [observer]
+adjacency = "zero-out"
 model = "pndp"
 nodes = [0]
 """
 
-KEYS = ["node", "distance", "sensitivity_squared", "which", "mu", "epsilon"]
+KEYS = ["node", "distance", "sensitivity_squared", "which", "mu", "epsilon", "delta", "adjacency"]
 
 
 def assert_refused(outcome: Outcome, field: str, *words: str) -> None:
@@ -117,12 +118,20 @@ def test_participation_counts(table: str, patterns: list[list[int]], tmp_path: P
 
 @pytest.mark.parametrize(
     ("adjacency", "factor"),
-    [("", 1), ('adjacency = "zero-out"\n', 1), ('adjacency = "replace"\n', 2)],
+    [
+        ("", 2),
+        ('adjacency = "zero-out"\n', 1),
+        ('adjacency = "add-remove"\n', 1),
+        ('adjacency = "replace"\n', 2),
+    ],
 )
 def test_scale_of_noise_and_of_a_step(adjacency: str, factor: float, tmp_path: Path) -> None:
-    """An outsider of all messages: sensitivity^2 = 4 steps; mu = 2 * factor / sigma."""
-    text = edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nsigma = 2.5'), ('"pndp"\nnodes = [0]', '"ldp"'))
-    records = accounted(text + "delta = 1e-4\n" + adjacency, tmp_path)
+    """An outsider of all messages: sensitivity^2 = 4 steps; mu = 2 * factor / multiplier."""
+    text = edited(
+        PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = 2.5'),
+        ('"pndp"\nnodes = [0]', '"ldp"'), ('adjacency = "zero-out"\n', adjacency),
+    )  # fmt: skip
+    records = accounted(text + "delta = 1e-4\n", tmp_path)
     assert [record["node"] for record in records] == ["0", "1", "2"]
     for record in records:
         assert record["distance"] is None
@@ -130,12 +139,14 @@ def test_scale_of_noise_and_of_a_step(adjacency: str, factor: float, tmp_path: P
         mu, epsilon = 2 * factor / 2.5, float(record["epsilon"])  # type: ignore[arg-type]
         assert record["mu"] == pytest.approx(mu, rel=1e-12)
         assert oracles.gaussian_delta(mu, epsilon) == pytest.approx(1e-4, rel=1e-6)
+        stated = adjacency.removeprefix("adjacency = ").strip('"\n') or "replace"
+        assert (record["delta"], record["adjacency"]) == (1e-4, stated)
 
 
 def test_secldp_without_a_seed(tmp_path: Path) -> None:
     """DECOR on the path, edge 1-2 known: R = I + 4 L of edge 0-1 alone, and node 2 by itself."""
     text = edited(
-        PATH, ('"dp-d-sgd"', '"decor"\nedge_sigma = 2.0'),
+        PATH, ('"dp-d-sgd"', '"decor"\nedge_stddev = 2.0'),
         ('"pndp"\nnodes = [0]', '"secldp"\nknown_seeds = [[1, 2]]'),
     )  # fmt: skip
     inverse = np.linalg.inv(np.array([[5.0, -4], [-4, 5]])).diagonal()
@@ -182,16 +193,15 @@ def test_victims_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
 
 
 def test_the_table_and_what_it_means(tmp_path: Path) -> None:
-    text = 'name = "three nodes"\n' + PATH + 'delta = 1e-4\nadjacency = "replace"\n'
-    outcome = call(
-        "account", write(tmp_path, edited(text, ('"dp-d-sgd"', '"dp-d-sgd"\nsigma = 3')))
-    )
+    text = 'name = "three nodes"\n' + PATH + "delta = 1e-4\n"
+    text = edited(text, ('"zero-out"', '"replace"'), ('-sgd"', '-sgd"\nnoise_multiplier = 3'))
+    outcome = call("account", write(tmp_path, text))
     assert outcome.code == 0
     for word in ("three nodes", "sensitivity squared", "epsilon", "vector-exact"):
         assert word in outcome.out
     assert outcome.err.count("\n") == 1
-    for word in ("node 0: received messages, own seeds", "dp-d-sgd", "noise times 3 per unit clip",
-                 "twice the clip (replace)", "delta = 0.0001", "(4, 1)"):  # fmt: skip
+    for word in ("node 0: received messages, own seeds", "dp-d-sgd", "noise multiplier 3",
+                 "adjacency replace", "twice the clip", "delta = 0.0001", "(4, 1)"):  # fmt: skip
         assert word in outcome.err
 
 
@@ -241,10 +251,12 @@ REFUSED: dict[str, tuple[Callable[[], str], str, str]] = {
         "participation.patterns: ", "steps 0 to 3",
     ),
     "noise not finite": (
-        lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nsigma = inf')), "algorithm.sigma: ", "inf"
+        lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = inf')),
+        "algorithm.noise_multiplier: ", "inf"
     ),
     "negative noise": (
-        lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nsigma = -1.0')), "algorithm.sigma: ", "-1"
+        lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = -1.0')),
+        "algorithm.noise_multiplier: ", "-1"
     ),
     "unknown model": (
         lambda: edited(PATH, ('"pndp"', '"pdnp"')), "observer.model: ", "Did you mean pndp?"
@@ -255,7 +267,7 @@ REFUSED: dict[str, tuple[Callable[[], str], str, str]] = {
     ),
     "no such edge": (
         lambda: edited(
-            PATH, ('"dp-d-sgd"', '"decor"\nedge_sigma = 1.0'),
+            PATH, ('"dp-d-sgd"', '"decor"\nedge_stddev = 1.0'),
             ('"pndp"\nnodes = [0]', '"secldp"\nknown_seeds = [["0", "2"]]'),
         ),
         "observer.known_seeds: ", "seeds that decor has",
@@ -291,7 +303,7 @@ def test_designs_that_are_refused(tmp_path: Path) -> None:
     assert_refused(call("account", write(tmp_path, stored)), "algorithm.file: ", "d.npz")
     assert_refused(call("account", path), "design file: ", "d.npz")
     cdp = save_design(baseline(SpaceProblem(mixing=PATH_3), "cdp"), tmp_path / "c.npz")
-    assert_refused(call("account", cdp), "design: ", "the released average only")
+    assert_refused(call("account", cdp, "--steps", 1), "design: ", "the released average only")
 
 
 def test_missing_files(tmp_path: Path) -> None:
@@ -302,7 +314,7 @@ def test_missing_files(tmp_path: Path) -> None:
 
 def test_options_of_the_other_kind_of_file(tmp_path: Path) -> None:
     path, text = save_design(space_design(), tmp_path / "d.npz"), write(tmp_path, PATH)
-    for option in (["--node", "0"], ["--steps", 3], ["--delta", 0.1]):
+    for option in (["--node", "0"], ["--steps", 3], ["--delta", 0.1], ["--adjacency", "replace"]):
         outcome = call("account", text, *option)
         assert_refused(outcome, f"{option[0]} is an option for a design", "noisedesign --help")
     picture = tmp_path / "p.png"
@@ -317,8 +329,9 @@ def test_options_of_designs(tmp_path: Path) -> None:
     save_design(space_design(), space)
     save_design(time_design(), time)
     assert call("solve", write(tmp_path, PREFIX), "-o", tmp_path / "p.npz").code == 0
-    assert_refused(call("account", space, "--node", "Anne"), "node: ", "Did you mean Ann?")
+    anne = call("account", space, "--steps", 1, "--node", "Anne")
+    assert_refused(anne, "node: ", "Did you mean Ann?")
     assert_refused(call("account", space, "--steps", 0), "steps: ", ">= 1")
-    assert_refused(call("account", space, "--delta", 0), "delta: ", "(0, 1)")
+    assert_refused(call("account", space, "--steps", 1, "--delta", 0), "delta: ", "(0, 1)")
     assert_refused(call("account", time, "--steps", 3), "steps: ", "(2, 2)")
     assert_refused(call("account", tmp_path / "p.npz", "--node", "0"), "node: ", "without a graph")

@@ -53,8 +53,8 @@ def parse(text: str, folder: Path | str = ".") -> AccountRequest:
 
 def test_defaults() -> None:
     request = parse(account())
-    assert (request.name, request.sigma, request.delta) == ("account", 1.0, 1e-6)
-    assert (request.step_sensitivity, request.adjacency) == (1.0, "zero-out")
+    assert (request.name, request.noise_multiplier, request.delta) == ("account", 1.0, 1e-6)
+    assert request.adjacency == "replace"
     assert request.victims is None
     assert request.algorithm.name == "dp-d-sgd"
     assert request.algorithm.nodes == ("0", "1", "2")
@@ -67,15 +67,15 @@ def test_everything() -> None:
     request = parse(
         account(
             FLORENTINE + 'weights = "max-degree"\n', top='name = "n"\ndescription = "d"\n',
-            algorithm=DP_D_SGD + "sigma = 2\n",
-            observer=PNDP + 'own_noise = "values"\ndelta = 0.5\nadjacency = "replace"\n'
+            algorithm=DP_D_SGD + "noise_multiplier = 2\n",
+            observer=PNDP + 'own_noise = "values"\ndelta = 0.5\nadjacency = "zero-out"\n'
             'victims = ["Pazzi", 2, "Medici"]\n',
         )
     )  # fmt: skip
     graph = nx.florentine_families_graph()
     names = tuple(graph)
-    assert (request.name, request.sigma, request.delta) == ("n", 2.0, 0.5)
-    assert (request.step_sensitivity, request.adjacency) == (2.0, "replace")
+    assert (request.name, request.noise_multiplier, request.delta) == ("n", 2.0, 0.5)
+    assert request.adjacency == "zero-out"
     assert request.algorithm.nodes == names
     np.testing.assert_array_equal(
         request.algorithm.mixing, mixing_matrix(graph, weights="max-degree")
@@ -156,7 +156,7 @@ def algorithm(table: str, folder: Path | str = ".", **parts: str) -> threats.Alg
 
 def test_algorithms_are_given_their_keys(tmp_path: Path) -> None:
     assert algorithm('kind = "muffliato"\nrounds = 3\n').rounds == 3
-    noise = algorithm('kind = "decor"\nedge_sigma = 2.0\n').noise
+    noise = algorithm('kind = "decor"\nedge_stddev = 2.0\n').noise
     assert isinstance(noise, NodeNoise)
     np.testing.assert_allclose(noise.factor @ noise.factor.T, [[5, -4, 0], [-4, 9, -4], [0, -4, 5]])
     zip_dl = algorithm('kind = "zip-dl"\nneighbourhood = "open"\nself_message = "seen"\n').noise
@@ -266,30 +266,37 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     (participation(PATTERNS + "patterns = [[0.5]]\n"), "participation.patterns.0.0",
      ["an integer", "0.5"]),
     # [algorithm]
-    (noise("sigma = 1.0\n"), "algorithm.kind", ["a value", "nothing"]),
+    (noise("noise_multiplier = 1.0\n"), "algorithm.kind", ["a value", "nothing"]),
     (noise('kind = "dpdsgd"\n'), "algorithm.kind", ["mafalda, muff", "Did you mean dp-d-sgd?"]),
-    (noise('kind = "dp-d-sgd"\nrounds = 2\n'), "algorithm.rounds", ["only the keys kind, sigma"]),
+    (noise('kind = "dp-d-sgd"\nrounds = 2\n'), "algorithm.rounds",
+     ["only the keys kind, noise_mul"]),
     (noise('kind = "muffliato"\n'), "algorithm.rounds", ["a value", "nothing"]),
     (noise('kind = "muffliato"\nrounds = 0\n'), "algorithm.rounds", [">= 1"]),
     (noise('kind = "muffliato"\nround = 2\n'), "algorithm.round", ["Did you mean rounds?"]),
-    (noise('kind = "decor"\nedge_sigma = -1\n'), "algorithm.edge_sigma", [">= 0", "-1"]),
-    (noise('kind = "decor"\nedge_sigma = nan\n'), "algorithm.edge_sigma", ["finite", "nan"]),
-    (noise('kind = "decor"\nedge_sigma = 1e200\n'), "algorithm.edge_sigma", ["finite", "inf"]),
-    (noise('kind = "whisper"\nedge_sigma = 1\n'), "algorithm.edge_sigma", ["file, kind, sigma"]),
+    (noise('kind = "decor"\nedge_stddev = -1\n'), "algorithm.edge_stddev", [">= 0", "-1"]),
+    (noise('kind = "decor"\nedge_stddev = nan\n'), "algorithm.edge_stddev", ["finite", "nan"]),
+    (noise('kind = "decor"\nedge_stddev = 1e200\n'), "algorithm.edge_stddev", ["finite", "inf"]),
+    (noise('kind = "whisper"\nedge_stddev = 1\n'), "algorithm.edge_stddev",
+     ["file, kind, noise_multiplier"]),
     (noise('kind = "mf-d-sgd"\n'), "algorithm.file", ["nothing"]),
     (noise('kind = "mf-d-sgd"\nfile = "c.npy"\n'), "algorithm.file", ["c.npy", "No such file"]),
     (noise('kind = "design"\nfile = "d.npz"\n'), "algorithm.file", ["d.npz", "No such file"]),
     (noise('kind = "zip-dl"\nneighbourhood = "closd"\n'), "algorithm.neighbourhood",
      ["closed, open", "Did you mean closed?"]),
-    (noise('kind = "dp-d-sgd"\nsigma = 0.0\n'), "algorithm.sigma", ["(0, inf)", "0.0"]),
-    (noise('kind = "dp-d-sgd"\nsigma = -1.0\n'), "algorithm.sigma", ["(0, inf)", "-1.0"]),
-    (noise('kind = "dp-d-sgd"\nsigma = nan\n'), "algorithm.sigma", ["(0, inf)", "nan"]),
-    (noise('kind = "dp-d-sgd"\nsigma = inf\n'), "algorithm.sigma", ["(0, inf)", "inf"]),
-    (noise('kind = "dp-d-sgd"\nsigma = true\n'), "algorithm.sigma", ["a number", "True"]),
+    (noise('kind = "dp-d-sgd"\nnoise_multiplier = 0.0\n'), "algorithm.noise_multiplier",
+     ["(0, inf)", "0.0"]),
+    (noise('kind = "dp-d-sgd"\nnoise_multiplier = -1.0\n'), "algorithm.noise_multiplier",
+     ["(0, inf)", "-1.0"]),
+    (noise('kind = "dp-d-sgd"\nnoise_multiplier = nan\n'), "algorithm.noise_multiplier",
+     ["(0, inf)", "nan"]),
+    (noise('kind = "dp-d-sgd"\nnoise_multiplier = inf\n'), "algorithm.noise_multiplier",
+     ["(0, inf)", "inf"]),
+    (noise('kind = "dp-d-sgd"\nnoise_multiplier = true\n'), "algorithm.noise_multiplier",
+     ["a number", "True"]),
     (account(PATH.replace("path", "complete"), algorithm='[algorithm]\nkind = "whisper"\n'),
      "graph.weights", ["optimal noise is bounded", "algorithm.file"]),
     (account(PATH + 'weights = "row-normalized"\n', algorithm='[algorithm]\nkind = "decor"\n'),
-     "graph.weights", ["columns that sum to 1", "algorithm.edge_sigma"]),
+     "graph.weights", ["columns that sum to 1", "algorithm.edge_stddev"]),
     (account(participation="[participation]\n" + PATTERNS + "patterns = [[0]]\n",
              algorithm='[algorithm]\nkind = "d-mf"\n'), "participation.kind", ["fixed-epoch"]),
     # [observer]
@@ -326,7 +333,7 @@ REFUSED: list[tuple[str, str, list[str]]] = [
      ["pairs of different nodes"]),
     (observer('model = "ldp"\ndelta = 0.0\n'), "observer.delta", ["(0, 1)"]),
     (observer('model = "ldp"\ndelta = nan\n'), "observer.delta", ["(0, 1)", "nan"]),
-    (observer('model = "ldp"\nadjacency = "add"\n'), "observer.adjacency", ["zero-out, replace"]),
+    (observer('model = "ldp"\nadjacency = "add"\n'), "observer.adjacency", ["replace, zero"]),
     (observer('model = "ldp"\nvictims = []\n'), "observer.victims", ["one or more", "none"]),
     (observer('model = "ldp"\nvictims = [1, "Medici"]\n'), "observer.victims", ["different nodes"]),
     (observer('model = "ldp"\nvictims = ["Medicis"]\n'), "observer.victims", ["Did you mean"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from noisedesign._checks import InputError
 from noisedesign.accounting import calibrate, delta_of, epsilon_of, mu_of
-from noisedesign.participation import FixedEpoch
+from noisedesign.objectives import Objective
+from noisedesign.participation import FixedEpoch, MinSeparation, every_step, single
 from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.solving import solve
 
@@ -25,7 +27,7 @@ def space(privacy: PrivacyTarget | None = None, tau: Any = 1.0) -> SpaceProblem:
 
 
 def target(**kwargs: Any) -> PrivacyTarget:
-    return PrivacyTarget(**({"epsilon": 2.0, "delta": 1e-5} | kwargs))
+    return PrivacyTarget(**({"epsilon": 2.0, "delta": 1e-5, "steps": 1} | kwargs))
 
 
 # --- the closed formula ---------------------------------------------------------------------------
@@ -93,7 +95,7 @@ def test_rdp_is_the_published_bound_on_the_precision(
     problem = space(privacy)
     design = solve(problem).design
     assert design is not None
-    scaled = calibrate(problem).noise_multiplier ** 2 * design.covariance
+    scaled = calibrate(problem).noise_stddev ** 2 * design.covariance
     worst = np.diagonal(np.linalg.inv(scaled)).max()
     assert worst <= published * (1 + 1e-12)
     assert worst == pytest.approx(published, rel=1e-5)
@@ -129,34 +131,107 @@ def test_a_spatial_design_meets_its_target() -> None:
     problem = space(privacy, tau=[1.0, 0.5, 2.0])
     design, found = solve(problem).design, calibrate(problem)
     assert design is not None
-    covariance = found.noise_multiplier**2 * design.covariance
+    covariance = found.noise_stddev**2 * design.covariance
     worst = float(np.diagonal(np.linalg.inv(covariance)).max())
     mu = 2 * 0.7 * math.sqrt(50 * worst)
     assert found.mu == pytest.approx(mu, rel=1e-5)
     assert oracles.gaussian_delta(mu, 2.0) <= 1e-5 * (1 + 1e-6)
-    assert found.steps == 50
+    assert found.horizon == 50
     assert found.step_sensitivity == pytest.approx(1.4)
 
 
 def test_a_temporal_design_meets_its_target() -> None:
     problem = TimeProblem.prefix(
-        participation=FixedEpoch(epochs=2, separation=3), privacy=target(clip=0.7)
+        participation=FixedEpoch(epochs=2, separation=3), privacy=target(clip=0.7, steps=6)
     )
     design, found = solve(problem).design, calibrate(problem)
     assert design is not None
     # Worst change of C G over the two participations, all of size 2 clip and aligned.
     x = design.strategy.T @ design.strategy
     squared = max(sum(x[s, t] for s in p for t in p) for p in oracles.fixed_epoch_patterns(2, 3))
-    mu = 2 * 0.7 * math.sqrt(squared) / found.noise_multiplier
+    mu = 2 * 0.7 * math.sqrt(squared) / found.noise_stddev
     assert found.mu == pytest.approx(mu, rel=1e-9)
     assert found.mu == pytest.approx(oracles.gaussian_mu(2.0, 1e-5), rel=1e-6)
-    assert found.steps == 6
+    assert found.horizon == 6
 
 
 def test_steps_compose_by_their_square_root() -> None:
-    one, many = (calibrate(space(target(steps=t))).noise_multiplier for t in (1, 100))
+    one, many = (calibrate(space(target(steps=t))).noise_stddev for t in (1, 100))
     assert many == pytest.approx(10 * one, rel=1e-12)
-    assert calibrate(space(target())).noise_multiplier == one
+
+
+@pytest.mark.parametrize(
+    ("scheme", "k"),
+    [
+        (FixedEpoch(epochs=20, separation=16), 20),
+        (MinSeparation(horizon=10, separation=4, max_participations=7), 3),  # 0, 4, 8
+        (MinSeparation(horizon=10, separation=4, max_participations=2), 2),
+        (every_step(7), 7),
+        (single(7), 1),
+    ],
+)
+def test_participations_of_a_record_compose_in_space(
+    scheme: FixedEpoch | MinSeparation, k: int
+) -> None:
+    """White in time: the squared sensitivities of the steps a record takes part in add up."""
+    problem = replace(
+        space(tau=[1.0, 0.5, 2.0]), participation=scheme, privacy=target(steps=None)
+    )  # fmt: skip
+    found = calibrate(problem)
+    assert found.participation == scheme
+    # From all noise of all steps, and every pattern: the covariance of the run is I x R.
+    r = found.noise_stddev**2 * solve(problem).design.covariance  # type: ignore[union-attr]
+    precision = np.kron(np.eye(scheme.horizon), np.linalg.inv(r))
+    if isinstance(scheme, FixedEpoch):
+        patterns = [tuple(p) for p in scheme.patterns]
+    else:
+        patterns = list(scheme.maximal_patterns())
+    assert max(len(p) for p in patterns) == k
+    worst = max(
+        4 * sum(precision[3 * t + node, 3 * t + node] for t in pattern)  # a step moves by 2
+        for pattern in patterns for node in range(3)
+    )  # fmt: skip
+    assert math.sqrt(worst) == pytest.approx(oracles.gaussian_mu(2.0, 1e-5), rel=1e-5)
+    if scheme == every_step(7):
+        listed = space(target(steps=7), tau=[1.0, 0.5, 2.0])
+        assert calibrate(listed) == found
+
+
+@pytest.mark.parametrize("clip", [0.1, 1.0, 3.0])
+def test_the_noise_multiplier_is_the_stddev_over_the_clip(clip: float) -> None:
+    """Independent noise at [R^-1]_ii = 1, one step, zero-out: stddev = clip / mu, by hand."""
+    found = calibrate(space(target(clip=clip, adjacency="zero-out")))
+    mu = oracles.gaussian_mu(2.0, 1e-5)
+    assert found.noise_stddev == pytest.approx(clip / mu, rel=1e-6)
+    assert found.noise_multiplier == pytest.approx(1 / mu, rel=1e-6)
+    assert (found.clip, found.adjacency) == (clip, "zero-out")
+
+
+def test_how_long_noise_is_used_is_said() -> None:
+    with pytest.raises(InputError, match=r"^privacy\.steps: expected how many steps") as caught:
+        space(target(steps=None))
+    assert "participation" in str(caught.value)
+    # An error that counts several steps says how many there are.
+    many = replace(space(), objective=Objective(horizon=5), privacy=target(steps=None))
+    assert calibrate(many) == calibrate(replace(many, privacy=target(steps=5)))
+    with pytest.raises(InputError, match=r"^privacy\.steps: expected at least the 5 steps"):
+        replace(many, privacy=target(steps=4))
+    with pytest.raises(InputError, match=r"^participation: expected at least the 5 steps"):
+        replace(many, participation=single(4))
+    with pytest.raises(InputError, match=r"^privacy\.steps: expected 320, the horizon"):
+        replace(
+            space(), participation=FixedEpoch(epochs=20, separation=16), privacy=target(steps=20)
+        )
+
+
+def test_one_default_that_errs_to_more_noise() -> None:
+    by_name = {
+        adjacency: calibrate(space(target(adjacency=adjacency))).noise_stddev
+        for adjacency in ("replace", "zero-out", "add-remove")
+    }
+    assert by_name["replace"] == max(by_name.values())
+    assert by_name["add-remove"] == by_name["zero-out"]
+    assert calibrate(space(target())).noise_stddev == by_name["replace"]
 
 
 def test_replacing_costs_twice_zeroing_out() -> None:
@@ -164,7 +239,7 @@ def test_replacing_costs_twice_zeroing_out() -> None:
     deleted = calibrate(space(target(adjacency="zero-out", clip=3.0)))
     assert replaced.step_sensitivity == 6.0
     assert deleted.step_sensitivity == 3.0
-    assert replaced.noise_multiplier == pytest.approx(2 * deleted.noise_multiplier, rel=1e-12)
+    assert replaced.noise_stddev == pytest.approx(2 * deleted.noise_stddev, rel=1e-12)
 
 
 @pytest.mark.parametrize("tau", [0.01, 1.0, 100.0])
@@ -174,8 +249,8 @@ def test_the_budget_does_not_change_the_calibrated_noise(tau: float) -> None:
     assert designs[0] is not None
     assert designs[1] is not None
     np.testing.assert_allclose(
-        calibrate(base).noise_multiplier ** 2 * designs[0].covariance,
-        calibrate(scaled).noise_multiplier ** 2 * designs[1].covariance,
+        calibrate(base).noise_stddev ** 2 * designs[0].covariance,
+        calibrate(scaled).noise_stddev ** 2 * designs[1].covariance,
         rtol=1e-9,
     )
 
@@ -184,18 +259,18 @@ def test_conversion_is_passed_on() -> None:
     exact, published = (
         calibrate(space(target(conversion=c))) for c in ("gdp", "rdp")
     )  # fmt: skip
-    assert published.noise_multiplier > exact.noise_multiplier
+    assert published.noise_stddev > exact.noise_stddev
     assert published.conversion == "rdp"
     assert published.mu == mu_of(epsilon=2.0, delta=1e-5, conversion="rdp")
 
 
 def test_without_a_target_noise_is_left_as_it_is() -> None:
     found = calibrate(space(tau=[1.0, 4.0, 2.0]))
-    assert found.noise_multiplier == 1.0
-    assert found.mu == pytest.approx(2.0)  # unit steps, the least protected node
-    assert found.epsilon is None
+    assert found.noise_stddev == 1.0
+    assert (found.mu, found.epsilon, found.horizon) == (None, None, None)
     timed = calibrate(TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=3)))
-    assert (timed.mu, timed.noise_multiplier, timed.steps) == (1.0, 1.0, 6)
+    assert (timed.mu, timed.noise_stddev, timed.noise_multiplier) == (None, 1.0, 1.0)
+    assert timed.horizon == 6
 
 
 # --- bad input ------------------------------------------------------------------------------------
@@ -222,7 +297,7 @@ def test_without_a_target_noise_is_left_as_it_is() -> None:
         (target, {"clip": 0.0}, "privacy.clip"),
         (target, {"steps": 0}, "privacy.steps"),
         (target, {"steps": 1.5}, "privacy.steps"),
-        (target, {"adjacency": "add-remove"}, "privacy.adjacency"),
+        (target, {"adjacency": "swap"}, "privacy.adjacency"),
         (target, {"conversion": "pld"}, "privacy.conversion"),
     ],
 )

@@ -144,8 +144,8 @@ def test_solve_privacy(tmp_path: Path) -> None:
     assert (record["epsilon"], record["delta"]) == (2.0, 1e-6)
     assert (record["steps"], record["step_sensitivity"]) == (10, 1.0)
     assert (record["adjacency"], record["conversion"]) == ("replace", "gdp")
-    # mu^2 = steps * sensitivity^2 / noise_multiplier^2 (whose own tests are elsewhere).
-    assert record["noise_multiplier"] == pytest.approx(10**0.5 / record["mu"])
+    # mu^2 = steps * sensitivity^2 / noise_stddev^2 (whose own tests are elsewhere).
+    assert record["noise_stddev"] == pytest.approx(10**0.5 / record["mu"])
 
 
 def test_solve_output(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_whisper_theorem_2_does_not_improve_with_the_number_of_nodes(n: int) -> 
         privacy=PrivacyTarget(epsilon=1.0, delta=delta, clip=clip, steps=steps),
     )
     expected = 2 * clip * math.sqrt(steps) / oracles.gaussian_mu(1.0, delta)
-    assert calibrate(problem).noise_multiplier == pytest.approx(expected, rel=1e-6)
+    assert calibrate(problem).noise_stddev == pytest.approx(expected, rel=1e-6)
 
 
 # --- Mafalda-SGD, equation (8): the bound is on the square ----------------------------------------

@@ -304,7 +304,7 @@ def test_mfdl_adds_the_designed_noise(tmp_path: Path, adjacency: str, factor: in
     )  # fmt: skip
     wanted = (factor * TARGET.clip / mu) ** 2 * np.linalg.inv(GRAM_4)
     np.testing.assert_allclose(covariance, wanted, rtol=1e-6, atol=1e-12)
-    assert (how["horizon"], how["epochs"], how["separation"]) == (4, 2, 2)
+    assert (how["horizon"], how["max_participations"], how["separation"]) == (4, 2, 2)
     assert how["adjacency"] == adjacency
 
 
@@ -314,7 +314,8 @@ def test_mfdl_never_adds_less_where_its_sensitivity_is_larger(tmp_path: Path) ->
     Their squared sensitivity is 3 + 3a; the trainer's sum of absolute entries is 3 + 6a.
     """
     participation = FixedEpoch(epochs=3, separation=1)
-    problem = TimeProblem.prefix(participation=participation, privacy=TARGET)
+    target = replace(TARGET, steps=3)
+    problem = TimeProblem.prefix(participation=participation, privacy=target)
     a = 0.25
     gram = ((1 + a) * np.eye(3) - a) / (3 + 3 * a)
     strategy = np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T
@@ -421,7 +422,7 @@ def test_whisper_draws_the_designed_noise(tmp_path: Path, steps: int) -> None:
     np.testing.assert_array_equal(weight_matrix, PATH_3)
     assert metadata["nodes"] == ["Ann", "Bob, jr.", "Çelik"]
     assert metadata["protected_unit"] == "one example"
-    assert (metadata["rounds"], metadata["clip"], metadata["adjacency"]) == (steps, 0.5, "replace")
+    assert (metadata["horizon"], metadata["clip"], metadata["adjacency"]) == (steps, 0.5, "replace")
     # One example in each of T rounds moves a node's batch sum by 2 clip: mu^2 = 4 c^2 T [R^-1]_ii.
     worst = np.diagonal(np.linalg.inv(noise_params)).max()
     assert math.sqrt(4 * 0.5**2 * steps * worst) == pytest.approx(mu_of(target), rel=1e-6)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign import InputError, threats
-from noisedesign.accounting import renyi_of, sigma_for
+from noisedesign.accounting import noise_stddev_for, renyi_of
 from noisedesign.exposure import Exposure, account
 from noisedesign.participation import (
     FixedEpoch,
@@ -100,8 +100,9 @@ def test_two_nodes_by_hand() -> None:
     w = np.full((2, 2), 0.5)
     algorithm = threats.dp_d_sgd(mixing=w, horizon=3).named("pair", nodes=("Ann", "Bob"))
     (bob,) = account(
-        algorithm, threats.pndp(nodes=(0,)), participation=every_step(3), sigma=2.0, delta=1e-5
-    )
+        algorithm, threats.pndp(nodes=(0,)), participation=every_step(3), noise_multiplier=2.0,
+        adjacency="zero-out", delta=1e-5,
+    )  # fmt: skip
     assert bob.node == "Bob"
     assert bob.distance == 1
     assert bob.sensitivity_squared == pytest.approx(3.0)
@@ -305,19 +306,23 @@ def test_noise_and_clip_scale_as_they_should() -> None:
     algorithm = threats.dp_d_sgd(mixing=RING, horizon=4)
     observer = threats.pndp(nodes=(0,))
     (base, *_) = account(algorithm, observer, participation=every_step(4))
-    (other, *_) = account(
-        algorithm, observer, participation=every_step(4), sigma=4.0, step_sensitivity=2.0
-    )
-    assert other.sensitivity_squared == base.sensitivity_squared
-    assert other.mu == pytest.approx(base.mu / 2)
+    assert base.adjacency == "replace"
+    assert base.mu == pytest.approx(2 * math.sqrt(base.sensitivity_squared))
     assert base.epsilon is None
-    sigma = sigma_for(
-        sensitivity_squared=base.sensitivity_squared, epsilon=1.5, delta=1e-6, step_sensitivity=2.0
+    for adjacency in ("zero-out", "add-remove"):
+        (other, *_) = account(
+            algorithm, observer, participation=every_step(4), noise_multiplier=4.0,
+            adjacency=adjacency,
+        )  # fmt: skip
+        assert other.sensitivity_squared == base.sensitivity_squared
+        assert other.mu == pytest.approx(base.mu / 8)
+        assert other.adjacency == adjacency
+    stddev = noise_stddev_for(
+        sensitivity_squared=base.sensitivity_squared, epsilon=1.5, delta=1e-6, clip=0.1
     )
     (met, *_) = account(
-        algorithm, observer, participation=every_step(4), sigma=sigma, step_sensitivity=2.0,
-        delta=1e-6,
-    )  # fmt: skip
+        algorithm, observer, participation=every_step(4), noise_multiplier=stddev / 0.1, delta=1e-6
+    )
     assert met.epsilon == pytest.approx(1.5, rel=1e-6)
 
 
@@ -347,10 +352,10 @@ def test_progress_and_chosen_victims() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sigma": float("nan")}, r"sigma: expected a number in \(0, inf\), got nan"),
-        ({"sigma": float("inf")}, r"sigma: expected"),
-        ({"sigma": 0.0}, r"sigma: expected"),
-        ({"step_sensitivity": -1.0}, r"step_sensitivity: expected"),
+        ({"noise_multiplier": float("nan")}, r"noise_multiplier: expected a number in \(0, inf\)"),
+        ({"noise_multiplier": float("inf")}, r"noise_multiplier: expected"),
+        ({"noise_multiplier": 0.0}, r"noise_multiplier: expected"),
+        ({"adjacency": "swap"}, r"adjacency: expected one of replace, zero-out, add-remove"),
         ({"delta": 1.0}, r"delta: expected a number in \(0, 1\)"),
         ({"victims": [0]}, r"victims: expected nodes other than the observer, got 0, who looks"),
         ({"victims": [6]}, r"victims: expected nodes 0 to 5, got 6"),

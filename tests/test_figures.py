@@ -313,7 +313,7 @@ def literal_twins(horizon: int) -> Iterator[tuple[str, dict[str, Any], Any, int]
     c = np.tril(np.arange(1.0, 1 + horizon**2).reshape(horizon, horizon))
     yield "mf-d-sgd", {"strategy": c}, transcripts.local_strategy(W, c), 1
     decor = transcripts.decor(W, node_variance=1.0, edge_variance=4.0, horizon=horizon)
-    yield "decor", {"edge_sigma": 2.0}, decor, 1
+    yield "decor", {"edge_stddev": 2.0}, decor, 1
 
 
 @pytest.mark.parametrize("horizon", [1, 3])
@@ -362,14 +362,14 @@ def test_cells_against_accounts_message_by_message() -> None:
         options, protocol = twins[r.algorithm]
         error = literal_error(protocol, rounds=options.get("rounds", 1))
         assert r.squared_error == pytest.approx(common)
-        assert r.sigma**2 * error == pytest.approx(common)
+        assert r.noise_multiplier**2 * error == pytest.approx(common)
         run = protocol(transcripts.Traced())
         looked = transcripts.look(run, observers[r.model])
         worst = 0.0
         for u in [u for u in run.nodes if r.model == "ldp" or u != 3]:
             m, exposed = looked.gram(u)
             worst = max(worst, math.inf if exposed else np.abs(m).sum())
-        assert r.mu == pytest.approx(math.sqrt(worst) / r.sigma, rel=1e-6), r
+        assert r.mu == pytest.approx(math.sqrt(worst) / r.noise_multiplier, rel=1e-6), r
     by_cell = {(r.algorithm, r.model): r for r in rows}
     assert by_cell["dp-d-sgd", "ldp"].mu == pytest.approx(1)
     assert all(math.isinf(by_cell[kind, "shared-seed"].mu) for kind in kinds)

@@ -28,7 +28,7 @@ from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.observer_design import ObserverProgram, lower_bound
 from noisedesign.observer_design.certificate import ObservedNoise
-from noisedesign.participation import single
+from noisedesign.participation import every_step, single
 from noisedesign.problem import PrivacyTarget, SpaceProblem
 from noisedesign.report import ldp_objective, solution_record
 from noisedesign.simulate import Watcher, audit_observers
@@ -340,16 +340,22 @@ def test_observers_that_know_seeds_are_not_stored(tmp_path: Path) -> None:
 
 def test_calibration_is_for_one_participation() -> None:
     target = PrivacyTarget(epsilon=2.0, delta=1e-5, clip=0.5, adjacency="replace")
-    found = calibrate(replace(solved().problem, privacy=target, budget=4.0))
-    assert found.steps == 3
+    with pytest.raises(InputError, match="^participation: expected single participation in 3 st"):
+        replace(solved().problem, privacy=target)
+    with pytest.raises(InputError, match="^participation: expected single participation in 3 st"):
+        replace(solved().problem, participation=every_step(3))
+    found = calibrate(
+        replace(solved().problem, privacy=target, budget=4.0, participation=single(3))
+    )
+    assert found.horizon == 3
     # A change of norm 1 moves what is seen by sqrt(tau) = 2, in units of the multiplier.
-    assert delta_of(mu=2.0 / found.noise_multiplier, epsilon=2.0) == pytest.approx(1e-5, rel=1e-3)
+    assert delta_of(mu=2.0 / found.noise_stddev, epsilon=2.0) == pytest.approx(1e-5, rel=1e-3)
 
 
 def test_accounts_of_a_design_are_of_one_participation(tmp_path: Path) -> None:
     setting = setting_of(load_design(stored(tmp_path)).design)
     assert (setting.participation, setting.algorithm.horizon) == (single(3), 3)
-    with pytest.raises(InputError, match="^steps: expected none for a design against observers"):
+    with pytest.raises(InputError, match=r"^steps: expected none for .* \(k, b\) = \(1, 3\)"):
         setting_of(solved(), steps=2)
 
 
@@ -391,17 +397,19 @@ def test_audits_see_what_the_account_says(own_noise: str) -> None:
         (threats.secure_sum(nodes=[0], own_noise=own_noise), W_5[:1]),
     ):
         algorithm = threats.whisper(mixing=W_5, covariance=covariance, horizon=3)
-        mu = max(e.mu for e in account(algorithm, observer, participation=single(3)))
+        mu = max(e.mu for e in account(
+            algorithm, observer, participation=single(3), adjacency="zero-out"
+        ))  # fmt: skip
         known = (0,) if own_noise == "values" else ()
         watcher = Watcher(readout=readout, known=known, inside=(0,))
         report = audit_observers(
             mixing=W_5, covariance=covariance, watchers=[watcher], horizon=3, claimed_mu=mu,
-            noise_multiplier=1.0, runs=3000, seed=2,
+            noise_stddev=1.0, runs=3000, seed=2,
         )  # fmt: skip
         assert report.agrees, (observer, mu, report)
         twice = audit_observers(
             mixing=W_5, covariance=covariance, watchers=[watcher], horizon=3, claimed_mu=mu / 2,
-            noise_multiplier=2.0, runs=3000, seed=2,
+            noise_stddev=2.0, runs=3000, seed=2,
         )  # fmt: skip
         assert twice.agrees
 
@@ -425,7 +433,7 @@ def test_from_the_shell(tmp_path: Path) -> None:
     assert call("solve", tmp_path / "p.toml", "--json").json()["status"] == "optimal"
     assert call("verify", path).code == 0
     assert call("simulate", path, "--runs", 1000).code == 0
-    table = call("account", path, "--json", "--node", "0").json()
+    table = call("account", path, "--json", "--node", "0", "--adjacency", "zero-out").json()
     rows = {row["model"]: row for row in table}
     assert rows["pndp"]["mu"] <= 1 + 1e-6 < rows["ldp"]["mu"]
     refused = call("baselines", tmp_path / "p.toml")

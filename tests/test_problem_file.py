@@ -81,8 +81,10 @@ def test_space_problem_with_everything() -> None:
 
 
 def test_privacy_defaults_are_those_of_the_target() -> None:
-    problem = space(RING + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n")
-    assert problem.privacy == PrivacyTarget(epsilon=1.0, delta=1e-5)
+    problem = space(RING + "[privacy]\nepsilon = 1.0\nsteps = 3\n")
+    assert problem.privacy == PrivacyTarget(epsilon=1.0, steps=3)
+    assert problem.privacy.adjacency == "replace"
+    assert problem.privacy.delta == 1e-6
 
 
 def test_an_integer_is_a_number() -> None:
@@ -160,7 +162,6 @@ REFUSED = [
     (SPACE + "budget = 1\n" + RING, "budget", ["a table", "1 (int)"]),
     # which tables belong to which design
     (SPACE + RING + PREFIX, "workload", ['[workload] belongs to design = "time"']),
-    (SPACE + RING + TWO_BY_TWO, "participation", ['belongs to design = "time"']),
     (TIME + PREFIX + TWO_BY_TWO + LIMIT, "limits", ['belongs to design = "space"']),
     (TIME + PREFIX + TWO_BY_TWO + "[budget]\n", "budget", ['belongs to design = "space"']),
     (TIME + PREFIX, "participation", ["a [participation] table", "nothing"]),
@@ -218,7 +219,9 @@ REFUSED = [
     (SPACE + RING + "[limits]\nmax_variance = inf\n", "limits.max_variance", ["finite", "inf"]),
     (SPACE + RING + "[limits]\nmax_variance = 1.0\n", "limits.max_variance", ["more than 1 / tau"]),
     # [privacy] and [reference]
-    (SPACE + RING + "[privacy]\nepsilon = 1.0\n", "privacy.delta", ["nothing"]),
+    (SPACE + RING + "[privacy]\nepsilon = 1.0\n", "privacy.steps",
+     ["how many steps the noise is used for", "participation"]),
+    (SPACE + RING + "[privacy]\ndelta = 1e-5\n", "privacy.epsilon", ["nothing"]),
     (SPACE + RING + PRIVACY.replace("1.0", "0.0"), "privacy.epsilon", ["(0, inf)", "0.0"]),
     (SPACE + RING + PRIVACY.replace("1e-5", "1.0"), "privacy.delta", ["(0, 1)", "1.0"]),
     (SPACE + RING + PRIVACY + "clip = -1\n", "privacy.clip", ["(0, inf)"]),

@@ -114,12 +114,12 @@ def test_the_noise_of_a_run_meets_its_target(tmp_path: Path) -> None:
     content = exported(
         solved(SpaceStructure(kind="edge-local"), privacy=replace(TARGET, steps=9)), tmp_path
     )
-    precision = np.diagonal(np.linalg.inv(content["noise_multiplier"] ** 2 * assembled(content)))
+    precision = np.diagonal(np.linalg.inv(content["noise_stddev"] ** 2 * assembled(content)))
     step = 2 * TARGET.clip
     assert np.sqrt(9 * step**2 * precision.max()) == pytest.approx(content["mu"], rel=1e-5)
-    assert content["rounds"] == 9
+    assert content["horizon"] == content["max_participations"] == 9
     assert content["problem"] == "toml"
-    assert exported(solved(SpaceStructure(kind="edge-local")), tmp_path)["noise_multiplier"] == 1
+    assert exported(solved(SpaceStructure(kind="edge-local")), tmp_path)["noise_stddev"] is None
 
 
 def test_designs_without_seeds_are_refused(tmp_path: Path) -> None:

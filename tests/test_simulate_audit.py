@@ -58,7 +58,7 @@ def stacked_mu(w: np.ndarray, noise_covariance: np.ndarray, change: np.ndarray) 
 @pytest.mark.parametrize(("sigma", "mu"), [(1.0, 1.0), (2.0, 0.5)])
 def test_independent_noise_has_mu_one_over_sigma(sigma: float, mu: float) -> None:
     report = audit_space(
-        mixing=RING, covariance=np.eye(4), claimed_mu=mu, noise_multiplier=sigma, runs=RUNS
+        mixing=RING, covariance=np.eye(4), claimed_mu=mu, noise_stddev=sigma, runs=RUNS
     )
     assert report.agrees
     assert covers(report, mu)
@@ -124,7 +124,7 @@ def test_nonnegative_gram_adds_up_over_the_worst_pattern() -> None:
     noising = np.linalg.inv(np.tril(np.ones((4, 4))))
     report = audit_time(
         noising_matrix=np.tril(noising), mixing=RING, patterns=np.array([[1, 3], [0, 2]]),
-        claimed_mu=math.sqrt(10) / 2, noise_multiplier=2.0, runs=RUNS,
+        claimed_mu=math.sqrt(10) / 2, noise_stddev=2.0, runs=RUNS,
     )  # fmt: skip
     assert report.steps == (0, 2)
     assert report.agrees
@@ -155,7 +155,7 @@ def test_time_equals_stacked_mu() -> None:
         exact = max(exact, stacked_mu(COMPLETE, covariance, change.ravel()))
     report = audit_time(
         noising_matrix=noising, mixing=COMPLETE, patterns=np.array([[0, 2]]),
-        claimed_mu=exact / 3, noise_multiplier=3.0, runs=RUNS,
+        claimed_mu=exact / 3, noise_stddev=3.0, runs=RUNS,
     )  # fmt: skip
     assert report.agrees
     assert covers(report, exact / 3)
@@ -296,7 +296,7 @@ def test_interval_covers_at_its_confidence() -> None:
         covers(
             audit_space(
                 mixing=np.eye(1), covariance=np.eye(1), claimed_mu=1.5, runs=200, seed=seed,
-                noise_multiplier=1 / 1.5, confidence=0.9,
+                noise_stddev=1 / 1.5, confidence=0.9,
             ),
             1.5,
         )
@@ -412,7 +412,7 @@ SPACE: dict[str, Any] = {"mixing": RING, "covariance": np.eye(4), "claimed_mu": 
     [
         (TIME, {"runs": 29}, "runs"),
         (TIME, {"claimed_mu": 0.0}, "claimed_mu"),
-        (TIME, {"noise_multiplier": 0.0}, "noise_multiplier"),
+        (TIME, {"noise_stddev": 0.0}, "noise_stddev"),
         (TIME, {"patterns": np.array([[0.0, 1.0]])}, "patterns"),
         (TIME, {"patterns": np.array([0, 1])}, "patterns"),
         (TIME, {"patterns": np.array([[0, 3]])}, "patterns"),

@@ -90,7 +90,7 @@ def test_three_nodes_by_hand(coalition: tuple[int, ...], mu: float, node: set[in
     assert report.node in node
     assert play(0.9 * mu).exceeds
     assert not play(1.15 * mu).close
-    assert play(mu / 2, noise_multiplier=2.0).agrees
+    assert play(mu / 2, noise_stddev=2.0).agrees
 
 
 def test_nobody_learns_more_than_an_eavesdropper_without_seeds() -> None:
@@ -131,7 +131,7 @@ def test_two_colluding_nodes_see_more_than_one_was_allowed() -> None:
 
 
 @pytest.mark.parametrize("tau", [0.25, 4.0])
-def test_budgets_and_noise_multipliers_scale(tau: float) -> None:
+def test_budgets_and_noise_stddevs_scale(tau: float) -> None:
     design = solved("ring", 1, tau)
     worst = worst_coalition(seed_plan_of(design), size=1, budget=tau)
     assert audited("ring", design, worst, budget=np.full(5, tau), runs=10_000).agrees
@@ -146,7 +146,7 @@ def test_validation_lets_the_coalition_use_its_seeds() -> None:
     # To an outsider the same noise shows less than it may: that claim would be loose.
     outsider = audit_space(
         mixing=GRAPHS["ring"], covariance=design.covariance, claimed_mu=3.0,
-        noise_multiplier=1 / 3, runs=runs,
+        noise_stddev=1 / 3, runs=runs,
     )  # fmt: skip
     assert not outsider.close
 
@@ -250,7 +250,7 @@ def test_bad_input() -> None:
         ("mixing", PATH[:2], "mixing"), ("mixing", np.eye(4), "plan"),
         ("coalition", (3,), "coalition"), ("coalition", (0, 0), "coalition"),
         ("coalition", (0, 1, 2), "coalition"), ("coalition", (True,), "coalition"),
-        ("claimed_mu", 0.0, "claimed_mu"), ("noise_multiplier", 0.0, "noise_multiplier"),
+        ("claimed_mu", 0.0, "claimed_mu"), ("noise_stddev", 0.0, "noise_stddev"),
         ("budget", [1.0, -1.0, 1.0], "budget"), ("runs", 29, "runs"),
     ]  # fmt: skip
     for key, value, field in wrong:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import oracles
 import pytest
 from command_line import PREFIX, call, write
 from path_of_three import assert_sensitive, gram, messages
@@ -16,12 +18,15 @@ from noisedesign._checks import InputError
 from noisedesign.baselines import baseline
 from noisedesign.exposure import Exposure
 from noisedesign.io.design_file import save_design
-from noisedesign.participation import every_step, single
+from noisedesign.participation import FixedEpoch, every_step, single
 from noisedesign.problem import PrivacyTarget, SpaceProblem
 from noisedesign.threats import observed
 from noisedesign.trust_table import busiest_node, every_model, observer_words
 
 MODELS = ["ldp", "pndp", "pndp-counted", "secure-sum", "insider", "secldp", "shared-seed"]
+UNIT = ("--adjacency", "zero-out")
+"""A step changes by one clip, the unit of the dense views."""
+
 KEYS = ["model", "observer", "victim", "distance", "sensitivity_squared", "which", "mu", "epsilon",
         "note"]  # fmt: skip
 
@@ -30,7 +35,7 @@ def rows_of(path: Path, *options: object) -> dict[str, dict[str, object]]:
     outcome = call("account", path, "--json", *options)
     assert (outcome.code, outcome.err) == (0, ""), outcome
     rows = outcome.json()
-    assert all(list(row) == KEYS for row in rows)
+    assert all(list(row) == [*KEYS, "delta", "adjacency"] for row in rows)
     assert len({row["model"] for row in rows}) == len(rows)
     return {row["model"]: row for row in rows}
 
@@ -44,7 +49,7 @@ def test_a_space_design_under_every_model(
     """Independent noise on the path, three steps; of two victims alike the first is named."""
     names = ("Ann", "Bob, jr.", "Çelik")
     path = save_design(space_design(), tmp_path / "d.npz")
-    rows = rows_of(path, "--steps", 3, "--node", looks)
+    rows = rows_of(path, "--steps", 3, "--node", looks, *UNIT)
     assert list(rows) == MODELS
     for model in ("ldp", "insider", "secldp"):
         assert rows[model]["sensitivity_squared"] == pytest.approx(3, rel=1e-12)
@@ -69,7 +74,7 @@ def test_a_space_design_under_every_model(
     assert "without unknown noise" in str(rows["shared-seed"]["note"])
     assert "dealt noise has no seeds" in str(rows["secldp"]["note"])
     # Two neighbours, the others one: the one that looks where nobody is named.
-    assert "node Bob, jr.:" in str(rows_of(path)["pndp"]["observer"])
+    assert "node Bob, jr.:" in str(rows_of(path, "--steps", 3)["pndp"]["observer"])
 
 
 def test_correlated_noise_is_dealt(tmp_path: Path) -> None:
@@ -94,22 +99,44 @@ def test_a_design_at_its_target(tmp_path: Path) -> None:
     """Calibrated for a reader of all messages: exactly epsilon = 3 at delta = 1e-5."""
     space = save_design(space_design(privacy=TARGET), tmp_path / "s.npz")
     time = save_design(time_design(privacy=TARGET), tmp_path / "t.npz")
-    five = PrivacyTarget(epsilon=3.0, delta=1e-5, clip=2.0, steps=5)  # a step moves by up to 4
+    five = PrivacyTarget(epsilon=3.0, delta=1e-5, clip=2.0, steps=5)
     longer = save_design(space_design(privacy=five), tmp_path / "l.npz")
-    for path, squared in ((space, 1), (time, 1), (longer, 5)):
+    for path, squared in ((space, TARGET.steps), (time, 1), (longer, 5)):
         row = rows_of(path)["ldp"]
         assert row["sensitivity_squared"] == pytest.approx(squared, rel=1e-9)
         assert row["epsilon"] == pytest.approx(3, rel=1e-5)
-    assert "a step moves by up to 4" in call("account", longer).err
-    other = rows_of(space, "--delta", "1e-6", "--steps", 3)["ldp"]
-    assert other["sensitivity_squared"] == pytest.approx(3, rel=1e-9)
-    assert float(other["epsilon"]) > 5  # type: ignore[arg-type]
+        assert (row["delta"], row["adjacency"]) == (1e-5, "replace")
+    assert "(a step changes by up to twice the clip)" in call("account", longer).err
+    mu = float(rows_of(space)["ldp"]["mu"])  # type: ignore[arg-type]
+    other = rows_of(space, "--delta", "1e-6", *UNIT)["ldp"]
+    assert other["mu"] == pytest.approx(mu / 2, rel=1e-12)
+    assert (other["delta"], other["adjacency"]) == (1e-6, "zero-out")
+    assert oracles.gaussian_delta(mu / 2, float(other["epsilon"])) == pytest.approx(1e-6, rel=1e-5)  # type: ignore[arg-type]
     assert "delta = 1e-05" in call("account", space).err
+    refused = call("account", space, "--steps", 3)
+    assert (refused.code, refused.out) == (2, "")
+    assert "steps: expected none for a design that is for (k, b) = (4, 1), got 3" in refused.err
+
+
+def test_how_long_noise_is_used_is_asked_for(tmp_path: Path) -> None:
+    """R drawn afresh a step: nothing in the design says for how many, and one is no default."""
+    path = save_design(space_design(), tmp_path / "d.npz")
+    for options in ([], ["--json"]):
+        outcome = call("account", path, *options)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "steps: expected how many steps the noise of this spatial design" in outcome.err
+    longer = FixedEpoch(epochs=3, separation=4)
+    design = space_design()
+    stated = replace(design, problem=replace(design.problem, participation=longer))
+    row = rows_of(save_design(stated, tmp_path / "k.npz"))["ldp"]
+    assert row["sensitivity_squared"] == pytest.approx(3, rel=1e-12)
+    assert row["adjacency"] == "replace"
+    assert row["mu"] == pytest.approx(2 * 3**0.5, rel=1e-12)
 
 
 def test_a_time_design_under_every_model(tmp_path: Path) -> None:
     path = save_design(time_design(), tmp_path / "t.npz")
-    rows = rows_of(path)
+    rows = rows_of(path, *UNIT)
     assert list(rows) == MODELS
     for model in ("ldp", "insider", "secldp"):
         assert rows[model]["sensitivity_squared"] == pytest.approx(1, rel=1e-9)
@@ -134,13 +161,14 @@ def test_a_design_without_a_graph(tmp_path: Path) -> None:
 def test_a_network_of_one(tmp_path: Path) -> None:
     design = baseline(SpaceProblem(mixing=np.eye(1), name="alone"), "ldp")
     path = save_design(design, tmp_path / "d.npz")
-    assert list(rows_of(path)) == ["ldp", "shared-seed"]
-    assert "one node" in call("account", path).err
+    assert list(rows_of(path, "--steps", 1)) == ["ldp", "shared-seed"]
+    assert "one node" in call("account", path, "--steps", 1).err
 
 
 def test_a_design_under_another_name(tmp_path: Path) -> None:
     """What a file is, it says itself."""
-    assert list(rows_of(save_design(space_design(), tmp_path / "design.dat"))) == MODELS
+    path = save_design(space_design(), tmp_path / "design.dat")
+    assert list(rows_of(path, "--steps", 1)) == MODELS
 
 
 def test_observations_too_many_for_one_model(
@@ -164,7 +192,8 @@ def test_observations_too_many_for_one_model(
 def test_pairwise_seeds_under_every_model() -> None:
     """DECOR on the path, T = 2, node 0 looks: it holds the seed of edge 0-1, unless not counted."""
     algorithm = threats.decor(mixing=PATH_3, horizon=2, node_variance=1.0, edge_variance=4.0)
-    rows = {row.model: row for row in every_model(algorithm, participation=every_step(2), node=0)}
+    found = every_model(algorithm, participation=every_step(2), node=0, adjacency="zero-out")
+    rows = {row.model: row for row in found}
     assert list(rows) == MODELS
     full = np.array([[5.0, -4, 0], [-4, 9, -4], [0, -4, 5]])
     rest = np.array([[1.0, 0, 0], [0, 5, -4], [0, -4, 5]])  # without edge 0-1
@@ -194,14 +223,14 @@ def test_pairwise_seeds_under_every_model() -> None:
 
 
 def test_scale_and_progress() -> None:
-    """A reader of all messages of 4 steps of independent noise: sqrt(4) * 3 / 2."""
+    """A reader of all messages of 4 steps of independent noise, two clips a step: 2 sqrt(4) / 3."""
     algorithm = threats.dp_d_sgd(mixing=PATH_3, horizon=4)
     shown: list[tuple[int, int]] = []
     rows = every_model(
-        algorithm, participation=every_step(4), node=1, sigma=2.0, step_sensitivity=3.0,
+        algorithm, participation=every_step(4), node=1, noise_multiplier=3.0,
         progress=lambda done, total: shown.append((done, total)),
     )  # fmt: skip
-    assert rows[0].mu == pytest.approx(3, rel=1e-12)
+    assert rows[0].mu == pytest.approx(4 / 3, rel=1e-12)
     assert shown == [(i, 7) for i in range(1, 8)]
 
 
@@ -228,7 +257,14 @@ def test_the_first_of_those_alike(
 ) -> None:
     def account(*args: object, **kwargs: object) -> list[Exposure]:
         return [
-            Exposure(node=str(i), distance=1, sensitivity_squared=mu, which="", mu=mu)
+            Exposure(
+                node=str(i),
+                distance=1,
+                sensitivity_squared=mu,
+                which="",
+                mu=mu,
+                adjacency="replace",
+            )
             for i, mu in enumerate([1.0, 0.5, 1.0 + excess])
         ]
 

@@ -352,7 +352,7 @@ def test_the_problem_text_is_rebuilt_and_compared(
         (SPACE_TEXT, space_design, "path-3", "other", "name"),
         (SPACE_TEXT, space_design, "[budget]", "[limits]\nmax_variance = 9.0\n[budget]",
          "max_variance"),
-        (SPACE_TEXT, space_design, "[budget]", "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n[budget]",
+        (SPACE_TEXT, space_design, "[budget]", "[privacy]\nepsilon = 1.0\nsteps = 3\n[budget]",
          "privacy"),
         (TIME_TEXT, time_design, "separation = 2", "separation = 3", "participation"),
         (TIME_TEXT, time_design, 'kind = "path"', 'kind = "ring"', "gram"),

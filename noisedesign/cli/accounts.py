@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note
 from noisedesign.io._lookup import lookup
 from noisedesign.io.file_kinds import PICTURE
-
-CLIPS = {"zero-out": "the clip", "replace": "twice the clip"}
+from noisedesign.privacy_target import ADJACENCIES
 
 ZIP = b"PK"
 """How a zip archive begins, which a design file is, and no TOML text."""
@@ -22,11 +22,13 @@ ZIP = b"PK"
 @click.option("--node", metavar="NAME", help="Design: who looks [the node with most neighbours].")
 @click.option("--steps", type=int, metavar="T", help="Space design: steps a record takes part in.")
 @click.option("--delta", type=float, help="Design: delta of epsilon [that of its target, or 1e-6].")
+@click.option("--adjacency", type=click.Choice(ADJACENCIES),
+              help="Design: what one record does [that of its target, or replace].")  # fmt: skip
 @click.option("-o", "--output", type=NewFile(PICTURE), help="Account file: PNG picture to write.")
 @json_option
 def account(
-    file: str, node: str | None, steps: int | None, delta: float | None, output: str | None,
-    as_json: bool,
+    file: str, node: str | None, steps: int | None, delta: float | None, adjacency: str | None,
+    output: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What an observer learns of every node: FILE is an account (TOML) or a DESIGN.npz.
 
@@ -34,10 +36,10 @@ def account(
     Of a design there is a row for every trust model, about the node it protects worst.
     """
     path = lookup(file)
-    options = {"--node": node, "--steps": steps, "--delta": delta}
+    options = {"--node": node, "--steps": steps, "--delta": delta, "--adjacency": adjacency}
     if _is_design(path):
         _refuse({"--output": output}, "an account file", "a design")
-        _design(path, node=node, steps=steps, delta=delta, as_json=as_json)
+        _design(path, node, as_json, steps=steps, delta=delta, adjacency=adjacency)
     else:
         _refuse(options, "a design", "an account file")
         _account_file(path, output=output, as_json=as_json)
@@ -80,24 +82,22 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
     note(
         f"{observer_words(request.observer, request.algorithm.nodes)}; {request.algorithm.name}, "
         + report.scale_words(
-            noise=f"{request.sigma:.6g} per unit clip",
-            step=f"{CLIPS[request.adjacency]} ({request.adjacency})",
+            noise_multiplier=request.noise_multiplier,
+            adjacency=request.adjacency,
             delta=request.delta,
             participation=request.participation,
         )
     )
 
 
-def _design(
-    path: Path, *, node: str | None, steps: int | None, delta: float | None, as_json: bool
-) -> None:
+def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None:
     from noisedesign import report
     from noisedesign._checks import InputError
     from noisedesign.io.design_file import load_design
     from noisedesign.io.node_names import row_of
     from noisedesign.trust_table import busiest_node, every_model, setting_of
 
-    setting = setting_of(load_design(path).design, steps=steps, delta=delta)
+    setting = setting_of(load_design(path).design, **options)
     if node is not None and not setting.graph:
         raise InputError("node", expected="none for a design without a graph", got=repr(node))
     nodes = setting.algorithm.nodes
@@ -106,13 +106,14 @@ def _design(
         else row_of(node, nodes, field="node")
     )  # fmt: skip
     rows = every_model(
-        setting.algorithm, participation=setting.participation, node=looks, sigma=setting.sigma,
-        step_sensitivity=setting.step_sensitivity, delta=setting.delta,
+        setting.algorithm, participation=setting.participation, node=looks, delta=setting.delta,
+        noise_multiplier=setting.noise_multiplier, adjacency=setting.adjacency,
         progress=counter("accounting", "trust models"),
     )  # fmt: skip
     records = [report.model_record(row) for row in rows]
     if as_json:
-        click.echo(report.to_json(records))
+        stated = {"delta": setting.delta, "adjacency": setting.adjacency}
+        click.echo(report.to_json([record | stated for record in records]))
         return
     report.print_table(records, list(records[0]), title=setting.algorithm.name)
     who = f"the observer is {nodes[looks]}" + " (most neighbours)" * (node is None)
@@ -123,8 +124,8 @@ def _design(
     note(
         f"{who}; {setting.algorithm.name}, "
         + report.scale_words(
-            noise=f"{setting.sigma:.6g}",
-            step=f"{setting.step_sensitivity:g}",
+            noise_multiplier=setting.noise_multiplier,
+            adjacency=setting.adjacency,
             delta=setting.delta,
             participation=setting.participation,
         )

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from noisedesign._checks import InputError
+from noisedesign.accounting import Calibration, calibrate
 from noisedesign.design import AGAINST_OBSERVERS, Design
-from noisedesign.problem import TimeProblem
 
 
 def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
@@ -28,12 +28,27 @@ def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
         "privacy": None if problem.privacy is None else asdict(problem.privacy),
         "problem": problem_text,
     }
-    if isinstance(problem, TimeProblem):
-        scheme = problem.fixed_epoch
-        found |= {
-            "horizon": scheme.horizon, "epochs": scheme.epochs, "separation": scheme.separation
-        }  # fmt: skip
+    found |= _privacy(calibrate(problem))
     return {key: _json_value(value) for key, value in found.items()}
+
+
+def _privacy(found: Calibration) -> dict[str, Any]:
+    """What the noise is to be scaled by, and the privacy it then gives; None without a target."""
+    scheme, known = found.participation, found.mu is not None
+    return {
+        "noise_stddev": found.noise_stddev if known else None,
+        "noise_multiplier": found.noise_multiplier if known else None,
+        "mu": found.mu,
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+        "adjacency": found.adjacency,
+        "clip": found.clip,
+        "step_sensitivity": found.step_sensitivity,
+        "horizon": found.horizon,
+        "participation": None if scheme is None else str(scheme),
+        "max_participations": None if scheme is None else scheme.largest_size,
+        "separation": None if scheme is None else scheme.separation,
+    }
 
 
 def to_json(values: dict[str, Any]) -> str:

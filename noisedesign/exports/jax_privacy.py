@@ -42,12 +42,10 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     """
     require_protection(design)
     calibration = calibrate(design.problem)
-    metadata = facts(design, problem_text=problem_text) | {
-        "note": _NOTE, "mu": calibration.mu, "step_sensitivity": calibration.step_sensitivity
-    }  # fmt: skip
+    metadata = facts(design, problem_text=problem_text) | {"note": _NOTE}
     members = {
         "noising_matrix": design.noising_matrix,
-        "stddev": np.float64(calibration.noise_multiplier),
+        "stddev": np.float64(calibration.noise_stddev),
         "horizon": np.int64(len(design.matrix)),
         "metadata": to_json(metadata),
     }

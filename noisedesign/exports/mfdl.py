@@ -81,7 +81,7 @@ def _how_to_run(design: Design) -> dict[str, Any]:
     multiplier = None
     if target is not None:
         # The trainer multiplies by the clip itself.
-        multiplier = calibrate(problem).noise_multiplier / target.clip
+        multiplier = calibrate(problem).noise_multiplier
     return {
         "participation_interval": scheme.separation,
         "trainer_sensitivity": trainer_sensitivity(design.strategy, scheme),

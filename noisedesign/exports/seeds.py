@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from noisedesign._checks import InputError, describe
-from noisedesign.accounting import calibrate
 from noisedesign.design import Design
 from noisedesign.exports._common import facts, require_protection, to_json
 from noisedesign.io.atomic import write_text
@@ -31,7 +30,7 @@ products of float64."""
 _FIELD = "seeds file"
 _NOTE = (
     "Coefficients are not squared and are those of R at the stated budgets: multiply them by "
-    "noise_multiplier, which is 1 where there is no privacy target. Numbers of seeds are places "
+    "noise_stddev, which is 1 where there is no privacy target. Numbers of seeds are places "
     "in the list, from 0."
 )
 
@@ -54,12 +53,8 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
             got=f"a covariance that is {difference:.3g} away from theirs",
             remedy="`noisedesign verify` says what else does not hold.",
         )  # fmt: skip
-    calibration = calibrate(design.problem)
     content: dict[str, Any] = facts(design, problem_text=problem_text) | {
         "note": _NOTE,
-        "noise_multiplier": calibration.noise_multiplier,
-        "mu": calibration.mu,
-        "rounds": calibration.steps,
         "seeds": [
             {
                 "members": [names[node] for node in seed.members],

@@ -27,11 +27,11 @@ _NOTE = (
 
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
-    """Write ``covariance_matrix``, noise_multiplier^2 R, and ``weight_matrix``, W, both (n, n).
+    """Write ``covariance_matrix``, noise_stddev^2 R, and ``weight_matrix``, W, both (n, n).
 
-    ``metadata`` is a JSON string: ``nodes`` in the order of the rows, ``rounds`` the covariance is
-    calibrated for, clip, adjacency and the protected unit. Without a privacy target the
-    covariance is R at the stated budgets.
+    ``metadata`` is a JSON string: ``nodes`` in the order of the rows, the ``horizon`` and
+    participation the covariance is calibrated for, clip, adjacency and the protected unit. Without
+    a privacy target the covariance is R at the stated budgets.
 
     Raises:
         InputError: the design does not protect every message.
@@ -39,18 +39,12 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     require_protection(design)
     problem = design.problem
     assert isinstance(problem, SpaceProblem)
-    calibration, target = calibrate(problem), problem.privacy
     metadata = facts(design, problem_text=problem_text) | {
         "note": _NOTE,
         "protected_unit": "one example",
-        "noise_multiplier": calibration.noise_multiplier,
-        "mu": calibration.mu,
-        "rounds": calibration.steps,
-        "clip": None if target is None else target.clip,
-        "adjacency": None if target is None else target.adjacency,
     }
     members = {
-        "covariance_matrix": calibration.noise_multiplier**2 * design.covariance,
+        "covariance_matrix": calibrate(problem).noise_stddev ** 2 * design.covariance,
         "weight_matrix": problem.mixing,
         "metadata": to_json(metadata),
     }

@@ -75,8 +75,9 @@ def rows_for(
     )
     victims = [node for node in range(len(w)) if node != observer]
     exposures = account(
-        algorithm, threats.pndp(nodes=(observer,)), participation=every_step(horizon)
-    )
+        algorithm, threats.pndp(nodes=(observer,)), participation=every_step(horizon),
+        adjacency="zero-out",
+    )  # fmt: skip
 
     def published(numerator: cyffers.Numerator) -> Array:
         bound = cyffers.squared_sensitivity(

@@ -71,7 +71,7 @@ class Row(NamedTuple):
         mu: GDP parameter of the whole run, not squared; infinite where gradients are seen without
             noise.
         which: what kind of number the sensitivity is.
-        sigma: factor on the standard deviation of the algorithm's noise.
+        noise_multiplier: factor on the standard deviation of the algorithm's noise, over the clip.
         squared_error: common to all algorithms: summed over the nodes and over the steps, of the
             models after mixing, per coordinate and squared clip.
     """
@@ -82,7 +82,7 @@ class Row(NamedTuple):
     distance: int | None
     mu: float | None
     which: str | None
-    sigma: float
+    noise_multiplier: float
     squared_error: float
     note: str
 
@@ -121,11 +121,15 @@ def rows_for(
         algorithm = catalogue.algorithm(
             kind, mixing=mixing, participation=participation, nodes=nodes, **options
         )
-        sigma = math.sqrt(common / squared_error(algorithm))
-        for found in every_model(algorithm, participation=participation, node=node, sigma=sigma):
+        multiplier = math.sqrt(common / squared_error(algorithm))
+        for found in every_model(
+            algorithm, participation=participation, node=node, noise_multiplier=multiplier,
+            adjacency="zero-out",
+        ):  # fmt: skip
             yield Row(
                 algorithm=kind, model=found.model, victim=found.victim, distance=found.distance,
-                mu=found.mu, which=found.which, sigma=sigma, squared_error=common,
+                mu=found.mu, which=found.which, noise_multiplier=multiplier,
+                squared_error=common,
                 note=found.note,
             )  # fmt: skip
 

@@ -10,19 +10,15 @@ from pydantic_core import PydanticCustomError
 from noisedesign.io._schema import (
     FixedEpochTable,
     GraphOfKind,
+    HorizonTable,
     MinSeparationTable,
     Table,
     Text,
     fixed_epoch_if_nothing_is_said,
 )
-from noisedesign.trust_table import DELTA
+from noisedesign.privacy_target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Adjacency
 
 # --- participation --------------------------------------------------------------------------
-
-
-class HorizonTable(Table):
-    kind: Literal["single", "every-step"]
-    horizon: int
 
 
 class PatternsTable(Table):
@@ -44,7 +40,7 @@ ParticipationOfKind = Annotated[
 
 
 class _Algorithm(Table):
-    sigma: float = 1.0
+    noise_multiplier: float = 1.0
 
 
 class PlainAlgorithm(_Algorithm):
@@ -69,7 +65,7 @@ class WhisperAlgorithm(_Algorithm):
 
 class DecorAlgorithm(_Algorithm):
     kind: Literal["decor"]
-    edge_sigma: float | None = None
+    edge_stddev: float | None = None
 
 
 class ZipDlAlgorithm(_Algorithm):
@@ -121,8 +117,8 @@ SeedOfNodes = Annotated[NamedSeed, PlainValidator(_seed)]
 
 class _Observer(Table):
     victims: list[Node] | None = None
-    delta: float = DELTA
-    adjacency: Literal["zero-out", "replace"] = "zero-out"
+    delta: float = DEFAULT_DELTA
+    adjacency: Adjacency = DEFAULT_ADJACENCY
 
 
 class OutsideObserver(_Observer):

@@ -22,6 +22,7 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
             "budget": np.array_equal(stored.budget, rebuilt.budget),
             "max_variance": _same_limit(stored.max_variance, rebuilt.max_variance),
             "min_variance": _same_limit(stored.min_variance, rebuilt.min_variance),
+            "participation": stored.participation == rebuilt.participation,
             "observers": stored.observers == rebuilt.observers,
         }
     elif isinstance(stored, TimeProblem) and isinstance(rebuilt, TimeProblem):

@@ -180,9 +180,9 @@ def observers_of(entries: Sequence[ObserverEntry]) -> tuple[Observer, ...]:
 
 
 def participation_entry(problem: Problem) -> dict[str, int] | None:
-    if isinstance(problem, SpaceProblem):
-        return None
     scheme = problem.participation
+    if scheme is None:
+        return None
     if isinstance(scheme, FixedEpoch):
         return {"epochs": int(scheme.epochs), "separation": int(scheme.separation)}
     return {

@@ -185,7 +185,9 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
             "max_variance": arrays.get("max_variance"),
         }  # fmt: skip
     if manifest.design == "space":
+        use = manifest.participation
         return SpaceProblem(
+            participation=None if use is None else participation_of(use),
             structure=space, min_variance=arrays.get("min_variance"),
             observers=observers_of(manifest.observers), **common,
         )  # fmt: skip

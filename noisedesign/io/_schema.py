@@ -154,6 +154,11 @@ class FixedEpochTable(Table):
     separation: int
 
 
+class HorizonTable(Table):
+    kind: Literal["single", "every-step"]
+    horizon: int
+
+
 class MinSeparationTable(Table):
     kind: Literal["min-separation"]
     horizon: int
@@ -166,7 +171,7 @@ def fixed_epoch_if_nothing_is_said(value: Any) -> Any:
 
 
 Participation = Annotated[
-    Annotated[FixedEpochTable | MinSeparationTable, Field(discriminator="kind")],
+    Annotated[FixedEpochTable | HorizonTable | MinSeparationTable, Field(discriminator="kind")],
     BeforeValidator(fixed_epoch_if_nothing_is_said),
 ]
 
@@ -231,7 +236,7 @@ class ObserversTable(Table):
 
 class Privacy(Table):
     epsilon: float
-    delta: float
+    delta: float = PrivacyTarget.delta
     clip: float = PrivacyTarget.clip
     steps: int | None = PrivacyTarget.steps
     adjacency: str = PrivacyTarget.adjacency
@@ -254,6 +259,7 @@ class _ProblemFile(Table):
 class SpaceFile(_ProblemFile):
     design: Literal["space"]
     graph: GraphOfKind
+    participation: Participation | None = None
     budget: Budget = Budget()
     limits: Limits | None = None
     structure: SpaceStructureTable = SpaceStructureTable()

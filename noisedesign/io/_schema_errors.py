@@ -26,7 +26,7 @@ _TABLES = ("graph", "workload", "participation", "budget", "limits", "privacy", 
            "algorithm", "observer", "observers", "structure", "error", "mixing")  # fmt: skip
 _OTHER_DESIGN = {
     "budget": '"space" or "space-time"', "limits": '"space" or "space-time"', "workload": '"time"',
-    "participation": '"time" or "space-time"', "observers": '"space"',
+    "observers": '"space"',
 }  # fmt: skip
 BELONGS = {key: f"[{key}] belongs to design = {design}." for key, design in _OTHER_DESIGN.items()}
 """What to say of a table at the top of a problem file of the other design."""

@@ -19,7 +19,7 @@ from noisedesign.io._tables import is_directed, mixing_key
 from noisedesign.io._toml import renamed
 from noisedesign.io.node_names import row_of
 from noisedesign.objectives import Objective
-from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.participation import FixedEpoch, MinSeparation, every_step, single
 from noisedesign.random_mixing import (
     EdgeDropout,
     NodeDropout,
@@ -40,6 +40,9 @@ def participation_of(table: Any) -> FixedEpoch | MinSeparation:
     fields = table.model_dump(exclude={"kind"})
     if isinstance(table, _schema.MinSeparationTable):
         return MinSeparation(**fields)
+    if isinstance(table, _schema.HorizonTable):
+        with renamed({"horizon": "participation.horizon"}):
+            return (single if table.kind == "single" else every_step)(table.horizon)
     return FixedEpoch(**fields)
 
 

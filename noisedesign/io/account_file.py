@@ -14,22 +14,19 @@ from noisedesign._checks import Array, InputError
 from noisedesign.design import Design
 from noisedesign.exposure import Exposure
 from noisedesign.io import _account_schema as schema
-from noisedesign.io import _schema as tables
+from noisedesign.io import _settings_of
 from noisedesign.io._lookup import lookup
 from noisedesign.io._schema_errors import to_input_error
 from noisedesign.io._tables import load_npy, mixing_key, mixing_of
 from noisedesign.io._toml import located, parsed, read_text, renamed
 from noisedesign.io.design_file import load_design
 from noisedesign.io.node_names import row_of
-from noisedesign.participation import FixedEpoch, MinSeparation, Participation, Patterns
+from noisedesign.participation import Participation, Patterns
+from noisedesign.privacy_target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.threats import Algorithm, Observer
 from noisedesign.threats.observers import Seed
-from noisedesign.trust_table import DELTA
 
 FIELD = "account"
-
-STEP_SENSITIVITY = {"zero-out": 1.0, "replace": 2.0}
-"""Largest change of a step's clipped gradient over the clip (not squared), by adjacency."""
 
 _BELONGS = {
     key: f"{key} is a key of problem files, which `noisedesign solve` reads."
@@ -39,7 +36,7 @@ _KEYS = {
     "strategy": "algorithm.file",
     "covariance": "algorithm.file",
     "design": "algorithm.file",
-    "algorithm.edge_variance": "algorithm.edge_sigma",
+    "algorithm.edge_variance": "algorithm.edge_stddev",
 }
 """Arguments of the library and the keys of a file that set them."""
 
@@ -49,9 +46,9 @@ class AccountRequest:
     """One observer of one algorithm, and what is asked about its victims.
 
     Attributes:
-        sigma: factor on the standard deviation of all noise of the algorithm, per unit clip.
-        step_sensitivity: largest change of a step's gradient over the clip (not squared): 1 where
-            a record is zeroed out, 2 where it is replaced.
+        noise_multiplier: factor on the standard deviation of all noise of the algorithm, over the
+            clip.
+        adjacency: "replace", "zero-out" or "add-remove".
         delta: for which epsilon is stated.
         victims: rows of W in ascending order; None for all nodes that do not look.
     """
@@ -60,15 +57,10 @@ class AccountRequest:
     algorithm: Algorithm
     observer: Observer
     participation: Participation
-    sigma: float = 1.0
-    step_sensitivity: float = 1.0
-    delta: float = DELTA
+    noise_multiplier: float = 1.0
+    adjacency: str = DEFAULT_ADJACENCY
+    delta: float = DEFAULT_DELTA
     victims: tuple[int, ...] | None = None
-
-    @property
-    def adjacency(self) -> str:
-        """ "zero-out" or "replace"."""
-        return "zero-out" if self.step_sensitivity == 1 else "replace"
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> list[Exposure]:
         """What the observer learns about every victim; see :func:`noisedesign.exposure.account`.
@@ -78,8 +70,8 @@ class AccountRequest:
                 is too long for the observer.
         """
         return exposure.account(
-            self.algorithm, self.observer, participation=self.participation, sigma=self.sigma,
-            step_sensitivity=self.step_sensitivity, delta=self.delta, victims=self.victims,
+            self.algorithm, self.observer, participation=self.participation, delta=self.delta,
+            noise_multiplier=self.noise_multiplier, adjacency=self.adjacency, victims=self.victims,
             progress=progress,
         )  # fmt: skip
 
@@ -113,37 +105,26 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
     except ValidationError as error:
         raise to_input_error(error, data, belongs=_BELONGS) from None
     # Cheap checks first: a wrong delta should not cost an eigendecomposition.
-    sigma = _checks.real(file.algorithm.sigma, field="algorithm.sigma", low=0)
+    field = "algorithm.noise_multiplier"
+    noise_multiplier = _checks.real(file.algorithm.noise_multiplier, field=field, low=0)
     delta = _checks.real(file.observer.delta, field="observer.delta", low=0, high=1)
     participation = participation_of(file.participation)
     algorithm = _algorithm(file, participation, Path(folder))
     observer = _observer(file.observer, algorithm.nodes)
     return AccountRequest(
         name=file.name or name, algorithm=algorithm, observer=observer,
-        participation=participation, sigma=sigma, delta=delta,
-        step_sensitivity=STEP_SENSITIVITY[file.observer.adjacency],
+        participation=participation, noise_multiplier=noise_multiplier, delta=delta,
+        adjacency=file.observer.adjacency,
         victims=_victims(file.observer, algorithm.nodes, observer),
     )  # fmt: skip
 
 
 def participation_of(table: schema.ParticipationTable) -> Participation:
-    match table:
-        case tables.FixedEpochTable():
-            return FixedEpoch(epochs=table.epochs, separation=table.separation)
-        case schema.HorizonTable():
-            horizon = _checks.positive_int(table.horizon, field="participation.horizon")
-            once = table.kind == "single"
-            return FixedEpoch(
-                epochs=1 if once else horizon, separation=horizon if once else 1
-            )  # fmt: skip
-        case tables.MinSeparationTable():
-            return MinSeparation(
-                horizon=table.horizon, separation=table.separation,
-                max_participations=table.max_participations,
-            )  # fmt: skip
-        case schema.PatternsTable():
-            steps = tuple(tuple(pattern) for pattern in table.patterns)
-            return Patterns(horizon=table.horizon, steps=steps)
+    """The scheme of a [participation] table; of patterns too, which problem files do not have."""
+    if isinstance(table, schema.PatternsTable):
+        steps = tuple(tuple(pattern) for pattern in table.patterns)
+        return Patterns(horizon=table.horizon, steps=steps)
+    return _settings_of.participation_of(table)
 
 
 def _algorithm(file: schema.AccountFile, participation: Participation, folder: Path) -> Algorithm:
@@ -171,7 +152,7 @@ def _algorithm(file: schema.AccountFile, participation: Participation, folder: P
 
 def _options(table: schema.AlgorithmTable, folder: Path) -> dict[str, Any]:
     """The table's keys as options of the catalogue, its file read."""
-    options = table.model_dump(exclude={"kind", "sigma", "file"})
+    options = table.model_dump(exclude={"kind", "noise_multiplier", "file"})
     match table:
         case schema.DesignAlgorithm():
             options["design"] = _design(folder / table.file)

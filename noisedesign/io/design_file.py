@@ -46,7 +46,7 @@ from noisedesign.io._layout import (
 )
 from noisedesign.io._manifest import FIELD, Manifest
 from noisedesign.io.atomic import overwriting, write_atomically
-from noisedesign.problem import SpaceProblem, TimeProblem
+from noisedesign.problem import TimeProblem
 
 MANIFEST = "manifest.json"
 SEAL = b"noisedesign-sha256:"
@@ -159,7 +159,7 @@ def _check_seal(content: bytes) -> None:
 def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) -> dict[str, Any]:
     """The JSON object that describes ``design``, stored as ``arrays``."""
     problem, certificate = design.problem, design.certificate
-    scheme = None if isinstance(problem, SpaceProblem) else problem.participation
+    scheme = problem.participation
     observers = observer_entries(problem)
     manifest = Manifest.model_validate(
         {

@@ -125,6 +125,8 @@ def _build(
         _check_balanced(mixing)
     names = nodes or tuple(str(i) for i in range(len(mixing)))
     common["structure"] = space_structure(file.structure, nodes=names, folder=folder)
+    if file.participation is not None:
+        common["participation"] = participation_of(file.participation)
     horizon = 1 if file.error is None else file.error.horizon
     if file.observers is not None:
         if file.mixing is not None:

@@ -148,7 +148,7 @@ class Attack:
 
 def audit_space(
     *, mixing: Any, covariance: Any, claimed_mu: float, budget: Any = None,
-    noise_multiplier: float = 1.0, runs: int = 2000, seed: int = 0,
+    noise_stddev: float = 1.0, runs: int = 2000, seed: int = 0,
     confidence: float = CONFIDENCE, progress: Progress | None = None,
 ) -> AuditReport:  # fmt: skip
     """Audit of spatial noise: one step, one changed gradient, the worst node.
@@ -157,10 +157,10 @@ def audit_space(
         mixing: W, shape (n, n); may be singular.
         covariance: R, shape (n, n), symmetric positive definite, in squared noise units.
         claimed_mu: claim (not squared) for a change of norm 1 at one step of one node with noise
-            ``noise_multiplier`` * z. With ``budget``: for a change of norm 1 / sqrt(budget_u) at
-            node u, which is 1 / noise_multiplier for a design that meets its budgets.
+            ``noise_stddev`` * z. With ``budget``: for a change of norm 1 / sqrt(budget_u) at
+            node u, which is 1 / noise_stddev for a design that meets its budgets.
         budget: tau with [R^-1]_uu <= tau_u, scalar or shape (n,), or None for norm 1 everywhere.
-        noise_multiplier: sigma, in noise units (not squared).
+        noise_stddev: factor on the noise, in noise units (not squared).
         runs: runs in each world, at least 30.
         seed: the same seed gives the same report.
         confidence: see :class:`AuditReport`.
@@ -169,12 +169,12 @@ def audit_space(
     Raises:
         InputError: a matrix that is not finite, float64 and square, sizes that do not match, R
             not positive definite (some direction is not hidden at all), claimed_mu, budget or
-            noise_multiplier <= 0, runs < 30.
+            noise_stddev <= 0, runs < 30.
     """
     w = _checks.matrix(mixing, field="mixing", square=True)
     n, root = len(w), streams.covariance_root(covariance)
     dynamics.check_shape(root, field="covariance", size=n, of="as mixing")
-    sigma = _checks.real(noise_multiplier, field="noise_multiplier", low=0)
+    sigma = _checks.real(noise_stddev, field="noise_stddev", low=0)
     tau = (
         np.ones(n) if budget is None else _checks.positive_vector(budget, field="budget", length=n)
     )
@@ -198,7 +198,7 @@ def audit_space(
 
 def audit_time(
     *, noising_matrix: Any, mixing: Any = None, patterns: Any, claimed_mu: float,
-    noise_multiplier: float = 1.0, runs: int = 2000, seed: int = 0,
+    noise_stddev: float = 1.0, runs: int = 2000, seed: int = 0,
     confidence: float = CONFIDENCE, progress: Progress | None = None,
 ) -> AuditReport:  # fmt: skip
     """Audit of temporal noise over the whole horizon: the worst pattern and directions.
@@ -208,8 +208,8 @@ def audit_time(
         mixing: W, shape (n, n), may be singular; None for one model that is not mixed.
         patterns: integer array, shape (patterns, k), zero-based steps.
         claimed_mu: claim (not squared) for changes of norm 1 at every step of a pattern with noise
-            ``noise_multiplier`` * z.
-        noise_multiplier: sigma, in noise units (not squared).
+            ``noise_stddev`` * z.
+        noise_stddev: factor on the noise, in noise units (not squared).
         runs: runs in each world, at least 30.
         seed: the same seed gives the same report.
         confidence: see :class:`AuditReport`.
@@ -218,11 +218,11 @@ def audit_time(
     Raises:
         InputError: a matrix that is not finite, float64 and square, C^-1 not lower triangular or
             singular (some direction is not hidden at all), patterns that are not distinct steps
-            below T, claimed_mu or noise_multiplier <= 0, runs < 30.
+            below T, claimed_mu or noise_stddev <= 0, runs < 30.
     """
     noising = streams.check_noising(noising_matrix)
     w = dynamics.mixing_or_single(mixing)
-    sigma = _checks.real(noise_multiplier, field="noise_multiplier", low=0)
+    sigma = _checks.real(noise_stddev, field="noise_stddev", low=0)
     chosen = check_patterns(patterns, horizon=len(noising))
     precision = _precision_in_time(noising)
     steps, directions = worst_difference(precision, chosen)

@@ -33,7 +33,7 @@ from noisedesign.simulate.estimates import CONFIDENCE
 
 def audit_coalition(
     *, mixing: Any, plan: SeedPlan, coalition: Sequence[int], claimed_mu: float,
-    budget: Any = None, noise_multiplier: float = 1.0, runs: int = 2000, seed: int = 0,
+    budget: Any = None, noise_stddev: float = 1.0, runs: int = 2000, seed: int = 0,
     confidence: float = CONFIDENCE, progress: Progress | None = None,
 ) -> AuditReport:  # fmt: skip
     """Audit of spatial noise from shared seeds: the worst node outside a coalition.
@@ -42,7 +42,7 @@ def audit_coalition(
         mixing: W, shape (n, n); may be singular.
         plan: who holds which seed; R is its ``covariance()``.
         coalition: distinct nodes that pool their seeds, fewer than n; none is an eavesdropper.
-        claimed_mu, budget, noise_multiplier: as for :func:`noisedesign.simulate.audit_space`,
+        claimed_mu, budget, noise_stddev: as for :func:`noisedesign.simulate.audit_space`,
             with the squared sensitivity of R_A, of the seeds that the coalition does not hold.
         runs: runs in each world, at least 30.
         seed: the same seed gives the same report.
@@ -52,13 +52,13 @@ def audit_coalition(
     Raises:
         InputError: a matrix that is not finite, float64 and square, sizes that do not match; no
             such coalition; a node that the coalition sees without noise; claimed_mu, budget or
-            noise_multiplier <= 0, runs < 30.
+            noise_stddev <= 0, runs < 30.
     """
     w = _checks.matrix(mixing, field="mixing", square=True)
     n = len(w)
     if plan.nodes != n:
         raise InputError("plan", expected=f"seeds of {n} nodes, as mixing", got=f"{plan.nodes}")
-    sigma = _checks.real(noise_multiplier, field="noise_multiplier", low=0)
+    sigma = _checks.real(noise_stddev, field="noise_stddev", low=0)
     tau = np.ones(n)
     if budget is not None:
         tau = _checks.positive_vector(budget, field="budget", length=n)

@@ -77,7 +77,7 @@ class _Watching(Attack):
 
 def audit_observers(
     *, mixing: Any, covariance: Any, watchers: Sequence[Watcher], horizon: int, claimed_mu: float,
-    budget: Any = 1.0, noise_multiplier: float = 1.0, runs: int = 2000, seed: int = 0,
+    budget: Any = 1.0, noise_stddev: float = 1.0, runs: int = 2000, seed: int = 0,
     confidence: float = CONFIDENCE, progress: Progress | None = None,
 ) -> AuditReport:  # fmt: skip
     """Audit of spatial noise against observers of a run: the worst of them, node and step.
@@ -88,9 +88,9 @@ def audit_observers(
         watchers: who looks.
         horizon: T, steps of the run, each of which is tried for the changed gradient.
         claimed_mu: claim (not squared) for a change of norm 1 / sqrt(budget_u) of the gradient of
-            node u at one step, with noise ``noise_multiplier`` * z.
+            node u at one step, with noise ``noise_stddev`` * z.
         budget: tau, scalar or shape (n,), in inverse squared noise units.
-        noise_multiplier: sigma, in noise units (not squared).
+        noise_stddev: factor on the noise, in noise units (not squared).
         runs: runs in each world, at least 30.
         seed: the same seed gives the same report.
         confidence: see :class:`noisedesign.simulate.AuditReport`.
@@ -99,13 +99,13 @@ def audit_observers(
     Raises:
         InputError: matrices that are not finite, float64 and square, or of other sizes; no watcher
             that sees anything; a gradient that is seen without noise; horizon < 1, claimed_mu,
-            budget or noise_multiplier <= 0, runs < 30.
+            budget or noise_stddev <= 0, runs < 30.
     """
     w = _checks.matrix(mixing, field="mixing", square=True)
     n, root = len(w), streams.covariance_root(covariance)
     dynamics.check_shape(root, field="covariance", size=n, of="as mixing")
     steps = _checks.positive_int(horizon, field="horizon")
-    sigma = _checks.real(noise_multiplier, field="noise_multiplier", low=0)
+    sigma = _checks.real(noise_stddev, field="noise_stddev", low=0)
     tau = _checks.positive_vector(budget, field="budget", length=n)
     messages = _messages(w, steps)
     found = [_worst(watcher, messages, root, tau) for watcher in watchers]
