@@ -226,6 +226,8 @@ class SpaceProblem:
 
     def __post_init__(self) -> None:
         _check_types(self, structure=_IN_SPACE)
+        if self.participation is not None:
+            _check(self.participation, "participation", _SCHEME)
         mixing = check_mixing(self.mixing, doubly_stochastic=True)
         n = len(mixing)
         object.__setattr__(self, "mixing", mixing)

@@ -23,6 +23,7 @@ from typing import Any
 
 import click
 import numpy as np
+import oracles
 import pytest
 
 from noisedesign import baselines, cli, datasets
@@ -321,9 +322,11 @@ def test_python_example(played: Played) -> None:
         assert feasible == "True"
         assert float(bound) <= float(objective) <= float(bound) * (1 + GAP)
         assert float(gap) <= GAP
-    multipliers = [float(line[-1]) for line in lines if line[:2] == ["noise", "multiplier"]]
-    # Over 320 rounds a spatial design composes; a temporal one covers its horizon by itself.
-    assert multipliers[0] / multipliers[1] == pytest.approx(math.sqrt(320))
+    stddevs = [float(line[-1]) for line in lines if line[:2] == ["noise", "stddev"]]
+    # Like with like: (5, 1e-5), replace, 20 participations; R of [R^-1]_ii = 1 is for one of them,
+    # C of unit sensitivity for all.
+    mu = oracles.gaussian_mu(5.0, 1e-5)
+    assert stddevs == pytest.approx([2 * math.sqrt(20) / mu, 2 / mu], rel=1e-6)
     for name, shape in (("florentine-space", 15), ("florentine-time", 320)):
         assert np.load(played.folder / f"{name}.npy").shape == (shape, shape)
     assert (played.folder / "florentine-time-noising.npy").exists()
