@@ -1,7 +1,8 @@
 """From a design to mu, epsilon and delta, and back.
 
 Every design here is a Gaussian mechanism: with sensitivity D and noise of standard deviation 1 it
-is D-GDP, exactly. Conversion to (epsilon, delta) is left to a maintained accountant.
+is D-GDP, exactly. Conversion to (epsilon, delta) rounds to the safe side: no mu is larger than
+allowed, no epsilon or delta smaller than what holds.
 """
 
 from __future__ import annotations
@@ -10,65 +11,77 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from noisedesign import _checks
+from noisedesign import _checks, gaussian_privacy
 from noisedesign._checks import InputError
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.privacy_target import CONVERSIONS, DEFAULT_ADJACENCY, PrivacyTarget
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 
-LARGE_MU = 1e6
-"""Above it the Renyi bound on epsilon is exact to 1e-5 and errs upwards, while the accountant's
-search stops at a relative tolerance, on either side."""
-
-
-def _accountant() -> Any:
-    # Imported late: it takes longer to load than most designs take to solve.
-    import dp_accounting
-
-    return dp_accounting
+LARGEST_MU = 1e150
+"""Its square is still a double."""
 
 
 def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
-    """Largest mu whose Gaussian mechanism is (epsilon, delta)-DP.
+    """Largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down.
 
-    ``gdp`` is exact. ``rdp`` is the rule published with Whisper D-SGD: the Renyi bound
+    ``gdp`` is exact but for the last digits. ``rdp`` is the rule published with Whisper D-SGD: the
+    Renyi bound
     mu^2 / 2 + sqrt(2 mu^2 log(1/delta)) = epsilon, that is
     mu = sqrt(2) (sqrt(L + epsilon) - sqrt(L)), L = log(1/delta); it asks for more noise.
 
     Raises:
-        InputError: epsilon <= 0, delta outside (0, 1), unknown conversion.
+        InputError: epsilon outside [1e-100, 1e100], delta outside [1e-300, 1), unknown conversion.
     """
-    epsilon = _checks.real(epsilon, field="epsilon", low=0)
-    delta = _checks.real(delta, field="delta", low=0, high=1)
+    epsilon = _checks.scale(epsilon, field="epsilon")
+    delta = _delta(delta)
     _checks.one_of(conversion, field="conversion", allowed=CONVERSIONS)
     if conversion == "rdp":
-        log_inverse = math.log(1 / delta)
-        return math.sqrt(2) * (math.sqrt(log_inverse + epsilon) - math.sqrt(log_inverse))
-    return 1 / float(_accountant().get_sigma_gaussian(epsilon, delta))
+        return gaussian_privacy.renyi_mu(epsilon, delta)
+    return gaussian_privacy.mu_below(epsilon, delta)
+
+
+def _mu(value: Any) -> float:
+    number = _checks.real(value, field="mu", low=0)
+    if not _checks.SMALLEST <= number <= LARGEST_MU:
+        raise InputError(
+            "mu", expected=f"a number between {_checks.SMALLEST:g} and {LARGEST_MU:g}",
+            got=f"{number:g}",
+        )  # fmt: skip
+    return number
+
+
+def _delta(value: Any) -> float:
+    number = _checks.real(value, field="delta", low=0, high=1)
+    if number < gaussian_privacy.LEAST:
+        raise InputError(
+            "delta", expected=f"a number of at least {gaussian_privacy.LEAST:g}", got=f"{number:g}"
+        )
+    return number
 
 
 def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
-    """Smallest epsilon at ``delta`` of a mu-GDP mechanism; see :func:`mu_of`.
+    """Smallest epsilon at ``delta`` of a mu-GDP mechanism, rounded up; see :func:`mu_of`.
 
     Raises:
-        InputError: mu <= 0, delta outside (0, 1), unknown conversion.
+        InputError: mu outside [1e-100, 1e150], delta outside [1e-300, 1), unknown conversion.
     """
-    mu = _checks.real(mu, field="mu", low=0)
-    delta = _checks.real(delta, field="delta", low=0, high=1)
+    mu = _mu(mu)
+    delta = _delta(delta)
     _checks.one_of(conversion, field="conversion", allowed=CONVERSIONS)
-    if conversion == "rdp" or mu > LARGE_MU:
-        return mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))
-    return float(_accountant().get_epsilon_gaussian(1 / mu, delta))
+    if conversion == "rdp":
+        return gaussian_privacy.renyi_epsilon(mu, delta)
+    return gaussian_privacy.epsilon_above(mu, delta)
 
 
 def delta_of(*, mu: float, epsilon: float) -> float:
-    """Smallest delta at ``epsilon`` of a mu-GDP mechanism (Dong, Roth and Su 2022, eq. (6))."""
-    from dp_accounting.pld import privacy_loss_mechanism
+    """Smallest delta at ``epsilon`` of a mu-GDP mechanism, rounded up (Dong, Roth and Su 2022,
+    eq. (6)); what is below 1e-300 is told as that.
 
-    mu = _checks.real(mu, field="mu", low=0)
-    epsilon = _checks.real(epsilon, field="epsilon", low=0)
-    loss = privacy_loss_mechanism.GaussianPrivacyLoss(standard_deviation=1 / mu)
-    return float(loss.get_delta_for_epsilon(epsilon))
+    Raises:
+        InputError: mu outside [1e-100, 1e150], epsilon outside [1e-100, 1e100].
+    """
+    mu, epsilon = _mu(mu), _checks.scale(epsilon, field="epsilon")
+    return gaussian_privacy.delta_above(mu, epsilon)
 
 
 def renyi_of(*, mu: float, alpha: float) -> float:

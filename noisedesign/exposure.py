@@ -98,7 +98,7 @@ def account(
         InputError: another horizon, a victim that is in the coalition or no node, noise_multiplier
             not positive, another adjacency, delta outside (0, 1), nodes the graph does not have.
     """
-    _checks.real(noise_multiplier, field="noise_multiplier", low=0)
+    noise_multiplier = _checks.scale(noise_multiplier, field="noise_multiplier")
     _checks.one_of(adjacency, field="adjacency", allowed=ADJACENCIES)
     if delta is not None:
         _checks.real(delta, field="delta", low=0, high=1)
@@ -130,7 +130,9 @@ def epsilon_at(mu: float, delta: float) -> float:
     """Epsilon of a mu-GDP mechanism at delta; mu may be 0 or infinite, and epsilon is then too."""
     if mu == 0 or math.isinf(mu):
         return mu
-    return accounting.epsilon_of(mu=mu, delta=delta)
+    if mu > accounting.LARGEST_MU:
+        return math.inf
+    return accounting.epsilon_of(mu=max(mu, _checks.SMALLEST), delta=delta)
 
 
 def _victims(

@@ -106,7 +106,7 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
         raise to_input_error(error, data, belongs=_BELONGS) from None
     # Cheap checks first: a wrong delta should not cost an eigendecomposition.
     field = "algorithm.noise_multiplier"
-    noise_multiplier = _checks.real(file.algorithm.noise_multiplier, field=field, low=0)
+    noise_multiplier = _checks.scale(file.algorithm.noise_multiplier, field=field)
     delta = _checks.real(file.observer.delta, field="observer.delta", low=0, high=1)
     participation = participation_of(file.participation)
     algorithm = _algorithm(file, participation, Path(folder))
