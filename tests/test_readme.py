@@ -16,10 +16,10 @@ import shlex
 import sys
 import tomllib
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -27,6 +27,7 @@ import oracles
 import pytest
 
 from noisedesign import baselines, cli, datasets
+from noisedesign._checks import InputError
 from noisedesign.io.problem_file import load_problem, parse_problem
 from noisedesign.report import ldp_objective
 
@@ -113,21 +114,44 @@ def shell_commands(text: str) -> Iterator[list[str]]:
 # --- following the page ---------------------------------------------------------------------
 
 
-def stand_in_jax_privacy() -> dict[str, types.ModuleType]:
-    """The one function that is called, with the signature of the real one."""
-    package = types.ModuleType("jax_privacy")
-    noise_addition = types.ModuleType("jax_privacy.noise_addition")
+class Privatizer(NamedTuple):
+    init: Callable[[Any], int]
+    update: Callable[..., tuple[np.ndarray, int]]
+
+
+def stand_in_jax_privacy() -> dict[str, Any]:
+    """What is called of JAX and JAX Privacy, with the signatures of the real ones."""
 
     def matrix_factorization_privatizer(
         noising_matrix: Any, *, stddev: float, prng_key: Any = None, dtype: Any = None
-    ) -> tuple[np.ndarray, float]:
+    ) -> Privatizer:
+        """It draws an identity matrix, and repeats its last row as the real one does."""
         assert isinstance(noising_matrix, np.ndarray)
-        assert noising_matrix.ndim == 2
-        return noising_matrix, stddev
+        assert prng_key is not None
 
-    noise_addition.matrix_factorization_privatizer = matrix_factorization_privatizer  # type: ignore[attr-defined]
-    package.noise_addition = noise_addition  # type: ignore[attr-defined]
-    return {"jax_privacy": package, "jax_privacy.noise_addition": noise_addition}
+        def update(sums: np.ndarray, state: int, params: Any = None) -> tuple[np.ndarray, int]:
+            return sums + stddev * noising_matrix[min(state, len(noising_matrix) - 1)], state + 1
+
+        return Privatizer(lambda model: 0, update)
+
+    def wrap_key_data(bits: np.ndarray) -> Any:
+        assert (bits.dtype, bits.shape) == (np.uint32, (2,))
+        return types.SimpleNamespace(dtype="key", shape=())
+
+    noise_addition = types.SimpleNamespace(
+        matrix_factorization_privatizer=matrix_factorization_privatizer
+    )
+    experimental = types.SimpleNamespace(io_callback=None)
+    jax = types.SimpleNamespace(
+        random=types.SimpleNamespace(wrap_key_data=wrap_key_data), experimental=experimental,
+        dtypes=types.SimpleNamespace(issubdtype=lambda a, b: a == b, prng_key="key"),
+        numpy=np, core=types.SimpleNamespace(Tracer=types.NoneType),
+    )  # fmt: skip
+    return {
+        "jax": jax, "jax.experimental": experimental,
+        "jax_privacy": types.SimpleNamespace(noise_addition=noise_addition),
+        "jax_privacy.noise_addition": noise_addition,
+    }  # fmt: skip
 
 
 class StandInNoiseGenerator:
@@ -337,12 +361,16 @@ def test_python_example(played: Played) -> None:
 def test_trainer_snippets_hand_over_calibrated_noise(played: Played) -> None:
     """Both at the mu their console blocks print: the privatizer's over 32 steps of sensitivity 1,
     the covariance over 100 rounds of sensitivity 2."""
-    noising_matrix, stddev = played.namespace["privatizer"]
-    strategy = np.linalg.inv(noising_matrix)
+    privatizer = played.namespace["privatizer"]
+    noise, state = [], privatizer.init(None)
+    for _ in range(32):
+        noisy, state = privatizer.update(np.zeros(32), state)
+        noise.append(noisy)
+    with pytest.raises(InputError, match="got update 33"):
+        privatizer.update(np.zeros(32), state)
     patterns = np.arange(32).reshape(4, 8)
-    squared = np.square(np.linalg.norm(strategy, axis=0))[patterns].sum(axis=0)
-    assert squared.max() == pytest.approx(1)
-    assert 1 / stddev == pytest.approx(0.647727, rel=1e-5)
+    squared = np.square(np.linalg.norm(np.linalg.inv(noise), axis=0))[patterns].sum(axis=0)
+    assert math.sqrt(squared.max()) == pytest.approx(0.647727, rel=1e-5)
     aggregator = played.namespace["aggregator"]
     covariance = aggregator.dp_noise_generator.noise_params
     precision = np.linalg.inv(covariance).diagonal()

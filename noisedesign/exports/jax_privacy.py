@@ -1,15 +1,17 @@
 """JAX Privacy: what ``matrix_factorization_privatizer(noising_matrix, stddev=...)`` takes.
 
 That privatizer adds, to the SUM of clipped gradients, noise with covariance
-stddev^2 noising_matrix noising_matrix^T over the steps. Past the last row it would repeat the last
-noise vector, whose difference from the one before is no noise at all; :func:`read` refuses to run
-that far.
+stddev^2 noising_matrix noising_matrix^T over the steps. Left alone it draws its key from numpy's
+global generator, so that nodes with one seed add one noise, and past the last row it repeats the
+last noise vector, whose difference from the one before is no noise at all. :func:`privatizer` asks
+for a key and stops there; :func:`read` refuses a run that is too long, but counts no steps.
 """
 
 from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +28,11 @@ DESCRIPTION = "C^-1, stddev and horizon of jax_privacy's matrix_factorization_pr
 
 _FIELD = "jax-privacy file"
 _NOTE = (
-    "Add to the sum of clipped gradients, before any averaging. Under jax's default float32 the "
-    "matrix is rounded to 7 digits; jax.config.update('jax_enable_x64', True) keeps all."
+    "Add to the sum of clipped gradients, before any averaging. Every node needs a key of its own, "
+    "secret, of fresh bits of the operating system. After the horizon the privatizer repeats its "
+    "last noise: stop there (noisedesign.exports.jax_privacy.privatizer does). Under jax's default "
+    "float32 the matrix is rounded to 7 digits; jax.config.update('jax_enable_x64', True) keeps "
+    "all."
 )
 
 
@@ -78,3 +83,69 @@ def read(path: str | Path, *, steps: int) -> tuple[Array, float]:
             remedy="The privatizer would repeat its last noise vector: design for more steps.",
         )  # fmt: skip
     return noising_matrix, stddev
+
+
+def privatizer(path: str | Path, *, steps: int, key: Any) -> Any:
+    """The privatizer of one node for one run: the real one, which stops at the horizon.
+
+    ``init(model)`` gives its state and ``update(sum_of_clipped_grads, state)`` the sum with the
+    noise of the next step, and the next state. Update ``steps`` + 1 raises, before any noise is
+    drawn: an InputError or, where it is compiled (``jax.jit``, ``jax.lax.scan``), the RuntimeError
+    that JAX makes of it, as soon as the result is used. Noise is drawn in float32, in float64 where
+    ``jax_enable_x64`` is set, also for gradients of fewer digits.
+
+    Args:
+        path: a file of this exporter.
+        steps: length of the run, at most T.
+        key: a JAX PRNG key, such as ``jax.random.wrap_key_data`` makes of fresh secret bits, and no
+            other node's: whoever knows it knows the noise, and two nodes with the same key add the
+            same noise. Numbers are refused: they are guessed, copied from script to script, and JAX
+            keeps 32 bits of them. An interrupted run goes on with its key and its last state; a new
+            run, which begins with ``init``, takes a new key.
+
+    Returns:
+        An ``optax.GradientTransformation``.
+
+    Raises:
+        InputError: steps > T; not such a file; ``key`` is not one key.
+        ModuleNotFoundError: jax_privacy is not installed.
+    """
+    noising_matrix, stddev = read(path, steps=steps)
+    if not hasattr(key, "dtype"):
+        raise _bad_key(key)
+
+    import jax
+    from jax.experimental import io_callback
+    from jax_privacy import noise_addition
+
+    if not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
+        raise _bad_key(key)
+    noise = noise_addition.matrix_factorization_privatizer(
+        noising_matrix, stddev=stddev, prng_key=key, dtype=jax.numpy.result_type(float)
+    )
+
+    def check(step: Any) -> None:
+        if not 0 <= int(step) < steps:
+            raise InputError(
+                "steps", expected=f"the {steps} updates of the run", got=f"update {step + 1}",
+                remedy="Past its end noise would be repeated: design for a longer run.",
+            )  # fmt: skip
+
+    def update(sum_of_clipped_grads: Any, state: Any, params: Any = None) -> Any:
+        if isinstance(state, jax.core.Tracer):
+            io_callback(check, None, state)
+        else:
+            check(state)
+        return noise.update(sum_of_clipped_grads, state, params)
+
+    return noise._replace(update=update)
+
+
+def _bad_key(key: Any) -> InputError:
+    """That, and not what was given: it may be a secret."""
+    words = [str(part) for part in (getattr(key, "dtype", ""), getattr(key, "shape", "")) if part]
+    return InputError(
+        "key", expected="a JAX PRNG key, fresh and secret, another one at every node",
+        got=f"of type {' '.join([type(key).__name__, *words])}",
+        remedy="jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32)) is one.",
+    )  # fmt: skip
