@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from noisedesign._checks import InputError
 from noisedesign.accounting import calibrate, delta_of, epsilon_of, mu_of
+from noisedesign.io.account_file import parse_account
+from noisedesign.io.problem_file import parse_problem
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, MinSeparation, every_step, single
 from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
@@ -328,6 +330,23 @@ def test_how_long_noise_is_used_is_said() -> None:
         replace(
             space(), participation=FixedEpoch(epochs=20, separation=16), privacy=target(steps=20)
         )
+
+
+@pytest.mark.parametrize("use", ["epochs = 3\nseparation = 4", 'kind = "every-step"\nhorizon = 5'])
+def test_problem_and_account_files_mean_the_same(use: str) -> None:
+    """Independent noise of one size, stated to either: whatever both leave out is the same."""
+    graph = '[graph]\nkind = "path"\nnodes = 3\n'
+    table = f"[participation]\n{use}\n"
+    text = f'name = "x"\ndesign = "space"\n{graph}{table}[privacy]\nepsilon = 4.0\nclip = 0.1\n'
+    problem = parse_problem(text, folder=".").problem
+    multiplier = calibrate(problem).noise_multiplier  # of unit noise: [R^-1]_ii <= 1
+    account = (
+        f'{graph}{table}[algorithm]\nkind = "dp-d-sgd"\nnoise_multiplier = {multiplier!r}\n'
+        '[observer]\nmodel = "ldp"\n'
+    )
+    for found in parse_account(account, folder=".").run():
+        assert found.epsilon == pytest.approx(4.0, rel=1e-6)
+        assert (found.delta, found.adjacency) == (problem.privacy.delta, problem.privacy.adjacency)  # type: ignore[union-attr]
 
 
 def test_one_default_that_errs_to_more_noise() -> None:

@@ -22,7 +22,12 @@ mpl.use("Agg")
 
 def exposure(mu: float, *, distance: int | None = None, node: str = "v") -> Exposure:
     return Exposure(
-        node=node, distance=distance, sensitivity_squared=mu**2, which="vector-exact", mu=mu
+        node=node,
+        distance=distance,
+        sensitivity_squared=mu**2,
+        which="vector-exact",
+        mu=mu,
+        adjacency="replace",
     )
 
 
