@@ -62,10 +62,15 @@ class SeedPlan:
     def noise_of(self, node: int, *, dimension: int, secret: int, step: int = 0) -> Array:
         """What one node adds at one step, shape (d,), from the seeds it holds and no other.
 
+        For simulation, not for deployment: who knows ``secret`` knows all noise, and PCG64, which
+        draws here, is no cryptographic generator, so that noise seen betrays noise to come. In
+        deployment the members of every seed agree on a key of their own, which nobody else has (by
+        a key exchange between two, say), and draw from a cryptographic generator (ChaCha20, AES in
+        counter mode) keyed with it, the step as its nonce.
+
         Args:
             dimension: d, coordinates of the model.
-            secret: what every seed is derived from here; nodes in the field agree on each seed by
-                themselves.
+            secret: what every seed is derived from here.
             step: zero-based; every step draws afresh.
 
         Raises:

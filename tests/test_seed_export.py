@@ -74,6 +74,8 @@ def test_the_seeds_of_a_file_make_the_covariance(structure: SpaceStructure, tmp_
     plan, names = exporter_of_seeds.read(tmp_path / "seeds.json")
     np.testing.assert_allclose(plan.covariance(), assembled(content), rtol=1e-15)
     assert names == tuple(content["nodes"]) == NAMES
+    # Whoever reads the file alone learns that the plan's own drawing is not what to run.
+    assert "noise_of is for simulation, not for deployment" in content["note"]
     for name in names:
         held = {k for k, seed in enumerate(content["seeds"]) if name in seed["members"]}
         assert set(content["held_by"][name]) == held

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import typing
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 from small_designs import (
@@ -24,6 +28,8 @@ from noisedesign._checks import InputError
 from noisedesign.baselines import baseline, baseline_names
 from noisedesign.certificate import Certificate
 from noisedesign.design import Design
+from noisedesign.graph import mixing_matrix
+from noisedesign.io import _schema, rebuild
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.participation import FixedEpoch
@@ -247,6 +253,11 @@ def test_a_broken_cap_is_found(tmp_path: Path) -> None:
     assert by_name(outcome)["feasible"].found == pytest.approx(1.5)
 
 
+def of_prefix_sums(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    manifest["workload"], manifest["nodes"] = "prefix", []
+    del manifest["arrays"]["mixing"], arrays["mixing"]
+
+
 TIME_LIES: list[tuple[str, Edit, set[str]]] = [
     ("C scaled", change("strategy", lambda a: a * 1.01),
      {"objective", "sensitivity", "feasible", "inverse"}),
@@ -256,7 +267,7 @@ TIME_LIES: list[tuple[str, Edit, set[str]]] = [
     ("C singular", change("strategy", lambda a: entry(a, (1, 1), 0.0)), {"objective", "inverse"}),
     ("H scaled", change("gram", lambda a: a * 0.5), {"workload", "objective"}),
     ("H slightly off", change("gram", lambda a: a + 1e-10 * np.eye(4)), {"workload"}),
-    ("H another kind", claim(workload="prefix"), {"workload"}),
+    ("H another kind", of_prefix_sums, {"workload"}),
     ("another W", change("mixing", lambda a: np.full((3, 3), 1 / 3)), {"workload"}),
     ("objective", lower_objective, {"objective"}),
     ("bound", higher_bound, {"lower bound", "gap"}),
@@ -355,7 +366,7 @@ def test_the_problem_text_is_rebuilt_and_compared(
         (SPACE_TEXT, space_design, "[budget]", "[privacy]\nepsilon = 1.0\nsteps = 3\n[budget]",
          "privacy"),
         (TIME_TEXT, time_design, "separation = 2", "separation = 3", "participation"),
-        (TIME_TEXT, time_design, 'kind = "path"', 'kind = "ring"', "gram"),
+        (TIME_TEXT, time_design, 'kind = "path"', 'kind = "ring"', "mixing"),
         (TIME_TEXT, time_design, 'kind = "path"\nnodes = 3',
          'kind = "path"\nnodes = 3\nweights = "row-normalized"', "mixing"),
     ],
@@ -375,17 +386,188 @@ def test_a_text_of_the_other_kind_is_told_apart(tmp_path: Path) -> None:
     assert failed(verified(design, tmp_path / "d.npz", text=TIME_TEXT)) == {"problem"}
 
 
-def test_a_text_whose_data_stayed_behind_is_skipped(tmp_path: Path) -> None:
-    text = SPACE_TEXT.replace('kind = "path"\nnodes = 3', 'kind = "matrix"\nfile = "W.npy"')
+OUTSIDE = {
+    "matrix": ('kind = "matrix"\nfile = "{path}"', "graph.file"),
+    "edges": ('kind = "edges"\nfile = "{path}"', "graph.file"),
+    "data set": ('kind = "ego-facebook"\nego = 414', "graph.ego"),
+}
+
+
+@pytest.mark.parametrize(("graph", "key"), list(OUTSIDE.values()), ids=list(OUTSIDE))
+@pytest.mark.parametrize("target", ["W.npy", "/etc/passwd", "/dev/zero", "pipe"])
+def test_nothing_that_a_text_names_is_read(
+    graph: str, key: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file beside it, one of the system, an endless one, one that never answers; a download."""
+    monkeypatch.delenv("NOISEDESIGN_DATA", raising=False)
+    monkeypatch.setattr("noisedesign.datasets._download", None)
+    os.mkfifo(tmp_path / "pipe")
     np.save(tmp_path / "W.npy", PATH_3)
-    design = from_text(text, space_design(), tmp_path)
-    path = tmp_path / "d.npz"
-    assert by_name(verified(design, path, text=text))["problem"].ok is True
-    (tmp_path / "W.npy").unlink()
-    outcome = verify(load_design(path))
+    text = SPACE_TEXT.replace('kind = "path"\nnodes = 3', graph.format(path=tmp_path / target))
+    outcome = verified(space_design(), tmp_path / "d.npz", text=text)
     assert outcome.ok
-    assert by_name(outcome)["problem"].ok is None
-    assert "W.npy" in by_name(outcome)["problem"].note
+    assert outcome.not_checked == ("problem",)
+    assert f"not checked: {key}: expected nothing outside" in by_name(outcome)["problem"].note
+    assert "root:" not in str(outcome)
+
+
+def test_every_key_that_names_data_is_known() -> None:
+    """What text and lists of a problem file are said to be, by the schema itself."""
+    tables = {
+        table
+        for file in typing.get_args(_schema.AnyProblemFile)
+        for field in file.model_fields.values()
+        for table in tables_in(field.annotation)
+    }
+    paths = {
+        key for table in tables for key in table.model_fields
+        if key in ("file", "clusters", "ego", "path", "folder", "url", "source")
+    }  # fmt: skip
+    assert paths == set(rebuild._OUTSIDE)
+    gram = TIME_TEXT.replace('kind = "decentralized"', 'kind = "gram"\nfile = "/etc/passwd"')
+    gram = gram.replace('[graph]\nkind = "path"\nnodes = 3\n', "")
+    seeds = SPACE_TEXT + '[structure]\nspace = "clusters"\nclusters = "/etc/passwd"\n'
+    for text, key, design in (
+        (gram, "workload.file", time_design()), (seeds, "structure.clusters", space_design())
+    ):  # fmt: skip
+        with pytest.raises(rebuild.NotRebuiltError) as error:
+            rebuild.differences_from_text(text, stored=design.problem, tolerance=1e-12)
+        assert error.value.field == key
+
+
+def tables_in(annotation: Any) -> set[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, _schema.Table):
+        return {annotation}
+    return {table for inner in typing.get_args(annotation) for table in tables_in(inner)}
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "old", "new", "different"),
+    [
+        (space_design, SPACE_TEXT, "nodes = 3", "nodes = 1000000000", "nodes"),
+        (space_design, SPACE_TEXT, 'kind = "path"\nnodes = 3', 'kind = "hypercube"\ndimension = 62',
+         "nodes"),
+        (space_design, SPACE_TEXT, 'kind = "path"\nnodes = 3',
+         'kind = "grid"\nrows = 100000\ncolumns = 100000', "nodes"),
+        (space_design, SPACE_TEXT, "[budget]", "[error]\nhorizon = 1000000000\n[budget]", "error"),
+        (space_design, SPACE_TEXT, "[budget]",
+         '[observers]\nmodel = "pndp"\nhorizon = 1000000000\n[budget]', "error"),
+        (space_design, SPACE_TEXT, "[budget]", '[mixing]\nmatching = "maximal"\n[budget]',
+         "mixing randomness"),
+        (time_design, TIME_TEXT, "epochs = 2", "epochs = 2000000000", "participation"),
+        (time_design, TIME_TEXT, 'kind = "decentralized"', 'kind = "prefix"', "workload"),
+    ],
+)  # fmt: skip
+def test_a_text_builds_nothing_larger_than_the_arrays(
+    make: Callable[[], Design], text: str, old: str, new: str, different: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    assert old in text
+    monkeypatch.setattr(rebuild, "built", None)
+    outcome = verified(make(), tmp_path / "d.npz", text=text.replace(old, new))
+    assert failed(outcome) == {"problem"}
+    assert by_name(outcome)["problem"].found == f"different {different}"
+
+
+def test_the_fastest_mixing_of_many_nodes_is_not_searched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuild, "MOST_FASTEST", 2)
+    text = SPACE_TEXT.replace("nodes = 3", 'nodes = 3\nweights = "fastest-mixing"')
+    outcome = verified(space_design(), tmp_path / "d.npz", text=text)
+    assert outcome.not_checked == ("problem",)
+    assert "at most 2 nodes" in by_name(outcome)["problem"].note
+
+
+def test_a_problem_from_a_source_that_is_trusted(tmp_path: Path) -> None:
+    """It is compared in place of the text, whatever that says."""
+    np.save(tmp_path / "W.npy", PATH_3)
+    text = SPACE_TEXT.replace('kind = "path"\nnodes = 3', 'kind = "matrix"\nfile = "W.npy"')
+    asked = parse_problem(text, folder=tmp_path).problem
+    path = save_design(from_text(text, space_design(), tmp_path), tmp_path / "d.npz")
+    for stored_text in ("", text, "nonsense"):
+        save_design(load_design(path).design, path, problem_text=stored_text)
+        outcome = verify(load_design(path), problem=asked)
+        assert outcome.ok
+        assert outcome.not_checked == ()
+        assert by_name(outcome)["problem"].found == "the given one"
+    for other in (SPACE_TEXT.replace("tau = 1.0", "tau = 2.0"), TIME_TEXT):
+        problem = parse_problem(other, folder=tmp_path).problem
+        assert failed(verify(load_design(path), problem=problem)) == {"problem"}
+
+
+PRIVATE = "[privacy]\nepsilon = 1.0\ndelta = 1e-5\nsteps = 10\n"
+
+
+def test_a_privacy_target_is_verified_by_the_problem_alone(tmp_path: Path) -> None:
+    text, path = SPACE_TEXT + PRIVATE, tmp_path / "d.npz"
+    design = from_text(text, space_design(), tmp_path)
+    alone = verified(design, path)
+    assert alone.ok
+    assert alone.not_checked == ("problem", "privacy target")
+    assert "only the manifest says so" in by_name(alone)["privacy target"].note
+    with_text = verified(design, path, text=text)
+    assert (with_text.ok, with_text.not_checked) == (True, ())
+    assert "epsilon 1 at delta 1e-05" in str(by_name(with_text)["privacy target"].claimed)
+
+    def weaker(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        manifest["privacy"]["epsilon"] = 0.1
+
+    assert failed(verified(design, path, text=text, edit=weaker)) == {"problem", "privacy target"}
+    # Something else is wrong: the target may be right, but nobody has compared it.
+    other = verified(design, path, text=text.replace("nodes = 3", "nodes = 4"))
+    assert failed(other) == {"problem"}
+    assert other.not_checked == ("privacy target",)
+    asked = parse_problem(text, folder=tmp_path).problem
+    save_design(design, path)
+    assert verify(load_design(path), problem=asked).not_checked == ()
+
+
+def stating(**entries: Any) -> Edit:
+    def edit(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        manifest.update(entries)
+
+    return edit
+
+
+def errors_over(horizon: int) -> dict[str, Any]:
+    return {"error": {"horizon": horizon, "of": "all-iterates"}}
+
+
+def knowing(seeds: int) -> dict[str, Any]:
+    return {"structure": {"space": "edge-local", "known_seeds": seeds}}
+
+
+@pytest.mark.parametrize("horizon", [10**9, 10**30])
+def test_steps_without_end_are_refused_when_a_file_is_read(horizon: int, tmp_path: Path) -> None:
+    for design in (space_design(), time_design()):
+        path = save_design(design, tmp_path / "d.npz")
+        falsify(path, stating(**errors_over(horizon)))
+        with pytest.raises(InputError, match=r"design file\.(manifest|error\.horizon)"):
+            load_design(path)
+
+
+@pytest.mark.parametrize("seeds", [-1, 10**9, 10**30])
+def test_no_number_of_known_seeds_is_a_traceback(seeds: int, tmp_path: Path) -> None:
+    path = save_design(space_design(), tmp_path / "d.npz")
+    falsify(path, stating(**knowing(seeds)))
+    with contextlib.suppress(InputError):
+        assert not verify(load_design(path)).ok
+
+
+def test_work_out_of_proportion_is_refused(tmp_path: Path) -> None:
+    """Three nodes and a million steps; forty nodes of which any twenty pool their seeds."""
+    path = save_design(space_design(), tmp_path / "d.npz")
+    falsify(path, stating(**errors_over(1_000_000)))
+    with pytest.raises(InputError, match=r"design file: expected a problem of at most"):
+        verify(load_design(path))
+    ring = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(40)), max_variance=50.0)
+    design = solve(ring).design
+    assert design is not None
+    save_design(design, path)
+    falsify(path, stating(**knowing(20)))
+    with pytest.raises(InputError, match=r"design file: expected a problem of at most"):
+        verify(load_design(path))
 
 
 def test_a_changed_text_does_not_match_its_sha256(tmp_path: Path) -> None:

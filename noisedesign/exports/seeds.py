@@ -3,6 +3,9 @@
 At every step the members of a seed draw the same standard normal vector from it, one number a
 coordinate of the model, and each adds its own coefficient times that vector. What a node adds is
 the sum over the seeds it holds. So the sum over seeds of a a^T, a the coefficients, is R.
+
+The file says who shares which seed and holds none: members agree on a key for each by themselves.
+:meth:`noisedesign.seed_plan.SeedPlan.noise_of`, which draws all from one secret, is for simulation.
 """
 
 from __future__ import annotations
@@ -31,7 +34,11 @@ _FIELD = "seeds file"
 _NOTE = (
     "Coefficients are not squared and are those of R at the stated budgets: multiply them by "
     "noise_stddev, which is 1 where there is no privacy target. Numbers of seeds are places "
-    "in the list, from 0."
+    "in the list, from 0. No seed is in this file: its members agree on a key that nobody else "
+    "has, fresh for every run, and draw from a cryptographic generator with it (ChaCha20, AES in "
+    "counter mode), the step as its nonce. SeedPlan.noise_of is for simulation, not for "
+    "deployment: it derives all seeds from one secret, by a generator (PCG64) that is not "
+    "cryptographic."
 )
 
 

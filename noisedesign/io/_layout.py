@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +97,9 @@ Of a design with a structure, ``dual_`` arrays prove the bound on designs of tha
 ``unrestricted_`` ones the bound on all.
 """
 
+MOST_STEPS = 1_000_000
+"""Of the error of a spatial design, which no array has the size of."""
+
 MAIN = {"space": "covariance", "time": "strategy", "space-time": "strategy"}
 
 
@@ -166,6 +170,7 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
     Raises:
         InputError: the arrays state no valid problem.
     """
+    _check_error_horizon(manifest)
     privacy = None
     if manifest.privacy is not None:
         privacy = PrivacyTarget(**manifest.privacy.model_dump())
@@ -205,6 +210,21 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
     )  # fmt: skip
 
 
+def _check_error_horizon(manifest: Manifest) -> None:
+    """The steps whose errors count, before any array of one number a step is made."""
+    if manifest.error is None:
+        return
+    found, horizon = manifest.error.horizon, manifest.horizon
+    if manifest.design != "space" and found != horizon:
+        raise InputError(
+            f"{FIELD}.error.horizon", expected=f"{horizon}, the horizon", got=str(found)
+        )
+    if found > MOST_STEPS:
+        raise InputError(
+            f"{FIELD}.error.horizon", expected=f"at most {MOST_STEPS} steps", got=str(found)
+        )
+
+
 WITNESS = (
     "dual_matrix", "dual_weights", "dual_blocks", "dual_cap", "clique_blocks", "dual_factors",
     "dual_prices", "pattern_lengths", "pattern_steps", "pattern_blocks", "unrestricted_weights",
@@ -239,8 +259,8 @@ def dual_of(arrays: dict[str, Array], manifest: Manifest) -> DualPoint | None:
 def _sizes(manifest: Manifest) -> dict[str, int]:
     if manifest.design == "space":
         n = len(manifest.nodes)
-        known = 0 if manifest.structure is None else manifest.structure.known_seeds
-        return {"n": n, "A": math.comb(n, known)}
+        _, structure = structures(manifest.structure)
+        return {"n": n, "A": min(math.comb(n, structure.known_seeds), sys.maxsize)}
     scheme = participation_of(manifest.participation)
     if manifest.horizon != scheme.horizon:
         raise InputError(

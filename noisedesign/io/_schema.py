@@ -295,6 +295,8 @@ class SpaceTimeFile(_ProblemFile):
     reference: ReferenceTable | None = None
 
 
-ProblemFile: TypeAdapter[SpaceFile | TimeFile | SpaceTimeFile] = TypeAdapter(
-    Annotated[SpaceFile | TimeFile | SpaceTimeFile, Field(discriminator="design")]
+AnyProblemFile = SpaceFile | TimeFile | SpaceTimeFile
+
+ProblemFile: TypeAdapter[AnyProblemFile] = TypeAdapter(
+    Annotated[AnyProblemFile, Field(discriminator="design")]
 )

@@ -66,12 +66,13 @@ class LoadedProblem:
     description: str = ""
 
 
-def load_problem(path: str | Path) -> LoadedProblem:
+def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProblem:
     """Read a problem file; ``problems/README.md`` describes its keys.
 
     Args:
         path: a file, or the name of a shipped one, ``"whisper/florentine"``, with ``.toml`` or
             without. What the working directory or its folder ``problems`` has comes first.
+        mixing: as of :func:`parse_problem`.
 
     Raises:
         InputError: naming the dotted key at fault and this file; no such file, a folder, not
@@ -80,7 +81,7 @@ def load_problem(path: str | Path) -> LoadedProblem:
     path = lookup(path)
     text = read_text(path, field=FIELD)
     with located(path):
-        return _parse(text, folder=path.parent, path=path)
+        return _parse(text, folder=path.parent, path=path, mixing=mixing)
 
 
 def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None) -> LoadedProblem:
@@ -96,23 +97,32 @@ def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None)
 def _parse(
     text: str, *, folder: Path, path: Path | None, mixing: Array | None = None
 ) -> LoadedProblem:
-    data = parsed(text, field=FIELD)
-    try:
-        file = _schema.ProblemFile.validate_python(data)
-    except ValidationError as error:
-        raise to_input_error(error, data, belongs=BELONGS) from None
+    file = tables_of(text)
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
-        problem=_build(file, folder, mixing), text=text, reference=reference, path=path,
+        problem=built(file, folder=folder, known=mixing), text=text, reference=reference, path=path,
         tags=tuple(file.tags), description=file.description,
     )  # fmt: skip
 
 
-def _build(
-    file: _schema.SpaceFile | _schema.TimeFile | _schema.SpaceTimeFile, folder: Path,
-    known: Array | None,
-) -> Problem:  # fmt: skip
+def tables_of(text: str) -> _schema.AnyProblemFile:
+    """The tables of a problem file, their names and types checked; nothing is built.
+
+    Raises:
+        InputError: naming the dotted key at fault; not TOML.
+    """
+    data = parsed(text, field=FIELD)
+    try:
+        return _schema.ProblemFile.validate_python(data)
+    except ValidationError as error:
+        raise to_input_error(error, data, belongs=BELONGS) from None
+
+
+def built(
+    file: _schema.AnyProblemFile, *, folder: Path = Path(), known: Array | None = None
+) -> Problem:
+    """The problem that the tables say; as :func:`parse_problem`, with ``known`` for ``mixing``."""
     common: dict[str, Any] = {"name": file.name}
     if file.privacy is not None:
         common["privacy"] = PrivacyTarget(**file.privacy.model_dump())
