@@ -204,9 +204,12 @@ def test_the_record_of_a_solve() -> None:
 
 
 def test_a_gap_and_a_backend_can_be_asked_for() -> None:
-    tight = solve(parse(TEXT), gap=1e-7)
+    # Less than the first conic solve certifies, and more than the next ones do: how far those come
+    # beyond that, 1e-9 or 1e-7, is a matter of rounding.
+    tight = solve(parse(TEXT), gap=2.5e-7)
     assert tight.certificate is not None
-    assert (tight.status, tight.certificate.gap <= 1e-7) == ("optimal", True)
+    assert (tight.status, tight.certificate.gap <= 2.5e-7) == ("optimal", True)
+    assert tight.evaluations > solve(parse(TEXT)).evaluations
     assert solve(parse(TEXT), backend="clarabel").backend == "clarabel"
     loose = solve(parse(TEXT), gap=1e-12)
     assert loose.status == "inaccurate"
