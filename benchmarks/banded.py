@@ -22,7 +22,7 @@ import numpy as np
 
 from noisedesign.backends.base import Monitor
 from noisedesign.backends.native import banded
-from noisedesign.backends.native.banded.algebra import dense
+from noisedesign.banded_algebra import dense
 from noisedesign.banded_certificate import (
     BandedProgram,
     Spaced,

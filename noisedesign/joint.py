@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from noisedesign._checks import Array, InputError
 from noisedesign._linalg import inverse_of_positive
 from noisedesign.backends.base import Monitor, ProgressCallback, Stop
 from noisedesign.certificate import Certificate
 from noisedesign.formulations import DualPoint
 from noisedesign.joint_program import joint_program
+from noisedesign.noise import StrategyForm, form_of_structure
 from noisedesign.problem import SpaceTimeProblem
-from noisedesign.space_time_certificate import Witness
+from noisedesign.space_time_certificate import Witness, judge_kronecker
 from noisedesign.space_time_design import design_full, design_kronecker
-from noisedesign.structured_space import solve_space
-from noisedesign.structured_time import solve_time
+from noisedesign.structured_space import independent_blocks, solve_space
+from noisedesign.structured_time import solve_time, unit_form
+from noisedesign.temporal_program import temporal_program
+
+SAME_STRATEGY = 1e-9
+"""Relative difference of two strategies that is the rounding of an inverse and a factorisation."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,6 +35,7 @@ class JointAnswer:
     evaluations: int
     dual: DualPoint | None = None
     witness: dict[str, Array] = field(default_factory=dict)
+    form: StrategyForm | None = None
 
 
 def solve_joint(
@@ -51,11 +59,16 @@ def solve_joint(
             evaluations=len(full.history), dual=full.dual,
         )  # fmt: skip
 
+    forms: list[StrategyForm] = []
+    blocks: list[tuple[Array, Array]] = []
+
     def time_step(gram: Array) -> Array:
         found = solve_time(
             gram, participation=problem.participation, structure=problem.time,
             monitor=Monitor(gap=gap, time_limit=time_limit),
         )  # fmt: skip
+        if found.form is not None:
+            forms.append(found.form)
         return inverse_of_positive(found.matrix.T @ found.matrix)
 
     def space_step(gram: Array) -> Array:
@@ -63,6 +76,8 @@ def solve_joint(
             gram, mixing=problem.mixing, structure=problem.space, budget=problem.budget,
             cap=problem.max_variance, monitor=Monitor(gap=gap, time_limit=time_limit),
         )  # fmt: skip
+        if "clique_blocks" in found.witness:
+            blocks.append((found.matrix, found.witness["clique_blocks"]))
         return found.matrix
 
     if problem.space.known_seeds:
@@ -70,18 +85,60 @@ def solve_joint(
             "structure.known_seeds", expected='0 for design = "space-time"',
             got=str(problem.space.known_seeds),
         )  # fmt: skip
+    start = None
+    if problem.space.kind == "decor":
+        # Independent noise within unequal budgets is none of DECOR, whose nodes are all alike.
+        steps = problem.participation
+        start = space_step(program.workload.space_gram(steps.epochs * np.eye(steps.horizon)))
     found = design_kronecker(
         program, gap=gap, time_limit=time_limit, progress=progress,
         max_space_variance=problem.max_variance,
         time_step=time_step if problem.time.restricts else None,
-        space_step=space_step if problem.space.restricts else None,
+        space_step=space_step if problem.space.restricts else None, space_start=start,
     )  # fmt: skip
     # The bound of a Kronecker design holds for all designs.
     judged = replace(found.certificate, unrestricted_lower_bound=found.certificate.lower_bound)
+    strategy, form = found.strategy, None
+    if problem.time.restricts:
+        form = _form_of(found.strategy, problem, forms)
+        strategy = form.dense()
+        again = judge_kronecker(
+            program.workload, participation=problem.participation, budget=problem.budget,
+            strategy=strategy, covariance=found.covariance, bound=found.certificate.lower_bound,
+            cap=problem.max_variance,
+        )  # fmt: skip
+        judged = replace(again, unrestricted_lower_bound=again.lower_bound)
     return JointAnswer(
-        strategy=found.strategy, covariance=found.covariance, certificate=judged, stop=found.stop,
-        evaluations=len(found.history), witness=_arrays(found.witness),
+        strategy=strategy, covariance=found.covariance, certificate=judged, stop=found.stop,
+        evaluations=len(found.history), form=form,
+        witness=_arrays(found.witness) | _seeds_of(found.covariance, problem, blocks),
     )  # fmt: skip
+
+
+def _seeds_of(
+    covariance: Array, problem: SpaceTimeProblem, found: list[tuple[Array, Array]]
+) -> dict[str, Array]:
+    """The blocks of the R that the alternation ended with, where shared seeds make it up: of one it
+    found, or of the independent noise that it began with."""
+    if problem.space.kind in ("dense", "decor"):
+        return {}
+    for matrix, blocks in found:
+        if matrix is covariance:
+            return {"clique_blocks": blocks}
+    return {"clique_blocks": independent_blocks(problem, np.diagonal(covariance))}
+
+
+def _form_of(strategy: Array, problem: SpaceTimeProblem, found: list[StrategyForm]) -> StrategyForm:
+    """The form of the C that the alternation ended with: its covariance went through an inverse
+    and a factorisation, which leave of a structure what rounding does."""
+    unit = temporal_program(
+        gram=np.eye(len(strategy)), participation=problem.participation
+    )  # fmt: skip
+    size = float(np.abs(strategy).max())
+    for form in found:
+        if np.abs(form.dense() - strategy).max() <= SAME_STRATEGY * size:
+            return unit_form(unit, form)
+    return unit_form(unit, form_of_structure(problem.time, strategy))
 
 
 def _arrays(witness: Witness) -> dict[str, Array]:

@@ -40,6 +40,7 @@ def design_kronecker(
     max_space_variance: Any = None,
     time_step: Step | None = None,
     space_step: Step | None = None,
+    space_start: Array | None = None,
 ) -> KroneckerDesign:
     """The better of two alternations, started from Mafalda-SGD and from Whisper D-SGD.
 
@@ -49,6 +50,8 @@ def design_kronecker(
         time_step: from H_time(R), shape (T, T), to a covariance S of squared sensitivity at most
             1; default the optimal one. A structured family of strategies goes here.
         space_step: from H_space(S), shape (n, n), to a covariance R with diag(R^-1) <= budget.
+        space_start: R to begin with, shape (n, n); default independent noise, which has to be of
+            the structure of ``space_step`` where that has one.
 
     Raises:
         InputError: noise in a null direction of W is free, and nothing caps it; a cap at or below
@@ -70,7 +73,7 @@ def design_kronecker(
             found.append(kronecker.alternate(
                 problem.workload,
                 time=problem.participation.epochs * np.eye(problem.workload.horizon),
-                space=np.diag(1 / problem.budget),
+                space=np.diag(1 / problem.budget) if space_start is None else space_start,
                 time_step=time_step or optimal_time, space_step=space_step or optimal_space,
                 time_first=time_first, monitor=monitor,
             ))  # fmt: skip

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign._checks import Array
-from noisedesign.clique_certificate import covariance as assembled
 from noisedesign.decor import graph_laplacian
 from noisedesign.design import Design
 from noisedesign.problem import SpaceProblem, SpaceTimeProblem
 from noisedesign.structure import SpaceStructure, TimeStructure
-from noisedesign.structured_space import clique_program, cliques_of, stored_blocks
+from noisedesign.structured_space import blocks_of, cliques_of, seed_groups
 
 
 def departure(design: Design, *, noising_matrix: Array) -> float:
@@ -23,9 +22,8 @@ def departure(design: Design, *, noising_matrix: Array) -> float:
 
     0 up to rounding where they have it, and where there is none. Of a BLT strategy: the
     singular value of the Hankel matrix of its coefficients, relative to the largest, that
-    ``buffers`` exponentials do not have. Of R in space: also how far it is from the sum of the
-    stored blocks of the cliques. Of the R of a joint design, which has no such blocks, only the
-    zeros are looked at.
+    ``buffers`` exponentials do not have. Of R: also how far it is from the sum of the stored blocks
+    of the cliques, where they are stored.
 
     Args:
         noising_matrix: C^-1 as stored, shape (T, T); not used in space.
@@ -41,6 +39,7 @@ def departure(design: Design, *, noising_matrix: Array) -> float:
     return max(
         _in_time(design.strategy, noising_matrix, problem.time),
         _in_space(design.covariance, problem.space, problem.mixing),
+        _not_of_seeds(design, problem),
     )
 
 
@@ -72,12 +71,15 @@ def _in_space(covariance: Array, structure: SpaceStructure, mixing: Array) -> fl
     return _forbidden(covariance, apart)
 
 
-def _not_of_seeds(design: Design, problem: SpaceProblem) -> float:
+def _not_of_seeds(design: Design, problem: SpaceProblem | SpaceTimeProblem) -> float:
     """Distance of R from the sum of its blocks; 0 where there are none, as with no structure."""
     if "clique_blocks" not in design.witness:
         return 0.0
-    program = clique_program(problem)
-    made = assembled(program, stored_blocks(program, design.witness["clique_blocks"]))
+    groups = seed_groups(problem)
+    made = np.zeros_like(design.covariance)
+    blocks = blocks_of(groups, design.witness["clique_blocks"])
+    for clique, block in zip(groups, blocks, strict=True):
+        made[np.ix_(clique, clique)] += block
     return float(np.abs(made - design.covariance).max() / np.abs(design.covariance).max())
 
 

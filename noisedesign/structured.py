@@ -37,7 +37,7 @@ def solve(problem: Problem, *, monitor: Monitor) -> Design:
             problem=problem, matrix=joint.strategy, certificate=joint.certificate,
             provenance=_provenance(joint.stop, joint.evaluations, monitor, started),
             dual=joint.dual, node_covariance=joint.covariance, witness=joint.witness,
-            local=joint.covariance is not None,
+            local=joint.covariance is not None, form=joint.form,
         )  # fmt: skip
     answer = _answer(problem, monitor)
     certificate, witness = _with_unrestricted_bound(problem, answer, monitor)
@@ -50,7 +50,7 @@ def solve(problem: Problem, *, monitor: Monitor) -> Design:
     return Design(
         problem=problem, matrix=answer.matrix, certificate=certificate,
         provenance=_provenance(answer.stop, answer.evaluations, monitor, started),
-        witness=witness, local=answer.local,
+        witness=witness, local=answer.local, form=answer.form,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from noisedesign.clique_certificate import covariance as covariance_of_blocks
 from noisedesign.design import Design
 from noisedesign.formulations import Program
 from noisedesign.participation import single
-from noisedesign.problem import SpaceProblem
+from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.repair import covariance_of
 from noisedesign.seed_plan import SeedPlan, seed_plan
 from noisedesign.structure import SpaceStructure
@@ -114,7 +114,17 @@ def stored_blocks(program: CliqueProgram, flat: Array) -> tuple[Array, ...]:
     Raises:
         InputError: their number of entries is not that of the cliques.
     """
-    sizes = [len(clique) for clique in program.cliques]
+    return blocks_of(program.cliques, flat)
+
+
+def blocks_of(groups: cliques.Cliques, flat: Array) -> tuple[Array, ...]:
+    """The blocks P_c, shape (k, k), of groups of nodes that may share seeds, from how they are
+    stored: one after the other and row by row.
+
+    Raises:
+        InputError: their number of entries is not that of the groups.
+    """
+    sizes = [len(clique) for clique in groups]
     ends = np.cumsum([size**2 for size in sizes])
     if flat.shape != (int(ends[-1]),):
         raise InputError(
@@ -124,6 +134,15 @@ def stored_blocks(program: CliqueProgram, flat: Array) -> tuple[Array, ...]:
     return tuple(part.reshape(k, k) for part, k in zip(parts, sizes, strict=True))
 
 
+def independent_blocks(problem: SpaceTimeProblem, variance: Array) -> Array:
+    """The blocks of nodes that share nothing, of ``variance``, shape (n,), as they are stored."""
+    left, blocks = variance.copy(), []
+    for clique in seed_groups(problem):
+        blocks.append(np.diag(left[list(clique)]).ravel())
+        left[list(clique)] = 0.0
+    return np.concatenate(blocks)
+
+
 def seed_plan_of(design: Design) -> SeedPlan:
     """Who shares which seed of a design that is made of shared seeds.
 
@@ -131,24 +150,40 @@ def seed_plan_of(design: Design) -> SeedPlan:
         InputError: it is not.
     """
     problem = design.problem
-    if isinstance(problem, SpaceProblem) and problem.structure.kind == "decor":
-        return _decor_seeds(problem, design.covariance)
-    if not isinstance(problem, SpaceProblem) or "clique_blocks" not in design.witness:
+    if isinstance(problem, TimeProblem):
+        raise InputError("design", expected="a space or space-time design", got="a time design")
+    structure = problem.structure if isinstance(problem, SpaceProblem) else problem.space
+    if structure.kind == "decor":
+        return _decor_seeds(problem.mixing, design.covariance)
+    if "clique_blocks" not in design.witness:
         raise InputError(
             "structure.space", expected="edge-local, hops, neighbourhood, clusters, decor or "
             "independent", got="a design that is not made of shared seeds",
         )  # fmt: skip
-    program = clique_program(problem)
+    groups = seed_groups(problem)
     return seed_plan(
-        nodes=program.size, cliques=program.cliques,
-        blocks=stored_blocks(program, design.witness["clique_blocks"]),
+        nodes=len(problem.mixing), cliques=groups,
+        blocks=blocks_of(groups, design.witness["clique_blocks"]),
     )  # fmt: skip
 
 
-def _decor_seeds(problem: SpaceProblem, covariance: Array) -> SeedPlan:
+def seed_groups(problem: SpaceProblem | SpaceTimeProblem) -> cliques.Cliques:
+    """The sets of nodes that may share a seed, as the blocks of a design are stored.
+
+    Raises:
+        InputError: as :func:`cliques_of`.
+    """
+    if isinstance(problem, SpaceProblem):
+        return clique_program(problem).cliques
+    return _clique_program(
+        np.eye(len(problem.mixing)), problem.mixing, problem.space, problem.budget, None
+    ).cliques
+
+
+def _decor_seeds(mixing: Array, covariance: Array) -> SeedPlan:
     """The seeds of R = s I + c Laplacian: one of every node, and one of every edge."""
-    laplacian = decor.graph_laplacian(problem.mixing)
-    edges = [clique for clique in cliques.edge_local(problem.mixing) if len(clique) == 2]
+    laplacian = decor.graph_laplacian(mixing)
+    edges = [clique for clique in cliques.edge_local(mixing) if len(clique) == 2]
     shared = max(0.0, -float(np.mean([covariance[edge] for edge in edges]))) if edges else 0.0
     own = float((np.diagonal(covariance) - shared * np.diagonal(laplacian)).mean())
     alone = cliques.independent(len(covariance))

@@ -15,12 +15,16 @@ from noisedesign import _linalg, settings, temporal_program
 from noisedesign._checks import Array
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native import NativeBackend, banded, min_separation
-from noisedesign.banded_certificate import banded_lower_bound, banded_program
+from noisedesign.banded_certificate import BandedProgram, banded_lower_bound, banded_program
+from noisedesign.banded_multipliers import multipliers_of_bands
 from noisedesign.certificate import Certificate, judge_strategy
 from noisedesign.formulations import DualPoint, Program
 from noisedesign.min_separation_certificate import overlapping_lower_bound, pattern_arrays
+from noisedesign.noise import BandedForm, StrategyForm, form_of_strategy
 from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.sensitivity import squared_sensitivity
 from noisedesign.structure import TimeStructure
+from noisedesign.temporal_program import TemporalProgram
 from noisedesign.toeplitz import (
     GramWorkload,
     optimize_banded_inverse,
@@ -29,6 +33,10 @@ from noisedesign.toeplitz import (
 )
 
 Scheme = FixedEpoch | MinSeparation
+
+OWN_PROOF = 0.1
+"""Share of the gap asked for that a bound may lose where its T x T multipliers are left out of the
+design: those that follow from C prove it, but for their rounding."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +49,7 @@ class StructuredAnswer:
             unrestricted optimum.
         witness: the multipliers that prove the bound, by name.
         local: whether the search may have ended in a local optimum.
+        form: C by the numbers its structure leaves; ``matrix`` is made from it.
     """
 
     matrix: Array
@@ -49,6 +58,7 @@ class StructuredAnswer:
     evaluations: int
     witness: dict[str, Array] = field(default_factory=dict)
     local: bool = False
+    form: StrategyForm | None = None
 
 
 def solve_time(
@@ -79,29 +89,49 @@ def solve_time(
             monitor=monitor,
         )  # fmt: skip
     program = temporal_program.temporal_program(gram=gram, participation=participation)
-    strategy = temporal_program.unit_strategy(program, found.strategy.dense(len(gram)))
+    form = unit_form(program, form_of_strategy(found.strategy, horizon=len(gram)))
+    strategy = form.dense()
     judged = judge_strategy(program, strategy, bound=found.lower_bound_of_unrestricted_optimum)
     return StructuredAnswer(
         matrix=strategy, certificate=judged, stop=found.stop, evaluations=found.evaluations,
-        local=True,
+        local=True, form=form,
     )  # fmt: skip
+
+
+def unit_form(program: TemporalProgram, form: StrategyForm) -> StrategyForm:
+    """The form scaled so that its own C is of squared sensitivity <= 1 in floating point."""
+    strategy = form.dense()
+    squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
+    room = 1 - 4 * settings.rank_tolerance(form.horizon)
+    return form.scaled(float(np.sqrt(squared)) / room)
 
 
 def _banded(gram: Array, participation: Scheme, bands: int, monitor: Monitor) -> StructuredAnswer:
     program = banded_program(gram=gram, participation=participation, bands=bands)
     answer = banded.solve(program, monitor=monitor)
-    strategy = np.zeros_like(gram)
-    for offset in range(bands):
-        late = np.arange(offset, len(gram))
-        strategy[late, late - offset] = answer.columns[: len(late), offset]
-    strategy = temporal_program.unit_strategy(program, strategy)
+    # Past the end of a diagonal there is nothing.
+    inside = np.arange(bands)[:, None] + np.arange(len(gram)) < len(gram)
+    form = unit_form(program, BandedForm(bands=np.where(inside, answer.columns.T, 0.0)))
+    strategy = form.dense()
     negligible = settings.NEGLIGIBLE_PER_GAP * monitor.gap
     bound = banded_lower_bound(program, answer.multipliers, negligible=negligible)
+    witness = {"dual_matrix": answer.multipliers}
+    own = _own_bound(program, form.arrays()["strategy_bands"], answer.shares, negligible)
+    if own >= bound * (1 - OWN_PROOF * monitor.gap):
+        bound, witness = own, {"dual_shares": answer.shares}
     return StructuredAnswer(
         matrix=strategy, certificate=judge_strategy(program, strategy, bound=bound),
-        stop=answer.stop, evaluations=answer.evaluations,
-        witness={"dual_matrix": answer.multipliers},
+        stop=answer.stop, evaluations=answer.evaluations, witness=witness, form=form,
     )  # fmt: skip
+
+
+def _own_bound(program: BandedProgram, bands: Array, shares: Array, negligible: float) -> float:
+    """The bound of the multipliers that follow from C, which need not be kept."""
+    try:
+        multipliers = multipliers_of_bands(program, bands=bands, shares=shares)
+    except np.linalg.LinAlgError:
+        return 0.0
+    return banded_lower_bound(program, multipliers, negligible=negligible)
 
 
 def _every_pattern(gram: Array, participation: Scheme, monitor: Monitor) -> StructuredAnswer:

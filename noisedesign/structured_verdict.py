@@ -9,7 +9,8 @@ import numpy as np
 
 from noisedesign import against_observers, certificate, temporal_program
 from noisedesign._checks import Array
-from noisedesign.banded_certificate import banded_lower_bound, banded_program
+from noisedesign.banded_certificate import allowance, banded_lower_bound, banded_program
+from noisedesign.banded_multipliers import multipliers_of_bands
 from noisedesign.certificate import Certificate
 from noisedesign.clique_certificate import covariance, judge
 from noisedesign.clique_certificate import lower_bound as clique_lower_bound
@@ -17,6 +18,7 @@ from noisedesign.design import Design
 from noisedesign.formulations import DualPoint, program_of
 from noisedesign.joint_program import joint_program
 from noisedesign.min_separation_certificate import multipliers_of, overlapping_lower_bound
+from noisedesign.noise import form_of_structure
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.space_time_certificate import Witness, judge_kronecker
@@ -86,17 +88,30 @@ def _time(design: Design, problem: TimeProblem) -> Certificate:
     bound = 0.0
     if design.local:
         bound = everywhere or 0.0
-    elif structure.bands is not None and "dual_matrix" in design.witness:
-        bound = banded_lower_bound(
-            banded_program(gram=problem.gram, participation=scheme, bands=structure.bands),
-            design.witness["dual_matrix"],
-        )
+    elif structure.bands is not None:
+        bound = _banded_bound(design, problem, structure.bands)
     program = temporal_program.temporal_program(gram=problem.gram, participation=scheme)
     if "pattern_blocks" in design.witness:
         everywhere = overlapping_lower_bound(program, multipliers_of(design.witness))
         bound = everywhere if design.local or not structure.restricts else bound
     found = certificate.judge_strategy(program, design.strategy, bound=bound)
     return replace(found, unrestricted_lower_bound=everywhere)
+
+
+def _banded_bound(design: Design, problem: TimeProblem, bands: int) -> float:
+    """By the stored multipliers, or by those that C proves its bound with; 0 without either."""
+    program = banded_program(
+        gram=problem.gram, participation=problem.participation, bands=bands
+    )  # fmt: skip
+    if "dual_matrix" in design.witness:
+        return banded_lower_bound(program, design.witness["dual_matrix"])
+    if "dual_shares" not in design.witness:
+        return 0.0
+    stored = form_of_structure(problem.structure, design.strategy).arrays()["strategy_bands"]
+    shares = design.witness["dual_shares"]
+    if shares.shape != allowance(problem.participation).cost.shape:
+        return 0.0
+    return banded_lower_bound(program, multipliers_of_bands(program, bands=stored, shares=shares))
 
 
 def _joint(design: Design, problem: SpaceTimeProblem) -> Certificate:

@@ -11,11 +11,11 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noisedesign import banded_multipliers as banded_witness
 from noisedesign._checks import InputError
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native import banded
-from noisedesign.backends.native.banded import proof as banded_witness
-from noisedesign.backends.native.banded.algebra import BandedError, dense
+from noisedesign.banded_algebra import BandedError, dense
 from noisedesign.banded_certificate import (
     BandedProgram,
     Spaced,

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native import banded
-from noisedesign.backends.native.banded.algebra import (
-    BandedError,
-    BandedSolver,
-    banded_product,
-    dense,
-)
 from noisedesign.backends.native.banded.recursion import (
     LONGEST_MEMORY,
     RecursiveError,
     inverse_factor,
+)
+from noisedesign.banded_algebra import (
+    BandedError,
+    BandedSolver,
+    banded_product,
+    dense,
 )
 from noisedesign.banded_certificate import (
     BandedProgram,

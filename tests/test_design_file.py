@@ -135,7 +135,7 @@ def test_the_file_is_what_it_is_documented_to_be(tmp_path: Path) -> None:
     assert kinds == {
         "strategy": "C", "noising_matrix": "C^-1", "gram": "H", "mixing": "W", "dual_blocks": "U"
     }  # fmt: skip
-    assert (manifest["format"], manifest["version"]) == ("noisedesign-design", 2)
+    assert (manifest["format"], manifest["version"]) == ("noisedesign-design", 3)
     assert (manifest["design"], manifest["horizon"]) == ("time", 4)
     assert manifest["participation"] == {
         "epochs": 2, "separation": 2, "horizon": None, "max_participations": None
@@ -303,7 +303,7 @@ def with_nan(array: np.ndarray) -> np.ndarray:
     ("edit", "message"),
     [
         (setting(format="other"), "format: expected noisedesign-design"),
-        (setting(version=3, library="9.1"), r"version: .*version 3\. .*noisedesign 9\.1"),
+        (setting(version=4, library="9.1"), r"version: .*version 4\. .*noisedesign 9\.1"),
         (setting(version="1"), "version"),
         (setting(surprise=1), "surprise"),
         (setting(objective="12"), "objective"),

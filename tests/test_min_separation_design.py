@@ -13,9 +13,9 @@ from noisedesign import _linalg
 from noisedesign._checks import InputError
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native import banded, min_separation
-from noisedesign.backends.native.banded.algebra import dense
 from noisedesign.backends.native.min_separation.newton import Newton
 from noisedesign.backends.native.pattern_pairs import ConstantDiagonal, Pairs
+from noisedesign.banded_algebra import dense
 from noisedesign.banded_certificate import banded_program
 from noisedesign.certificate import Certificate, judge_strategy
 from noisedesign.min_separation_certificate import PatternBlocks, overlapping_lower_bound

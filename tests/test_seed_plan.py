@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import networkx as nx
 import numpy as np
 import pytest
 
 from noisedesign._checks import InputError
 from noisedesign.design import Design
 from noisedesign.graph import build_graph, mixing_matrix
-from noisedesign.problem import SpaceProblem
+from noisedesign.io.design_file import load_design, save_design
+from noisedesign.participation import FixedEpoch
+from noisedesign.problem import SpaceProblem, SpaceTimeProblem
 from noisedesign.seed_plan import SeedPlan, SharedSeed, seed_plan
 from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure
@@ -109,3 +114,32 @@ def test_blocks_of_another_size_are_refused() -> None:
     assert isinstance(design.problem, SpaceProblem)
     with pytest.raises(InputError, match="clique_blocks"):
         stored_blocks(clique_program(design.problem), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        SpaceStructure(kind="edge-local"), SpaceStructure(kind="hops", hops=2),
+        SpaceStructure(kind="neighbourhood"), SpaceStructure(kind="decor"),
+        SpaceStructure(kind="independent"),
+        SpaceStructure(kind="clusters", clusters=(0, 0, 1, 1)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_plan_of_a_joint_design_makes_its_covariance_in_space(
+    structure: SpaceStructure, tmp_path: Path
+) -> None:
+    path = nx.path_graph(4)
+    problem = SpaceTimeProblem(
+        mixing=(mixing_matrix(path) + np.eye(4)) / 2, space=structure,
+        participation=FixedEpoch(epochs=2, separation=3), budget=np.array([1.0, 2.0, 0.5, 1.0]),
+    )  # fmt: skip
+    design = solve(problem).design
+    assert design is not None
+    for held in (design, load_design(save_design(design, tmp_path / "d.npz")).design):
+        plan = seed_plan_of(held)
+        error = np.abs(plan.covariance() - design.covariance).max()
+        assert error <= 1e-12 * np.abs(design.covariance).max()
+        if structure.kind in ("edge-local", "decor"):
+            pairs = {seed.members for seed in plan.seeds if len(seed.members) > 1}
+            assert pairs <= set(path.edges)

@@ -19,6 +19,7 @@ from small_designs import falsify, single_epoch_design, space_design
 
 from noisedesign._checks import InputError
 from noisedesign.design import Design
+from noisedesign.io._layout import arrays_of
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
@@ -26,6 +27,7 @@ from noisedesign.random_mixing import RandomMatchings
 from noisedesign.solving import solve
 from noisedesign.verification import Verification, verify
 
+DATA = Path(__file__).parent / "data"
 Edit = Callable[[dict[str, Any], dict[str, np.ndarray]], None]
 
 PATH_4 = '[graph]\nkind = "path"\nnodes = 4\n'
@@ -145,7 +147,7 @@ def test_the_problem_comes_back(kind: str, tmp_path: Path) -> None:
 
 def test_what_is_written(tmp_path: Path) -> None:
     manifest = load_design(save_design(solved("kronecker, error"), tmp_path / "d.npz")).manifest
-    assert manifest["version"] == 2
+    assert manifest["version"] == 3
     assert manifest["structure"] == {
         "time": "dense", "bands": None, "buffers": None, "space": "dense", "hops": None,
         "clusters": None, "known_seeds": 0, "joint": "kronecker",
@@ -201,10 +203,25 @@ def test_version_one_is_still_read(tmp_path: Path) -> None:
         assert verify(stored).ok
 
 
+@pytest.mark.parametrize("kind", ["banded", "banded-inverse", "blt", "kronecker"])
+def test_version_two_is_still_read(kind: str, tmp_path: Path) -> None:
+    """Files of before strategies were stored by their bands, coefficients or buffers."""
+    stored = load_design(DATA / f"version-2-{kind}.npz")
+    assert stored.manifest["version"] == 2
+    assert {"strategy", "noising_matrix"} <= set(stored.arrays)
+    outcome = verify(stored)
+    assert outcome.ok, outcome
+    # Saved again it is a file of now, as large as before: nobody knows its buffers.
+    again = load_design(save_design(stored.design, tmp_path / "d.npz", problem_text="")).manifest
+    assert (again["version"], again["matrix"]) == (3, "strategy")
+    new = solved({"kronecker": "kronecker, structured"}.get(kind, kind))
+    np.testing.assert_allclose(stored.design.matrix, new.matrix, rtol=1e-3, atol=1e-3)
+
+
 def test_a_later_version_is_not(tmp_path: Path) -> None:
     path = save_design(space_design(), tmp_path / "d.npz")
-    falsify(path, lambda manifest, arrays: manifest.update(version=3))
-    with pytest.raises(InputError, match=r"version: expected version 2, got version 3"):
+    falsify(path, lambda manifest, arrays: manifest.update(version=4))
+    with pytest.raises(InputError, match=r"version: expected version 3, got version 4"):
         load_design(path)
 
 
@@ -260,10 +277,17 @@ def test_falsified_numbers_are_found(
     assert expected <= failed(verified(kind, tmp_path / "d.npz", edit=edit))
 
 
+STATES_THE_SCALE = {
+    "strategy", "strategy_bands", "strategy_coefficients", "noising_coefficients",
+    "strategy_diagonal", "covariance",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", TEXTS)
 def test_more_noise_than_needed_or_less(kind: str, tmp_path: Path) -> None:
-    name = "covariance" if isinstance(solved(kind).problem, SpaceProblem) else "strategy"
-    less_noise = 0.99 if name == "covariance" else 1.01
+    # Of a joint design that of C.
+    name, *_ = sorted(STATES_THE_SCALE & set(arrays_of(solved(kind))), key="covariance".__eq__)
+    less_noise = 0.99 if name in ("covariance", "noising_coefficients") else 1.01
     found = failed(verified(kind, tmp_path / "d.npz", edit=scaled(name, less_noise)))
     assert {"objective", "sensitivity", "feasible"} <= found
 
@@ -280,9 +304,19 @@ def lent(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     arrays["clique_blocks"] = blocks
 
 
+def in_full(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Multipliers as they were stored once, and none that prove anything."""
+    del arrays["dual_shares"], manifest["arrays"]["dual_shares"]
+    arrays["dual_matrix"] = np.zeros((6, 6))
+
+
+def fewer_shares(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    arrays["dual_shares"] = arrays["dual_shares"][1:].copy()
+
+
 LIES: list[tuple[str, str, Edit, set[str]]] = [
     # Without its multipliers a file proves no bound, and may not claim one.
-    ("banded", "no bound", without("dual_matrix"), {"lower bound"}),
+    ("banded", "no bound", without("dual_shares"), {"lower bound"}),
     ("banded", "no unrestricted bound", without("unrestricted_blocks"), {"unrestricted bound"}),
     ("toeplitz", "no bound", without("unrestricted_blocks"), {"lower bound", "unrestricted bound"}),
     ("decor", "no bound", without("unrestricted_weights"), {"lower bound", "unrestricted bound"}),
@@ -290,7 +324,8 @@ LIES: list[tuple[str, str, Edit, set[str]]] = [
     ("kronecker", "no bound", without("dual_blocks", "dual_weights"), {"lower bound"}),
     ("kronecker", "half a bound", without("dual_weights"), {"lower bound"}),
     ("full, capped", "no price of the cap", without("dual_cap"), {"lower bound"}),
-    ("banded", "multipliers", scaled("dual_matrix", 0.0), {"lower bound"}),
+    ("banded", "multipliers", in_full, {"lower bound"}),
+    ("banded", "shares of another horizon", fewer_shares, {"lower bound"}),
     ("overlapping", "multipliers", scaled("pattern_blocks", 0.0), {"lower bound"}),
     # The bound of a restricted design is none on all designs.
     ("banded", "global", claim(local=True), {"lower bound"}),
@@ -356,14 +391,26 @@ def test_the_optimum_without_a_structure_is_not_passed_off_as_one_with_it(
 
     def swap(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         name = manifest["matrix"]
-        arrays[name] = better_one.matrix.copy()
-        if name == "strategy":
+        if name == "covariance":
+            arrays[name] = better_one.matrix.copy()
+        else:
+            manifest["matrix"] = "strategy"
+            manifest["arrays"].pop(name)
+            del arrays[name]
+            arrays["strategy"] = better_one.matrix.copy()
             arrays["noising_matrix"] = better_one.noising_matrix.copy()
+            arrays["gram"] = better_one.problem.gram.copy()
+            for added, symbol in (("strategy", "C"), ("noising_matrix", "C^-1"), ("gram", "H")):
+                manifest["arrays"][added] = {"kind": symbol, "dtype": "float64"}
         manifest["sensitivity"]["value"] = better_one.certificate.sensitivity_squared
         manifest["objective"] = better_one.objective
         manifest["gap"] = better_one.objective / manifest["lower_bound"] - 1
 
-    assert failed(verified(kind, tmp_path / "d.npz", edit=swap)) == {"structure"}
+    path = save_design(solved(kind), tmp_path / "d.npz", problem_text=TEXTS[kind])
+    if kind == "banded":  # whose bound stands by itself, as C would not prove it any more
+        path.write_bytes((DATA / "version-2-banded.npz").read_bytes())
+    falsify(path, swap)
+    assert failed(verify(load_design(path))) == {"structure"}
 
 
 def free(problem: Any) -> SpaceProblem | TimeProblem:
@@ -382,6 +429,9 @@ def test_arrays_of_another_kind_are_refused(tmp_path: Path) -> None:
     for kind, name, array in [
         ("full", "covariance", np.eye(4)), ("kronecker", "dual_cap", np.ones(6)),
         ("banded", "dual_weights", np.ones(6)), ("kronecker", "dual_weights", np.ones(3)),
+        ("banded", "strategy_bands", np.ones((7, 6))), ("toeplitz", "strategy", np.eye(6)),
+        ("banded-inverse", "noising_coefficients", -np.ones(2)),
+        ("blt", "strategy_diagonal", np.zeros(1)),
     ]:  # fmt: skip
         path = save_design(solved(kind), tmp_path / "d.npz")
         falsify(path, add(name, array))
@@ -426,9 +476,55 @@ def test_relative_to_ldp_by_hand(kind: str, tmp_path: Path) -> None:
 def test_the_seal_covers_the_witness(tmp_path: Path) -> None:
     content = save_design(solved("banded"), tmp_path / "d.npz").read_bytes()
     assert content[-64:].decode() == hashlib.sha256(content[:-64]).hexdigest()
-    where = content.index(b"dual_matrix.npy") + 300
+    where = content.index(b"dual_shares.npy") + 300
     changed = bytearray(content)
     changed[where] ^= 1
     (tmp_path / "d.npz").write_bytes(bytes(changed))
     with pytest.raises(InputError, match="^design file"):
         load_design(tmp_path / "d.npz")
+
+
+# --- size -----------------------------------------------------------------------------------------
+
+OF_FEW_NUMBERS = {
+    # Doubles a step that C, its bound and the bound on all designs take.
+    'time = "banded"\nbands = 3\n': 3 + 1 + 1,
+    'time = "banded-inverse"\nbands = 3\n': 1,
+    'time = "toeplitz"\n': 1 + 1,
+    'time = "blt"\nbuffers = 2\n': 1,
+}
+
+
+@pytest.mark.parametrize("structure", OF_FEW_NUMBERS)
+def test_a_file_grows_with_the_horizon_and_not_with_its_square(
+    structure: str, tmp_path: Path
+) -> None:
+    sizes = {}
+    for horizon in (50, 200):
+        text = (
+            'name = "x"\ndesign = "time"\n[workload]\nkind = "prefix"\n[participation]\n'
+            f"epochs = 1\nseparation = {horizon}\n[structure]\n{structure}"
+        )
+        design = solve(parse_problem(text, folder=".").problem, gap=1e-3).design
+        assert design is not None
+        # The history of the bounds is as long as the search was.
+        design = replace(design, provenance=replace(design.provenance, history=()))
+        path = save_design(design, tmp_path / "d.npz", problem_text=text)
+        assert verify(load_design(path)).ok
+        sizes[horizon] = path.stat().st_size
+    assert sizes[200] - sizes[50] < 8 * 150 * OF_FEW_NUMBERS[structure] + 300
+    assert sizes[200] < 8 * 200 * 200 / 8
+
+
+def test_a_small_file_does_not_fill_memory(tmp_path: Path) -> None:
+    """A horizon that the bands, coefficients or buffers of a file do not bound."""
+
+    def long(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        manifest["horizon"] = 10_000_000
+        manifest["participation"] = {"epochs": 1, "separation": 10_000_000}
+        del arrays["unrestricted_blocks"], manifest["arrays"]["unrestricted_blocks"]
+
+    path = save_design(solved("blt"), tmp_path / "d.npz")
+    falsify(path, long)
+    with pytest.raises(InputError, match=r"^design file\.horizon: .*fit"):
+        load_design(path)

@@ -9,7 +9,7 @@ import numpy as np
 from noisedesign._checks import InputError
 from noisedesign.design import Design
 from noisedesign.exports._common import facts, to_json
-from noisedesign.io._layout import MAIN, SPECS, arrays_of
+from noisedesign.io._layout import SPECS, arrays_of, main_array
 from noisedesign.io.atomic import write_bytes
 
 ACCEPTS = ("space", "time")
@@ -29,8 +29,9 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
             "to", expected="the safetensors package", got="none",
             remedy="Install it: pip install safetensors.",
         ) from error  # fmt: skip
-    main, known = MAIN[design.kind], facts(design, problem_text=problem_text)
+    stored, known = arrays_of(design), facts(design, problem_text=problem_text)
+    main = main_array(design.kind, stored)
     words = {key: value if isinstance(value, str) else repr(value) for key, value in known.items()}
     words |= {"kind": SPECS[design.kind][main].kind, "matrix": main, "metadata": to_json(known)}
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays_of(design).items()}
+    arrays = {name: np.ascontiguousarray(array) for name, array in stored.items()}
     return (write_bytes(path, save(arrays, metadata=words)),)

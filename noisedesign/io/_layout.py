@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from noisedesign import memory
 from noisedesign._checks import Array, InputError
 from noisedesign.design import Design
 from noisedesign.formulations import DualPoint, diagonal_dual
@@ -20,6 +22,7 @@ from noisedesign.io._described import (
     structures,
 )
 from noisedesign.io._manifest import FIELD, Manifest
+from noisedesign.noise import STRATEGY_FORMS, DenseForm, StrategyForm, form_of_arrays
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.privacy_target import PrivacyTarget
 from noisedesign.problem import (
@@ -44,6 +47,18 @@ class ArraySpec:
 ANY = "*"
 """Axes of an array whose shape does not follow from the manifest; its reader checks it."""
 
+FORMS = {
+    "strategy": ArraySpec("C", "TT", required=False),
+    "noising_matrix": ArraySpec("C^-1", "TT", required=False),
+    "strategy_bands": ArraySpec("C, its diagonals", ANY, required=False),
+    "strategy_coefficients": ArraySpec("C, its first column", ANY, required=False),
+    "noising_coefficients": ArraySpec("C^-1, its first column", ANY, required=False),
+    "buffer_scales": ArraySpec("omega", ANY, required=False),
+    "buffer_decays": ArraySpec("theta", ANY, required=False),
+    "strategy_diagonal": ArraySpec("C_tt", ANY, required=False),
+}
+"""C in one of the forms of :mod:`noisedesign.noise.forms`, which checks their shapes."""
+
 SPECS: dict[str, dict[str, ArraySpec]] = {
     "space": {
         "covariance": ArraySpec("R", "nn"),
@@ -64,20 +79,19 @@ SPECS: dict[str, dict[str, ArraySpec]] = {
         "unrestricted_cap": ArraySpec("w without a structure", "n", required=False),
     },
     "time": {
-        "strategy": ArraySpec("C", "TT"),
-        "noising_matrix": ArraySpec("C^-1", "TT"),
-        "gram": ArraySpec("H", "TT"),
+        **FORMS,
+        "gram": ArraySpec("H", "TT", required=False),
         "mixing": ArraySpec("W", "nn", required=False),
         "dual_blocks": ArraySpec("U", "bkk", required=False),
         "dual_matrix": ArraySpec("U", "TT", required=False),
+        "dual_shares": ArraySpec("z, diag(X) = P z", ANY, required=False),
         "pattern_lengths": ArraySpec("k of every U_pi", ANY, required=False),
         "pattern_steps": ArraySpec("steps of every U_pi", ANY, required=False),
         "pattern_blocks": ArraySpec("U_pi", ANY, required=False),
         "unrestricted_blocks": ArraySpec("U without a structure", "bkk", required=False),
     },
     "space-time": {
-        "strategy": ArraySpec("C", "TT"),
-        "noising_matrix": ArraySpec("C^-1", "TT"),
+        **FORMS,
         "covariance": ArraySpec("R", "nn"),
         "mixing": ArraySpec("W", "nn"),
         "budget": ArraySpec("tau", "n"),
@@ -85,6 +99,7 @@ SPECS: dict[str, dict[str, ArraySpec]] = {
         "dual_blocks": ArraySpec("P", "bkk", required=False),
         "dual_weights": ArraySpec("v", "n", required=False),
         "dual_cap": ArraySpec("w", "T", required=False),
+        "clique_blocks": ArraySpec("P", ANY, required=False),
     },
 }
 """n nodes, A coalitions, T steps, b patterns of k steps each. C is unit sensitivity, R at the
@@ -100,7 +115,10 @@ Of a design with a structure, ``dual_`` arrays prove the bound on designs of tha
 MOST_STEPS = 1_000_000
 """Of the error of a spatial design, which no array has the size of."""
 
-MAIN = {"space": "covariance", "time": "strategy", "space-time": "strategy"}
+
+def main_array(kind: str, arrays: Mapping[str, Array]) -> str:
+    """The array that a design is first of all: R, or C in whatever form."""
+    return "covariance" if kind == "space" else next(name for name in FORMS if name in arrays)
 
 
 def arrays_of(design: Design) -> dict[str, Array]:
@@ -109,8 +127,7 @@ def arrays_of(design: Design) -> dict[str, Array]:
     found: dict[str, Array | None]
     if isinstance(problem, SpaceTimeProblem):
         found = {
-            "strategy": design.strategy,
-            "noising_matrix": design.noising_matrix,
+            **design.strategy_form.arrays(),
             "covariance": design.node_covariance,
             "mixing": problem.mixing,
             "budget": problem.budget,
@@ -131,14 +148,19 @@ def arrays_of(design: Design) -> dict[str, Array]:
         }
     else:
         found = {
-            "strategy": design.strategy,
-            "noising_matrix": design.noising_matrix,
-            "gram": problem.gram,
+            **design.strategy_form.arrays(),
+            "gram": None if _formed_again(design, problem) else problem.gram,
             "mixing": problem.mixing,
             "dual_blocks": None if dual is None else dual.blocks,
         }
     found |= design.witness
     return {name: array for name, array in found.items() if array is not None}
+
+
+def _formed_again(design: Design, problem: TimeProblem) -> bool:
+    """Whether H is left out, for what it is formed from: beside a C of few numbers it would be
+    nearly all of the file."""
+    return problem.workload != "gram" and not isinstance(design.strategy_form, DenseForm)
 
 
 def check_arrays(arrays: dict[str, Array], manifest: Manifest) -> None:
@@ -151,6 +173,8 @@ def check_arrays(arrays: dict[str, Array], manifest: Manifest) -> None:
     for name, spec in specs.items():
         if spec.required and name not in arrays:
             raise InputError(f"{FIELD}.{name}", expected=f"the array {spec.kind}", got="nothing")
+    if manifest.design != "space":
+        _check_form(arrays, manifest)
     for name, array in arrays.items():
         if name not in specs:
             raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(specs)}", got=name)
@@ -162,6 +186,39 @@ def check_arrays(arrays: dict[str, Array], manifest: Manifest) -> None:
             )
         if not np.isfinite(array).all():
             raise InputError(f"{FIELD}.{name}", expected="finite entries", got="NaN or infinity")
+
+
+def _check_form(arrays: dict[str, Array], manifest: Manifest) -> None:
+    """C is there in one form; in full, so are its inverse and H."""
+    found = [form for form in STRATEGY_FORMS if set(form.names) & set(arrays)]
+    if len(found) > 1:
+        raise InputError(
+            f"{FIELD}.strategy", expected="C in one form",
+            got=" and ".join(form.kind for form in found),
+        )  # fmt: skip
+    needed = list(found[0].names) if found else list(DenseForm.names)
+    if manifest.design == "time" and (DenseForm in found or manifest.workload == "gram"):
+        needed.append("gram")
+    specs = specs_of(manifest)
+    for name in needed:
+        if name not in arrays:
+            expected = f"the array {specs[name].kind}"
+            raise InputError(f"{FIELD}.{name}", expected=expected, got="nothing")
+
+
+def form_of(arrays: dict[str, Array], manifest: Manifest) -> StrategyForm | None:
+    """C of a design with a strategy, in the form it is stored in.
+
+    Raises:
+        InputError: naming the array: another shape, a diagonal that is not positive.
+    """
+    if manifest.design == "space":
+        return None
+    horizon = _sizes(manifest)["T"]
+    if "strategy" not in arrays:
+        # C and H are made from fewer numbers than they have: a small file must not fill memory.
+        memory.require(memory.squares, horizon, field=f"{FIELD}.horizon", of="steps")
+    return form_of_arrays(arrays, horizon=horizon, field=FIELD)
 
 
 def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
@@ -202,12 +259,17 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
             participation=_fixed_epoch(scheme), time=time, space=space,
             joint=_joint(manifest), **common,
         )  # fmt: skip
-    return TimeProblem(
-        gram=arrays["gram"], participation=scheme, workload=_workload(manifest), structure=time,
-        **common | {"mixing": None if mixing is None else checked_mixing(
-            mixing, common["objective"]
-        )},
-    )  # fmt: skip
+    workload = _workload(manifest)
+    common |= {"participation": scheme, "structure": time}
+    if mixing is not None:
+        common["mixing"] = checked_mixing(mixing, common["objective"])
+    if "gram" in arrays:
+        return TimeProblem(gram=arrays["gram"], workload=workload, **common)
+    if workload == "prefix":
+        return TimeProblem.prefix(**common)
+    if mixing is None:
+        raise InputError(f"{FIELD}.mixing", expected="the array W", got="nothing")
+    return TimeProblem.decentralized(**common)
 
 
 def _check_error_horizon(manifest: Manifest) -> None:
@@ -226,10 +288,10 @@ def _check_error_horizon(manifest: Manifest) -> None:
 
 
 WITNESS = (
-    "dual_matrix", "dual_weights", "dual_blocks", "dual_cap", "clique_blocks", "dual_factors",
-    "dual_prices", "pattern_lengths", "pattern_steps", "pattern_blocks", "unrestricted_weights",
-    "unrestricted_blocks", "unrestricted_cap", "observer_ranks", "observer_factors",
-    "observer_weights",
+    "dual_matrix", "dual_shares", "dual_weights", "dual_blocks", "dual_cap", "clique_blocks",
+    "dual_factors", "dual_prices", "pattern_lengths", "pattern_steps", "pattern_blocks",
+    "unrestricted_weights", "unrestricted_blocks", "unrestricted_cap", "observer_ranks",
+    "observer_factors", "observer_weights",
 )  # fmt: skip
 
 
@@ -279,7 +341,9 @@ def specs_of(manifest: Manifest) -> dict[str, ArraySpec]:
     specs = SPECS[manifest.design]
     if manifest.design == "space-time" and _joint(manifest) == "full":
         return {
-            name: spec for name, spec in specs.items() if name not in ("covariance", "dual_weights")
+            name: spec
+            for name, spec in specs.items()
+            if name not in ("covariance", "dual_weights", "clique_blocks")
         }
     if manifest.design == "space-time":
         return {name: spec for name, spec in specs.items() if name != "dual_cap"}

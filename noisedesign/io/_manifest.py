@@ -1,4 +1,4 @@
-"""The manifest of a design file: its keys and types, version 2. Nothing of their truth."""
+"""The manifest of a design file: its keys and types, version 3. Nothing of their truth."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Va
 from noisedesign._checks import InputError, describe
 
 FORMAT: Final = "noisedesign-design"
-VERSION: Final = 2
-READABLE = (1, 2)
+VERSION: Final = 3
+READABLE = (1, 2, 3)
 """Version 1 has no structure, error, random, unrestricted_lower_bound, local or floor_ratio: none
-of them is needed."""
+of them is needed. Up to version 2 every C is stored in full, with its inverse and H."""
 FIELD = "design file"
 
 _NON_FINITE = ("inf", "-inf", "nan")
@@ -151,7 +151,7 @@ class Manifest(_Table):
     """Everything a design file says in words and numbers beside its arrays."""
 
     format: Literal["noisedesign-design"] = FORMAT
-    version: Literal[1, 2] = VERSION
+    version: Literal[1, 2, 3] = VERSION
     library: str
     name: str
     design: Literal["space", "time", "space-time"]

@@ -23,7 +23,6 @@ import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
-from noisedesign._shown import Shown
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
 from noisedesign.design import AGAINST_OBSERVERS, Design, Provenance
@@ -37,16 +36,18 @@ from noisedesign.io._described import (
     structure_entry,
 )
 from noisedesign.io._layout import (
-    MAIN,
     SPECS,
     arrays_of,
     check_arrays,
     dual_of,
+    form_of,
+    main_array,
     problem_of,
     witness_of,
 )
 from noisedesign.io._manifest import FIELD, Manifest
 from noisedesign.io.atomic import overwriting, write_atomically
+from noisedesign.noise import DenseForm
 from noisedesign.problem import TimeProblem
 
 MANIFEST = "manifest.json"
@@ -64,13 +65,14 @@ _BUDGET_NOTE = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StoredDesign(Shown):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredDesign:
     """A design as its file states it.
 
     ``manifest`` is the JSON object of the file: what is claimed. ``arrays`` holds every array of
     the file by name, read-only float64; among them the noising matrix of a temporal design, which
-    ``design.noising_matrix`` computes afresh.
+    ``design.noising_matrix`` computes afresh, or in place of C and C^-1 the bands, coefficients or
+    buffers of a strategy that has a structure (:mod:`noisedesign.noise.forms`).
     """
 
     design: Design
@@ -78,12 +80,6 @@ class StoredDesign(Shown):
     manifest: dict[str, Any]
     path: Path
     arrays: dict[str, Array]
-
-    def _title(self) -> str:
-        return f"Stored design of {self.design.problem.name!r}"
-
-    def _facts(self) -> dict[str, object]:
-        return {**self.design._facts(), "path": self.path}
 
 
 def save_design(
@@ -174,7 +170,7 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "name": problem.name,
             "design": design.kind,
             "trust": _checks.one_of(design.trust, field="design.trust", allowed=_TRUSTS),
-            "matrix": MAIN[design.kind],
+            "matrix": main_array(design.kind, arrays),
             "arrays": {
                 name: {
                     "kind": SPECS[design.kind][name].kind,
@@ -256,11 +252,11 @@ def _parsed(content: bytes, path: Path) -> StoredDesign:
     manifest = _manifest.read_manifest(members.pop(MANIFEST))
     arrays = _arrays(members, manifest)
     check_arrays(arrays, manifest)
-    problem = problem_of(arrays, manifest)
+    form, problem = form_of(arrays, manifest), problem_of(arrays, manifest)
     _check_trust(manifest)
     design = Design(
         problem=problem,
-        matrix=arrays[MAIN[manifest.design]],
+        matrix=arrays["covariance"] if form is None else form.dense(),
         certificate=Certificate(
             objective=manifest.objective,
             lower_bound=manifest.lower_bound,
@@ -276,6 +272,7 @@ def _parsed(content: bytes, path: Path) -> StoredDesign:
         node_covariance=arrays.get("covariance") if manifest.design == "space-time" else None,
         witness=witness_of(arrays, manifest),
         local=manifest.local,
+        form=None if isinstance(form, DenseForm) else form,
     )
     return StoredDesign(
         design=design, problem_text=manifest.problem.text,

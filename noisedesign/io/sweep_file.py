@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from noisedesign import _checks, settings
 from noisedesign._checks import InputError, describe
-from noisedesign._shown import Shown, ShownInline
 from noisedesign.backends import get_backend
 from noisedesign.io import _schema
 from noisedesign.io._grid import Parameters, grid_of, points
@@ -37,8 +36,8 @@ KEY_DIGITS = 16
 of 3e-8."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class SweepRow(ShownInline):
+@dataclass(frozen=True, kw_only=True)
+class SweepRow:
     """One row to compute: a problem and who solves it, in plain values that travel anywhere.
 
     ``text`` is the problem with its parameters set, and files it names are relative to ``folder``.
@@ -65,8 +64,8 @@ class SweepRow(ShownInline):
         return hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Sweep(Shown):
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
     """The rows of a sweep, and the dotted ``keys`` they differ in."""
 
     keys: tuple[str, ...]

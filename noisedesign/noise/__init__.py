@@ -5,6 +5,7 @@ nothing else.
 """
 
 from noisedesign.noise.forms import (
+    STRATEGY_FORMS,
     BandedForm,
     BandedInverseForm,
     BufferedForm,
@@ -18,6 +19,7 @@ from noisedesign.noise.forms import (
 from noisedesign.noise.noise import Noise, noise_of_arrays
 
 __all__ = [
+    "STRATEGY_FORMS",
     "BandedForm",
     "BandedInverseForm",
     "BufferedForm",

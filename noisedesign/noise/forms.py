@@ -280,6 +280,11 @@ class BufferedForm(StrategyForm):
         return (noise / self.diagonal for noise in drawn)
 
 
+STRATEGY_FORMS: tuple[type[StrategyForm], ...] = (
+    DenseForm, BandedForm, ToeplitzForm, BandedInverseForm, BufferedForm,
+)  # fmt: skip
+
+
 # --- making one -----------------------------------------------------------------------------------
 
 

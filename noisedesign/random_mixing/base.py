@@ -19,10 +19,9 @@ import numpy as np
 
 from noisedesign import _checks, _linalg, settings
 from noisedesign._checks import Array, InputError
-from noisedesign._shown import Shown
 
 
-class RandomMixing(Shown, ABC):
+class RandomMixing(ABC):
     """A distribution of symmetric, doubly stochastic mixing matrices W, one draw a step."""
 
     @property

@@ -20,7 +20,6 @@ import numpy as np
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
-from noisedesign._shown import Shown
 from noisedesign.participation import Participation
 from noisedesign.sensitivity import Sensitivity
 from noisedesign.toeplitz import series
@@ -28,7 +27,7 @@ from noisedesign.toeplitz.sensitivity import squared_sensitivity
 from noisedesign.toeplitz.workloads import Workload
 
 
-class Strategy(Shown, ABC):
+class Strategy(ABC):
     """A lower triangular Toeplitz strategy C."""
 
     @abstractmethod
@@ -61,7 +60,7 @@ class Strategy(Shown, ABC):
         return workload.error_and_gradient(self.noising_column(workload.horizon))[0]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ToeplitzStrategy(Strategy):
     """C with first column ``coefficients`` c_0, ..., c_{p-1} and zeros after them.
 
@@ -88,7 +87,7 @@ class ToeplitzStrategy(Strategy):
         return min(len(self.coefficients), _length(horizon)) - 1
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class BandedInverse(Strategy):
     """C^-1 with first column ``coefficients`` d_0, ..., d_{p-1} and zeros after them.
 
@@ -118,7 +117,7 @@ class BandedInverse(Strategy):
         return min(len(self.coefficients), _length(horizon)) - 1
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class BufferedToeplitz(Strategy):
     """Buffered linear Toeplitz: c_0 = 1 and c_j = sum_i scales_i decays_i^(j - 1) for j >= 1.
 

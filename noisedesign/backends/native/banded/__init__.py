@@ -24,15 +24,15 @@ from noisedesign import settings
 from noisedesign._checks import Array
 from noisedesign._threads import one_thread
 from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native.banded.algebra import BandedError, dense
-from noisedesign.backends.native.banded.proof import witness
 from noisedesign.backends.native.banded.recursion import RecursiveError, inverse_factor
+from noisedesign.banded_algebra import BandedError, dense
 from noisedesign.banded_certificate import (
     BandedProgram,
     allowance,
     banded_lower_bound,
     multipliers_above,
 )
+from noisedesign.banded_multipliers import witness
 
 MAX_ITERATIONS = 5000
 MEMORY = 8
@@ -66,12 +66,14 @@ class BandedAnswer:
 
     Attributes:
         columns: C by its columns, ``columns[t, d]`` = C[t + d, t], shape (T, p).
+        shares: z, shape (m,), with P z the diagonal of X, as an allowance has it.
         multipliers: U, shape (T, T), for :func:`noisedesign.banded_certificate.banded_lower_bound`.
         evaluations: of the objective with its gradient.
     """
 
     stop: Stop
     columns: Array
+    shares: Array
     multipliers: Array
     evaluations: int
 
@@ -221,7 +223,7 @@ class _Search:
         if self.factor is None:
             self.bound()
         assert self.factor is not None
-        columns, _ = self.variables.columns(self.at)
+        columns, shares = self.variables.columns(self.at)
         multipliers = multipliers_above(self.program, self.factor)
         if stop is not Stop.SOLVED:
             # The spectrum of the multipliers proves more than their factor does.
@@ -232,7 +234,8 @@ class _Search:
                 self.monitor.report(lower=self.lower, upper=self.upper)
         return BandedAnswer(
             stop=Stop.SOLVED if self.solved else stop,
-            columns=columns, multipliers=multipliers, evaluations=self.evaluations,
+            columns=columns, shares=shares, multipliers=multipliers,
+            evaluations=self.evaluations,
         )  # fmt: skip
 
 

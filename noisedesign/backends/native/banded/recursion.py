@@ -59,7 +59,7 @@ class RecursiveError:
     """tr(H C^-1 C^-T) and its derivative by the entries of C, for one N and number of bands.
 
     ``inverse`` is N by its columns, shape (T, r + 1). Called as
-    :class:`noisedesign.backends.native.banded.algebra.BandedError`.
+    :class:`noisedesign.banded_algebra.BandedError`.
     """
 
     def __init__(self, inverse: Array, bands: int) -> None:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from noisedesign import settings
 from noisedesign._checks import Array
-from noisedesign.backends.native.banded.algebra import (
+from noisedesign._linalg import inverse_of_triangular
+from noisedesign.banded_algebra import (
     BandedSolver,
     banded_product,
     dense,
@@ -25,6 +26,7 @@ from noisedesign.banded_certificate import (
     diagonal_above,
     factored_lower_bound,
     gram_band,
+    multipliers_above,
 )
 
 ROUNDS = 2
@@ -33,6 +35,23 @@ nothing; far from the optimum fewer may prove more."""
 
 IN_USE = 1e-6
 """Share of its budget above which a generator is in use, so that its rate has to be the price."""
+
+
+def multipliers_of_bands(program: BandedProgram, *, bands: Array, shares: Array) -> Array:
+    """U, shape (T, T), that C itself proves its bound with: nothing of size T x T need be kept.
+
+    Args:
+        bands: of C, shape (p, T), [d, t] = C[t + d, t], at any scale.
+        shares: z, shape (m,), of the diagonal of X (see :mod:`noisedesign.banded_certificate`).
+
+    Raises:
+        numpy.linalg.LinAlgError: H is not positive definite.
+    """
+    inverse = inverse_of_triangular(program.factor.copy())
+    columns = np.ascontiguousarray(bands.T)
+    return multipliers_above(
+        program, witness(program, columns=columns, shares=shares, inverse=inverse)[0]
+    )
 
 
 def witness(
