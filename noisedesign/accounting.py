@@ -13,6 +13,7 @@ from typing import Any
 
 from noisedesign import _checks, gaussian_privacy
 from noisedesign._checks import InputError
+from noisedesign._shown import Shown
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.privacy_target import CONVERSIONS, DEFAULT_ADJACENCY, PrivacyTarget
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
@@ -123,8 +124,8 @@ def noise_stddev_for(
     return math.sqrt(squared) * target.step_sensitivity / mu_of(epsilon=epsilon, delta=delta)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Calibration(Shown):
     """How much to scale a design's noise to meet a privacy target.
 
     Without a target there is nothing to meet: ``noise_stddev`` and ``noise_multiplier`` are 1, a

@@ -7,6 +7,7 @@ from scipy.linalg import toeplitz
 
 from noisedesign import certificate, decor, joint_baselines, repair
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Listing
 from noisedesign.design import Design, Provenance
 from noisedesign.formulations import (
     DualPoint,
@@ -84,12 +85,12 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     return _time(problem, program, name, bound, dual)
 
 
-def published(problem: Problem, *, dual: DualPoint | Design | None = None) -> list[Design]:
+def published(problem: Problem, *, dual: DualPoint | Design | None = None) -> Listing[Design]:
     """Every baseline of a problem, independent noise first."""
-    return [baseline(problem, name, dual=dual) for name in baseline_names(problem)]
+    return Listing(baseline(problem, name, dual=dual) for name in baseline_names(problem))
 
 
-def compared(problem: Problem) -> list[Design]:
+def compared(problem: Problem) -> Listing[Design]:
     """Every baseline and, last, the optimum whose multipliers bound them all.
 
     Raises:
@@ -97,7 +98,7 @@ def compared(problem: Problem) -> list[Design]:
     """
     best = solve(problem).design
     assert best is not None
-    return [*published(problem, dual=best), best]
+    return Listing([*published(problem, dual=best), best])
 
 
 def _provenance(name: str) -> Provenance:

@@ -14,13 +14,14 @@ import numpy as np
 
 from noisedesign import _linalg, settings
 from noisedesign._checks import Array, asymmetry
+from noisedesign._shown import Shown
 from noisedesign.formulations import DualPoint, Program
 from noisedesign.participation import Participation
 from noisedesign.sensitivity import EXACT, squared_sensitivity
 
 
-@dataclass(frozen=True, kw_only=True)
-class Certificate:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Certificate(Shown):
     """What is proved about one design.
 
     Attributes:
@@ -45,6 +46,18 @@ class Certificate:
     unrestricted_lower_bound: float | None = None
     floor_ratio: float | None = None
     rounding: float | None = field(default=None, compare=False)
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "feasible": self.feasible,
+            "objective": self.objective,
+            "lower bound": self.lower_bound,
+            "gap": self.gap,
+            "relative to unrestricted": self.relative_to_unrestricted,
+            "sensitivity squared": f"{self.sensitivity_squared:.6g} ({self.sensitivity_kind})",
+            "variance over cap": self.variance_ratio,
+            "floor over variance": self.floor_ratio,
+        }
 
     @property
     def feasible(self) -> bool:

@@ -9,18 +9,28 @@ from functools import cached_property
 import numpy as np
 
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown, words
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
-from noisedesign.formulations import DualPoint
+from noisedesign.formulations import DualPoint, program_of
+from noisedesign.joint_program import joint_program
 from noisedesign.noise import DenseForm, Noise, StrategyForm
+from noisedesign.participation import MinSeparation
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 
 AGAINST_OBSERVERS = "observers"
 """The ``trust`` of noise against chosen observers."""
 
+PROTECTS = {
+    "local": "every message",
+    AGAINST_OBSERVERS: "what the chosen observers see",
+    "central": "the released average only",
+}
+"""What each ``trust`` means."""
 
-@dataclass(frozen=True, kw_only=True)
-class Provenance:
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Provenance(Shown):
     """How a design was made. ``versions`` maps package names to version strings."""
 
     method: str
@@ -33,8 +43,8 @@ class Provenance:
     history: tuple[Bounds, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Design:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Design(Shown):
     """A certified noise design.
 
     ``matrix`` is what is exported: for a spatial problem the covariance R, shape (n, n), of the
@@ -114,6 +124,45 @@ class Design:
             space=self.node_covariance,
             full=isinstance(problem, SpaceTimeProblem) and self.node_covariance is None,
         )
+
+    @cached_property
+    def ldp_objective(self) -> float:
+        """Objective of independent noise at the same budgets, squared noise."""
+        problem = self.problem
+        if isinstance(problem, SpaceTimeProblem):
+            return joint_program(problem).independent_objective
+        if isinstance(problem, SpaceProblem) and problem.observers:
+            return float(np.sum(np.diagonal(problem.gram) / problem.budget))
+        if isinstance(problem, TimeProblem) and isinstance(problem.participation, MinSeparation):
+            return float(np.trace(problem.gram)) * problem.participation.largest_size
+        program = program_of(problem)
+        independent = program.coordinate_budget / program.participation.epochs
+        return float((program.gram.diagonal() / independent).sum())
+
+    @property
+    def relative_to_ldp(self) -> float:
+        """Objective over that of independent noise at the same budgets."""
+        return self.objective / self.ldp_objective
+
+    def _title(self) -> str:
+        return f"Design of {self.problem.name!r}"
+
+    def _facts(self) -> dict[str, object]:
+        shapes = {"R": self.node_covariance, "C": self.matrix}
+        if isinstance(self.problem, SpaceProblem):
+            shapes = {"R": self.matrix}
+        sizes = [f"{name} {words(a)}" for name, a in shapes.items() if a is not None]
+        return {
+            "kind": f"{self.kind}: {', '.join(sizes)}",
+            "method": self.provenance.method,
+            "backend": self.provenance.backend,
+            "objective": self.objective,
+            "lower bound": self.lower_bound,
+            "gap": self.gap,
+            "relative to LDP": self.relative_to_ldp,
+            "feasible": self.certificate.feasible,
+            "protects": PROTECTS.get(self.trust),
+        }
 
     @property
     def objective(self) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from noisedesign import _checks, accounting, threats
 from noisedesign._checks import InputError
+from noisedesign._shown import Listing, ShownInline
 from noisedesign.participation import Participation, Patterns
 from noisedesign.privacy_target import ADJACENCIES, CHANGE_OVER_CLIP, DEFAULT_ADJACENCY
 from noisedesign.sensitivity import Sensitivity, squared_sensitivity
@@ -24,8 +25,8 @@ UNBOUNDED = "unbounded"
 """Name of the number where a gradient is seen without noise."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exposure:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Exposure(ShownInline):
     """What an observer learns about one victim.
 
     Attributes:
@@ -52,6 +53,16 @@ class Exposure:
     epsilon: float | None = None
     delta: float | None = None
 
+    def _title(self) -> str:
+        return self.node
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "mu": self.mu, "epsilon": self.epsilon, "delta": self.delta,
+            "distance": self.distance, "sensitivity squared": self.sensitivity_squared,
+            "which": self.which,
+        }  # fmt: skip
+
     def renyi(self, alpha: float) -> float:
         """Renyi divergence of order alpha > 1, see :func:`noisedesign.accounting.renyi_of`."""
         return accounting.renyi_of(mu=self.mu, alpha=alpha)
@@ -77,7 +88,7 @@ def account(
     delta: float | None = None,
     victims: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Exposure]:
+) -> Listing[Exposure]:
     """What ``observer`` learns about every victim when ``algorithm`` runs.
 
     The squared sensitivity is that of A_u^T (B B^T)^+ A_u, the exact Gaussian mechanism the
@@ -111,7 +122,7 @@ def account(
     chosen = _victims(algorithm, observer, victims)
     hops = distances(algorithm.mixing, observer)
     sensitivities = _sensitivities(mechanism, participation, chosen)
-    exposures = []
+    exposures: Listing[Exposure] = Listing()
     for done, (victim, (squared, which)) in enumerate(zip(chosen, sensitivities, strict=True)):
         mu = math.sqrt(squared) * CHANGE_OVER_CLIP[adjacency] / noise_multiplier
         exposures.append(

@@ -32,6 +32,7 @@ import numpy as np
 
 from noisedesign import _linalg
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.participation import FixedEpoch, single
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.workload import prefix_gram
@@ -99,8 +100,8 @@ class Program:
         )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DualPoint:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class DualPoint(Shown):
     """Multipliers: ``blocks`` U, shape (patterns, epochs, epochs); ``cap`` w and ``floor`` u, (m,)
     or None."""
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from noisedesign.design import Design
 from noisedesign.io.atomic import overwriting, write_atomically
-from noisedesign.report import ldp_objective
 
 _NAMES = {
     "ldp": "independent (LDP)",
@@ -50,7 +49,7 @@ def draw_matrix(axes: Any, design: Design) -> None:
 
 def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
     """Objective of several designs for one problem, relative to independent noise."""
-    base = ldp_objective(designs[0])
+    base = designs[0].ldp_objective
     ratios = [design.objective / base for design in designs]
     names = [_label(design) for design in designs]
     colours = [_OURS if design.provenance.method == "optimal" else _LDP for design in designs]

@@ -22,6 +22,7 @@ import numpy as np
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.chosen_observers import caps_against_observers, check_observers
 from noisedesign.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
 from noisedesign.graph import check_mixing, mixing_matrix, node_names
@@ -172,8 +173,8 @@ def _mixing_of(graph: nx.Graph, weights: str) -> Array:
     return mixing_matrix(graph, weights=weights)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SpaceProblem:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpaceProblem(Shown):
     """Noise correlated across nodes, independent across steps (Whisper D-SGD).
 
     Minimise tr(H R) over covariances R subject to [R^-1]_ii <= budget_i for every node i and,
@@ -308,8 +309,8 @@ class SpaceProblem:
         )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TimeProblem:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TimeProblem(Shown):
     """Noise correlated across steps, each node using the same strategy for itself (Mafalda-SGD).
 
     Minimise tr(H (C^T C)^-1) over lower triangular strategies C of unit (squared) sensitivity
@@ -479,8 +480,8 @@ def error_gram(
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SpaceTimeProblem:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpaceTimeProblem(Shown):
     """Noise correlated across nodes and steps at once.
 
     Minimise the noise tr(H cov(z)) of nT coordinates z such that the record of node i, in all its

@@ -9,21 +9,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
 from noisedesign import accounting
-from noisedesign.design import AGAINST_OBSERVERS, Design
+from noisedesign.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.exposure import Exposure
-from noisedesign.formulations import program_of
-from noisedesign.joint_program import joint_program
-from noisedesign.participation import MinSeparation, Participation
+from noisedesign.participation import Participation
 from noisedesign.privacy_target import CHANGE_OVER_CLIP
-from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solving import Solution, independent_gram
+from noisedesign.problem import SpaceProblem, SpaceTimeProblem
+from noisedesign.solving import Solution
 from noisedesign.trust_table import ModelRow
 from noisedesign.validation import Validation
 
@@ -33,26 +30,8 @@ USUAL, WIDEST = 200, 2000
 """Characters of a line where nobody is watching: most tables fit the first, and notes that do not
 make their line longer."""
 
-PROTECTS = {
-    "local": "every message",
-    "observers": "what the chosen observers see",
-    "central": "the released average only",
-}
 INFINITE = "infinite"
 """Written where a number is infinite: null would say that it is not known."""
-
-
-def ldp_objective(design: Design) -> float:
-    """Objective of independent noise at the same budgets, squared noise."""
-    problem = design.problem
-    if isinstance(problem, SpaceTimeProblem):
-        return joint_program(problem).independent_objective
-    if isinstance(problem, SpaceProblem) and problem.observers:
-        return float(np.sum(np.diagonal(problem.gram) / problem.budget))
-    if isinstance(problem, TimeProblem) and isinstance(problem.participation, MinSeparation):
-        return float(np.trace(problem.gram)) * problem.participation.largest_size
-    program = program_of(design.problem)
-    return float((program.gram.diagonal() / independent_gram(program).diagonal()).sum())
 
 
 def solution_record(solution: Solution) -> Record:
@@ -77,7 +56,7 @@ def solution_record(solution: Solution) -> Record:
     }
     if solution.design is not None:
         design = solution.design
-        record["relative_to_ldp"] = design.objective / ldp_objective(design)
+        record["relative_to_ldp"] = design.relative_to_ldp
         record["relative_to_unrestricted"] = design.certificate.relative_to_unrestricted
         if solution.problem.privacy is not None:
             record["privacy"] = privacy_record(solution.design)
@@ -109,7 +88,7 @@ def design_record(design: Design) -> Record:
         "design": design.kind,
         "method": design.provenance.method,
         "objective": design.objective,
-        "relative_to_ldp": design.objective / ldp_objective(design),
+        "relative_to_ldp": design.relative_to_ldp,
         "lower_bound": design.lower_bound,
         # A bound on protecting every message says nothing of a mechanism that does not.
         "gap": design.gap if design.trust != "central" else None,

@@ -13,6 +13,7 @@ import numpy as np
 
 from noisedesign import _checks, attainment, certificate, repair, settings, structured
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.against_observers import solve_against
 from noisedesign.backends import Answer, Backend, Monitor, Stop, get_backend, isolated
 from noisedesign.backends.base import Checkpoint, ProgressCallback
@@ -20,7 +21,7 @@ from noisedesign.backends.dimacs import Errors
 from noisedesign.backends.extras import Extras
 from noisedesign.backends.start import Start
 from noisedesign.certificate import Certificate
-from noisedesign.design import Design, Provenance
+from noisedesign.design import PROTECTS, Design, Provenance
 from noisedesign.formulations import (
     DualPoint,
     Program,
@@ -45,8 +46,8 @@ TOLERANCE_PER_GAP = 0.1
 """Solvers without a certified gap are asked for a tenth of it: their residuals are not ours."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Solution:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Solution(Shown):
     """What came of a solve.
 
     ``status`` is "optimal" (certified to the gap asked for), "inaccurate" (certified, but to a
@@ -68,6 +69,22 @@ class Solution:
     solve_seconds: float
     evaluations: int
     errors: Errors | None = None
+
+    def _title(self) -> str:
+        return f"Solution of {self.problem.name!r}"
+
+    def _facts(self) -> dict[str, object]:
+        design, numbers = self.design, {}
+        if design is not None:
+            numbers = {
+                "objective": design.objective, "lower bound": design.lower_bound,
+                "gap": design.gap, "relative to LDP": design.relative_to_ldp,
+                "feasible": self.feasible, "protects": PROTECTS.get(design.trust),
+            }  # fmt: skip
+        return {
+            "status": self.status, **numbers, "backend": self.backend,
+            "evaluations": self.evaluations, "seconds": self.seconds, "remedy": self.remedy,
+        }  # fmt: skip
 
     @property
     def certificate(self) -> Certificate | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from noisedesign import simulate
 from noisedesign._checks import Array, InputError
 from noisedesign._linalg import gram_factor, inverse_of_positive
+from noisedesign._shown import Shown
 from noisedesign.design import Design
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, MinSeparation
@@ -30,12 +31,22 @@ AUDITED_PATTERNS = 5000
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validation:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Validation(Shown):
     """Both halves of the validation of one design."""
 
     variance: simulate.VarianceReport
     audit: simulate.AuditReport
+
+    def _title(self) -> str:
+        return f"Validation: {'agrees' if self.agrees else 'does not agree'} with what is claimed"
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            f"{part}: {name}": value
+            for part, found in (("variance", self.variance), ("audit", self.audit))
+            for name, value in found._facts().items()
+        }
 
     @property
     def agrees(self) -> bool:

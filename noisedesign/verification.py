@@ -15,6 +15,8 @@ import numpy as np
 from noisedesign import settings, structured_verdict
 from noisedesign._checks import Array, InputError
 from noisedesign._linalg import symmetrized
+from noisedesign._shown import Shown, ShownInline, shortened
+from noisedesign._shown import words as in_words
 from noisedesign.certificate import Certificate, judge_covariance, judge_strategy, lower_bound
 from noisedesign.formulations import central_program, is_structured, program_of, uniform_dual
 from noisedesign.io._comparison import differences, relative_difference
@@ -55,9 +57,12 @@ MOST_WORK, OPERATIONS_PER_CALL = 1e12, 1e5
 _BY_PROBLEM = "name the problem file, and it is compared with that"
 """What helps where a problem is not built from the text in the file."""
 
+DIGEST = 36
+"""Characters of a claim that are shown: of a digest the beginning is enough."""
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Check(ShownInline):
     """One claim. ``ok`` is None where it was not checked; ``note`` then says why."""
 
     name: str
@@ -66,12 +71,35 @@ class Check:
     found: float | str | None = None
     note: str = ""
 
+    def _title(self) -> str:
+        return self.name
 
-@dataclass(frozen=True, kw_only=True)
-class Verification:
+    def _facts(self) -> dict[str, object]:
+        return {"": self.words}
+
+    @property
+    def words(self) -> str:
+        """What became of the claim, in words."""
+        verdict = "not checked" if self.ok is None else in_words(self.ok)
+        numbers = [
+            f"{name} {shortened(in_words(value), DIGEST)}"
+            for name, value in (("claimed", self.claimed), ("found", self.found))
+            if value is not None
+        ]
+        return ", ".join([verdict, *numbers, *([self.note] if self.note else [])])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Verification(Shown):
     """What became of every claim of a design file."""
 
     checks: tuple[Check, ...]
+
+    def _title(self) -> str:
+        return "Verification: every claim holds" if self.ok else "Verification: a claim is wrong"
+
+    def _facts(self) -> dict[str, object]:
+        return {check.name: check.words for check in self.checks}
 
     @property
     def ok(self) -> bool:

@@ -30,7 +30,7 @@ from noisedesign.observer_design import ObserverProgram, lower_bound
 from noisedesign.observer_design.certificate import ObservedNoise
 from noisedesign.participation import every_step, single
 from noisedesign.problem import PrivacyTarget, SpaceProblem
-from noisedesign.report import ldp_objective, solution_record
+from noisedesign.report import solution_record
 from noisedesign.simulate import Watcher, audit_observers
 from noisedesign.solving import solve
 from noisedesign.structure import SpaceStructure
@@ -199,14 +199,17 @@ def test_the_record_of_a_solve() -> None:
     assert record["gap"] <= 1e-5
     scaled = replace(solved().problem, budget=np.array([1.0, 2.0, 4.0, 5.0, 10.0]))
     variances = np.diag([1, 1 / 2, 1 / 4, 1 / 5, 1 / 10])
-    found = ldp_objective(replace(solved(), problem=scaled))
+    found = replace(solved(), problem=scaled).ldp_objective
     assert found == pytest.approx(stacked_error(W_5, variances, 3), rel=1e-12)
 
 
 def test_a_gap_and_a_backend_can_be_asked_for() -> None:
-    tight = solve(parse(TEXT), gap=1e-7)
+    # Less than the first conic solve certifies, and more than the next ones do: how far those come
+    # beyond that, 1e-9 or 1e-7, is a matter of rounding.
+    tight = solve(parse(TEXT), gap=2.5e-7)
     assert tight.certificate is not None
-    assert (tight.status, tight.certificate.gap <= 1e-7) == ("optimal", True)
+    assert (tight.status, tight.certificate.gap <= 2.5e-7) == ("optimal", True)
+    assert tight.evaluations > solve(parse(TEXT)).evaluations
     assert solve(parse(TEXT), backend="clarabel").backend == "clarabel"
     loose = solve(parse(TEXT), gap=1e-12)
     assert loose.status == "inaccurate"

@@ -29,7 +29,6 @@ import pytest
 from noisedesign import baselines, cli, datasets
 from noisedesign._checks import InputError
 from noisedesign.io.problem_file import load_problem, parse_problem
-from noisedesign.report import ldp_objective
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -415,7 +414,7 @@ def test_results_are_those_of_the_command_beside_them(section: str, file: str, c
     assert f"`noisedesign baselines {file}`" in text
     rows = table_with(text, "mechanism", "method")
     designs = baselines.compared(load_problem(ROOT / "problems" / file).problem)
-    base = ldp_objective(designs[0])
+    base = designs[0].ldp_objective
     found = {design.provenance.method: design for design in designs}
     shown = {row[1].strip("`"): row[column].strip("*") for row in rows[1:] if row[1]}
     assert set(shown) == set(found)

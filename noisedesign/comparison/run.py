@@ -12,6 +12,7 @@ from typing import Any
 
 from noisedesign import _checks, judging, settings
 from noisedesign._checks import InputError
+from noisedesign._shown import ROWS, Shown
 from noisedesign.backends import dimacs
 from noisedesign.io._toml import parsed
 from noisedesign.io.problem_file import LoadedProblem
@@ -52,14 +53,30 @@ _NUMBERS = ("asked_gap", "time_limit", "objective", "lower_bound", "gap", "build
             "solve_seconds", "seconds", *dimacs.NAMES)  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Comparison(Shown):
     """What came of a comparison: ``rows`` of all problems and backends, ``kept`` of them from the
     table, and the machine that all of them were made on. Missing values are None."""
 
     rows: tuple[Record, ...]
     kept: int
     machine: Machine
+
+    def _title(self) -> str:
+        solved = sum(bool(row["solved"]) for row in self.rows)
+        return f"Comparison: {solved} of {len(self.rows)} rows solved"
+
+    def _facts(self) -> dict[str, object]:
+        rows = {
+            f"{row['name']}, {row['backend']}": (
+                row["status"]
+                if row["gap"] is None
+                else f"{row['status']}, gap {row['gap']:.2g}, {row['seconds']:.3g} s"
+            )
+            for row in self.rows[:ROWS]
+        }
+        others = len(self.rows) - len(rows)
+        return rows | {"others": f"{others} rows" if others else None}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from noisedesign import _checks, catalogue, exposure, threats
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Listing, Shown
 from noisedesign.design import Design
 from noisedesign.exposure import Exposure
 from noisedesign.io import _account_schema as schema
@@ -41,8 +42,8 @@ _KEYS = {
 """Arguments of the library and the keys of a file that set them."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AccountRequest:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AccountRequest(Shown):
     """One observer of one algorithm, and what is asked about its victims.
 
     Attributes:
@@ -62,7 +63,7 @@ class AccountRequest:
     delta: float = DEFAULT_DELTA
     victims: tuple[int, ...] | None = None
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> list[Exposure]:
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Listing[Exposure]:
         """What the observer learns about every victim; see :func:`noisedesign.exposure.account`.
 
         Raises:

@@ -23,6 +23,7 @@ import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
 from noisedesign.design import AGAINST_OBSERVERS, Design, Provenance
@@ -65,8 +66,8 @@ _BUDGET_NOTE = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StoredDesign:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StoredDesign(Shown):
     """A design as its file states it.
 
     ``manifest`` is the JSON object of the file: what is claimed. ``arrays`` holds every array of
@@ -80,6 +81,12 @@ class StoredDesign:
     manifest: dict[str, Any]
     path: Path
     arrays: dict[str, Array]
+
+    def _title(self) -> str:
+        return f"Stored design of {self.design.problem.name!r}"
+
+    def _facts(self) -> dict[str, object]:
+        return {**self.design._facts(), "path": self.path}
 
 
 def save_design(

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.graph import check_mixing
 from noisedesign.io import _schema
 from noisedesign.io._lookup import lookup
@@ -54,8 +55,8 @@ class Reference:
             )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LoadedProblem:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LoadedProblem(Shown):
     """A problem and the text it was read from. ``path`` is None for text without a file."""
 
     problem: Problem
@@ -64,6 +65,16 @@ class LoadedProblem:
     path: Path | None = None
     tags: tuple[str, ...] = ()
     description: str = ""
+
+    def _title(self) -> str:
+        return f"Problem file {self.problem.name!r}"
+
+    def _facts(self) -> dict[str, object]:
+        optimum = self.reference and f"from {self.reference.lower!r} to {self.reference.upper!r}"
+        return {
+            **self.problem._facts(), "optimum": optimum, "description": self.description,
+            "tags": self.tags, "path": self.path,
+        }  # fmt: skip
 
 
 def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProblem:

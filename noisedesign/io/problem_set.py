@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from noisedesign._checks import InputError
+from noisedesign._shown import Listing, ShownInline
 from noisedesign.io._account_schema import AccountFile
 from noisedesign.io._lookup import LOCAL, lookup, shipped_files, shipped_folder
 from noisedesign.io._schema import ProblemFile
@@ -26,8 +27,8 @@ OTHER_KINDS = ("algorithm", "grid")
 """Tables that account files and sweep files have, and problem files have not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShippedProblem:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ShippedProblem(ShownInline):
     """A file that comes with the package, found by its ``name`` from anywhere.
 
     Attributes:
@@ -44,18 +45,27 @@ class ShippedProblem:
     tags: tuple[str, ...]
     path: Path
 
+    def _title(self) -> str:
+        return self.name
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "design": self.design, "nodes": self.nodes, "steps": self.steps,
+            "description": self.description,
+        }  # fmt: skip
+
     def matches(self, words: Iterable[str]) -> bool:
         """Whether name, kind of design, description and tags have all of ``words`` in them."""
         text = " ".join([self.name, self.design, self.description, *self.tags]).lower()
         return all(word.lower() in text for word in words)
 
 
-def shipped_problems() -> tuple[ShippedProblem, ...]:
+def shipped_problems() -> Listing[ShippedProblem]:
     """Problem, account and sweep files that come with the package, in alphabetical order.
 
     Nothing is solved or downloaded, and no matrix is built.
     """
-    return tuple(_listed(name, path) for name, path in shipped_files().items())
+    return Listing(_listed(name, path) for name, path in shipped_files().items())
 
 
 def _listed(name: str, path: Path) -> ShippedProblem:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from noisedesign import _checks, settings
 from noisedesign._checks import InputError, describe
+from noisedesign._shown import Shown, ShownInline
 from noisedesign.backends import get_backend
 from noisedesign.io import _schema
 from noisedesign.io._grid import Parameters, grid_of, points
@@ -36,8 +37,8 @@ KEY_DIGITS = 16
 of 3e-8."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepRow:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SweepRow(ShownInline):
     """One row to compute: a problem and who solves it, in plain values that travel anywhere.
 
     ``text`` is the problem with its parameters set, and files it names are relative to ``folder``.
@@ -64,8 +65,8 @@ class SweepRow:
         return hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sweep(Shown):
     """The rows of a sweep, and the dotted ``keys`` they differ in."""
 
     keys: tuple[str, ...]

@@ -9,6 +9,7 @@ import numpy as np
 
 from noisedesign import settings
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.backends import Monitor
 from noisedesign.backends.cvxpy_run import run
 from noisedesign.graph import mixing_matrix
@@ -16,8 +17,8 @@ from noisedesign.mixing_design.bound import mixing_norm, norm_lower_bound
 from noisedesign.mixing_design.weights import EdgeWeights, affine
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FastestMixing:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FastestMixing(Shown):
     """W, shape (n, n), symmetric with rows summing to 1, and how near it is to the fastest.
 
     ``norm`` is ||W - J||_2, not squared, of this very matrix; no W allowed has one below

@@ -10,6 +10,7 @@ import numpy as np
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.backends import Monitor, Stop
 from noisedesign.backends.cvxpy_run import run
 from noisedesign.design import Design
@@ -31,8 +32,8 @@ LEAST_SECONDS = 1e-3
 """What a step in R gets when the clock has run out during a step in W: a limit has to be > 0."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class JointDesign:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class JointDesign(Shown):
     """Weights and noise designed together.
 
     Attributes:

@@ -18,13 +18,14 @@ import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 
 Error = Literal["all-iterates", "last-iterate", "mean-model", "consensus"]
 ERRORS: tuple[str, ...] = get_args(Error)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Objective:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Objective(Shown):
     """The squared error that noise causes, as weights on nodes and steps.
 
     With node weights w, and the mean model m^T x for an ``average`` m:

@@ -15,6 +15,7 @@ import numpy as np
 
 from noisedesign import _checks, settings, threats
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.exposure import account
 from noisedesign.graph import check_mixing
 from noisedesign.objectives import Objective, space_gram, space_time_gram
@@ -30,8 +31,8 @@ DEPENDENT = 8.0
 """Multiple of the rounding of singular values below which messages are linear in one another."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ObserverProblem:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ObserverProblem(Shown):
     """Noise against chosen observers, each gradient limited by itself (single participation).
 
     Args:

@@ -16,6 +16,7 @@ import numpy as np
 
 from noisedesign import _linalg, settings
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.backends import Monitor, Stop
 from noisedesign.certificate import Certificate
 from noisedesign.objectives import Objective
@@ -43,8 +44,8 @@ ROOM = 2.0
 room: answers are repaired with it, and half its sensitivity to spare does so at little cost."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ObserverDesign:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ObserverDesign(Shown):
     """A covariance and what is proved about it.
 
     Attributes:

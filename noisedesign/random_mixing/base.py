@@ -19,9 +19,10 @@ import numpy as np
 
 from noisedesign import _checks, _linalg, settings
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 
 
-class RandomMixing(ABC):
+class RandomMixing(Shown, ABC):
     """A distribution of symmetric, doubly stochastic mixing matrices W, one draw a step."""
 
     @property

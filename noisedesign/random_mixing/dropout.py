@@ -15,7 +15,7 @@ from noisedesign.graph import check_mixing
 from noisedesign.random_mixing.base import RandomMixing, laplacian
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NodeDropout(RandomMixing):
     """Every node is out of a step with its own probability, independently of all others.
 
@@ -66,7 +66,7 @@ class NodeDropout(RandomMixing):
         return laplacian(_edge_weights(self.mixing) * present[:, None] * present)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class EdgeDropout(RandomMixing):
     """Every edge fails in a step with the same probability, independently of all others.
 

@@ -22,7 +22,7 @@ beyond this a distribution over all of them is not one that is written down."""
 Matching = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RandomMatchings(RandomMixing):
     """A matching is drawn at every step, and its pairs average: W = I - sum (e_i-e_j)(e_i-e_j)^T/2.
 

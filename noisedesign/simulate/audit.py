@@ -23,6 +23,7 @@ import numpy as np
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
 from noisedesign._linalg import inverse_of_positive
+from noisedesign._shown import Shown
 from noisedesign.simulate import dynamics, streams
 from noisedesign.simulate.directions import check_patterns, worst_difference
 from noisedesign.simulate.estimates import (
@@ -50,8 +51,8 @@ SPACE_STEPS = 2
 mixed messages of the step before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AuditReport(Shown):
     """Empirical against claimed mu (of mu-GDP, not squared) for one participation pattern.
 
     Attributes:

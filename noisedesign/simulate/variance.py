@@ -14,6 +14,7 @@ import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.simulate import dynamics, streams
 from noisedesign.simulate.estimates import (
     CONFIDENCE,
@@ -28,8 +29,8 @@ _Errors = Callable[[int, np.random.SeedSequence], Iterator[Array]]
 """(columns, seed) -> error at each step, each of shape (anything, columns)."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class VarianceReport:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class VarianceReport(Shown):
     """Simulated against predicted total noise variance (squared error a coordinate).
 
     Attributes:

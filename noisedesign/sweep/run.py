@@ -9,6 +9,7 @@ from typing import Any
 
 from noisedesign import _checks
 from noisedesign._checks import InputError
+from noisedesign._shown import Shown
 from noisedesign.io.results_file import open_results
 from noisedesign.io.sweep_file import Sweep, SweepRow
 from noisedesign.report import Record
@@ -23,8 +24,8 @@ TIMEOUT_SECONDS = 5.0
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Summary(Shown):
     """What came of a sweep: of its ``rows``, how many were ``skipped`` since the table had them,
     how many were ``run``, and how many are ``unsolved`` now, whenever they were run."""
 

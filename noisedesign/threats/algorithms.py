@@ -14,6 +14,7 @@ import numpy as np
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.graph import check_mixing
 from noisedesign.threats.noise import MessageNoise, NodeNoise, Noise, SpaceTimeNoise
 
@@ -21,8 +22,8 @@ NEIGHBOURHOODS = ("closed", "open")
 SELF_MESSAGES = ("unseen", "seen")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Algorithm:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Algorithm(Shown):
     """A linear decentralised learning algorithm (Mafalda-SGD, Definition 3).
 
     Attributes:

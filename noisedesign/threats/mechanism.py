@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.threats._spectral import orthonormal_rows
 from noisedesign.threats.algorithms import Algorithm
 from noisedesign.threats.noise import FullView, MessageNoise, NodeNoise, SpaceTimeNoise
@@ -34,8 +35,8 @@ class _Rows(NamedTuple):
     output_noise: Array
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LinearMechanism:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LinearMechanism(Shown):
     """O = A G + B Z of one observer.
 
     Attributes:

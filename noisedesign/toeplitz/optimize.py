@@ -21,6 +21,7 @@ import numpy as np
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.toeplitz import families, series
@@ -41,8 +42,8 @@ FASTEST_LOSS = 0.98
 """Loss 1 - theta of the fastest buffer in the second start: c_1 is then nearly free of the rest."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StreamingDesign:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StreamingDesign(Shown):
     """An optimised strategy and what is known about it.
 
     Attributes:

@@ -20,6 +20,7 @@ import numpy as np
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
+from noisedesign._shown import Shown
 from noisedesign.participation import Participation
 from noisedesign.sensitivity import Sensitivity
 from noisedesign.toeplitz import series
@@ -27,7 +28,7 @@ from noisedesign.toeplitz.sensitivity import squared_sensitivity
 from noisedesign.toeplitz.workloads import Workload
 
 
-class Strategy(ABC):
+class Strategy(Shown, ABC):
     """A lower triangular Toeplitz strategy C."""
 
     @abstractmethod
@@ -60,7 +61,7 @@ class Strategy(ABC):
         return workload.error_and_gradient(self.noising_column(workload.horizon))[0]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ToeplitzStrategy(Strategy):
     """C with first column ``coefficients`` c_0, ..., c_{p-1} and zeros after them.
 
@@ -87,7 +88,7 @@ class ToeplitzStrategy(Strategy):
         return min(len(self.coefficients), _length(horizon)) - 1
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BandedInverse(Strategy):
     """C^-1 with first column ``coefficients`` d_0, ..., d_{p-1} and zeros after them.
 
@@ -117,7 +118,7 @@ class BandedInverse(Strategy):
         return min(len(self.coefficients), _length(horizon)) - 1
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BufferedToeplitz(Strategy):
     """Buffered linear Toeplitz: c_0 = 1 and c_j = sum_i scales_i decays_i^(j - 1) for j >= 1.
 

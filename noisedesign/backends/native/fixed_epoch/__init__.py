@@ -162,14 +162,23 @@ def _rescaled(point: Point) -> Point:
 def _advance(
     shape: Blocks, point: Point, direction: DeviceArray, predicted: float
 ) -> tuple[Point | None, int]:
-    """Backtrack along a direction; None where no step ascends. Also counts evaluations."""
+    """Backtrack along a direction; None where no step ascends. Also counts evaluations.
+
+    Where H spans many magnitudes, the rounding of a value is larger than what is left to gain, and
+    slopes still tell: a concave function with a slope of -s there has lost at most s a unit.
+    """
     length, evaluations = _longest_step(point.blocks, direction), 0
+    free = identity(shape.epochs, like=direction) / shape.epochs
     while length > settings.EPS:
         evaluations += 1
         wanted = point.value + SUFFICIENT_ASCENT * length * predicted
         try:
             trial = _evaluate(shape, point.blocks + length * direction)
-            if trial.value >= wanted - VALUE_ROUNDING * abs(point.value):
+            slope = float(namespace(direction).sum((trial.gram_blocks - free) * direction))
+            if (
+                trial.value >= wanted - VALUE_ROUNDING * abs(point.value)
+                or slope >= -SUFFICIENT_ASCENT * predicted
+            ):
                 return _rescaled(trial), evaluations
         except np.linalg.LinAlgError:
             pass  # outside the cone
