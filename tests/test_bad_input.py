@@ -444,8 +444,6 @@ def test_a_bad_output_is_found_before_the_work(
 
 # --- time and Ctrl-C -----------------------------------------------------------------------------
 
-LONG = PREFIX.replace("separation = 6", "separation = 400")
-
 
 def test_time_limit_is_a_result(tmp_path: Path) -> None:
     outcome = call("solve", write(tmp_path, EPOCHS), "--time-limit", "1e-6", "--json")
@@ -455,12 +453,26 @@ def test_time_limit_is_a_result(tmp_path: Path) -> None:
     assert 0 < record["lower_bound"] < record["objective"]
 
 
+LINGERING = """
+import time
+from noisedesign.cli import designs, main
+show = designs.bounds_progress
+def show_and_linger(bounds):
+    show(bounds)
+    time.sleep(600)
+designs.bounds_progress = show_and_linger
+main()
+"""
+"""The command, of whose solve one knows where it is when it shows its first bounds."""
+
+
 def test_ctrl_c_during_the_native_solve(tmp_path: Path) -> None:
     """Standard error is a terminal, so progress shows; the signal comes with the first bounds."""
-    write(tmp_path, LONG)
+    write(tmp_path, EPOCHS)
     terminal, inner = os.openpty()
     with subprocess.Popen(
-        [*MODULE, "solve", "problem.toml", "--gap", "1e-9", "--json", "-o", "best.npz"],
+        [sys.executable, "-c", LINGERING, "solve", "problem.toml", "--gap", "1e-9", "--json",
+         "-o", "best.npz"],
         cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=inner, text=True,
         preexec_fn=hear_ctrl_c,
     ) as process:  # fmt: skip
@@ -519,3 +531,38 @@ def test_ctrl_c_ends_a_solver_that_ignores_it(tmp_path: Path) -> None:
     assert outcome.json()["feasible"] is True
     assert list(scratch.iterdir()) == []
     assert not any(child.is_running() for child in children)
+
+
+PRESSED = """
+import os, runpy, signal, sys
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press())
+runpy.run_module("noisedesign", run_name="__main__", alter_sys=True)
+"""
+"""The command, with Ctrl-C at the moment when it begins to load a module."""
+
+
+@pytest.mark.parametrize(
+    "module", ["noisedesign.cli", "click", "noisedesign.cli.designs", "noisedesign.cli.sweeps"]
+)
+def test_ctrl_c_while_the_command_is_loading(module: str, tmp_path: Path) -> None:
+    code = PRESSED.replace("MODULE", repr(module))
+    done = subprocess.run(
+        [sys.executable, "-c", code, "solve", str(write(tmp_path, RING))],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "noisedesign: error: interrupted\n"
+
+
+def test_ctrl_c_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    """As under nohup: whoever starts the command decides."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + PRESSED
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("MODULE", repr("click")), "--version"],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")

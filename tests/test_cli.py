@@ -80,7 +80,7 @@ def test_from_a_shell(tmp_path: Path) -> None:
 
 def test_installed_command_is_main() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"noisedesign": "noisedesign.cli:main"}
+    assert scripts == {"noisedesign": "noisedesign.__main__:main"}
     assert set(cli.commands.commands) == {
         "solve", "verify", "simulate", "compare", "backends", "baselines", "account", "figure",
         "export", "model", "plot", "problems", "demo", "sweep",

@@ -121,33 +121,48 @@ def test_an_end_of_standard_input_ends_the_process(platform: str, busy: str) -> 
         child.stdout.close()
 
 
-WORKER = """
-import subprocess, sys, time
-work = "from noisedesign.sweep import workers; workers._end_with_parent(); "
-work += "print('at work', flush=True); import time; time.sleep(600)"
-subprocess.Popen([sys.executable, "-c", work])
-time.sleep(600)
+SWEEP = """name = "random"
+design = "space"
+[graph]
+kind = "erdos-renyi"
+nodes = 60
+p = 0.4
+seed = 0
+weights = "lazy-metropolis-hastings"
+[grid]
+graph.seed = {seeds}
 """
 
 
-def test_a_worker_ends_when_its_parent_is_killed() -> None:
-    parent = subprocess.Popen(
-        [sys.executable, "-c", WORKER], stdout=subprocess.PIPE, env=environment()
-    )
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == b"at work\n"
-    (worker,) = psutil.Process(parent.pid).children()
+@pytest.mark.parametrize("rows", [0, 1])
+def test_workers_end_when_their_parent_is_killed(rows: int, tmp_path: Path) -> None:
+    """While they are still loading, and with rows in work; what keeps track of them ends too."""
+    plan = write(tmp_path, SWEEP.format(seeds=list(range(2000))), "sweep.toml")
+    table = tmp_path / "rows.csv"
+    sweep = subprocess.Popen(
+        [*MODULE, "sweep", str(plan), "-o", str(table), "--jobs", "2"],
+        env=environment(), stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    left: list[psutil.Process] = []
+
+    def at_work() -> bool:
+        assert sweep.poll() is None
+        left[:] = psutil.Process(sweep.pid).children(recursive=True)
+        workers = sum("LokyProcess" in " ".join(process.cmdline()) for process in left)
+        found = table.read_text().count("\n") - 1 if table.exists() else 0
+        return workers == 2 and found >= rows
+
     try:
-        assert worker.is_running()
-        parent.kill()
-        parent.wait()
-        assert eventually(lambda: over(worker))
+        assert eventually(at_work)
+        sweep.kill()
+        sweep.wait()
+        assert eventually(lambda: all(over(process) for process in left))
     finally:
-        parent.kill()
-        parent.wait()
-        parent.stdout.close()
-        if not over(worker):
-            worker.kill()
+        sweep.kill()
+        sweep.wait()
+        for process in left:
+            if not over(process):
+                process.kill()
 
 
 @pytest.mark.slow

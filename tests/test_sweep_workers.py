@@ -7,8 +7,10 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from command_line import RING, call, write
 
 from noisedesign._checks import InputError
 from noisedesign.judging import COLUMNS
-from noisedesign.sweep import Sweep, cluster, parse_sweep, rows, run_sweep, workers
+from noisedesign.sweep import Sweep, SweepRow, cluster, parse_sweep, rows, run_sweep, workers
 from noisedesign.sweep.rows import row_of
 from noisedesign.warm_start import Neighbours
 
@@ -27,11 +29,11 @@ TIMES = {"build_seconds", "solve_seconds", "seconds"}
 ANSWERS = [column for column in COLUMNS if column not in TIMES]
 
 
-def plan(count: int, nodes: int = 12) -> Sweep:
+def plan(count: int, nodes: int = 12, folder: Path = Path()) -> Sweep:
     """Random graphs; lazy weights are never singular, so that every row is solved."""
     text = f'name = "random"\ndesign = "space"\n[graph]\nkind = "erdos-renyi"\nnodes = {nodes}\n'
     text += 'p = 0.4\nseed = 0\nweights = "lazy-metropolis-hastings"\n'
-    return parse_sweep(f"{text}[grid]\ngraph.seed = {list(range(count))}\n", folder=".")
+    return parse_sweep(f"{text}[grid]\ngraph.seed = {list(range(count))}\n", folder=folder)
 
 
 def read(path: Path) -> dict[str, dict[str, str]]:
@@ -195,28 +197,105 @@ def test_a_worker_of_the_cluster_is_killed(distributed: Any, tmp_path: Path) -> 
 def test_a_row_that_kills_every_worker_is_a_row(
     distributed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scheduler gives up on it after some workers; the others are finished."""
-    sweep = plan(3)
+    """The scheduler gives up on it after one worker, and on those that waited there; the others are
+    finished."""
+    dask = pytest.importorskip("dask")
+    sweep = plan(3, folder=tmp_path)
     monkeypatch.setattr(cluster, "row_on_one_thread", _deadly)
+    over = threading.Event()
     with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         distributed.LocalCluster(
             n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None,
             local_directory=str(tmp_path),
         ) as local,
         distributed.Client(local, set_as_default=False) as client,
+        ThreadPoolExecutor(1) as thread,
     ):  # fmt: skip
         client.upload_file(__file__)
-        summary = run_sweep(sweep, output=tmp_path / "rows.csv", cluster=local.scheduler_address)
+        killing = thread.submit(_kill_who_asks, local, tmp_path, over)
+        try:
+            summary = run_sweep(
+                sweep, output=tmp_path / "rows.csv", cluster=local.scheduler_address
+            )
+        finally:
+            over.set()
+        killing.result()
     found = read(tmp_path / "rows.csv")
     assert (summary.run, summary.unsolved) == (3, 1)
     assert [found[row.key]["status"] for row in sweep.rows] == ["optimal", "failed", "optimal"]
     assert "ended every worker" in found[sweep.rows[1].key]["reason"]
 
 
+class _Future:
+    """What the sweep asks of a future; ``error`` is that of its row."""
+
+    def __init__(self, row: SweepRow, key: str, error: Exception | None) -> None:
+        self.row, self.key, self._error = row, key, error
+        self.status = "finished" if error is None else "error"
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> Any:
+        return row_of(self.row, Neighbours())
+
+    def release(self) -> None:
+        pass
+
+
+def test_a_row_is_blamed_for_what_it_does_alone(
+    distributed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler gives up on all rows of the workers that are lost: here 1 ends them, 2 waits."""
+    sweep, asked = plan(4), list[list[int]]()
+
+    class Client:
+        loop = None
+
+        def map(self, _: Any, rows: list[SweepRow], key: list[str]) -> list[_Future]:
+            asked.append([row.parameters["graph.seed"] for row in rows])
+            lost = {1, 2} if len(rows) > 1 else {1}
+            given_up = distributed.KilledWorker("a task", None, 3)
+            return [
+                _Future(row, name, given_up if row.parameters["graph.seed"] in lost else None)
+                for row, name in zip(rows, key, strict=True)
+            ]
+
+        def cancel(self, _: Any) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(cluster, "_client", lambda *_: Client())
+    monkeypatch.setattr(distributed, "as_completed", lambda futures, loop: iter(futures))
+    summary = run_sweep(sweep, output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1")
+    assert asked == [[0, 1, 2, 3], [1], [2]]
+    assert (summary.run, summary.unsolved) == (4, 1)
+    found = read(tmp_path / "rows.csv")
+    statuses = [found[row.key]["status"] for row in sweep.rows]
+    assert statuses == ["optimal", "failed", "optimal", "optimal"]
+
+
 def _deadly(row: Any) -> Any:
+    """A row that says of which process it is the end."""
     if row.parameters["graph.seed"] == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+        Path(row.folder, f"{os.getpid()}.deadly").touch()
+        time.sleep(600)
     return row_of(row, Neighbours())
+
+
+def _kill_who_asks(local: Any, folder: Path, over: threading.Event) -> None:
+    """A nanny begins no other worker for one that is lost before she knows that it has begun."""
+    while not over.wait(0.02):
+        (nanny,) = local.workers.values()
+        if nanny.status.name == "running" and (folder / f"{nanny.pid}.deadly").exists():
+            (folder / f"{nanny.pid}.deadly").unlink()
+            os.kill(nanny.pid, signal.SIGKILL)
 
 
 # --- no cluster ----------------------------------------------------------------------------------

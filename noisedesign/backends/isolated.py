@@ -16,13 +16,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from noisedesign._lifeline import end_after
 from noisedesign.backends.base import Answer, Backend, Monitor, Stop
 from noisedesign.backends.conic import ConicBackend
 from noisedesign.backends.dimacs import Errors
@@ -39,9 +40,6 @@ _PROGRAM, _ANSWER, _READY = "program.npz", "answer.npz", "ready"
 _INPUT = 0
 KILLED = 9
 """The signal by which systems end what takes more memory than there is."""
-
-_ABANDONED = 1
-"""Exit status that nobody is left to read."""
 
 
 def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
@@ -173,10 +171,10 @@ def _read_answer(path: Path) -> Answer:
 def _end_with_parent() -> None:
     """End this process as soon as its standard input does.
 
-    A thread sees that everywhere, but only while the solver lets Python run, and some never do.
-    Linux also sends a signal, which without a handler ends a process whatever it is at.
+    Some solvers never let Python run, so that its thread would not see it. Linux also sends a
+    signal, which without a handler ends a process whatever it is at.
     """
-    threading.Thread(target=_wait_for_end, args=(_INPUT,), daemon=True).start()
+    end_after(partial(os.read, _INPUT, 1))
     if sys.platform == "linux":
         import fcntl
 
@@ -184,12 +182,6 @@ def _end_with_parent() -> None:
         fcntl.fcntl(_INPUT, fcntl.F_SETOWN, os.getpid())
         flags = fcntl.fcntl(_INPUT, fcntl.F_GETFL)
         fcntl.fcntl(_INPUT, fcntl.F_SETFL, flags | os.O_ASYNC)
-
-
-def _wait_for_end(descriptor: int) -> None:
-    while os.read(descriptor, 1):
-        pass
-    os._exit(_ABANDONED)
 
 
 def _main(name: str, folder: str, settings: str) -> None:

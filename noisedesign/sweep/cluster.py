@@ -21,8 +21,10 @@ FIELD = "cluster"
 def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Iterator[Record]:
     """The rows as they are finished by the workers of the scheduler at ``address``.
 
-    The cluster begins the rows of a worker that is lost again elsewhere; a row that loses one
-    worker after the other is "failed". Files that problems name must be where they are here.
+    The cluster begins the rows of a worker that is lost again elsewhere. It gives up on rows that
+    lose one worker after the other, without telling which of those on a worker ended it: each of
+    them is run again alone, after the others, and is "failed" if it ends its workers then, too.
+    Files that problems name must be where they are here.
 
     Args:
         timeout: seconds to wait for the scheduler, and for its first worker.
@@ -34,18 +36,37 @@ def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Ite
     """
     distributed = _distributed()
     with closing(_client(distributed, address, timeout)) as client:
-        # Names of their own: a scheduler hands out the old answer to a name it knows.
-        session = secrets.token_hex(8)
-        futures = client.map(
-            row_on_one_thread, rows, key=[f"noisedesign-{session}-{row.key}" for row in rows]
-        )
-        row_of = dict(zip((future.key for future in futures), rows, strict=True))
-        try:
-            for future in distributed.as_completed(futures, loop=client.loop):
-                yield _record(distributed, future, row_of[future.key])
-                future.release()
-        finally:
-            client.cancel(futures)
+        yield from _records(distributed, client, rows)
+
+
+def _records(distributed: Any, client: Any, rows: Sequence[SweepRow]) -> Iterator[Record]:
+    blamed = []
+    for row, future in _finished(distributed, client, rows):
+        if not _ended_its_workers(distributed, future):
+            yield _record(future)
+        elif len(rows) == 1:
+            yield unanswered(row, status=FAILED, reason="it ended every worker that computed it")
+        else:
+            blamed.append(row)
+    for row in blamed:
+        yield from _records(distributed, client, [row])
+
+
+def _finished(
+    distributed: Any, client: Any, rows: Sequence[SweepRow]
+) -> Iterator[tuple[SweepRow, Any]]:
+    # Names of their own: a scheduler hands out the old answer to a name it knows.
+    session = secrets.token_hex(8)
+    futures = client.map(
+        row_on_one_thread, rows, key=[f"noisedesign-{session}-{row.key}" for row in rows]
+    )
+    row_of = dict(zip((future.key for future in futures), rows, strict=True))
+    try:
+        for future in distributed.as_completed(futures, loop=client.loop):
+            yield row_of[future.key], future
+            future.release()
+    finally:
+        client.cancel(futures)
 
 
 def _distributed() -> Any:
@@ -89,10 +110,12 @@ async def _greeted(distributed: Any, address: str, timeout: float) -> None:
     (await asyncio.wait_for(connecting, timeout)).abort()
 
 
-def _record(distributed: Any, future: Any, row: SweepRow) -> Record:
+def _ended_its_workers(distributed: Any, future: Any) -> bool:
+    return not future.cancelled() and isinstance(future.exception(), distributed.KilledWorker)
+
+
+def _record(future: Any) -> Record:
     error = None if future.cancelled() else future.exception()
-    if isinstance(error, distributed.KilledWorker):
-        return unanswered(row, status=FAILED, reason="it ended every worker that computed it")
     if future.status != "finished":
         raise (
             OSError("the cluster was lost; run the sweep again for the rest of it")

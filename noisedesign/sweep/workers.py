@@ -5,23 +5,20 @@ joblib moves plain values between processes of one run; nothing of it reaches a 
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from functools import cache
+from functools import cache, partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 
 from joblib import Parallel, delayed, parallel_config
 
+from noisedesign._lifeline import end_after
 from noisedesign.io.sweep_file import SweepRow
 from noisedesign.report import Record
 from noisedesign.sweep.rows import row_on_one_thread
-
-POLL_SECONDS = 1.0
-"""How long a worker may outlive the process that keeps the table."""
 
 
 def in_processes(rows: Sequence[SweepRow], *, jobs: int) -> Iterator[Record]:
@@ -48,30 +45,21 @@ def in_processes(rows: Sequence[SweepRow], *, jobs: int) -> Iterator[Record]:
 
 
 def _finished(rows: Sequence[SweepRow], jobs: int) -> Iterator[Record]:
-    with warnings.catch_warnings(), parallel_config("loky", inner_max_num_threads=1):
+    workers = {"inner_max_num_threads": 1, "initializer": _begin, "initargs": (_lifeline()[0],)}
+    with warnings.catch_warnings(), parallel_config("loky", **workers):
         # Whoever stops early knows that rows in work are cancelled.
         warnings.filterwarnings("ignore", ".*tasks which were still being processed.*")
         run = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from run(delayed(_row)(row) for row in rows)
-
-
-def _row(row: SweepRow) -> Record:
-    # Ctrl-C reaches every process of a terminal; the one that keeps the table ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_with_parent()
-    return row_on_one_thread(row)
+        yield from run(delayed(row_on_one_thread)(row) for row in rows)
 
 
 @cache
-def _end_with_parent() -> None:
-    """End this worker soon after its parent, which may be killed and leave rows in the queue.
-
-    A process without a parent is given another one (not on Windows).
-    """
-    threading.Thread(target=_wait_for_another, args=(os.getppid(),), daemon=True).start()
+def _lifeline() -> tuple[Connection, Connection]:
+    """What workers wait at, and what this process holds open while it lives."""
+    return Pipe(duplex=False)
 
 
-def _wait_for_another(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(POLL_SECONDS)
-    os._exit(1)
+def _begin(lifeline: Connection) -> None:
+    # Ctrl-C reaches every process of a terminal; the one that keeps the table ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_after(partial(lifeline.poll, None))
