@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import oracles
 import pytest
 from safetensors import safe_open
 from scipy.io import loadmat
@@ -31,7 +32,7 @@ from noisedesign import exports
 from noisedesign._checks import InputError
 from noisedesign.certificate import Certificate
 from noisedesign.design import Design
-from noisedesign.exports import export, exporter, exporter_names, jax_privacy
+from noisedesign.exports import export, exporter, exporter_names, jax_privacy, mfdl
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import PrivacyTarget, TimeProblem
 
@@ -363,19 +364,41 @@ def test_mfdl_cache_layout(tmp_path: Path, text: str, name: str, known: bool) ->
     """As MF_OPTIMAL_DL looks it up: post_average=True, no seed."""
     root = tmp_path / "cache"
     design = time_design(name="../a b/c")
-    path, sidecar = export(design, to="mfdl", path=root, problem_text=text)
+    path, sidecar, _ = export(design, to="mfdl", path=root, problem_text=text)
     graph_name, nb_nodes, nb_steps, nb_epochs = name, 3, 4, 2
     cache_dir = f"correlations_matrixes/{graph_name}/nodes{nb_nodes}/steps{nb_steps}/"
     assert path == root / cache_dir / f"epochs{nb_epochs}" / "OptimalDL_PostAVG.npy"
     np.testing.assert_array_equal(np.load(path, allow_pickle=False), design.matrix)
     how = json.loads(sidecar.read_text("utf-8"))
     assert (how["graph_name"], how["graph_known_to_trainer"]) == (name, known)
-    assert len([file for file in root.rglob("*") if file.is_file()]) == 2
+    assert len([file for file in root.rglob("*") if file.is_file()]) == 3
+
+
+def test_mfdl_finds_the_strategy_of_d_mf_as_well(tmp_path: Path) -> None:
+    """As MF_OPTIMAL_local looks it up: the optimum of prefix sums, of sensitivity 1."""
+    *_, path = export(time_design(), to="mfdl", path=tmp_path)
+    assert path == tmp_path / "centralized/steps4/epochs2/optimal_local.npy"
+    strategy, participation = np.load(path, allow_pickle=False), FixedEpoch(epochs=2, separation=2)
+    np.testing.assert_array_equal(np.triu(strategy, 1), 0)
+    assert mfdl.trainer_sensitivity(strategy, participation) == pytest.approx(1, abs=1e-12)
+    sums = np.tri(4)
+    interval = oracles.fixed_epoch_interval(sums.T @ sums, 2, 2, width=1e-6)
+    error = float(np.square(sums @ np.linalg.inv(strategy)).sum())
+    assert interval.lower * (1 - 1e-9) <= error <= interval.upper * (1 + 2e-6)
 
 
 def test_mfdl_prefix_designs_go_where_its_own_are(tmp_path: Path) -> None:
     path, _ = export(time_design(decentralized=False), to="mfdl", path=tmp_path)
     assert path == tmp_path / "centralized" / "steps4" / "epochs2" / "optimal_local.npy"
+
+
+def test_mfdl_says_what_it_takes_to_run_it_and_what_not_to_ask(tmp_path: Path) -> None:
+    _, sidecar = export(time_design(), to="mfdl", path=tmp_path / "C.npy")
+    note = json.loads(sidecar.read_text("utf-8"))["run_note"]
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    for words in ("Python 3.12", "numpy below 2", "--nb_resets", "--dataloader_seed"):
+        assert words in note
+        assert words in readme
 
 
 def test_mfdl_has_no_place_for_other_workloads(tmp_path: Path) -> None:
@@ -435,6 +458,16 @@ def test_whisper_draws_the_designed_noise(tmp_path: Path, steps: int) -> None:
         (noise_params**2 + np.outer(np.diagonal(noise_params), np.diagonal(noise_params))) / draws
     )
     assert (np.abs(noise.T @ noise / draws - noise_params) < 5 * spread).all()
+
+
+def test_whisper_says_whose_row_is_whose(tmp_path: Path) -> None:
+    (path,) = export(space_design(), to="whisper-dsgd", path=tmp_path / "R.npz")
+    with np.load(path, allow_pickle=False) as file:
+        metadata = json.loads(str(file["metadata"]))
+    assert metadata["nodes"] == list(space_design().problem.nodes)
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    for text in (metadata["note"], readme):
+        assert "os.listdir" in text
 
 
 def test_whisper_without_target_gets_the_covariance_at_its_budget(tmp_path: Path) -> None:

@@ -3,6 +3,16 @@
 Its optimizer draws Z with standard deviation clip * sens(C) * noise_multiplier and adds pinv(C) Z
 to the sum of clipped gradients, both divided by the batch size. It computes sens(C) itself: the
 root of the largest sum of absolute entries of C^T C over steps one interval apart.
+
+With ``--use_optimals`` it runs eight methods in turn. Four need an optimized C and look for it in
+the cache; what they do not find there they compute by an optimizer of their own:
+
+- OPTIMAL_LOCAL (D-MF): centralized/.../optimal_local.npy, written here;
+- OPTIMAL_DL_MSG (the error before averaging): correlations_matrixes/.../OptimalDL_Msg.npy;
+- OPTIMAL_DL_POSTAVG (Mafalda-SGD): correlations_matrixes/.../OptimalDL_PostAVG.npy, the design;
+- OPTIMAL_DL_LOCALCOR (a C a node): .../OptimalDLLocal_PostAVG_node0.npy and so on.
+
+A method that its table of results names already is skipped.
 """
 
 from __future__ import annotations
@@ -16,6 +26,7 @@ import numpy as np
 
 from noisedesign._checks import Array, InputError
 from noisedesign.accounting import calibrate
+from noisedesign.baselines import baseline
 from noisedesign.design import Design
 from noisedesign.exports._common import facts, require_protection, to_json
 from noisedesign.io._archive import npy_bytes
@@ -39,13 +50,21 @@ _GRAPHS = {
 
 _UNSEEDED_EGO = 414
 
+_RUN_NOTE = (
+    "MFDL needs Python 3.12 (on 3.11 it does not compile) and numpy below 2 (it asks for np.NaN). "
+    "Leave --nb_resets at 1: each further one draws the same noise again, and differences of "
+    "gradients are sent without any. Noise comes from --dataloader_seed, which is no secret: MFDL "
+    "simulates a deployment."
+)
+
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
     """Write C, shape (T, T), as .npy and, beside it, .json with how to run it.
 
     A ``path`` that ends in .npy is that file. Any other is the trainer's ``cache`` folder, in
     which C goes where the trainer looks for its own: under the graph's name, nodes, steps and
-    epochs, or under ``centralized`` for prefix sums.
+    epochs, and D-MF's, the optimal C of prefix sums, under ``centralized``; a design for prefix
+    sums goes there itself.
 
     Raises:
         InputError: the design does not protect every message; a cache folder is given for a
@@ -55,16 +74,22 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     problem = design.problem
     assert isinstance(problem, TimeProblem)
     name, known = _graph_name(problem, problem_text)
-    target = path
+    target, beside = path, None
     if path.suffix != ".npy":
         target = path / _place(problem, name)
         _make_folder(target.parent)
+        if problem.workload != "prefix":
+            beside = path / _centralized(problem)
+            _make_folder(beside.parent)
     sidecar = _how_to_run(design) | {"graph_name": name, "graph_known_to_trainer": known}
     sidecar |= facts(design, problem_text=problem_text)
-    return (
+    written = (
         write_bytes(target, npy_bytes(design.strategy)),
         write_text(target.with_suffix(".json"), to_json(sidecar)),
     )
+    if beside is None:
+        return written
+    return *written, write_bytes(beside, npy_bytes(baseline(problem, "d-mf").strategy))
 
 
 def trainer_sensitivity(strategy: Array, participation: FixedEpoch) -> float:
@@ -92,6 +117,7 @@ def _how_to_run(design: Design) -> dict[str, Any]:
         "noise_multiplier_note": "1 / mu under zero-out adjacency, 2 / mu under replace: the "
         "trainer takes the sensitivity of a step to be one clip. Its --mu is the inverse.",
         "mixing_note": _mixing_note(problem),
+        "run_note": _RUN_NOTE,
     }
 
 
@@ -109,18 +135,27 @@ def _mixing_note(problem: TimeProblem) -> str:
     )
 
 
-def _place(problem: TimeProblem, graph_name: str) -> Path:
+def _steps(problem: TimeProblem) -> Path:
     scheme = problem.fixed_epoch
-    steps = Path(f"steps{scheme.horizon}", f"epochs{scheme.epochs}")
+    return Path(f"steps{scheme.horizon}", f"epochs{scheme.epochs}")
+
+
+def _centralized(problem: TimeProblem) -> Path:
+    return Path("centralized", _steps(problem), "optimal_local.npy")
+
+
+def _place(problem: TimeProblem, graph_name: str) -> Path:
     if problem.workload == "prefix":
-        return Path("centralized", steps, "optimal_local.npy")
+        return _centralized(problem)
     if problem.mixing is None:
         raise InputError(
             "output", expected="a path that ends in .npy",
             got=f"a folder, for a {problem.workload} workload", remedy="MFDL caches it nowhere.",
         )  # fmt: skip
     nodes = f"nodes{len(problem.mixing)}"
-    return Path("correlations_matrixes", graph_name, nodes, steps, "OptimalDL_PostAVG.npy")
+    return Path(
+        "correlations_matrixes", graph_name, nodes, _steps(problem), "OptimalDL_PostAVG.npy"
+    )
 
 
 def _graph_name(problem: Problem, problem_text: str) -> tuple[str, bool]:

@@ -2,7 +2,8 @@
 
 Every round it draws one vector a model parameter from N(0, covariance_matrix) over the nodes and
 adds entry i to the SUM of node i's per-example clipped gradients, then divides by the batch size
-and averages with weight_matrix. So the protected unit is one example.
+and averages with weight_matrix. So the protected unit is one example. Its clients are numbered as
+os.listdir lists the folders of their data, in any order: row i is of the client listed as number i.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ DESCRIPTION = "covariance_matrix and weight_matrix of WhisperDSGD, in one node o
 
 _NOTE = (
     "covariance_matrix is DPNoiseGenerator.noise_params, weight_matrix is "
-    "DecentralizedAggregator.weight_matrix; rows and columns of both are in the order of nodes. "
+    "DecentralizedAggregator.weight_matrix; rows and columns of both are in the order of nodes. It "
+    "has to be that of the trainer's clients, who are numbered as os.listdir lists their folders: "
+    "an order that no system promises. Compare before you run, on the machine that runs. "
     "Noise goes to the batch sum of per-example clipped gradients (microbatch size 1)."
 )
 
