@@ -20,6 +20,13 @@ COLUMNS = (
     "versions",
 )  # fmt: skip
 
+_NUMBERS = ("objective", "lower_bound", "gap", "build_seconds", "solve_seconds", "seconds")
+TYPES: dict[str, type] = {
+    **dict.fromkeys((*_NUMBERS, *dimacs.NAMES), float), "solved": bool, "feasible": bool,
+    "evaluations": int,
+}  # fmt: skip
+"""Of columns that are not text."""
+
 REFUSED = "refused"
 """Status of a problem that a backend cannot take, or that cannot be run here."""
 

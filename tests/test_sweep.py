@@ -23,6 +23,7 @@ from command_line import MODULE, RING, call, environment, write
 from noisedesign import judging
 from noisedesign._checks import InputError
 from noisedesign.io import results_file
+from noisedesign.io.atomic import overwriting
 from noisedesign.io.results_file import open_results
 from noisedesign.sweep import Summary, Sweep, parse_sweep, rows, run_sweep
 from noisedesign.sweep.rows import columns_of, row_of
@@ -224,6 +225,68 @@ def test_a_local_optimum_is_not_run_again(tmp_path: Path, solved: list[str]) -> 
     assert (row["status"], summary.unsolved) == ("local-optimum", 1)
     assert run_sweep(plan(text), output=tmp_path / "rows.csv", retry=True).run == 0
     assert len(solved) == 1
+
+
+# --- a table that somebody edited ----------------------------------------------------------------
+
+EDITED = [
+    ("objective", "banana", "for objective in row 2"),
+    ("objective", "", "finite numbers once solved"),
+    ("gap", "nan", "finite numbers once solved"),
+    ("lower_bound", "inf", "finite numbers once solved"),
+    ("solved", "yes", "True or False"),
+    ("feasible", "1", "True or False"),
+    ("evaluations", "2.5", "an integer"),
+    ("asked_gap", "tight", "a number"),
+    ("warm", "banana", "True or False"),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "words"), EDITED)
+def test_a_row_that_says_nonsense_is_not_done(
+    column: str, value: str, words: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "rows.csv"
+    run_sweep(plan(), output=table)
+    rows = read(table)
+    rows[1][column] = value
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    edited = table.read_bytes()
+    with pytest.raises(InputError) as error:
+        run_sweep(plan(), output=table)
+    assert error.value.field == "output"
+    assert words.format(table=table) in str(error.value)
+    assert table.read_bytes() == edited
+    with overwriting():  # begun anew
+        assert run_sweep(plan(), output=table).run == 4
+
+
+def test_the_same_row_twice_is_not_done(tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    run_sweep(plan(), output=table)
+    lines = table.read_bytes().splitlines(keepends=True)
+    table.write_bytes(b"".join([*lines, lines[2]]))
+    with pytest.raises(InputError, match=r"every key once, got .* again in row 5"):
+        run_sweep(plan(), output=table)
+
+
+def test_an_edited_parquet_table_is_refused(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = tmp_path / "rows.parquet"
+    run_sweep(plan(), output=table)
+    good = parquet.read_table(table)
+    assert run_sweep(plan(), output=table).run == 0
+    at = good.column_names.index("objective")
+    parquet.write_table(good.set_column(at, "objective", arrow.array(["banana"] * 4)), table)
+    with pytest.raises(InputError, match="output: expected a number"):
+        run_sweep(plan(), output=table)
+    parquet.write_table(arrow.concat_tables([good, good.slice(0, 1)]), table)
+    with pytest.raises(InputError, match="every key once"):
+        run_sweep(plan(), output=table)
 
 
 # --- a table that is interrupted -----------------------------------------------------------------

@@ -48,6 +48,8 @@ def account(
 def _is_design(path: Path) -> bool:
     if path.suffix == ".npz":
         return True
+    if not path.is_file():  # a pipe, of which nothing can be read twice
+        return False
     try:
         with path.open("rb") as file:
             return file.read(len(ZIP)) == ZIP

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from noisedesign import _checks, judging, settings
 from noisedesign._checks import InputError
 from noisedesign._shown import ROWS, Shown
-from noisedesign.backends import dimacs
 from noisedesign.io._toml import parsed
 from noisedesign.io.problem_file import LoadedProblem
 from noisedesign.io.results_file import (
@@ -47,10 +45,9 @@ ASKED = ("asked_gap", "time_limit", "formulation")
 COLUMNS = (*ASKED, "runs", *judging.COLUMNS, *FIELDS)
 """Columns of the table after its version and key."""
 
-_TRUTHS = ("solved", "feasible")
-_INTEGERS = (format_column(COMPARISON), "runs", "evaluations", "threads", "cores")
-_NUMBERS = ("asked_gap", "time_limit", "objective", "lower_bound", "gap", "build_seconds",
-            "solve_seconds", "seconds", *dimacs.NAMES)  # fmt: skip
+TYPES: dict[str, type] = judging.TYPES | {
+    "asked_gap": float, "time_limit": float, "runs": int, "threads": int, "cores": int
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -136,9 +133,11 @@ def run_comparison(
     with ExitStack() as files:
         table = None
         if output is not None:
-            table = files.enter_context(open_results(output, columns=COLUMNS, kind=COMPARISON))
+            table = files.enter_context(
+                open_results(output, columns=COLUMNS, kind=COMPARISON, types=TYPES)
+            )
             _check_machine(table, machine)
-        known = {} if table is None else {key: _typed(row) for key, row in table.rows.items()}
+        known = {} if table is None else {key: _as_put(row) for key, row in table.rows.items()}
         if retry:
             known = {k: row for k, row in known.items() if row["solved"] or row["status"] == LOCAL}
         if any(row.key not in known for row in wanted):
@@ -226,16 +225,8 @@ def _unanswered(row: _Row, *, status: str, reason: str) -> Record:
     }  # fmt: skip
 
 
-def _typed(row: Record) -> Record:
-    """A row of a table, whose cells may be text, as it was when it was put there."""
-    typed: dict[str, Any] = {}
-    for column, cell in row.items():
-        if cell in (None, ""):
-            typed[column] = "" if column == "reason" else None
-        elif column in _TRUTHS:
-            typed[column] = str(cell) == str(True)
-        elif column in _INTEGERS:
-            typed[column] = int(cell)
-        else:
-            typed[column] = float(cell) if column in _NUMBERS else cell
-    return typed
+def _as_put(row: Record) -> Record:
+    """A row of a table, which has no way to say None of a text, as it was when it was put there."""
+    return {
+        column: None if cell == "" and column != "reason" else cell for column, cell in row.items()
+    }

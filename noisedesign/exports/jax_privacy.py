@@ -9,7 +9,6 @@ for a key and stops there; :func:`read` refuses a run that is too long, but coun
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
+from noisedesign._files import check_regular
 from noisedesign.accounting import calibrate
 from noisedesign.design import Design
 from noisedesign.exports._common import facts, require_protection, to_json
-from noisedesign.io._archive import NPY, npy_bytes, pack
+from noisedesign.io._archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
 from noisedesign.io.atomic import write_bytes
 
 ACCEPTS = ("time",)
@@ -65,16 +65,23 @@ def read(path: str | Path, *, steps: int) -> tuple[Array, float]:
         InputError: steps > T; not such a file.
     """
     steps = _checks.positive_int(steps, field="steps")
+    expected = "a file of this exporter"
+    check_regular(Path(path), field=_FIELD, expected=expected)
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            noising_matrix = _checks.matrix(stored["noising_matrix"], field=_FIELD, square=True)
-            stddev = _checks.real(float(stored["stddev"]), field=_FIELD, low=0)
-            horizon = int(stored["horizon"])
-    except InputError:
-        raise
-    except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        got = f"{path}: {error}"
-        raise InputError(_FIELD, expected="a file of this exporter", got=got) from error
+        members = unpack(Path(path).read_bytes(), field=_FIELD)
+        found = {name: members[name + NPY] for name in ("noising_matrix", "stddev", "horizon")}
+    except (OSError, KeyError) as error:
+        raise InputError(_FIELD, expected=expected, got=f"{path}: {error}") from error
+    noising_matrix = float64_array(found["noising_matrix"], field=_FIELD)
+    noising_matrix = _checks.matrix(noising_matrix, field=_FIELD, square=True)
+    numbers = (
+        float64_array(found["stddev"], field=_FIELD),
+        plain_array(found["horizon"], field=_FIELD, dtype=np.dtype("<i8")),
+    )
+    if any(number.shape != () for number in numbers):
+        raise InputError(_FIELD, expected="one stddev and one horizon", got=f"{path}: several")
+    stddev = _checks.real(float(numbers[0]), field=_FIELD, low=0)
+    horizon = int(numbers[1])
     if len(noising_matrix) != horizon:
         raise InputError(_FIELD, expected=f"{horizon} rows", got=f"{len(noising_matrix)}")
     if steps > horizon:

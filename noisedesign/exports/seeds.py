@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from noisedesign._checks import InputError, describe
+from noisedesign._files import check_regular
 from noisedesign.design import Design
 from noisedesign.exports._common import facts, require_protection, to_json
 from noisedesign.io.atomic import write_text
@@ -80,6 +81,7 @@ def read(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:
     Raises:
         InputError: no such file, or not one of this exporter.
     """
+    check_regular(Path(path), field=_FIELD, expected="a file of this exporter")
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         names = tuple(content["nodes"])
@@ -91,7 +93,7 @@ def read(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:
             )
             for seed in content["seeds"]
         )
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except (OSError, KeyError, ValueError, TypeError, RecursionError) as error:
         got = f"{path}: {type(error).__name__}: {error}"
         raise InputError(_FIELD, expected="a file of this exporter", got=got) from error
     for seed in seeds:

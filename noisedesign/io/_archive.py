@@ -100,7 +100,13 @@ def unpack(content: bytes, *, field: str) -> dict[str, bytes]:
 
 
 def float64_array(content: bytes, *, field: str) -> Array:
-    """The float64 array of a .npy file, read-only.
+    """The float64 array of a .npy file, read-only; raises as :func:`plain_array`."""
+    array: Array = plain_array(content, field=field, dtype=_FLOAT64)
+    return array
+
+
+def plain_array(content: bytes, *, field: str, dtype: np.dtype[Any]) -> Any:
+    """The array of numbers of a .npy file, read-only, without a copy.
 
     Raises:
         InputError: another dtype (an object array would be a pickle), not C-ordered, truncated,
@@ -111,16 +117,16 @@ def float64_array(content: bytes, *, field: str) -> Array:
         version = np.lib.format.read_magic(stream)
         if version != (1, 0):
             raise ValueError(f".npy version {version}")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        shape, fortran, found = np.lib.format.read_array_header_1_0(stream)
     except _HEADER_ERRORS as error:
         raise InputError(field, expected="a .npy array", got=str(error)) from error
-    if dtype != _FLOAT64 or fortran:
+    if found != dtype or fortran:
         order = "Fortran-ordered " if fortran else ""
         raise InputError(
-            field, expected="a C-ordered float64 array", got=f"{order}dtype {dtype}",
-            remedy="Object arrays are pickles and are never read." * dtype.hasobject,
+            field, expected=f"a C-ordered {dtype} array", got=f"{order}dtype {found}",
+            remedy="Object arrays are pickles and are never read." * found.hasobject,
         )  # fmt: skip
     data = memoryview(content)[stream.tell() :]
-    if len(data) != math.prod(shape) * _FLOAT64.itemsize or min(shape, default=0) < 0:
+    if len(data) != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
         raise InputError(field, expected=f"the data of shape {shape}", got=f"{len(data)} bytes")
-    return np.frombuffer(data, dtype=_FLOAT64).reshape(shape)
+    return np.frombuffer(data, dtype=dtype).reshape(shape)

@@ -76,7 +76,7 @@ def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
         raise InputError(
             field, expected="a readable file", got=f"{path}: {error.strerror}"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(field, expected=expected, got=f"{path}: {error}") from error
     if not isinstance(lists, list) or not all(isinstance(members, list) for members in lists):
         raise InputError(field, expected=expected, got=describe(lists))

@@ -17,9 +17,10 @@ import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
+from noisedesign._files import check_regular
 from noisedesign.formulations import Program
 from noisedesign.io._archive import NPY, float64_array, npy_bytes, pack, unpack
-from noisedesign.io.atomic import write_bytes
+from noisedesign.io.atomic import target_of, write_bytes
 
 FIELD = "checkpoint"
 CHECKPOINT_SECONDS = 60.0
@@ -55,10 +56,11 @@ class CheckpointFile:
         """
         path = Path(self.path)
         if not path.exists():
-            folder = path.resolve().parent
-            if not (folder.is_dir() and os.access(folder, os.W_OK)):
+            folder = target_of(path, field=FIELD).parent
+            if not os.access(folder, os.W_OK):
                 raise InputError(FIELD, expected="a folder that can be written to", got=str(folder))
             return None
+        check_regular(path, field=FIELD, expected="a file that can be read")
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -138,7 +140,7 @@ def _manifest(members: dict[str, bytes]) -> dict[str, Any]:
     if set(members) == {_MANIFEST, _MULTIPLIERS}:
         try:
             manifest = json.loads(members[_MANIFEST])
-        except ValueError:
+        except (ValueError, RecursionError):
             manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT["format"]:
         raise InputError(FIELD, expected="a checkpoint", got="another kind of file")

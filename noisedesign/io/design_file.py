@@ -23,6 +23,7 @@ import numpy as np
 
 from noisedesign import _checks
 from noisedesign._checks import Array, InputError
+from noisedesign._files import check_regular
 from noisedesign._shown import Shown
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
@@ -130,6 +131,7 @@ def load_design(path: str | Path) -> StoredDesign:
             arrays of a wrong dtype, shape or sha256, or with entries that are not finite.
     """
     path = Path(path)
+    check_regular(path, field=FIELD, expected="a readable design file", times=2)
     try:
         content = path.read_bytes()
     except OSError as error:

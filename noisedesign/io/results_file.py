@@ -10,14 +10,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from noisedesign._checks import InputError
+from noisedesign._checks import InputError, describe
 from noisedesign.io import _parquet
 from noisedesign.io._lock import alone_with, unwritable
 from noisedesign.io.atomic import may_overwrite, write_text
@@ -36,6 +37,11 @@ KEY = "key"
 FIELD = "output"
 ENCODING = "utf-8"
 
+_OF_A_SOLUTION = ("objective", "lower_bound", "gap")
+"""Columns that are finite numbers in a row that is solved."""
+
+_TRUTHS = {"True": True, "False": False}
+_NO_TYPES: Mapping[str, type] = {}
 _OTHER = "Name another file, or begin this one anew with --force."
 
 
@@ -45,19 +51,25 @@ def format_column(kind: str) -> str:
 
 
 class ResultsFile(ABC):
-    """A file of rows by key. ``rows`` is what it holds; those read from CSV are text.
+    """A file of rows by key. ``rows`` is what it holds.
 
     Args:
         columns: after the version and the key.
         kind: SWEEP or COMPARISON.
+        types: bool, int or float of columns that hold such, or nothing; others are text where they
+            are read from CSV.
 
     Raises:
         InputError: naming ``output``: a folder, a file that cannot be written, other columns,
-            another version, damaged.
+            another version, damaged: cells of another type, a key twice, no numbers in a row that
+            is solved.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str], kind: str) -> None:
+    def __init__(
+        self, path: Path, columns: Sequence[str], kind: str, types: Mapping[str, type]
+    ) -> None:
         self.path, self.kind, self.format = path, kind, format_column(kind)
+        self.types = {self.format: int, **types}
         self.columns = (self.format, KEY, *columns)
         self.rows: dict[str, Record] = {}
         try:
@@ -70,15 +82,47 @@ class ResultsFile(ABC):
 
     def _keep_what_is_there(self) -> None:
         try:
-            for row in self._read():
-                self.rows[str(row[KEY])] = row
+            for number, row in enumerate(self._read(), start=1):
+                self._keep(row, number)
         except InputError:
             if not may_overwrite():
                 raise
+            self.rows.clear()
             self._write_all()
             return
         with self.path.open("ab"):
             pass  # that it cannot be written is found out now, not after the first row
+
+    def _keep(self, row: Record, number: int) -> None:
+        key, where = str(row[KEY]), f"row {number}"
+        if key in self.rows:
+            raise self._damaged(f"key {key} again in {where}", expected="every key once")
+        for column, wanted in self.types.items():
+            if column in row:
+                row[column] = self._cell(row[column], wanted, f"{column} in {where}")
+        if row.get("solved") is True:
+            for column in _OF_A_SOLUTION:
+                if column in row and not (row[column] is not None and math.isfinite(row[column])):
+                    raise self._damaged(
+                        f"{column} {row[column]} in {where}", expected="finite numbers once solved"
+                    )
+        self.rows[key] = row
+
+    def _cell(self, cell: Any, wanted: type, where: str) -> Any:
+        if cell in (None, ""):
+            return None
+        words = {bool: "True or False", int: "an integer", float: "a number"}
+        try:
+            if isinstance(cell, str):
+                return _TRUTHS[cell] if wanted is bool else wanted(cell)
+            if isinstance(cell, bool) == (wanted is bool) and wanted(cell) == cell:
+                return cell
+        except (KeyError, ValueError, TypeError):
+            pass
+        raise self._damaged(f"{describe(cell)} for {where}", expected=words[wanted])
+
+    def _damaged(self, what: str, *, expected: str) -> InputError:
+        return InputError(FIELD, expected=expected, got=f"{self.path}: {what}", remedy=_OTHER)
 
     def put(self, record: Mapping[str, Any]) -> None:
         """Add a row with these ``columns``, in place of one with the same key.
@@ -129,12 +173,12 @@ class CsvResults(ResultsFile):
     """One row a line, so that the end of a file says whether its last row is whole."""
 
     def _read(self) -> list[Record]:
-        content = self.path.read_bytes()
+        content, lines_of = self.path.read_bytes(), f"lines of {len(self.columns)} cells"
         whole = content[: content.rfind(b"\n") + 1]
         try:
             lines = list(csv.reader(io.StringIO(whole.decode(ENCODING), newline=""), strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise self._damaged(str(error)) from error
+            raise self._damaged(str(error), expected=lines_of) from error
         header, *body = lines or [[]]
         if header[:1] == [self.format] and body:
             self._check_format(dict(zip(header, body[0], strict=False)))
@@ -142,18 +186,12 @@ class CsvResults(ResultsFile):
         rows = []
         for number, cells in enumerate(body, start=2):
             if len(cells) != len(self.columns):
-                raise self._damaged(f"{len(cells)} cells in line {number}")
+                raise self._damaged(f"{len(cells)} cells in line {number}", expected=lines_of)
             rows.append(dict(zip(self.columns, cells, strict=True)))
             self._check_format(rows[-1])
         if len(whole) < len(content):
             os.truncate(self.path, len(whole))
         return rows
-
-    def _damaged(self, what: str) -> InputError:
-        return InputError(
-            FIELD, expected=f"lines of {len(self.columns)} cells", got=f"{self.path}: {what}",
-            remedy=_OTHER,
-        )  # fmt: skip
 
     def _write_all(self) -> None:
         lines = [_line(self.columns), *(_line(row.values()) for row in self.rows.values())]
@@ -200,14 +238,18 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, float) else value  # no NumPy scalars
 
 
-FORMATS: dict[str, Callable[[Path, Sequence[str], str], ResultsFile]] = {
+FORMATS: dict[str, type[CsvResults] | type[ParquetResults]] = {
     ".csv": CsvResults, ".parquet": ParquetResults
 }  # fmt: skip
 
 
 @contextmanager
 def open_results(
-    path: str | Path, *, columns: Sequence[str], kind: str = SWEEP
+    path: str | Path,
+    *,
+    columns: Sequence[str],
+    kind: str = SWEEP,
+    types: Mapping[str, type] = _NO_TYPES,
 ) -> Iterator[ResultsFile]:
     """The table at ``path``, made where there is none; nobody else has it open meanwhile.
 
@@ -221,4 +263,4 @@ def open_results(
             FIELD, expected=f"a name that ends in {' or '.join(FORMATS)}", got=str(path)
         )
     with alone_with(path):
-        yield FORMATS[path.suffix](path, columns, kind)
+        yield FORMATS[path.suffix](path, columns, kind, types)

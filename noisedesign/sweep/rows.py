@@ -25,6 +25,8 @@ ASKED_GAP, TIME_LIMIT = "asked_gap", "time_limit"
 WARM = "warm"
 """Column that says whether the row started from another: its evaluations and seconds are fewer."""
 
+TYPES: dict[str, type] = judging.TYPES | {ASKED_GAP: float, TIME_LIMIT: float, WARM: bool}
+
 _worker = Neighbours()
 """What this process solved as a worker, of whichever sweeps."""
 

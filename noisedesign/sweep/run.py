@@ -15,7 +15,7 @@ from noisedesign.io.sweep_file import Sweep, SweepRow
 from noisedesign.report import Record
 from noisedesign.solving import LOCAL
 from noisedesign.sweep.cluster import on_cluster
-from noisedesign.sweep.rows import columns_of, in_turn
+from noisedesign.sweep.rows import TYPES, columns_of, in_turn
 from noisedesign.sweep.workers import in_processes
 
 TIMEOUT_SECONDS = 5.0
@@ -70,7 +70,7 @@ def run_sweep(
     timeout = _checks.real(timeout, field="timeout", low=0)
     if cluster is not None and jobs > 1:
         raise InputError("jobs", expected="1 beside a cluster", got=str(jobs))
-    with open_results(output, columns=columns_of(sweep.keys)) as table:
+    with open_results(output, columns=columns_of(sweep.keys), types=TYPES) as table:
         left = [
             row for row in sweep.rows
             if row.key not in table.rows or (retry and _is_failed(table.rows[row.key]))
@@ -97,7 +97,7 @@ def _records(
 
 
 def _is_solved(row: Mapping[str, Any]) -> bool:
-    return str(row["solved"]) == str(True)  # a table that was read as text says so in text
+    return bool(row["solved"])
 
 
 def _is_failed(row: Mapping[str, Any]) -> bool:
