@@ -105,10 +105,14 @@ def pulses_of(case: Case) -> np.ndarray:
 
 
 def library_mu(case: Case) -> float:
-    """mu of the pattern as the account states it, for vector gradients and unit noise."""
+    """mu of the pattern as the account states it, for vector gradients and unit noise.
+
+    Pulses are of the size of the clip: a record that is there or not.
+    """
     pattern = Patterns(horizon=case.algorithm.horizon, steps=(case.pattern,))
     (exposure,) = account(
-        case.algorithm, case.observer, participation=pattern, victims=[case.victim]
+        case.algorithm, case.observer, participation=pattern, victims=[case.victim],
+        adjacency="zero-out",
     )  # fmt: skip
     return exposure.mu
 
