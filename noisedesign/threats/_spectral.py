@@ -26,15 +26,24 @@ class Whitening(NamedTuple):
     """Observations split into those with noise, scaled to unit variance, and those without.
 
     ``scaled`` @ F has orthonormal rows; ``silent`` @ F = 0, its largest entry in a row being 1.
-    Shapes (rank, m) and (m - rank, m).
+    Shapes (rank, m) and (m - rank, m). ``shares`` are the orthonormal rows that ``silent`` comes
+    from, in units of each observation's own noise.
     """
 
     scaled: Array
     silent: Array
+    shares: Array
 
     def leaks(self, signals: Array) -> NDArray[np.bool_]:
         """Whether a signal, a column of (m, k), moves a direction without noise, shape (k,)."""
         return np.asarray(np.abs(self.silent @ signals).max(axis=0, initial=0.0) > LEAK)
+
+    def exposed(self) -> NDArray[np.bool_]:
+        """Whether a signal in one observation alone moves such a direction, shape (m,).
+
+        However loud that observation is beside the others that cancel its noise.
+        """
+        return np.asarray(np.abs(self.shares).max(axis=0, initial=0.0) > LEAK)
 
 
 def whitening(factor: Array, *, loudness: float) -> Whitening:
@@ -49,7 +58,7 @@ def whitening(factor: Array, *, loudness: float) -> Whitening:
     """
     m = len(factor)
     if m == 0:
-        return Whitening(np.zeros((0, 0)), np.zeros((0, 0)))
+        return Whitening(*[np.zeros((0, 0))] * 3)
     # Units of single observations must not decide what counts as zero.
     deviation = np.linalg.norm(factor, axis=1)
     loud = deviation > QUIET * loudness
@@ -60,9 +69,10 @@ def whitening(factor: Array, *, loudness: float) -> Whitening:
     full[: len(values)] = values[:m]
     noisy = full > max(SILENT * settings.rank_tolerance(m) * float(full[0]), QUIET)
     scaled = (left[:, noisy] / full[noisy]).T * units
-    silent = left[:, ~noisy].T * units
+    shares = left[:, ~noisy].T
+    silent = shares * units
     silent /= np.abs(silent).max(axis=1, initial=0.0, keepdims=True)
-    return Whitening(np.ascontiguousarray(scaled), np.ascontiguousarray(silent))
+    return Whitening(*map(np.ascontiguousarray, (scaled, silent, shares)))
 
 
 def loudness_of(factor: Array) -> float:
@@ -77,7 +87,10 @@ def row_space_projected_out(factor: Array, rows: list[int]) -> Array:
     """
     if not rows:
         return factor
-    _, values, right = np.linalg.svd(factor[rows], full_matrices=False)
+    # Units of single rows must not decide what is rounding.
+    lengths = np.linalg.norm(factor[rows], axis=1, keepdims=True)
+    known = factor[rows] / np.where(lengths > 0, lengths, 1.0)
+    _, values, right = np.linalg.svd(known, full_matrices=False)
     noisy = values > SILENT * settings.rank_tolerance(max(factor.shape)) * values.max()
     spanned = right[noisy]
     rest = factor

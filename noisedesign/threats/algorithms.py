@@ -11,12 +11,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import LinAlgError, solve_triangular
 
 from noisedesign import _checks, settings
 from noisedesign._checks import Array, InputError
 from noisedesign._shown import Shown
 from noisedesign.graph import check_mixing
 from noisedesign.threats.noise import MessageNoise, NodeNoise, Noise, SpaceTimeNoise
+
+ROUNDINGS = 8
+"""Multiple of the rounding of a decomposition below which an eigenvalue of a covariance is zero;
+forming F F^T leaves up to twice that rounding."""
 
 NEIGHBOURHOODS = ("closed", "open")
 SELF_MESSAGES = ("unseen", "seen")
@@ -214,19 +219,39 @@ def _variance(value: Any, *, field: str) -> float:
 
 
 def _root(covariance: Any, *, field: str, size: int) -> Array:
-    """F with F F^T = covariance, once it is a covariance of ``size`` numbers."""
+    """F with F F^T = covariance, once it is a covariance of ``size`` numbers.
+
+    A direction whose variance is of the size of rounding carries no noise: F has no column for it,
+    so that a singular covariance exposes what it does not hide. Whether a Cholesky factorization
+    succeeds says nothing of that. Variances are compared in units of each number's own.
+    """
     r = _checks.symmetric_matrix(covariance, field=field, tolerance=settings.SYMMETRY_TOLERANCE)
     if len(r) != size:
         raise InputError(field, expected=f"shape ({size}, {size})", got=f"shape {r.shape}")
+    if r.diagonal().min() < 0:
+        worst = int(r.diagonal().argmin())
+        raise InputError(
+            field, expected="a positive semidefinite matrix",
+            got=f"a variance {r[worst, worst]:.3g} at index {worst}",
+        )  # fmt: skip
+    deviation = np.sqrt(r.diagonal())
+    units = np.where(deviation > 0, deviation, float(deviation.max()) or 1.0)
+    correlation = r / units / units[:, None]
+    rounding = ROUNDINGS * settings.rank_tolerance(size)
     try:
-        return np.asarray(np.linalg.cholesky(r))
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(r)
+        lower = np.linalg.cholesky(correlation)
+        # The trace of the inverse is at least one over the smallest eigenvalue.
+        inverse = solve_triangular(lower, np.eye(size), lower=True, check_finite=False)
+        if np.square(inverse).sum() * rounding < 1:
+            return np.asarray(units[:, None] * lower)
+    except (np.linalg.LinAlgError, LinAlgError):
+        pass
+    values, vectors = np.linalg.eigh(correlation)
     if values[0] < -settings.GRAM_NEGATIVITY * max(float(values[-1]), 0.0):
         raise InputError(
             field, expected="a positive semidefinite matrix", got=f"an eigenvalue {values[0]:.3g}"
         )
-    kept = values > settings.rank_tolerance(size) * max(float(values[-1]), 0.0)
-    return (
-        np.asarray(vectors[:, kept] * np.sqrt(values[kept])) if kept.any() else np.zeros((size, 1))
-    )
+    kept = values > rounding * max(float(values[-1]), 0.0)
+    if not kept.any():
+        return np.zeros((size, 1))
+    return np.asarray(units[:, None] * vectors[:, kept] * np.sqrt(values[kept]))

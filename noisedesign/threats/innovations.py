@@ -120,7 +120,7 @@ def _filter(system: System, horizon: int) -> list[_Step]:
     for _ in range(horizon):
         innovation = np.hstack([output @ root, output_noise])
         following = np.hstack([transition @ root, state_noise])
-        scaled, silent = whitening(innovation, loudness=loudness)
+        scaled, silent, _ = whitening(innovation, loudness=loudness)
         gain = (following @ (scaled @ innovation).T) @ scaled
         steps.append(_Step(transition - gain @ output, scaled @ output, silent @ output))
         root = np.asarray(np.linalg.qr((following - gain @ innovation).T, mode="r")).T

@@ -189,6 +189,8 @@ def _node_rows(algorithm: Algorithm, observer: Observer) -> Array:
     basis = orthonormal_rows(start, against=np.zeros((0, n)))
     newest = basis
     for _ in range(algorithm.rounds - 1):
+        if not len(newest):
+            break
         newest = orthonormal_rows(newest @ others, against=basis)
         basis = np.vstack([basis, newest])
     return basis

@@ -99,7 +99,7 @@ class NodeNoise:
         """All messages reveal the noisy gradients themselves: M_u = [R^-1]_uu C^T C."""
         factor = self.remaining(known)
         split = whitening(factor, loudness=self.loudness)
-        exposed = split.leaks(np.eye(len(factor)))
+        exposed = split.exposed()
         return FullView(
             scale=np.square(split.scaled).sum(axis=0), grams=(self._gram(horizon),),
             which=(0,) * len(factor), exposed=np.tile(exposed[:, None], horizon),
@@ -140,7 +140,7 @@ class SpaceTimeNoise:
         """M_u is the T x T block of node u in the inverse of the covariance."""
         factor = self.remaining(known)
         split = whitening(factor, loudness=self.loudness)
-        exposed = split.leaks(np.eye(len(factor))).reshape(horizon, self.count).T
+        exposed = split.exposed().reshape(horizon, self.count).T
         precision = split.scaled.T @ split.scaled
         grams = tuple(
             np.ascontiguousarray(precision[node :: self.count, node :: self.count])
