@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,15 +48,15 @@ def describe(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # integers of thousands of digits have none, nor have some objects of others
-        return f"of type {kind}"
+        return f"a value of type {kind}"
     if not isinstance(value, PLAIN) and ("\n" in text or " at 0x" in text or len(text) > 80):
-        return f"of type {kind}"
+        return f"a value of type {kind}"
     if len(text) > 80:
         text = text[:77] + "..."
     return f"{text} ({kind})" if not isinstance(value, str) else text
 
 
-def _asarray(value: Any, *, field: str, ndim: int) -> NDArray[Any]:
+def as_array(value: Any, *, field: str, ndim: int) -> NDArray[Any]:
     """What NumPy makes of it, once that is an array of its values."""
     expected, remedy = f"a float64 array with {ndim} ax{'es' if ndim != 1 else 'is'}", ""
     if isinstance(value, np.ma.MaskedArray):
@@ -74,7 +75,7 @@ def _asarray(value: Any, *, field: str, ndim: int) -> NDArray[Any]:
 
 
 def _float64(value: Any, *, field: str, ndim: int) -> Array:
-    array = _asarray(value, field=field, ndim=ndim)
+    array = as_array(value, field=field, ndim=ndim)
     # Integers convert exactly; a float32 array has already lost the digits that a gap of
     # 1e-6 or 1e-9 is made of, so it is refused instead of widened.
     if array.dtype != np.float64 and not np.issubdtype(array.dtype, np.integer):
@@ -132,7 +133,7 @@ def array_of_shape(value: Any, *, field: str, shape: tuple[int, ...]) -> Array:
 
 def vector(value: Any, *, field: str, length: int) -> Array:
     """A finite float64 vector of the given length; a scalar is repeated."""
-    array = _asarray(value, field=field, ndim=1)
+    array = as_array(value, field=field, ndim=1)
     if array.ndim == 0:
         if not _is_number(value):
             raise InputError(field, expected=f"a number, or {length} of them", got=describe(value))
@@ -226,6 +227,13 @@ def text(value: Any, *, field: str) -> str:
     if not isinstance(value, str):
         raise InputError(field, expected="a text", got=describe(value))
     return str(value)
+
+
+def path(value: Any, *, field: str) -> Path:
+    """The path of a file, given as a text or a path of Python's."""
+    if not isinstance(value, (str, Path)) or "\0" in str(value):
+        raise InputError(field, expected="the path of a file", got=describe(value))
+    return Path(value)
 
 
 def listed(value: Any, *, field: str, expected: str) -> list[Any]:

@@ -16,7 +16,7 @@ from noisedesign._checks import InputError
 from noisedesign._shown import Shown
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.privacy_target import CONVERSIONS, DEFAULT_ADJACENCY, PrivacyTarget
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem, problem_of
 
 LARGEST_MU = 1e150
 """Its square is still a double."""
@@ -94,7 +94,9 @@ def renyi_of(*, mu: float, alpha: float) -> float:
         InputError: alpha <= 1, mu negative.
     """
     alpha = _checks.real(alpha, field="alpha", low=1)
-    if not mu >= 0:
+    if not (isinstance(mu, float) and mu == math.inf):
+        mu = _checks.real(mu, field="mu")
+    if mu < 0:
         raise InputError("mu", expected="a number >= 0", got=f"{mu:g}")
     return alpha * mu * mu / 2
 
@@ -169,8 +171,10 @@ def calibrate(problem: Problem) -> Calibration:
     them over its whole horizon, for a record that takes part once.
 
     Raises:
-        InputError: a target that no finite noise meets.
+        InputError: a target that no finite noise meets; neither a problem nor what has one, as a
+            loaded file and a design do.
     """
+    problem = problem_of(problem)
     target = problem.privacy
     used = problem.use if isinstance(problem, SpaceProblem) else problem.participation
     if target is None:

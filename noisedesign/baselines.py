@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import NoneType
+
 import numpy as np
 from scipy.linalg import toeplitz
 
-from noisedesign import certificate, decor, joint_baselines, repair
+from noisedesign import _checks, certificate, decor, joint_baselines, repair
 from noisedesign._checks import Array, InputError
 from noisedesign._shown import Listing
 from noisedesign.design import Design, Provenance
@@ -17,7 +19,7 @@ from noisedesign.formulations import (
     uniform_dual,
 )
 from noisedesign.participation import FixedEpoch
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem, problem_of
 from noisedesign.solving import independent_gram, solve, versions
 
 SPACE_BASELINES = ("ldp", "cdp", "decor")
@@ -30,6 +32,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
     Raises:
         InputError: one against chosen observers.
     """
+    problem = problem_of(problem)
     if isinstance(problem, SpaceTimeProblem):
         return joint_baselines.NAMES
     if isinstance(problem, SpaceProblem) and problem.observers:
@@ -66,9 +69,10 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     Raises:
         InputError: the name is not one of :func:`baseline_names`.
     """
-    if name not in baseline_names(problem):
-        raise InputError("baseline", expected="one of " + ", ".join(baseline_names(problem)),
-                         got=repr(name))  # fmt: skip
+    problem = problem_of(problem)
+    _checks.one_of(name, field="baseline", allowed=baseline_names(problem))
+    kinds = "a design or its dual, or None"
+    _checks.instance(dual, (DualPoint, Design, NoneType), field="dual", expected=kinds)
     if isinstance(problem, SpaceTimeProblem):
         in_time = name in TIME_BASELINES and name not in SPACE_BASELINES
         return joint_baselines.joint_baseline(

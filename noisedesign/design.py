@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
-from noisedesign._checks import Array, InputError
+from noisedesign._checks import Array, InputError, describe
 from noisedesign._shown import Shown, words
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
@@ -175,3 +177,23 @@ class Design(Shown):
     @property
     def gap(self) -> float:
         return self.certificate.gap
+
+
+def design_of(value: Any) -> Design:
+    """The design that was meant: itself, or that of a solution or of a loaded file.
+
+    Raises:
+        InputError: anything else, with the call that gives one.
+    """
+    for found in (value, getattr(value, "design", None)):
+        if isinstance(found, Design):
+            return found
+    remedy = ""
+    if isinstance(value, (str, PathLike)):
+        remedy = "Give load_design(path)."
+    elif isinstance(value, Problem):
+        remedy = "Give solve(problem).design."
+    raise InputError(
+        "design", expected="a design, or a solution or loaded file that has one",
+        got=describe(value), remedy=remedy,
+    )  # fmt: skip

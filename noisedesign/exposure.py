@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +110,11 @@ def account(
         InputError: another horizon, a victim that is in the coalition or no node, noise_multiplier
             not positive, another adjacency, delta outside (0, 1), nodes the graph does not have.
     """
+    threats.check_kinds(algorithm, observer)
+    schemes = "FixedEpoch(...), MinSeparation(...) or Patterns(...)"
+    _checks.instance(
+        participation, get_args(Participation), field="participation", expected=schemes
+    )
     noise_multiplier = _checks.scale(noise_multiplier, field="noise_multiplier")
     _checks.one_of(adjacency, field="adjacency", allowed=ADJACENCIES)
     if delta is not None:
@@ -152,6 +158,7 @@ def _victims(
     n = len(algorithm.mixing)
     if victims is None:
         return [node for node in range(n) if node not in observer.coalition]
+    victims = _checks.listed(victims, field="victims", expected="a list of nodes")
     for victim in victims:
         _checks.positive_int(victim, field="victims", minimum=0)
         if victim >= n:

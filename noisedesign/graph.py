@@ -79,6 +79,7 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
     return np.asarray(mixing)
 
 
+@np.errstate(over="ignore")  # sums of huge weights are told as infinite
 def check_mixing(
     mixing: Any, *, doubly_stochastic: bool, connected: bool = True, push_sum: bool = False
 ) -> Array:

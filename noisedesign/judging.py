@@ -10,7 +10,7 @@ from noisedesign._checks import InputError
 from noisedesign.backends import Stop, all_backends, dimacs, get_backend
 from noisedesign.backends.start import Start
 from noisedesign.design import Design
-from noisedesign.problem import Problem
+from noisedesign.problem import Problem, problem_of
 from noisedesign.report import Record
 from noisedesign.solving import LOCAL, OPTIMAL, Solution, solve, versions
 
@@ -62,6 +62,11 @@ def compare(
     asked = settings.DEFAULT_GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
     if time_limit is not None:
         _checks.real(time_limit, field="time_limit", low=0)
+    asking = "a list of problems"
+    problems = [
+        problem_of(given) for given in _checks.listed(problems, field="problems", expected=asking)
+    ]
+    backends = _checks.listed(backends, field="backends", expected="a list of names of backends")
     for backend in backends:
         get_backend(backend)
     if formulation is not None:

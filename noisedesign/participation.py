@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign import memory
-from noisedesign._checks import Array, InputError, describe, positive_int
+from noisedesign._checks import Array, InputError, describe, listed, positive_int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +281,4 @@ def heaviest_sums(weights: Array, *, separation: int, counts: int) -> Array:
 
 
 def _listed(value: object, *, expected: str) -> list[object]:
-    if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
-        raise InputError("participation.patterns", expected=expected, got=describe(value))
-    return list(value)
+    return listed(value, field="participation.patterns", expected=expected)

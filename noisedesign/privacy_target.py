@@ -38,7 +38,8 @@ class PrivacyTarget:
     Gaussian mechanism) or ``rdp`` (the rule published with Whisper D-SGD).
 
     Raises:
-        InputError: epsilon <= 0, delta outside (0, 1), clip <= 0, steps < 1, unknown words.
+        InputError: epsilon or clip outside [1e-100, 1e100], delta outside (0, 1), steps < 1,
+            unknown words.
     """
 
     epsilon: float
@@ -49,9 +50,9 @@ class PrivacyTarget:
     conversion: str = "gdp"
 
     def __post_init__(self) -> None:
-        _checks.real(self.epsilon, field="privacy.epsilon", low=0)
+        _checks.scale(self.epsilon, field="privacy.epsilon")
         _checks.real(self.delta, field="privacy.delta", low=0, high=1)
-        _checks.real(self.clip, field="privacy.clip", low=0)
+        _checks.scale(self.clip, field="privacy.clip")
         if self.steps is not None:
             _checks.positive_int(self.steps, field="privacy.steps")
         _checks.one_of(self.adjacency, field="privacy.adjacency", allowed=ADJACENCIES)

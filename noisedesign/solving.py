@@ -7,6 +7,7 @@ import platform
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from noisedesign.formulations import (
     uniform_dual,
 )
 from noisedesign.observer_design import search
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, problem_of
 from noisedesign.warm_start import start_of
 
 OPTIMAL = "optimal"
@@ -111,7 +112,8 @@ def solve(
     """Design the noise of ``problem`` and certify it.
 
     Args:
-        problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`.
+        problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`, or what
+            has one: a loaded file or a design, whose problem is solved.
         backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; problems with a
             structure, in space-time or under min-separation participation are for "native" alone,
             those against chosen observers for the others ("native" stands for "clarabel" there).
@@ -139,7 +141,9 @@ def solve(
             of another size, or for a solver that takes none.
     """
     started = time.perf_counter()
+    problem = problem_of(problem)
     asked = settings.DEFAULT_GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
+    _checks.instance(isolate, (bool, NoneType), field="isolate", expected="True, False or None")
     if time_limit is not None:
         time_limit = _checks.real(time_limit, field="time_limit", low=0)
     extras = Extras(device=device, checkpoint=checkpoint, start=start_of(start))

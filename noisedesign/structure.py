@@ -114,6 +114,8 @@ class SpaceStructure:
 
 
 def _checked_clusters(clusters: Sequence[int]) -> tuple[int, ...]:
+    expected = "a list of the number of the cluster of every node"
+    clusters = _checks.listed(clusters, field="structure.clusters", expected=expected)
     for node, cluster in enumerate(clusters):
         if isinstance(cluster, bool) or not isinstance(cluster, int):
             raise InputError(

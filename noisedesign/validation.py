@@ -14,7 +14,7 @@ from noisedesign import simulate
 from noisedesign._checks import Array, InputError
 from noisedesign._linalg import gram_factor, inverse_of_positive
 from noisedesign._shown import Shown
-from noisedesign.design import Design
+from noisedesign.design import Design, design_of
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, MinSeparation
 from noisedesign.problem import SpaceProblem, TimeProblem
@@ -72,6 +72,7 @@ def validate(
     Raises:
         InputError: runs too few, or a design that only a trusted server can use.
     """
+    design = design_of(design)
     if design.trust == "central":
         raise InputError(
             "design", expected="one that protects every message",

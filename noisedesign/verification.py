@@ -18,10 +18,11 @@ from noisedesign._linalg import symmetrized
 from noisedesign._shown import Shown, ShownInline, shortened
 from noisedesign._shown import words as in_words
 from noisedesign.certificate import Certificate, judge_covariance, judge_strategy, lower_bound
+from noisedesign.design import Design
 from noisedesign.formulations import central_program, is_structured, program_of, uniform_dual
 from noisedesign.io._comparison import differences, relative_difference
 from noisedesign.io._manifest import FIELD
-from noisedesign.io.design_file import StoredDesign, manifest_of, text_sha256
+from noisedesign.io.design_file import StoredDesign, as_stored, manifest_of, text_sha256
 from noisedesign.io.rebuild import NotRebuiltError, differences_from_text
 from noisedesign.problem import (
     Problem,
@@ -31,6 +32,7 @@ from noisedesign.problem import (
     error_gram,
 )
 from noisedesign.random_mixing import RandomMatchings
+from noisedesign.solving import Solution
 from noisedesign.structure_check import departure
 from noisedesign.workload import prefix_gram
 
@@ -112,8 +114,12 @@ class Verification(Shown):
         return tuple(check.name for check in self.checks if check.ok is None)
 
 
-def verify(stored: StoredDesign, *, problem: Problem | None = None) -> Verification:
+def verify(
+    stored: StoredDesign | Design | Solution, *, problem: Problem | None = None
+) -> Verification:
     """Recompute every claim of ``stored`` from its arrays.
+
+    A design that is in no file yet, as it is or in a solution, is judged as its file would be.
 
     Nothing outside the file is touched, whatever its text names, and the work is bounded by what
     it holds.
@@ -126,8 +132,10 @@ def verify(stored: StoredDesign, *, problem: Problem | None = None) -> Verificat
             this in place of the text in the file.
 
     Raises:
-        InputError: naming ``design file``: it states a problem of far more work than its arrays.
+        InputError: no design; naming ``design file``: it states a problem of far more work than its
+            arrays.
     """
+    stored = as_stored(stored)
     _check_work(stored.design.problem)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
     with np.errstate(all="ignore"):

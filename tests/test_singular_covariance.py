@@ -84,14 +84,11 @@ def test_noise_that_is_merely_quiet_is_noise(condition: float, scales: float) ->
     np.testing.assert_allclose(found, exact, rtol=1e-15 * 100 * condition)
 
 
-def test_a_covariance_that_is_none() -> None:
-    for covariance in (
-        [[1.0, 2.0], [2.0, 1.0]],
-        [[0.0, 1.0], [1.0, 1.0]],
-        [[-1.0, 0.0], [0.0, 1.0]],
-    ):
-        with pytest.raises(nd.InputError, match=r"^covariance: expected a positive semidefinite"):
-            threats.whisper(mixing=complete(2), covariance=np.array(covariance), horizon=1)
+@pytest.mark.parametrize(("corner", "across"), [(1.0, 2.0), (0.0, 1.0), (-1.0, 0.0)])
+def test_a_covariance_that_is_none(corner: float, across: float) -> None:
+    covariance = np.array([[corner, across], [across, 1.0]])
+    with pytest.raises(nd.InputError, match=r"^covariance: expected a positive semidefinite"):
+        threats.whisper(mixing=complete(2), covariance=covariance, horizon=1)
 
 
 def test_no_noise_at_all() -> None:

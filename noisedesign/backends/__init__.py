@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noisedesign._checks import InputError
+from noisedesign._checks import one_of
 from noisedesign.backends.base import Answer, Availability, Backend, Bounds, Monitor, Stop
 from noisedesign.backends.conic import CONIC_BACKENDS
 from noisedesign.backends.native import NativeBackend
@@ -33,6 +33,4 @@ def get_backend(name: str) -> Backend:
     Raises:
         InputError: no such backend.
     """
-    if name not in _BACKENDS:
-        raise InputError("backend", expected="one of " + ", ".join(_BACKENDS), got=repr(name))
-    return _BACKENDS[name]
+    return _BACKENDS[one_of(name, field="backend", allowed=tuple(_BACKENDS))]

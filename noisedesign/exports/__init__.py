@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from noisedesign import _checks
 from noisedesign._checks import InputError
-from noisedesign.design import Design
+from noisedesign.design import Design, design_of
 from noisedesign.io.atomic import overwriting
 
 _NAMES = (
@@ -70,7 +70,9 @@ def export(
             written to, a file of another kind.
         StorageError: the disk is full, the folder is read-only, ...
     """
-    chosen = exporter(to)
+    chosen, design = exporter(to), design_of(design)
+    path = _checks.path(path, field="output")
+    problem_text = _checks.text(problem_text, field="problem_text")
     if design.kind not in chosen.ACCEPTS:
         able = [name for name in _NAMES if design.kind in exporter(name).ACCEPTS]
         raise InputError(

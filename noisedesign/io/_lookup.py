@@ -6,6 +6,8 @@ import difflib
 import os
 from pathlib import Path
 
+from noisedesign import _checks
+
 SUFFIX = ".toml"
 
 LOCAL = Path("problems")
@@ -31,7 +33,7 @@ def shipped_files() -> dict[str, Path]:
 def lookup(name: str | Path) -> Path:
     """The file or folder of that name, ``.toml`` or not: of the working directory, of its folder
     ``problems``, or shipped with the package, the first there is; else the name as a path."""
-    path = Path(name)
+    path = _checks.path(name, field="path")
     named = [path, path.with_name(f"{path.name}{SUFFIX}")] if path.name else [path]
     folders = [Path()]
     if not path.is_absolute() and ".." not in path.parts:

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
 
+from noisedesign import _checks
 from noisedesign._checks import InputError
 from noisedesign.io.file_kinds import kind_of
 
@@ -56,7 +57,7 @@ def check_replaceable(path: str | Path, kind: str | None, *, field: str = "outpu
     Raises:
         InputError: naming ``field``: a file of another kind, and nobody said to overwrite it.
     """
-    path = Path(path)
+    path = _checks.path(path, field=field)
     if may_overwrite() or not path.is_file() or not path.stat().st_size:
         return
     found = kind_of(path)
@@ -74,7 +75,7 @@ def target_of(path: str | Path, *, field: str = "output") -> Path:
     Raises:
         InputError: naming ``field``: a folder, a device, a loop of links, no such folder.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(_checks.path(path, field=field)))
     if target.is_symlink():  # what realpath could not follow
         raise InputError(field, expected="a file path", got=f"a loop of links, {path}")
     if target.is_dir():
@@ -104,7 +105,8 @@ def write_atomically(path: str | Path, write: Callable[[BinaryIO], None]) -> Pat
         InputError: as :func:`target_of`; as :func:`check_replaceable`.
         StorageError: the disk is full, the folder is read-only, ...
     """
-    path, target = Path(path), target_of(path)
+    target = target_of(path)
+    path = Path(path)
     try:
         remove_leftovers(target.parent)
         with _temporary(target.parent) as temporary:

@@ -44,6 +44,7 @@ class CheckpointFile:
     seconds: float = CHECKPOINT_SECONDS
 
     def __post_init__(self) -> None:
+        _checks.path(self.path, field=FIELD)
         _checks.real(self.seconds, field="seconds", low=0)
 
     def load(self, program: Program) -> Array | None:

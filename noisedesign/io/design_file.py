@@ -27,7 +27,7 @@ from noisedesign._files import check_regular
 from noisedesign._shown import Shown
 from noisedesign.backends.base import Bounds
 from noisedesign.certificate import Certificate
-from noisedesign.design import AGAINST_OBSERVERS, Design, Provenance
+from noisedesign.design import AGAINST_OBSERVERS, Design, Provenance, design_of
 from noisedesign.io import _manifest
 from noisedesign.io._archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.io._described import (
@@ -90,6 +90,22 @@ class StoredDesign(Shown):
         return {**self.design._facts(), "path": self.path}
 
 
+def as_stored(value: Any) -> StoredDesign:
+    """The stored design that was meant: itself, or what the file of a design would hold.
+
+    Raises:
+        InputError: anything else.
+    """
+    if isinstance(value, StoredDesign):
+        return value
+    design = design_of(value)
+    arrays = arrays_of(design)
+    manifest = json.loads(json.dumps(manifest_of(design, arrays, problem_text="")))
+    return StoredDesign(
+        design=design, problem_text="", manifest=manifest, path=Path(), arrays=arrays
+    )
+
+
 def save_design(
     design: Design, path: str | Path, *, problem_text: str = "", overwrite: bool = False
 ) -> Path:
@@ -105,6 +121,8 @@ def save_design(
             unknown ``trust``.
         StorageError: the file cannot be written; an existing one stays as it was.
     """
+    design = design_of(design)
+    problem_text = _checks.text(problem_text, field="problem_text")
     arrays = arrays_of(design)
     manifest = manifest_of(design, arrays, problem_text=problem_text)
     text = json.dumps(manifest, allow_nan=False, ensure_ascii=False, indent=2)
@@ -130,7 +148,7 @@ def load_design(path: str | Path) -> StoredDesign:
         InputError: no such file; truncated, changed, not a design file, of a later version;
             arrays of a wrong dtype, shape or sha256, or with entries that are not finite.
     """
-    path = Path(path)
+    path = _checks.path(path, field=FIELD)
     check_regular(path, field=FIELD, expected="a readable design file", times=2)
     try:
         content = path.read_bytes()

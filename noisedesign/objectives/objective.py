@@ -87,14 +87,15 @@ class Objective(Shown):
 
     def _checked_push_sum(self, horizon: int) -> Array:
         field, value = "push_sum_weights", self.push_sum_weights
-        if np.ndim(value) == 2:
+        given = _checks.as_array(value, field=field, ndim=2)
+        if given.ndim == 2:
             result = _checks.matrix(value, field=field)
             if len(result) != horizon:
                 raise InputError(
                     field, expected=f"{horizon} rows, one per step", got=f"{len(result)}"
                 )
         else:
-            result = _checks.vector(value, field=field, length=np.size(value))
+            result = _checks.vector(value, field=field, length=given.size)
         if result.min() <= 0:
             raise InputError(field, expected="values > 0", got=f"{result.min():.6g}")
         return result
@@ -158,8 +159,9 @@ class Objective(Shown):
 
 def _weights(value: Any, *, field: str, length: int, each: str) -> Array:
     """Nonnegative values, not all zero, one per node or step; a scalar is repeated."""
-    if np.ndim(value) == 1 and len(value) != length:
-        raise InputError(field, expected=f"{length} values, one per {each}", got=f"{len(value)}")
+    given = _checks.as_array(value, field=field, ndim=1)
+    if given.ndim == 1 and len(given) != length:
+        raise InputError(field, expected=f"{length} values, one per {each}", got=f"{len(given)}")
     result = _checks.vector(value, field=field, length=length)
     if result.min() < 0:
         worst = int(result.argmin())

@@ -44,6 +44,15 @@ class RandomMatchings(RandomMixing):
 
     def __post_init__(self) -> None:
         _checks.positive_int(self.nodes, field="nodes")
+        expected = "a list of matchings, each a list of pairs of nodes"
+        given = [
+            tuple(
+                tuple(_checks.listed(pair, field="matchings", expected=expected))
+                for pair in _checks.listed(matching, field="matchings", expected=expected)
+            )
+            for matching in _checks.listed(self.matchings, field="matchings", expected=expected)
+        ]
+        object.__setattr__(self, "matchings", tuple(given))
         count = len(self.matchings)
         if count == 0:
             raise InputError("matchings", expected="at least one matching", got="none")
@@ -51,10 +60,11 @@ class RandomMatchings(RandomMixing):
             self._check_matching(matching, number=number)
         p: Array = np.full(count, 1 / count)
         if self.probabilities is not None:
-            if np.size(self.probabilities) != count:
+            of_each = _checks.as_array(self.probabilities, field="probabilities", ndim=1)
+            if of_each.size != count:
                 raise InputError(
                     "probabilities", expected=f"{count} values, one per matching",
-                    got=f"{np.size(self.probabilities)}",
+                    got=f"{of_each.size}",
                 )  # fmt: skip
             p = _checks.vector(self.probabilities, field="probabilities", length=count)
         if p.min() < 0 or abs(p.sum() - 1) > settings.STOCHASTIC_TOLERANCE:
@@ -128,7 +138,8 @@ def pairwise_gossip(graph: nx.Graph) -> RandomMatchings:
     Raises:
         InputError: see :func:`noisedesign.graph.mixing_matrix`; a graph without edges.
     """
-    return RandomMatchings(nodes=len(graph), matchings=tuple((pair,) for pair in _pairs(graph)))
+    pairs = _pairs(graph)
+    return RandomMatchings(nodes=len(graph), matchings=tuple((pair,) for pair in pairs))
 
 
 def maximal_matchings(graph: nx.Graph) -> RandomMatchings:

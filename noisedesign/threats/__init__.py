@@ -12,7 +12,7 @@ from noisedesign.threats.algorithms import (
     zip_dl,
 )
 from noisedesign.threats.gram import Gram, VictimGram
-from noisedesign.threats.mechanism import LinearMechanism, view
+from noisedesign.threats.mechanism import LinearMechanism, check_kinds, view
 from noisedesign.threats.observers import (
     MODELS,
     OWN_NOISE,
@@ -36,6 +36,7 @@ __all__ = [
     "Observer",
     "VictimGram",
     "antipgd",
+    "check_kinds",
     "decor",
     "dp_d_sgd",
     "grams",

@@ -53,17 +53,13 @@ class Algorithm(Shown):
         object.__setattr__(self, "mixing", mixing)
         _checks.positive_int(self.horizon, field="horizon")
         _checks.positive_int(self.rounds, field="algorithm.rounds")
-        names = tuple(self.nodes) or tuple(str(i) for i in range(len(mixing)))
-        if len(names) != len(mixing) or len(set(names)) != len(names):
-            raise InputError(
-                "nodes", expected=f"{len(mixing)} distinct names",
-                got=f"{len(set(names))} in {len(names)}",
-            )  # fmt: skip
-        object.__setattr__(self, "nodes", names)
+        _checks.text(self.name, field="name")
+        object.__setattr__(self, "nodes", _checks.node_names(self.nodes, count=len(mixing)))
 
     def named(self, name: str, *, nodes: tuple[str, ...] = ()) -> Algorithm:
         """The same algorithm under another name, with names for its nodes."""
-        return replace(self, name=name, nodes=nodes or self.nodes)
+        given = _checks.listed(nodes, field="nodes", expected="a list of names")
+        return replace(self, name=name, nodes=tuple(given) or self.nodes)
 
 
 def dp_d_sgd(*, mixing: Any, horizon: int) -> Algorithm:

@@ -15,10 +15,11 @@ encoder, unless the victim is *exposed*: then part of A_u carries no noise and n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from noisedesign import _checks
 from noisedesign._checks import Array, InputError
 from noisedesign._shown import Shown
 from noisedesign.threats._spectral import orthonormal_rows
@@ -115,6 +116,7 @@ def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:
     Raises:
         InputError: nodes or seeds the algorithm does not have; a coalition of all nodes.
     """
+    check_kinds(algorithm, observer)
     _check(algorithm, observer)
     noise = algorithm.noise
     if isinstance(noise, MessageNoise):
@@ -136,6 +138,17 @@ def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:
         full_view=noise.full_view(observer.knows, algorithm.horizon),
         complete=observer.sees == "all", loudness=noise.loudness,
     )  # fmt: skip
+
+
+def check_kinds(algorithm: Any, observer: Any) -> None:
+    """That these are an algorithm and an observer.
+
+    Raises:
+        InputError: naming ``algorithm`` or ``observer``.
+    """
+    made = "one that noisedesign.threats makes, as"
+    _checks.instance(algorithm, Algorithm, field="algorithm", expected=f"{made} dp_d_sgd(...)")
+    _checks.instance(observer, Observer, field="observer", expected=f"{made} ldp()")
 
 
 def _check(algorithm: Algorithm, observer: Observer) -> None:

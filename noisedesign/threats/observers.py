@@ -78,8 +78,10 @@ def secldp(*, nodes: Sequence[int] = (), known_seeds: Iterable[Seed] = ()) -> Ob
         known_seeds: further seeds: a node index for the seed of that node, a pair of indices for
             the seed shared by two nodes.
     """
-    members = _members(nodes) if len(nodes) else ()
-    seeds = frozenset(_seed(seed) for seed in known_seeds)
+    members = _members(nodes, needed=False)
+    field = "observer.known_seeds"
+    given = _checks.listed(known_seeds, field=field, expected="a list of nodes and pairs of nodes")
+    seeds = frozenset(_seed(seed) for seed in given)
     return Observer(
         model="secldp", sees="all", coalition=members,
         knows=Knowledge(holders=frozenset(members), seeds=seeds),
@@ -97,7 +99,7 @@ def insider(*, nodes: Sequence[int]) -> Observer:
 
 def shared_seed(*, nodes: Sequence[int] = ()) -> Observer:
     """A node of a network where one seed, known to all, makes all noise: it knows all of it."""
-    members = _members(nodes) if len(nodes) else ()
+    members = _members(nodes, needed=False)
     return Observer(
         model="shared-seed", sees="all", coalition=members, knows=Knowledge(everything=True)
     )
@@ -131,9 +133,10 @@ def _own(members: tuple[int, ...], own_noise: str) -> Knowledge:
     return Knowledge(values=nodes) if own_noise == "values" else Knowledge()
 
 
-def _members(nodes: Sequence[int]) -> tuple[int, ...]:
-    members = tuple(_checks.positive_int(i, field="observer.nodes", minimum=0) for i in nodes)
-    if not members or len(set(members)) != len(members):
+def _members(nodes: Sequence[int], *, needed: bool = True) -> tuple[int, ...]:
+    given = _checks.listed(nodes, field="observer.nodes", expected="a list of nodes")
+    members = tuple(_checks.positive_int(i, field="observer.nodes", minimum=0) for i in given)
+    if (needed and not members) or len(set(members)) != len(members):
         raise InputError(
             "observer.nodes", expected="one or more different nodes",
             got=", ".join(map(str, members)) or "none",

@@ -155,7 +155,7 @@ def index_of(name: str) -> int | None:
     Raises:
         InputError: another name.
     """
-    if name == CPU.name:
+    if isinstance(name, str) and name == CPU.name:
         return None
     found = _CUDA.fullmatch(name) if isinstance(name, str) else None
     if found is None:

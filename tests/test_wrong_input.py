@@ -1,0 +1,419 @@
+"""Every public function, every argument, every kind of wrong value: an InputError or an answer.
+
+What is right for one argument is wrong for another, so that a call may also succeed. Anything else
+that is raised is a traceback for a user, and a defect here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import noisedesign as nd
+from noisedesign import threats
+
+W = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 2.0]]) / 3
+GRAPH = nx.path_graph(3)
+SCHEME = nd.FixedEpoch(epochs=2, separation=2)
+SPACE = nd.SpaceProblem(mixing=W)
+TIME = nd.TimeProblem.prefix(participation=SCHEME)
+DESIGN = nd.solve(SPACE).design
+TARGET = nd.PrivacyTarget(epsilon=1.0, delta=1e-5)
+TARGETED = nd.SpaceProblem(mixing=W, privacy=TARGET, participation=SCHEME)
+ALGORITHM = threats.dp_d_sgd(mixing=W, horizon=4)
+assert DESIGN is not None
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "True": lambda: True,
+    "text": lambda: "abc",
+    "empty text": lambda: "",
+    "null character": lambda: "a\0b",
+    "bytes": lambda: b"abc",
+    "complex": lambda: 1j,
+    "nan": lambda: float("nan"),
+    "inf": lambda: float("inf"),
+    "-1": lambda: -1,
+    "0": lambda: 0,
+    "half": lambda: 0.5,
+    "negative": lambda: -0.5,
+    "2^63": lambda: 2**63,
+    "10^30": lambda: 10**30,
+    "10^400": lambda: 10**400,
+    "10^5000": lambda: 10**5000,
+    "1e308": lambda: 1e308,
+    "denormal": lambda: 5e-324,
+    "float32": lambda: np.float32(0.1),
+    "numpy bool": lambda: np.True_,
+    "list": list,
+    "ragged": lambda: [[1.0], [1.0, 2.0]],
+    "list of texts": lambda: ["a", "b", "c"],
+    "tuple of None": lambda: (None, None, None),
+    "dict": lambda: {"a": 1},
+    "set": lambda: {1, 2},
+    "object": object,
+    "type": lambda: int,
+    "function": lambda: len,
+    "generator": lambda: (i for i in range(3)),
+    "float32 array": lambda: W.astype(np.float32),
+    "object array": lambda: W.astype(object),
+    "text array": lambda: np.array(["a", "b", "c"]),
+    "empty array": lambda: np.zeros((0, 0)),
+    "array without axes": lambda: np.array(1.0),
+    "vector": lambda: np.ones(3),
+    "integers": lambda: np.arange(3),
+    "cube": lambda: np.ones((2, 2, 2)),
+    "nan array": lambda: np.full((3, 3), np.nan),
+    "huge array": lambda: np.full((3, 3), 1e308),
+    "complex array": lambda: W + 0j,
+    "masked array": lambda: np.ma.masked_array(W, mask=np.eye(3, dtype=bool)),
+    "masked": lambda: np.ma.masked,
+    "sparse": lambda: csr_array(W),
+    "graph": lambda: GRAPH,
+    "no graph": nx.Graph,
+    "digraph": lambda: nx.DiGraph([(0, 1), (1, 0)]),
+    "multigraph": lambda: nx.MultiGraph([(0, 1), (0, 1)]),
+    "path": lambda: Path("nothing.toml"),
+    "folder": lambda: Path(),
+    "problem": lambda: SPACE,
+    "time problem": lambda: TIME,
+    "design": lambda: DESIGN,
+    "target": lambda: TARGET,
+    "scheme": lambda: SCHEME,
+    "algorithm": lambda: ALGORITHM,
+    "exception": lambda: ValueError("x"),
+}  # fmt: skip
+
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "SpaceProblem": (nd.SpaceProblem, {
+        "mixing": W, "budget": 1.0, "max_variance": 9.0, "min_variance": 0.1,
+        "structure": nd.SpaceStructure(), "objective": None, "random": None, "observers": (),
+        "name": "s", "nodes": ("a", "b", "c"), "privacy": TARGET, "participation": SCHEME,
+    }),
+    "SpaceProblem.from_graph": (nd.SpaceProblem.from_graph, {
+        "graph": GRAPH, "weights": "max-degree",
+    }),
+    "TimeProblem": (nd.TimeProblem, {
+        "gram": np.eye(4), "participation": SCHEME, "workload": "gram", "mixing": None,
+        "structure": nd.TimeStructure(), "objective": None, "random": None, "name": "t",
+        "nodes": (), "privacy": TARGET,
+    }),
+    "TimeProblem.prefix": (nd.TimeProblem.prefix, {"participation": SCHEME}),
+    "TimeProblem.from_gram": (nd.TimeProblem.from_gram, {
+        "gram": np.eye(4), "participation": SCHEME,
+    }),
+    "TimeProblem.decentralized": (nd.TimeProblem.decentralized, {
+        "mixing": W, "participation": SCHEME, "objective": None, "random": None,
+        "nodes": ["a", "b", "c"],
+    }),
+    "TimeProblem.from_graph": (nd.TimeProblem.from_graph, {
+        "graph": GRAPH, "participation": SCHEME, "weights": "max-degree",
+    }),
+    "SpaceTimeProblem": (nd.SpaceTimeProblem, {
+        "mixing": W, "participation": SCHEME, "budget": 1.0, "max_variance": 9.0,
+        "time": nd.TimeStructure(), "space": nd.SpaceStructure(), "joint": "kronecker",
+        "objective": None, "random": None, "name": "st", "nodes": (), "privacy": TARGET,
+    }),
+    "SpaceTimeProblem.from_graph": (nd.SpaceTimeProblem.from_graph, {
+        "graph": GRAPH, "participation": SCHEME, "weights": "max-degree",
+    }),
+    "solve": (nd.solve, {
+        "problem": SPACE, "backend": "native", "gap": 1e-4, "time_limit": 9.0, "formulation": None,
+        "isolate": False, "device": "cpu", "start": None, "checkpoint": None,
+    }),
+    "calibrate": (nd.calibrate, {"problem": TARGETED}),
+    "verify": (nd.verify, {"stored": DESIGN}),
+    "validate": (nd.validate, {"design": DESIGN, "runs": 300, "seed": 0}),
+    "baseline": (nd.baseline, {"problem": SPACE, "name": "ldp", "dual": None}),
+    "baseline_names": (nd.baseline_names, {"problem": SPACE}),
+    "compare": (lambda **kwargs: list(nd.compare(**kwargs)), {
+        "problems": [SPACE], "backends": ["native"], "gap": 1e-4, "time_limit": 9.0,
+        "formulation": None,
+    }),
+    "account": (nd.account, {
+        "algorithm": ALGORITHM, "observer": nd.ldp(), "participation": SCHEME,
+        "noise_multiplier": 1.0, "adjacency": "replace", "delta": 1e-5, "victims": [0, 1],
+    }),
+    "export": (nd.export, {"design": DESIGN, "to": "npy", "path": "out.npy"}),
+    "save_design": (nd.save_design, {"design": DESIGN, "path": "out.npz", "problem_text": ""}),
+    "load_design": (nd.load_design, {"path": "out.npz"}),
+    "load_problem": (nd.load_problem, {"path": "p.toml"}),
+    "load_account": (nd.load_account, {"path": "a.toml"}),
+    "load_sweep": (nd.load_sweep, {"path": "s.toml"}),
+    "build_graph": (nd.build_graph, {"kind": "erdos-renyi", "nodes": 5, "p": 0.9, "seed": 0}),
+    "ring": (nd.build_graph, {"kind": "ring", "nodes": 5}),
+    "grid": (nd.build_graph, {"kind": "grid", "rows": 2, "columns": 2}),
+    "hypercube": (nd.build_graph, {"kind": "hypercube", "dimension": 2}),
+    "random-regular": (nd.build_graph, {
+        "kind": "random-regular", "nodes": 6, "degree": 3, "seed": 0,
+    }),
+    "barabasi-albert": (nd.build_graph, {
+        "kind": "barabasi-albert", "nodes": 6, "links": 2, "seed": 0,
+    }),
+    "mixing_matrix": (nd.mixing_matrix, {"graph": GRAPH, "weights": "max-degree"}),
+    "mu_of": (nd.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "gdp"}),
+    "mu_of rdp": (nd.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "rdp"}),
+    "epsilon_of": (nd.epsilon_of, {"mu": 1.0, "delta": 1e-5, "conversion": "gdp"}),
+    "delta_of": (nd.delta_of, {"mu": 1.0, "epsilon": 1.0}),
+    "renyi_of": (nd.renyi_of, {"mu": 1.0, "alpha": 2.0}),
+    "noise_stddev_for": (nd.noise_stddev_for, {
+        "sensitivity_squared": 1.0, "epsilon": 1.0, "delta": 1e-5, "clip": 1.0,
+        "adjacency": "replace",
+    }),
+    "PrivacyTarget": (nd.PrivacyTarget, {
+        "epsilon": 1.0, "delta": 1e-5, "clip": 1.0, "steps": 3, "adjacency": "replace",
+        "conversion": "gdp",
+    }),
+    "FixedEpoch": (nd.FixedEpoch, {"epochs": 2, "separation": 2}),
+    "MinSeparation": (nd.MinSeparation, {"horizon": 9, "separation": 2, "max_participations": 3}),
+    "Patterns": (nd.Patterns, {"horizon": 4, "steps": [[0, 1], [2]]}),
+    "single": (nd.single, {"horizon": 4}),
+    "every_step": (nd.every_step, {"horizon": 4}),
+    "fixed_epoch": (nd.fixed_epoch, {"records": 9, "batch_size": 2, "epochs": 3}),
+    "SpaceStructure": (nd.SpaceStructure, {
+        "kind": "hops", "hops": 2, "clusters": None, "known_seeds": 1,
+    }),
+    "clusters": (nd.SpaceStructure, {"kind": "clusters", "clusters": (0, 0, 1)}),
+    "TimeStructure": (nd.TimeStructure, {"kind": "banded", "bands": 2, "buffers": None}),
+    "Objective": (nd.Objective, {
+        "horizon": 4, "of": "all-iterates", "node_weights": None, "average": None,
+        "step_weights": None, "learning_rates": None, "momentum": 0.0, "push_sum_weights": None,
+    }),
+    "readout": (lambda **kwargs: nd.Objective(**kwargs).readout(nodes=3), {
+        "horizon": 4, "node_weights": np.ones(3), "average": np.ones(3),
+        "push_sum_weights": np.ones(3),
+    }),
+    "NodeDropout": (nd.NodeDropout, {"mixing": W, "probability": 0.1}),
+    "EdgeDropout": (nd.EdgeDropout, {"mixing": W, "probability": 0.1}),
+    "RandomMatchings": (nd.RandomMatchings, {
+        "nodes": 3, "matchings": (((0, 1),), ((1, 2),)), "probabilities": (0.5, 0.5),
+    }),
+    "pairwise_gossip": (nd.pairwise_gossip, {"graph": GRAPH}),
+    "maximal_matchings": (nd.maximal_matchings, {"graph": GRAPH}),
+    "pndp": (nd.pndp, {"nodes": [0], "own_noise": "seeds"}),
+    "secldp": (nd.secldp, {"nodes": [0], "known_seeds": [1, (0, 2)]}),
+    "insider": (nd.insider, {"nodes": [0]}),
+    "shared_seed": (nd.shared_seed, {"nodes": [0]}),
+    "secure_sum": (nd.secure_sum, {"nodes": [0], "own_noise": "seeds"}),
+    "tap": (nd.tap, {"nodes": [0]}),
+    "dp_d_sgd": (threats.dp_d_sgd, {"mixing": W, "horizon": 4}),
+    "muffliato": (threats.muffliato, {"mixing": W, "horizon": 4, "rounds": 2}),
+    "antipgd": (threats.antipgd, {"mixing": W, "horizon": 4}),
+    "mf_d_sgd": (threats.mf_d_sgd, {"mixing": W, "strategy": np.eye(4), "rounds": 1}),
+    "whisper": (threats.whisper, {"mixing": W, "covariance": np.eye(3), "horizon": 4}),
+    "decor": (threats.decor, {
+        "mixing": W, "horizon": 4, "node_variance": 1.0, "edge_variance": 1.0,
+    }),
+    "zip_dl": (threats.zip_dl, {
+        "mixing": W, "horizon": 4, "variance": 1.0, "neighbourhood": "closed",
+        "self_message": "unseen",
+    }),
+    "space_time": (threats.space_time, {"mixing": W, "covariance": np.eye(6), "horizon": 2}),
+    "named": (ALGORITHM.named, {"name": "x", "nodes": ("a", "b", "c")}),
+    "view": (threats.view, {"algorithm": ALGORITHM, "observer": nd.ldp()}),
+    "CheckpointFile": (nd.CheckpointFile, {"path": "c.npz", "seconds": 1.0}),
+}  # fmt: skip
+
+LATER = {
+    ("Objective", "node_weights"),
+    ("Objective", "average"),
+    ("TimeProblem", "nodes"),
+}
+"""What is checked only where the number of nodes is known, and there may be none."""
+
+FILES = {
+    "p.toml": 'name = "p"\ndesign = "space"\n[graph]\nkind = "path"\nnodes = 3\n',
+    "a.toml": '[graph]\nkind = "path"\nnodes = 3\n[participation]\nepochs = 1\nseparation = 2\n'
+    '[algorithm]\nkind = "dp-d-sgd"\n[observer]\nmodel = "ldp"\n',
+    "s.toml": 'name = "s"\n[problem]\ndesign = "space"\n[problem.graph]\nkind = "path"\nnodes = 3\n'
+    '[[axes]]\nkey = "graph.nodes"\nvalues = [3, 4]\n',
+}
+
+
+@pytest.fixture(autouse=True)
+def _somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [(name, key) for name, (_, right) in CALLS.items() for key in right]
+)
+def test_a_wrong_value_is_an_input_error(name: str, argument: str) -> None:
+    function, right = CALLS[name]
+    others: list[str] = []
+    refused = 0
+    for kind, value in WRONG.items():
+        try:
+            function(**right | {argument: value()})
+        except nd.InputError as error:
+            refused += 1
+            if len(str(error)) > 2000:
+                others.append(f"{kind}: an error of {len(str(error))} characters")
+        except Exception as error:
+            others.append(f"{kind}: {type(error).__name__}: {error}")
+    assert not others, "\n".join(others)
+    assert refused > 10 or (name, argument) in LATER
+
+
+@pytest.mark.parametrize("name", [n for n in CALLS if n not in ("load_design", "load_sweep")])
+def test_what_is_right_is_taken(name: str) -> None:
+    """Else the test above would say nothing."""
+    function, right = CALLS[name]
+    function(**right)
+
+
+# --- what was meant ---------------------------------------------------------------------------
+
+
+def test_what_has_a_problem_stands_for_it(tmp_path: Path) -> None:
+    loaded = nd.load_problem("p.toml")
+    solution = nd.solve(loaded)
+    assert solution.problem is loaded.problem
+    assert solution.design is not None
+    stored = nd.load_design(nd.save_design(solution.design, tmp_path / "d.npz"))
+    for value in (solution.design, solution, stored):
+        assert nd.solve(value).status == "optimal"
+    design = nd.solve(TARGETED).design
+    assert design is not None
+    assert nd.calibrate(design) == nd.calibrate(TARGETED)
+
+
+@pytest.mark.parametrize("problem", [SPACE, TIME, TARGETED], ids=["space", "time", "target"])
+def test_a_design_in_memory_is_verified_like_its_file(problem: Any, tmp_path: Path) -> None:
+    solution = nd.solve(problem)
+    assert solution.design is not None
+    stored = nd.load_design(nd.save_design(solution.design, tmp_path / "d.npz"))
+    assert nd.verify(solution.design) == nd.verify(solution) == nd.verify(stored)
+    assert nd.verify(solution.design).ok
+
+
+def test_a_wrong_design_in_memory_is_found_out() -> None:
+    wrong = replace(DESIGN, matrix=0.9 * DESIGN.matrix)
+    failed = {check.name for check in nd.verify(wrong).checks if check.ok is False}
+    assert {"sensitivity", "feasible"} <= failed
+
+
+MEANT: dict[str, tuple[Callable[[], object], str, str]] = {
+    "solve(graph)": (lambda: nd.solve(GRAPH), "problem", "SpaceProblem.from_graph(graph)"),
+    "solve(W)": (lambda: nd.solve(W), "problem", "SpaceProblem(mixing=W)"),
+    "solve(path)": (lambda: nd.solve(Path("p.toml")), "problem", "load_problem(path)"),
+    "calibrate(graph)": (lambda: nd.calibrate(GRAPH), "problem", "from_graph"),
+    "verify(path)": (lambda: nd.verify("d.npz"), "design", "load_design(path)"),
+    "verify(problem)": (lambda: nd.verify(SPACE), "design", "solve(problem).design"),
+    "export(problem)": (lambda: nd.export(SPACE, to="npy", path="x"), "design", "solve(problem)"),
+    "SpaceProblem(mixing=graph)": (
+        lambda: nd.SpaceProblem(mixing=GRAPH), "mixing", "mixing_matrix(graph)"
+    ),
+    "TimeProblem.decentralized(mixing=graph)": (
+        lambda: nd.TimeProblem.decentralized(mixing=GRAPH, participation=SCHEME), "mixing",
+        "mixing_matrix(graph)",
+    ),
+    "structure as text": (
+        lambda: nd.SpaceProblem(mixing=W, structure="decor"), "structure", "SpaceStructure(kind="
+    ),
+    "objective as text": (
+        lambda: nd.SpaceProblem(mixing=W, objective="consensus"), "objective", "Objective(horizon="
+    ),
+    "participation as pair": (
+        lambda: nd.TimeProblem.prefix(participation=(2, 3)), "participation", "FixedEpoch(epochs="
+    ),
+    "target as pair": (
+        lambda: nd.SpaceProblem(mixing=W, privacy=(1.0, 1e-5)), "privacy", "PrivacyTarget(epsilon="
+    ),
+    "name as number": (lambda: nd.SpaceProblem(mixing=W, name=1), "name", "a text"),
+    "names as one text": (lambda: nd.SpaceProblem(mixing=W, nodes="abc"), "nodes", "list"),
+    "names without order": (lambda: nd.SpaceProblem(mixing=W, nodes={1, 2, 3}), "nodes", "list"),
+    "unknown workload": (
+        lambda: nd.TimeProblem(gram=np.eye(4), participation=SCHEME, workload="foo"), "workload",
+        "decentralized, prefix, gram",
+    ),
+    "masked W": (
+        lambda: nd.SpaceProblem(mixing=np.ma.masked_array(W, mask=W == 0)), "mixing", "masked"
+    ),
+    "masked tau": (
+        lambda: nd.SpaceProblem(mixing=W, budget=np.ma.masked_equal([1.0, 2.0, 3.0], 1.0)),
+        "budget.tau", "masked",
+    ),
+    "sparse W": (lambda: nd.SpaceProblem(mixing=csr_array(W)), "mixing", "toarray()"),
+    "float32 tau": (
+        lambda: nd.SpaceProblem(mixing=W, budget=np.float32(1)), "budget.tau", "float32"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "field", "words"), list(MEANT.values()), ids=list(MEANT))
+def test_the_error_says_what_was_meant(call: Callable[[], object], field: str, words: str) -> None:
+    with pytest.raises(nd.InputError) as error:
+        call()
+    assert error.value.field == field
+    assert words in str(error.value)
+
+
+# --- files that never end, and numbers that cannot be computed with --------------------------
+
+PATH_FILE = 'name = "p"\ndesign = "space"\n[graph]\nkind = "path"\nnodes = 3\n'
+
+
+def problem_with(text: str) -> str:
+    Path("wrong.toml").write_text(PATH_FILE + text)
+    return "wrong.toml"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes have no names on this system")
+@pytest.mark.parametrize("kind", ["edges", "matrix"])
+def test_pipes_and_devices_are_not_read(kind: str) -> None:
+    os.mkfifo("pipe")
+    for name in ("pipe", "/dev/zero"):
+        text = f'name = "p"\ndesign = "space"\n[graph]\nkind = "{kind}"\nfile = "{name}"\n'
+        Path("endless.toml").write_text(text)
+        with pytest.raises(
+            nd.InputError, match=r"graph\.file: expected a readable .*: a (pipe|dev)"
+        ):
+            nd.load_problem("endless.toml")
+
+
+def test_a_problem_file_that_never_ends() -> None:
+    with pytest.raises(nd.InputError, match="problem: expected at most 16777216 bytes"):
+        nd.load_problem("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("[budget]\ntau = 1e-320\n", "budget.tau"),
+        ("[budget]\ntau = 1e308\n", "budget.tau"),
+        ("[budget]\ntau = [1.0, 1e308, 1.0]\n", "budget.tau"),
+        ("[limits]\nmax_variance = 1e308\n", "limits.max_variance"),
+        ("[limits]\nmin_variance = 1e308\n", "limits.min_variance"),
+        ("[participation]\nepochs = 2\nseparation = 2\n[privacy]\nepsilon = 1e308\ndelta = 1e-5\n",
+         "privacy.epsilon"),
+        ("[participation]\nepochs = 2\nseparation = 2\n[privacy]\nepsilon = 1.0\nclip = 1e-320\n",
+         "privacy.clip"),
+    ],
+)  # fmt: skip
+def test_numbers_beyond_computing(text: str, field: str) -> None:
+    with pytest.raises(nd.InputError) as error:
+        nd.load_problem(problem_with(text))
+    assert error.value.field == field
+
+
+def test_noise_beyond_computing_is_not_nothing() -> None:
+    """1e308 times the noise is no reason to say that nothing reaches the observer."""
+    for multiplier in (1e308, 1e-320):
+        with pytest.raises(nd.InputError, match="noise_multiplier"):
+            nd.account(ALGORITHM, nd.ldp(), participation=SCHEME, noise_multiplier=multiplier)
+    for exposure in nd.account(
+        ALGORITHM, nd.ldp(), participation=SCHEME, noise_multiplier=1e100, delta=1e-5
+    ):
+        assert exposure.mu > 0
+        assert exposure.words == ""
