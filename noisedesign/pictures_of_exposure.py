@@ -11,7 +11,7 @@ import numpy as np
 
 from noisedesign._checks import Array, InputError
 from noisedesign.exposure import Exposure
-from noisedesign.io.atomic import write_atomically
+from noisedesign.io.picture_file import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,8 +26,8 @@ one the smaller would lie on the axis."""
 SPREAD = 0.28
 """Half width of the cloud of points at one distance, in distances."""
 
-NAMED = 60
-"""Most victims whose names fit below a picture."""
+NAMED, NAMED_POINTS = 60, 20
+"""Most victims whose names fit below a picture, and beside their points."""
 
 MU = "μ (GDP parameter of the whole run)"
 INFINITE = "infinite: seen without unknown noise, no ε holds"
@@ -35,19 +35,19 @@ NOTHING = "0: nothing reaches the observer"
 
 
 def draw(exposures: Sequence[Exposure], path: str | Path, *, title: str = "") -> Path:
-    """Write a PNG: mu (not squared) of every victim by distance, with the mean at each distance.
+    """Write a picture: mu (not squared) of every victim by distance, and the mean at each distance.
 
     Observers that are no node have no distances; then victims are sorted by mu. Victims with an
     infinite mu are marked along the top and those with mu = 0 along the bottom, in words.
 
     Raises:
-        InputError: no exposures; the folder of ``path`` does not exist.
+        InputError: no exposures; a ``path`` in no folder, or that ends in no format of pictures.
         StorageError: the file cannot be written.
     """
     if not exposures:
         raise InputError("exposures", expected="at least one victim", got="none")
     figure = figure_of(exposures, title=title)
-    return write_atomically(path, lambda stream: figure.savefig(stream, format="png", dpi=130))
+    return write_figure(figure, path)
 
 
 def figure_of(exposures: Sequence[Exposure], *, title: str) -> Figure:
@@ -64,6 +64,8 @@ def figure_of(exposures: Sequence[Exposure], *, title: str) -> Figure:
     else:
         places = _ranks(axes, exposures)
     _points(axes, places, mu)
+    if by_distance and len(exposures) <= NAMED_POINTS:
+        _name(axes, places, exposures)
     axes.set_ylabel(MU)
     axes.set_title(title)
     axes.grid(axis="y", alpha=0.25)
@@ -85,7 +87,10 @@ def _distances(axes: Axes, exposures: Sequence[Exposure]) -> Array:
     places = base.copy()
     for place in np.unique(base):
         inside = np.flatnonzero(base == place)
-        width = SPREAD * min(1.0, len(inside) / 12)
+        # The most exposed first: a name goes up to the right, over points that are lower.
+        inside = inside[np.argsort([-exposures[i].mu for i in inside], kind="stable")]
+        crowded = 1.0 if len(exposures) <= NAMED_POINTS else len(inside) / 12
+        width = SPREAD * min(1.0, crowded)
         places[inside] += np.linspace(-width, width, len(inside)) if len(inside) > 1 else 0.0
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.6, len(labels) - 0.4)
@@ -106,6 +111,17 @@ def _ranks(axes: Axes, exposures: Sequence[Exposure]) -> Array:
         axes.set_xlabel("victims, the most exposed first")
     axes.set_xlim(-0.8, len(exposures) - 0.2)
     return places
+
+
+def _name(axes: Axes, places: Array, exposures: Sequence[Exposure]) -> None:
+    """The name of every victim, aslant above its point; marks along the edges have none."""
+    for place, exposure in zip(places, exposures, strict=True):
+        if 0 < exposure.mu < math.inf:
+            axes.annotate(
+                exposure.node, (float(place), exposure.mu), xytext=(1, 5),
+                textcoords="offset points", rotation=50, rotation_mode="anchor", fontsize=6.5,
+                va="center",
+            )  # fmt: skip
 
 
 def _means(axes: Axes, columns: Array, mu: Array) -> None:

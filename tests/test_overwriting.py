@@ -82,14 +82,12 @@ OTHER_KIND = [
     "model problem.toml --format sdpa -o sweep.toml",
     "model problem.toml --format cbf -o d.npz",
     "compare problem.toml --backends native -o notes.csv",
-    "compare problem.toml --backends native --plot t.npz",
     "compare problem.toml --backends native --plot photo.png",
     "sweep sweep.toml -o notes.csv",
     "export t.npz --to npy -o d.npz",
     "export t.npz --to csv -o notes.csv",
     "export d.npz --to mat -o photo.png",
     "plot d.npz -o photo.png",
-    "plot d.npz -o t.npz",
 ]
 
 
@@ -118,6 +116,11 @@ def test_outputs_are_looked_at_before_the_work(
 
     monkeypatch.setattr("noisedesign.solving.solve", never)
     assert call("solve", folder / "problem.toml", "-o", folder / "sweep.toml").code == 2
+    outcome = call(
+        "compare", folder / "problem.toml", "--backends", "native", "--plot", folder / "p.jpg"
+    )
+    assert outcome.code == 2
+    assert outcome.err.startswith("noisedesign: error: plot: expected a name that ends in .png")
     loop = folder / "loop"
     loop.symlink_to(loop)
     for option in ("-o", "--checkpoint"):
@@ -151,7 +154,7 @@ def writers() -> dict[str, Callable[[Path, int], object]]:
 
 @pytest.mark.parametrize("name", writers())
 def test_a_file_is_replaced_by_its_own_kind(name: str, tmp_path: Path) -> None:
-    write_one, path = writers()[name], tmp_path / "file.npy"
+    write_one, path = writers()[name], tmp_path / ("file.png" if name == "picture" else "file.npy")
     write_one(path, 0)
     first = path.read_bytes()
     assert kind_of(path) is not None
@@ -205,7 +208,7 @@ def test_tables_and_seeds_are_of_their_own_kinds(tmp_path: Path) -> None:
         (b"a,b\n1,2\n3,4\n", "a matrix of numbers in CSV"),
         (b"1,2\n3,4\n", "a matrix of numbers in CSV"),
         (b"1,2\n3,4\n5,6\n7,8\n", "a table of 1, 2"),
-        (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
+        (b"\x89PNG\r\n\x1a\n", "a picture"),
         (b"\x00" * 9, None),
         (b'"\n', None),
     ],

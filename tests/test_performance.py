@@ -145,7 +145,7 @@ def test_the_picture_has_the_steps_of_the_curves(tmp_path: Path) -> None:
     )
     np.testing.assert_allclose(slow.get_xydata(), [[left, 0], [30, 0.25], [LIMIT, 0.25]])
     np.testing.assert_allclose(absent.get_xydata(), [[left, 0], [LIMIT, 0]])
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["quick (4 of 4)", "slow (1 of 4)", "absent (0 of 4)"]
     path = picture.draw(profiles(ROWS), tmp_path / "curves.png", time_limit=LIMIT)
     assert path.read_bytes().startswith(b"\x89PNG")

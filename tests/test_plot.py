@@ -22,8 +22,16 @@ from noisedesign.baselines import published
 from noisedesign.design import Design
 from noisedesign.graph import mixing_matrix
 from noisedesign.io.atomic import StorageError
+from noisedesign.io.file_kinds import PICTURE, kind_of
 from noisedesign.participation import FixedEpoch
-from noisedesign.plot import draw_comparison, draw_convergence, draw_matrix, picture
+from noisedesign.plot import (
+    LEAST,
+    NAMED,
+    draw_comparison,
+    draw_convergence,
+    draw_matrix,
+    picture,
+)
 from noisedesign.problem import SpaceProblem, TimeProblem
 from noisedesign.solving import solve
 
@@ -189,3 +197,97 @@ def test_a_failed_write_leaves_the_old_picture(
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="existing folder"):
         picture(space_design(), path=tmp_path / "no" / "p.png")
+
+
+# --- what is asked of a picture ------------------------------------------------------------------
+
+
+MAGIC = {".png": b"\x89PNG\r\n\x1a\n", ".pdf": b"%PDF-1.", ".svg": b"<?xml "}
+
+
+@pytest.mark.parametrize("suffix", MAGIC)
+def test_the_ending_of_the_name_is_the_format(suffix: str, tmp_path: Path) -> None:
+    """The same picture gives the same bytes, and may be written again where it lies."""
+    design = space_design()
+    path = picture(design, path=tmp_path / f"p{suffix.upper()}")
+    assert path.suffix == suffix.upper()
+    first = path.read_bytes()
+    assert first.startswith(MAGIC[suffix])
+    assert (suffix == ".svg") == (b"<svg" in first)
+    assert kind_of(path) == PICTURE
+    assert picture(design, path=path).read_bytes() == first
+
+
+@pytest.mark.parametrize("name", ["p.jpg", "p.eps", "p", "png", "p.png.gz"])
+def test_other_endings_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"output: expected .*\.png, \.pdf or \.svg, got "):
+        picture(space_design(), path=tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", [b"%PDF-1.4\n/Creator (Word)", b"<?xml version='1.0'?><svg/>"])
+def test_vector_pictures_of_others_are_not_replaced(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / ("paper.pdf" if text.startswith(b"%PDF") else "drawing.svg")
+    path.write_bytes(text)
+    with pytest.raises(InputError, match="output"):
+        picture(space_design(), path=path)
+    assert path.read_bytes() == text
+
+
+def test_nodes_have_their_names(axes: Any) -> None:
+    graph = nx.florentine_families_graph()
+    design = solve(SpaceProblem.from_graph(graph, name="families")).design
+    assert design is not None
+    draw_matrix(axes, design)
+    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+        assert [label.get_text() for label in labels] == list(graph)
+
+
+def test_many_nodes_have_numbers(axes: Any) -> None:
+    graph = nx.relabel_nodes(nx.path_graph(NAMED + 1), lambda node: f"node-{node}")
+    design = solve(SpaceProblem.from_graph(graph, name="many")).design
+    assert design is not None
+    draw_matrix(axes, design)
+    assert not any("node-" in label.get_text() for label in axes.get_xticklabels())
+    assert axes.get_xlabel() == "node"
+
+
+def test_the_last_steps_of_many_and_their_last_row(axes: Any) -> None:
+    """Entries are wide enough to see; the row is by lag, and goes back over epochs."""
+    rounds = FixedEpoch(epochs=10, separation=8)
+    design = solve(TimeProblem.prefix(participation=rounds, name="eighty")).design
+    assert design is not None
+    draw_matrix(axes, design)
+    (image,) = axes.images
+    shown = np.asarray(image.get_array())
+    np.testing.assert_array_equal(shown, design.noising_matrix[-24:, -24:])
+    assert image.get_extent() == [55.5, 79.5, 79.5, 55.5]
+    assert "56 to 79" in axes.get_title()
+    (inset,) = axes.child_axes
+    (lines,) = inset.collections
+    row = design.noising_matrix[-1, ::-1][:65]  # eight epochs back
+    heights = {round(s[0][0]): s[1][1] for s in lines.get_segments()}
+    seen = np.flatnonzero(np.abs(row) > np.abs(row).max() * LEAST)
+    assert sorted(heights) == list(seen)
+    np.testing.assert_allclose([heights[lag] for lag in seen], np.abs(row[seen]))
+    colours = {lag: tuple(c) for lag, c in zip(seen, lines.get_colors(), strict=True)}
+    signs = {lag: np.sign(row[lag]) for lag in seen}
+    assert {len({colours[lag] for lag in seen if signs[lag] == s}) for s in (-1, 1)} == {1}
+    assert len(set(colours.values())) == 2
+
+
+def test_no_words_lie_on_the_bars(tmp_path: Path) -> None:
+    """The name of the bound has a row of its own, and there is no legend."""
+    for make in (space_design, time_design):
+        design = make()
+        figure = Figure(figsize=(5.3, 4.6), layout="constrained")
+        axes = figure.subplots()
+        draw_comparison(axes, [*published(design.problem), design])
+        figure.savefig(tmp_path / "p.png")
+        assert axes.get_legend() is None
+        (words,) = [text for text in axes.texts if "bound" in text.get_text()]
+        place = words.get_window_extent()
+        assert not any(place.overlaps(bar.get_window_extent()) for bar in axes.patches)
+        frame = axes.get_window_extent()
+        assert frame.x0 <= place.x0
+        assert place.x1 <= frame.x1

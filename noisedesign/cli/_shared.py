@@ -59,12 +59,16 @@ class Writing(click.Command):
 
 def _check_output(path: str, *, field: str, kind: Output, taken: dict[str, str]) -> None:
     from noisedesign.io.atomic import check_replaceable, target_of
+    from noisedesign.io.file_kinds import PICTURE
+    from noisedesign.io.picture_file import picture_format
 
     other = taken.get(os.path.realpath(path))
     if other is not None:
         raise InputError(field, expected="a file of its own", got=f"{path}, which is {other} too")
     if isinstance(kind, NewFile):
         target_of(path, field=field)
+        if kind.kind == PICTURE:
+            picture_format(path, field=field)
         if kind.kind is not None:
             check_replaceable(path, kind.kind, field=field)
 

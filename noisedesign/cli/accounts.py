@@ -24,7 +24,12 @@ ZIP = b"PK"
 @click.option("--delta", type=float, help="Design: delta of epsilon [that of its target, or 1e-6].")
 @click.option("--adjacency", type=click.Choice(ADJACENCIES),
               help="Design: what one record does [that of its target, or replace].")  # fmt: skip
-@click.option("-o", "--output", type=NewFile(PICTURE), help="Account file: PNG picture to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=NewFile(PICTURE),
+    help="Account file: picture to write.",
+)
 @json_option
 def account(
     file: str, node: str | None, steps: int | None, delta: float | None, adjacency: str | None,

@@ -32,7 +32,9 @@ def export(design: str, target: str, output: str, as_json: bool) -> None:
 
 @click.command(cls=Writing)
 @click.argument("design", type=click.Path())
-@click.option("-o", "--output", type=NewFile(PICTURE), required=True, help="PNG file to write.")
+@click.option(
+    "-o", "--output", type=NewFile(PICTURE), required=True, help="Picture: .png, .pdf or .svg."
+)
 @json_option
 def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, its noise against baselines, its two bounds."""

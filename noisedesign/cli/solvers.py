@@ -27,7 +27,11 @@ from noisedesign.io.file_kinds import PICTURE
 @click.option("-o", "--output", type=NewFile(),
               help="Table, .csv or .parquet; rows it has are not run again.")  # fmt: skip
 @click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
-@click.option("--plot", type=NewFile(PICTURE), help="PNG file: problems solved against time.")
+@click.option(
+    "--plot",
+    type=NewFile(PICTURE),
+    help="Picture: problems solved against time.",
+)
 @json_option
 def compare(
     problems: tuple[str, ...], backends: tuple[str, ...], gap: float | None, time_limit: float,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from noisedesign._checks import InputError
 from noisedesign.comparison.performance import Profile
-from noisedesign.io.atomic import write_atomically
+from noisedesign.io.picture_file import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,16 +25,16 @@ LEAST_SECONDS = 1e-4
 def draw(
     profiles: Sequence[Profile], path: str | Path, *, time_limit: float, title: str = ""
 ) -> Path:
-    """Write a PNG: against the time in seconds, logarithmic, the share of the problems solved.
+    """Write a picture: against the time in seconds, logarithmic, the share of the problems solved.
 
     Raises:
-        InputError: no profiles; the folder of ``path`` does not exist.
+        InputError: no profiles; a ``path`` in no folder, or that ends in no format of pictures.
         StorageError: the file cannot be written.
     """
     if not profiles:
         raise InputError("profiles", expected="at least one backend", got="none")
     figure = figure_of(profiles, time_limit=time_limit, title=title)
-    return write_atomically(path, lambda stream: figure.savefig(stream, format="png", dpi=130))
+    return write_figure(figure, path)
 
 
 def figure_of(profiles: Sequence[Profile], *, time_limit: float, title: str = "") -> Figure:
@@ -62,5 +62,6 @@ def figure_of(profiles: Sequence[Profile], *, time_limit: float, title: str = ""
     axes.set_ylabel("problems solved and certified")
     axes.set_title(title)
     axes.grid(alpha=0.25)
-    axes.legend(loc="best", fontsize="small")
+    columns = min(len(profiles), 3)
+    figure.legend(loc="outside lower center", fontsize="small", frameon=False, ncols=columns)
     return figure

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noisedesign.io.atomic import write_atomically, write_text
+from noisedesign.io.atomic import write_text
+from noisedesign.io.picture_file import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,8 +34,8 @@ def new_figure(*, width: float, height: float) -> Figure:
 
 
 def write_picture(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG, whole or not at all."""
-    return write_atomically(path, lambda stream: figure.savefig(stream, format="png", dpi=DPI))
+    """Write a figure, whole or not at all."""
+    return write_figure(figure, path, dpi=DPI)
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:

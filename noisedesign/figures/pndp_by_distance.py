@@ -33,7 +33,7 @@ def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
     found = summaries(rows)
     graphs = list(dict.fromkeys(row.graph for row in rows))
     kinds = list(dict.fromkeys(row.weights for row in rows))
-    figure = _output.new_figure(width=max(3.1 * len(graphs), 5.0), height=3.1 * len(kinds) + 0.9)
+    figure = _output.new_figure(width=max(3.1 * len(graphs), 8.0), height=3.1 * len(kinds) + 0.9)
     panels = figure.subplots(len(kinds), len(graphs), squeeze=False)
     for i, weights in enumerate(kinds):
         for j, graph in enumerate(graphs):

@@ -13,12 +13,15 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-DESIGN, CHECKPOINT, PICTURE = "a design file", "a checkpoint", "a PNG picture"
+DESIGN, CHECKPOINT, PICTURE = "a design file", "a checkpoint", "a picture"
 SWEEP_TABLE, COMPARISON_TABLE = "a table of a sweep", "a table of a comparison"
 PROGRAM = "a conic program"
 
+MADE_BY = "noisedesign"
+"""What pictures in vector formats name as their creator."""
+
 _HEAD = 65536
-"""Bytes at the beginning of a file that say what it is."""
+"""Bytes at the beginning of a file, or at its end, that say what it is."""
 
 _BEGINNINGS = {
     b"\x89PNG\r\n\x1a\n": PICTURE,
@@ -53,7 +56,7 @@ def kind_of(path: Path) -> str | None:
     for beginning, kind in _BEGINNINGS.items():
         if head.startswith(beginning):
             return kind
-    for told in (_archive, _safetensors, _json, _program, _table):
+    for told in (_vector_picture, _archive, _safetensors, _json, _program, _table):
         try:
             found = told(path, head)
         except _UNREADABLE:
@@ -61,6 +64,16 @@ def kind_of(path: Path) -> str | None:
         if found is not None:
             return found
     return None
+
+
+def _vector_picture(path: Path, head: bytes) -> str | None:
+    """PDF, whose facts are at its end, or SVG: a picture where this package made it."""
+    if head.startswith(b"%PDF-"):
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _HEAD))
+            return PICTURE if f"/Creator ({MADE_BY})".encode() in file.read() else None
+    made_by = f"<dc:title>{MADE_BY}</dc:title>".encode()
+    return PICTURE if head.startswith(b"<?xml") and made_by in head else None
 
 
 def _archive(path: Path, head: bytes) -> str | None:
