@@ -101,7 +101,13 @@ class DenseForm(StrategyForm):
     def _noising(self) -> Array:
         if self.stored_noising is not None:
             return self.stored_noising
-        return np.asarray(np.tril(inverse_of_triangular(self.strategy.copy())))
+        try:
+            return np.asarray(np.tril(inverse_of_triangular(self.strategy.copy())))
+        except np.linalg.LinAlgError as error:
+            raise InputError(
+                "strategy", expected="an invertible C", got="a singular one",
+                remedy="`noisedesign verify` says what else does not hold.",
+            ) from error  # fmt: skip
 
     def arrays(self) -> dict[str, Array]:
         return {"strategy": self.strategy, "noising_matrix": self._noising}
