@@ -118,7 +118,11 @@ class Design(Shown):
         """What the noise is drawn from: C and R, in the forms they are stored and exported in."""
         problem = self.problem
         if isinstance(problem, SpaceProblem):
-            return Noise(steps=None, nodes=len(problem.mixing), space=self.covariance)
+            used = problem.use
+            return Noise(
+                steps=None if used is None else used.horizon, nodes=len(problem.mixing),
+                space=self.covariance,
+            )  # fmt: skip
         return Noise(
             steps=problem.participation.horizon,
             nodes=None if problem.mixing is None else len(problem.mixing),

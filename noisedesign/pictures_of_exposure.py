@@ -88,7 +88,7 @@ def _distances(axes: Axes, exposures: Sequence[Exposure]) -> Array:
     for place in np.unique(base):
         inside = np.flatnonzero(base == place)
         # The most exposed first: a name goes up to the right, over points that are lower.
-        inside = inside[np.argsort([-exposures[i].mu for i in inside], kind="stable")]
+        inside = inside[np.argsort([-exposures[int(i)].mu for i in inside], kind="stable")]
         crowded = 1.0 if len(exposures) <= NAMED_POINTS else len(inside) / 12
         width = SPREAD * min(1.0, crowded)
         places[inside] += np.linspace(-width, width, len(inside)) if len(inside) > 1 else 0.0

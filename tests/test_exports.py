@@ -70,7 +70,7 @@ def test_every_module_of_the_package_is_registered() -> None:
 @pytest.mark.parametrize("name", [*FORMATS, *TRAINERS])
 def test_every_exporter_says_what_it_is(name: str, tmp_path: Path) -> None:
     module = exporter(name)
-    accepted = {"space", "time"} if name in FORMATS else {TRAINERS[name]}
+    accepted = {"space", "time", "space-time", "streaming"} if name in FORMATS else {TRAINERS[name]}
     assert set(module.ACCEPTS) == accepted
     assert module.DESCRIPTION
     for design in (space_design(), time_design()):
@@ -125,11 +125,12 @@ def test_a_folder_that_is_not_there_is_named(name: str, tmp_path: Path) -> None:
 
 def test_npy(tmp_path: Path) -> None:
     design = capped_design()
-    (path,) = export(design, to="npy", path=tmp_path / "R.npy")
+    path, sidecar = export(design, to="npy", path=tmp_path / "R.npy")
+    assert sidecar == tmp_path / "R.json"
     found = np.load(path, allow_pickle=False)
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found, np.eye(3) / 2)
-    path, beside = export(time_design(), to="npy", path=tmp_path / "C.npy")
+    path, beside, _ = export(time_design(), to="npy", path=tmp_path / "C.npy")
     assert beside == tmp_path / "C-noising.npy"
     strategy, noising = np.load(path, allow_pickle=False), np.load(beside, allow_pickle=False)
     np.testing.assert_array_equal(strategy, time_design().matrix)
@@ -138,13 +139,13 @@ def test_npy(tmp_path: Path) -> None:
 
 def test_csv_keeps_every_digit_and_the_names(tmp_path: Path) -> None:
     matrix = np.array([[1 / 3, 1e-300, -0.1], [1e300, np.pi, 2.0], [0.1 + 0.2, 5e-324, 0.0]])
-    (path,) = export(replace(space_design(), matrix=matrix), to="csv", path=tmp_path / "R.csv")
+    path, _ = export(replace(space_design(), matrix=matrix), to="csv", path=tmp_path / "R.csv")
     np.testing.assert_array_equal(np.loadtxt(path, delimiter=",", skiprows=1), matrix)
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     assert rows[0] == ["Ann", "Bob, jr.", "Çelik"]
     np.testing.assert_array_equal(np.array(rows[1:], dtype=np.float64), matrix)
-    path, beside = export(time_design(), to="csv", path=tmp_path / "C.csv")
+    path, beside, _ = export(time_design(), to="csv", path=tmp_path / "C.csv")
     assert beside == tmp_path / "C-noising.csv"
     np.testing.assert_array_equal(np.loadtxt(path, delimiter=","), time_design().matrix)
     product = np.loadtxt(beside, delimiter=",") @ time_design().matrix
@@ -154,9 +155,9 @@ def test_csv_keeps_every_digit_and_the_names(tmp_path: Path) -> None:
 def test_mat(tmp_path: Path) -> None:
     (path,) = export(capped_design(), to="mat", path=tmp_path / "R.mat", problem_text="toml")
     found = loadmat(path)
-    np.testing.assert_array_equal(found["R"], np.eye(3) / 2)
-    np.testing.assert_array_equal(found["W"], PATH_3)
-    np.testing.assert_array_equal(found["tau"], np.full((3, 1), 2.0))
+    np.testing.assert_array_equal(found["covariance"], np.eye(3) / 2)
+    np.testing.assert_array_equal(found["mixing"], PATH_3)
+    np.testing.assert_array_equal(found["budget"], np.full((3, 1), 2.0))
     np.testing.assert_array_equal(found["max_variance"], np.ones((3, 1)))
     assert json.loads(found["metadata"].item())["problem"] == "toml"
     (path,) = export(space_design(), to="mat", path=tmp_path / "names.mat")
@@ -165,13 +166,13 @@ def test_mat(tmp_path: Path) -> None:
     assert "max_variance" not in found
     (path,) = export(time_design(), to="mat", path=tmp_path / "C.mat")
     found = loadmat(path)
-    np.testing.assert_array_equal(found["C"], time_design().matrix)
-    np.testing.assert_allclose(found["Cinv"] @ found["C"], np.eye(4), atol=1e-14)
-    np.testing.assert_array_equal(found["H"], time_design().problem.gram)
-    np.testing.assert_array_equal(found["W"], PATH_3)
-    assert found["horizon"].item() == 4
+    np.testing.assert_array_equal(found["strategy"], time_design().matrix)
+    np.testing.assert_allclose(found["noising_matrix"] @ found["strategy"], np.eye(4), atol=1e-14)
+    np.testing.assert_array_equal(found["gram"], time_design().problem.gram)
+    np.testing.assert_array_equal(found["mixing"], PATH_3)
+    assert json.loads(found["metadata"].item())["horizon"] == 4
     (path,) = export(single_epoch_design(), to="mat", path=tmp_path / "prefix.mat")
-    assert {"W", "nodes"}.isdisjoint(loadmat(path))
+    assert {"mixing", "nodes"}.isdisjoint(loadmat(path))
 
 
 def test_safetensors(tmp_path: Path) -> None:
@@ -181,7 +182,9 @@ def test_safetensors(tmp_path: Path) -> None:
         metadata = file.metadata()
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     assert all(array.dtype == np.float64 for array in found.values())
-    np.testing.assert_array_equal(found["strategy"], design.matrix)
+    # C is divided, C^-1 multiplied by the noise that the target asks for.
+    stddev = 2 * TARGET.clip / mu_of(TARGET)
+    np.testing.assert_allclose(found["strategy"] * stddev, design.matrix, rtol=1e-6)
     np.testing.assert_array_equal(found["gram"], design.problem.gram)
     np.testing.assert_allclose(found["noising_matrix"] @ found["strategy"], np.eye(4), atol=1e-14)
     assert (metadata["kind"], metadata["matrix"]) == ("C", "strategy")

@@ -366,7 +366,7 @@ def test_nobody_takes_it_for_noise_that_protects_every_message(tmp_path: Path) -
     problem = solved().problem
     with pytest.raises(InputError, match="^design: .*chosen observers only"):
         export(solved(), to="whisper-dsgd", path=tmp_path / "d.npz")
-    (path,) = export(solved(), to="npy", path=tmp_path / "R.npy")
+    path, _ = export(solved(), to="npy", path=tmp_path / "R.npy")
     np.testing.assert_array_equal(np.load(path), solved().covariance)
     with pytest.raises(InputError, match="^problem: .*chosen observers"):
         baseline_names(problem)

@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from noisedesign._checks import InputError
 from noisedesign.exposure import Exposure
 from noisedesign.io.atomic import StorageError
-from noisedesign.pictures_of_exposure import draw, figure_of
+from noisedesign.pictures_of_exposure import NAMED_POINTS, draw, figure_of
 
 mpl.use("Agg")
 
@@ -154,3 +154,32 @@ def test_no_victims_and_no_folder(tmp_path: Path) -> None:
         draw([], tmp_path / "p.png")
     with pytest.raises(InputError, match="existing folder"):
         draw(MIXED, tmp_path / "no" / "p.png")
+
+
+def test_few_victims_are_named_beside_their_points() -> None:
+    """Those that have a point: marks at the edges, of an infinite or no loss, have no names."""
+    named = [
+        exposure(0.5, distance=1, node="ann"), exposure(0.7, distance=1, node="bob"),
+        exposure(math.inf, distance=1, node="cat"), exposure(0.0, distance=2, node="dan"),
+    ]  # fmt: skip
+    (axes,) = figure_of(named, title="t").axes
+    points = line(axes, "victim")
+    at = {text.get_text(): tuple(text.xy) for text in axes.texts}
+    assert set(at) == {"ann", "bob"}
+    assert set(at.values()) == set(zip(points.get_xdata(), points.get_ydata(), strict=True))
+    assert at["ann"][1] == 0.5
+    assert at["bob"][0] < at["ann"][0]  # the most exposed first, so that no name crosses a point
+
+
+def test_names_that_would_cover_each_other_are_left_out() -> None:
+    many = [exposure(0.5, distance=1, node=str(i)) for i in range(NAMED_POINTS + 1)]
+    (axes,) = figure_of(many, title="t").axes
+    assert not axes.texts
+
+
+@pytest.mark.parametrize("suffix", [".pdf", ".svg", ".png"])
+def test_the_ending_of_the_name_is_the_format(suffix: str, tmp_path: Path) -> None:
+    start = {".pdf": b"%PDF-", ".svg": b"<?xml", ".png": b"\x89PNG"}[suffix]
+    assert draw(MIXED, tmp_path / f"p{suffix}").read_bytes().startswith(start)
+    with pytest.raises(InputError, match=r"\.png, \.pdf or \.svg"):
+        draw(MIXED, tmp_path / "p.gif")

@@ -112,11 +112,11 @@ def test_decor_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_noise_of_a_run_meets_its_target(tmp_path: Path) -> None:
-    """[R^-1]_ii <= 1 at the stated budgets, so 2 clip sqrt(steps) / multiplier is mu."""
+    """[R^-1]_ii <= 1 at the stated budgets; scaled by the file, 2 clip sqrt(steps) of it is mu."""
     content = exported(
         solved(SpaceStructure(kind="edge-local"), privacy=replace(TARGET, steps=9)), tmp_path
     )
-    precision = np.diagonal(np.linalg.inv(content["noise_stddev"] ** 2 * assembled(content)))
+    precision = np.diagonal(np.linalg.inv(assembled(content)))
     step = 2 * TARGET.clip
     assert np.sqrt(9 * step**2 * precision.max()) == pytest.approx(content["mu"], rel=1e-5)
     assert content["horizon"] == content["max_participations"] == 9
@@ -127,7 +127,7 @@ def test_the_noise_of_a_run_meets_its_target(tmp_path: Path) -> None:
 def test_designs_without_seeds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"structure\.space: expected edge-local.*not made of"):
         export(space_design(), to="seeds", path=tmp_path / "s.json")
-    with pytest.raises(InputError, match="design: expected a space design for seeds"):
+    with pytest.raises(InputError, match="design: expected a space or space-time design for seeds"):
         export(time_design(), to="seeds", path=tmp_path / "s.json")
     design = solved(SpaceStructure(kind="edge-local"))
     moved = replace(design, matrix=design.covariance + 1e-9 * np.eye(4))
@@ -138,7 +138,7 @@ def test_designs_without_seeds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="output: expected an existing folder"):
         export(design, to="seeds", path=tmp_path / "none" / "s.json")
     assert list(tmp_path.iterdir()) == []
-    assert exporter("seeds").ACCEPTS == ("space",)
+    assert exporter("seeds").ACCEPTS == ("space", "space-time")
 
 
 @pytest.mark.parametrize(

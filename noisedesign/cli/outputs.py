@@ -14,15 +14,24 @@ from noisedesign.io.file_kinds import PICTURE
 @click.argument("design", type=click.Path())
 @click.option("--to", "target", required=True, help="npy, csv, mat, safetensors, seeds, a trainer.")
 @click.option("-o", "--output", type=Output(), required=True, help="File or folder to write.")
+@click.option(
+    "--uncalibrated",
+    is_flag=True,
+    help="Leave arrays at unit sensitivity; the file says "
+    "what noise must be multiplied by. [default: scaled to the privacy target, if any]",
+)
 @json_option
-def export(design: str, target: str, output: str, as_json: bool) -> None:
+def export(design: str, target: str, output: str, uncalibrated: bool, as_json: bool) -> None:
     """Write DESIGN.npz in the format of another program."""
     from noisedesign import report
     from noisedesign.exports import export as run
     from noisedesign.io.design_file import load_design
 
     stored = load_design(design)
-    paths = run(stored.design, to=target, path=output, problem_text=stored.problem_text)
+    paths = run(
+        stored.design, to=target, path=output, problem_text=stored.problem_text,
+        calibrated=False if uncalibrated else None,
+    )  # fmt: skip
     if as_json:
         click.echo(report.to_json({"to": target, "files": [str(path) for path in paths]}))
     else:

@@ -1,41 +1,54 @@
-"""Designs in the formats of other programs.
+"""Designs in the formats of other programs, and read again.
 
-To add one: a module here with ``ACCEPTS``, ``DESCRIPTION`` and ``export``, and its name below.
+To add one: a module here with ``ACCEPTS`` and ``DESCRIPTION``, its name below, and ``noise_of``,
+``write`` and ``read`` of a generic format (:class:`Format`) or ``export`` of a trainer's own
+(:class:`Trainer`).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from noisedesign import _checks
 from noisedesign._checks import InputError
 from noisedesign.design import Design, design_of
+from noisedesign.exports._content import Exported, content_of, not_ours, parsed_metadata
 from noisedesign.io.atomic import overwriting
+from noisedesign.noise import Noise
 
-_NAMES = (
-    "npy",
-    "csv",
-    "mat",
-    "safetensors",
-    "seeds",
-    "jax-privacy",
-    "mfdl",
-    "whisper-dsgd",
-)
+__all__ = ["Exported", "export", "exporter", "exporter_names", "read"]
+
+_FORMATS = ("npy", "csv", "mat", "safetensors", "seeds")
+_TRAINERS = ("jax-privacy", "mfdl", "whisper-dsgd")
+_NAMES = (*_FORMATS, *_TRAINERS)
 
 
 class Exporter(Protocol):
-    """What a module of this package is."""
+    """What every module of this package is."""
 
     @property
     def ACCEPTS(self) -> tuple[str, ...]:  # noqa: N802
-        """Kinds of design it can write: "space", "time" or both."""
+        """Kinds of design it can write: "space", "time", "space-time", "streaming"."""
 
     @property
     def DESCRIPTION(self) -> str:  # noqa: N802
         """One line: what it writes."""
+
+
+class Format(Exporter, Protocol):
+    """A generic format: it holds what noise is drawn from, and knows no design."""
+
+    def noise_of(self, design: Design) -> Noise:
+        """The noise of a design as this format holds it."""
+
+    def write(self, content: Exported, path: Path) -> tuple[Path, ...]:
+        """Write ``content`` and return the paths written, the main one first."""
+
+
+class Trainer(Exporter, Protocol):
+    """A trainer's own files, calibrated where there is a privacy target."""
 
     def export(self, design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
         """Write ``design`` and return the paths written, the main one first."""
@@ -53,21 +66,27 @@ def exporter(name: str) -> Exporter:
 
 
 def export(
-    design: Design, *, to: str, path: str | Path, problem_text: str = "", overwrite: bool = False
-) -> tuple[Path, ...]:
+    design: Design, *, to: str, path: str | Path, problem_text: str = "", overwrite: bool = False,
+    calibrated: bool | None = None,
+) -> tuple[Path, ...]:  # fmt: skip
     """Write ``design`` in the format ``to``; every file whole or not at all.
 
     Args:
-        path: the file to write; for ``mfdl`` also the folder of that trainer's cache.
+        path: the file to write; for ``mfdl`` also the folder of that trainer's cache. Of formats of
+            one array a file, the others have the same stem.
         problem_text: the problem file the design was made from, for formats that carry it.
         overwrite: replace files even if they are not of this format.
+        calibrated: whether the arrays of a generic format are scaled to the privacy target, so
+            that noise drawn from them gives the privacy that the metadata state; None: where there
+            is a target. Otherwise the metadata say what the noise must be multiplied by.
 
     Returns:
         The paths written, the main one first.
 
     Raises:
         InputError: an unknown format, a design of a kind it cannot hold, a path that cannot be
-            written to, a file of another kind.
+            written to, a file of another kind; ``calibrated`` without a target, or not calibrated
+            for a trainer.
         StorageError: the disk is full, the folder is read-only, ...
     """
     chosen, design = exporter(to), design_of(design)
@@ -78,7 +97,62 @@ def export(
         raise InputError(
             "design", expected=f"a {' or '.join(chosen.ACCEPTS)} design for {to}",
             got=f"the {design.kind} design {design.problem.name!r}",
-            remedy=f"It can be exported to {', '.join(able)}.",
+            remedy=f"It can be exported to {', '.join(able)}." if able else "",
         )  # fmt: skip
     with overwriting(overwrite):
-        return chosen.export(design, Path(path), problem_text=problem_text)
+        if to in _TRAINERS:
+            if calibrated is False:
+                raise InputError(
+                    "calibrated", expected=f"calibrated noise for {to}", got="uncalibrated",
+                    remedy=f"Export it to {', '.join(_FORMATS[:-1])} to scale it yourself.",
+                )  # fmt: skip
+            trainer = cast("Trainer", chosen)
+            return trainer.export(design, Path(path), problem_text=problem_text)
+        generic = cast("Format", chosen)
+        content = content_of(
+            design, generic.noise_of(design), problem_text=problem_text, calibrated=calibrated
+        )
+        return generic.write(content, Path(path))
+
+
+def read(path: str | Path) -> Exported:
+    """What to draw noise from, of a file of a generic format: from it and its JSON alone.
+
+    Args:
+        path: as it was exported to; of formats of one array a file, the JSON will do.
+
+    Raises:
+        InputError: no such file, or none of these formats; arrays that are not those of its JSON,
+            or no noise.
+    """
+    path = _checks.path(path, field="export")
+    head = b""
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(200)
+    found: Exported
+    if head.startswith(b"MATLAB 5.0 MAT-file"):
+        found = _reader("mat").read(path)
+    elif head[8:10] == b'{"':
+        found = _reader("safetensors").read(path)
+    else:
+        found = _from_json(path.with_suffix(".json"))
+    return found
+
+
+def _from_json(path: Path) -> Exported:
+    try:
+        metadata = parsed_metadata(path.read_bytes(), path)
+    except OSError as error:
+        raise not_ours(path, str(error.strerror)) from error
+    found: Exported
+    if "seeds" in metadata:
+        found = _reader("seeds").read_export(path)
+    else:
+        name = _checks.one_of(metadata.get("to"), field="export.to", allowed=("npy", "csv"))
+        found = _reader(name).read(path)
+    return found
+
+
+def _reader(name: str) -> Any:
+    return exporter(name)

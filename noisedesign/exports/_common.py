@@ -10,6 +10,9 @@ from typing import Any
 from noisedesign._checks import InputError
 from noisedesign.accounting import Calibration, calibrate
 from noisedesign.design import AGAINST_OBSERVERS, Design
+from noisedesign.participation import FixedEpoch, MinSeparation
+
+_KINDS = {FixedEpoch: "fixed-epoch", MinSeparation: "min-separation"}
 
 
 def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
@@ -46,6 +49,7 @@ def _privacy(found: Calibration) -> dict[str, Any]:
         "step_sensitivity": found.step_sensitivity,
         "horizon": found.horizon,
         "participation": None if scheme is None else str(scheme),
+        "participation_kind": None if scheme is None else _KINDS[type(scheme)],
         "max_participations": None if scheme is None else scheme.largest_size,
         "separation": None if scheme is None else scheme.separation,
     }

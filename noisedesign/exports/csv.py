@@ -1,4 +1,4 @@
-"""Comma-separated values with all digits of a float64."""
+"""Comma-separated values with all digits of a float64, and JSON of the same stem."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ from pathlib import Path
 
 import numpy as np
 
-from noisedesign._checks import Array
-from noisedesign.design import Design
-from noisedesign.io.atomic import write_text
+from noisedesign._checks import Array, InputError
+from noisedesign.exports._beside import read_files, write_files
+from noisedesign.exports._content import FIELD, Exported, plain_noise
 
-ACCEPTS = ("space", "time")
-DESCRIPTION = "R under a row of node names, or C with C^-1 in PATH-noising.csv"
+ACCEPTS = ("space", "time", "space-time", "streaming")
+DESCRIPTION = "R under a row of node names, or C with C^-1 in PATH-noising.csv, or both, and .json"
+
+noise_of = plain_noise
 
 
-def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
-    """Write R, shape (n, n), below its node names, or C and C^-1, shape (T, T), bare.
+def write(content: Exported, path: Path) -> tuple[Path, ...]:
+    """Write R, shape (n, n), below its node names, and other arrays bare, in files named as by
+    :mod:`noisedesign.exports.npy`; vectors are one row.
 
     ``pandas.read_csv(path)`` takes the names of R for columns; ``numpy.loadtxt(path,
     delimiter=",", skiprows=1)`` skips them.
     """
-    if design.kind == "space":
-        return (write_text(path, _table(design.matrix, header=design.problem.nodes)),)
-    beside = path.with_name(f"{path.stem}-noising{path.suffix or '.csv'}")
-    return (
-        write_text(path, _table(design.matrix)),
-        write_text(beside, _table(design.noising_matrix)),
-    )
+    names = content.metadata.get("nodes") or ()
+
+    def encode(name: str, array: Array) -> bytes:
+        header = names if name == "covariance" else ()
+        return _table(np.atleast_2d(array), header=header).encode("utf-8")
+
+    return write_files(content, path, to="csv", encode=encode)
+
+
+def read(path: Path) -> Exported:
+    """From the JSON that lies beside the tables."""
+    return read_files(path, decode=_decoded)
 
 
 def _table(matrix: Array, *, header: tuple[str, ...] = ()) -> str:
@@ -37,3 +45,11 @@ def _table(matrix: Array, *, header: tuple[str, ...] = ()) -> str:
         csv.writer(buffer, lineterminator="\n").writerow(header)
     np.savetxt(buffer, matrix, fmt="%.17g", delimiter=",")
     return buffer.getvalue()
+
+
+def _decoded(data: bytes, name: str) -> Array:
+    try:
+        rows = list(csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True))
+        return np.array(rows[name == "covariance" :], dtype=np.float64)
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"{FIELD}.{name}", expected="rows of numbers", got=str(error)) from error

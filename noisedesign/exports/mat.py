@@ -1,4 +1,4 @@
-"""MATLAB 5 files, under the names of the mathematics."""
+"""MATLAB 5 files: the arrays under their names, and what must be known of them as JSON."""
 
 from __future__ import annotations
 
@@ -6,50 +6,65 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.io import savemat
+from scipy.io import loadmat, savemat
 
-from noisedesign.design import Design
-from noisedesign.exports._common import facts, to_json
+from noisedesign.exports._content import (
+    Exported,
+    content_from,
+    float64,
+    metadata_text,
+    not_ours,
+    parsed_metadata,
+    plain_noise,
+)
 from noisedesign.io.atomic import write_atomically
-from noisedesign.problem import SpaceProblem, SpaceTimeProblem
+from noisedesign.noise import STRATEGY_FORMS
 
-ACCEPTS = ("space", "time")
-DESCRIPTION = "R, W, tau or C, Cinv, H, horizon, for MATLAB and scipy.io.loadmat"
+ACCEPTS = ("space", "time", "space-time", "streaming")
+DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ...; MATLAB and scipy.io.loadmat"
+
+BEGINNING = b"MATLAB 5.0 MAT-file"
+
+noise_of = plain_noise
+
+_VECTORS = {
+    "strategy_coefficients", "noising_coefficients", "buffer_scales", "buffer_decays",
+    "strategy_diagonal", "budget", "max_variance", "min_variance",
+}  # fmt: skip
 
 
-def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
-    """Write R, W, tau (and max_variance, min_variance) or C, Cinv, H, horizon (and W).
+def write(content: Exported, path: Path) -> tuple[Path, ...]:
+    """Write ``covariance``, ``strategy``, ``noising_matrix`` or the bands, coefficients or buffers
+    of C; ``mixing``, ``budget`` and what else the problem has.
 
     ``nodes`` is a cell array in the order of the rows of W; ``metadata`` is a JSON string. Vectors
     are columns.
     """
-    problem = design.problem
-    if isinstance(problem, SpaceProblem):
-        variables: dict[str, Any] = {
-            "R": design.covariance, "W": problem.mixing, "tau": problem.budget
-        }  # fmt: skip
-        if problem.max_variance is not None:
-            variables["max_variance"] = problem.max_variance
-        if problem.min_variance is not None:
-            variables["min_variance"] = problem.min_variance
-    else:
-        variables = {
-            "C": design.strategy, "Cinv": design.noising_matrix,
-            "horizon": float(problem.participation.horizon),
-        }  # fmt: skip
-        if isinstance(problem, SpaceTimeProblem):
-            variables["tau"] = problem.budget
-            if design.node_covariance is not None:
-                variables["R"] = design.covariance
-        else:
-            variables["H"] = problem.gram
-        if problem.mixing is not None:
-            variables["W"] = problem.mixing
-    if problem.nodes:
-        variables["nodes"] = np.array([*problem.nodes, None], dtype=object)[:-1]
-    variables["metadata"] = to_json(facts(design, problem_text=problem_text))
+    variables: dict[str, Any] = {**content.noise.arrays(), **content.beside}
+    if names := content.metadata.get("nodes"):
+        variables["nodes"] = np.array([*names, None], dtype=object)[:-1]
+    variables["metadata"] = metadata_text(content)
 
     def write(file: Any) -> None:
         savemat(file, variables, oned_as="column")
 
     return (write_atomically(path, write),)
+
+
+def read(path: Path) -> Exported:
+    """From the file alone."""
+    try:
+        found = loadmat(path)
+        text = str(found["metadata"].item())
+    except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
+        raise not_ours(path, str(error)) from error
+    known = {name for form in STRATEGY_FORMS for name in form.names}
+    wanted = known | {"covariance", "mixing", "gram"} | _VECTORS
+    arrays = {
+        name: np.ravel(array) if name in _VECTORS else array
+        for name, array in found.items() if name in wanted
+    }  # fmt: skip
+    return content_from(
+        {name: float64(array, name=name) for name, array in arrays.items()},
+        parsed_metadata(text, path),
+    )

@@ -1,21 +1,30 @@
-"""NumPy: R, or C and beside it C^-1, one float64 array a file."""
+"""NumPy: one float64 array a file, and what must be known of them in JSON of the same stem."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from noisedesign.design import Design
-from noisedesign.io._archive import npy_bytes
-from noisedesign.io.atomic import write_bytes
+from noisedesign._checks import Array
+from noisedesign.exports._beside import read_files, write_files
+from noisedesign.exports._content import FIELD, Exported, plain_noise
+from noisedesign.io._archive import float64_array, npy_bytes
 
-ACCEPTS = ("space", "time")
-DESCRIPTION = "R, or C with C^-1 in PATH-noising.npy, for numpy.load"
+ACCEPTS = ("space", "time", "space-time", "streaming")
+DESCRIPTION = "R, or C with C^-1 in PATH-noising.npy, or both, and .json; for numpy.load"
+
+noise_of = plain_noise
 
 
-def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
-    """Write R, shape (n, n), or C and C^-1, shape (T, T)."""
-    written = [write_bytes(path, npy_bytes(design.matrix))]
-    if design.kind == "time":
-        beside = path.with_name(f"{path.stem}-noising{path.suffix or '.npy'}")
-        written.append(write_bytes(beside, npy_bytes(design.noising_matrix)))
-    return tuple(written)
+def write(content: Exported, path: Path) -> tuple[Path, ...]:
+    """Write R at ``path``, or C and PATH-noising.npy; of noise in space and time
+    PATH-strategy.npy, PATH-noising.npy and PATH-covariance.npy; and PATH.json."""
+    return write_files(content, path, to="npy", encode=lambda _, array: npy_bytes(array))
+
+
+def read(path: Path) -> Exported:
+    """From the JSON that lies beside the arrays."""
+    return read_files(path, decode=_decoded)
+
+
+def _decoded(data: bytes, name: str) -> Array:
+    return float64_array(data, field=f"{FIELD}.{name}")

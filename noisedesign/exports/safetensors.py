@@ -1,37 +1,69 @@
-"""Safetensors: the arrays of a design file, its facts as strings."""
+"""Safetensors: the arrays under their names, and what must be known of them as strings."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from noisedesign._checks import InputError
-from noisedesign.design import Design
-from noisedesign.exports._common import facts, to_json
-from noisedesign.io._layout import SPECS, arrays_of, main_array
+from noisedesign.exports._content import (
+    Exported,
+    content_from,
+    float64,
+    metadata_text,
+    not_ours,
+    parsed_metadata,
+    plain_noise,
+)
 from noisedesign.io.atomic import write_bytes
 
-ACCEPTS = ("space", "time")
-DESCRIPTION = "the float64 arrays of a design file, for safetensors of any framework"
+ACCEPTS = ("space", "time", "space-time", "streaming")
+DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ... as float64, for any framework"
+
+noise_of = plain_noise
 
 
-def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
-    """Write covariance, mixing, budget, ... or strategy, noising_matrix, gram, ... as float64.
+def write(content: Exported, path: Path) -> tuple[Path, ...]:
+    """Write ``covariance``, ``strategy``, ``noising_matrix`` or the bands, coefficients or buffers
+    of C; ``mixing``, ``budget`` and what else the problem has.
 
-    The metadata are strings: ``kind`` of the main array ("R" or "C"), ``matrix`` its name, the
-    facts of the design one by one, and ``metadata``, the same as one JSON object.
+    The metadata are strings: ``matrix``, the name of the main array, and its ``kind`` ("R" or
+    "C"), the facts of the design one by one, and ``metadata``, the same as one JSON object.
     """
+    arrays = content.noise.arrays()
+    main = next(iter(arrays))
+    known = content.metadata
+    words = {key: value if isinstance(value, str) else repr(value) for key, value in known.items()}
+    words |= {
+        "kind": "R" if main == "covariance" else "C", "matrix": main,
+        "metadata": metadata_text(content),
+    }  # fmt: skip
+    tensors = {name: np.ascontiguousarray(a) for name, a in {**arrays, **content.beside}.items()}
+    return (write_bytes(path, _package().save(tensors, metadata=words)),)
+
+
+def read(path: Path) -> Exported:
+    """From the file alone."""
+    _package()
+    import safetensors
+
     try:
-        from safetensors.numpy import save
+        with safetensors.safe_open(path, framework="numpy") as file:
+            text = (file.metadata() or {})["metadata"]
+            arrays = {name: float64(file.get_tensor(name), name=name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
+        raise not_ours(path, f"{type(error).__name__}: {error}") from error
+    return content_from(arrays, parsed_metadata(text, path))
+
+
+def _package() -> Any:
+    try:
+        import safetensors.numpy
     except ImportError as error:
         raise InputError(
             "to", expected="the safetensors package", got="none",
             remedy="Install it: pip install safetensors.",
         ) from error  # fmt: skip
-    stored, known = arrays_of(design), facts(design, problem_text=problem_text)
-    main = main_array(design.kind, stored)
-    words = {key: value if isinstance(value, str) else repr(value) for key, value in known.items()}
-    words |= {"kind": SPECS[design.kind][main].kind, "matrix": main, "metadata": to_json(known)}
-    arrays = {name: np.ascontiguousarray(array) for name, array in stored.items()}
-    return (write_bytes(path, save(arrays, metadata=words)),)
+    return safetensors.numpy

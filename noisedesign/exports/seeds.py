@@ -11,6 +11,7 @@ The file says who shares which seed and holds none: members agree on a key for e
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,15 @@ import numpy as np
 from noisedesign._checks import InputError, describe
 from noisedesign._files import check_regular
 from noisedesign.design import Design
-from noisedesign.exports._common import facts, require_protection, to_json
+from noisedesign.exports._common import require_protection, to_json
+from noisedesign.exports._content import Exported, content_from, not_ours, parsed_metadata
 from noisedesign.io.atomic import write_text
+from noisedesign.noise import Noise
 from noisedesign.seed_plan import SeedPlan, SharedSeed
 from noisedesign.structured_space import seed_plan_of
 
-ACCEPTS = ("space",)
-DESCRIPTION = "every seed with its members and coefficients, and who holds which (.json)"
+ACCEPTS = ("space", "space-time")
+DESCRIPTION = "every seed with its members and coefficients, who holds which, and C (.json)"
 
 ASSEMBLED = 1e-12
 """Relative difference of R from what its seeds make that is rounding: sums of a few thousand
@@ -33,27 +36,23 @@ products of float64."""
 
 _FIELD = "seeds file"
 _NOTE = (
-    "Coefficients are not squared and are those of R at the stated budgets: multiply them by "
-    "noise_stddev, which is 1 where there is no privacy target. Numbers of seeds are places "
-    "in the list, from 0. No seed is in this file: its members agree on a key that nobody else "
-    "has, fresh for every run, and draw from a cryptographic generator with it (ChaCha20, AES in "
-    "counter mode), the step as its nonce. SeedPlan.noise_of is for simulation, not for "
-    "deployment: it derives all seeds from one secret, by a generator (PCG64) that is not "
-    "cryptographic."
+    "Coefficients are not squared. Numbers of seeds are places in the list, from 0. No seed is in "
+    "this file: its members agree on a key that nobody else has, fresh for every run, and draw "
+    "from a cryptographic generator with it (ChaCha20, AES in counter mode), the step as its "
+    "nonce. SeedPlan.noise_of is for simulation, not for deployment: it derives all seeds from one "
+    "secret, by a generator (PCG64) that is not cryptographic."
 )
 
 
-def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
-    """Write ``seeds``, a list of ``members`` (names) and ``coefficients``, and ``held_by``.
-
-    ``held_by`` maps every node to the numbers of its seeds in that list.
+def noise_of(design: Design) -> Noise:
+    """C, where there is one, and the seeds that make up R.
 
     Raises:
         InputError: the design is not made of shared seeds, is not what its seeds make, or does not
             protect every message.
     """
     require_protection(design)
-    plan, names = seed_plan_of(design), design.problem.nodes
+    plan = seed_plan_of(design)
     difference = float(np.abs(plan.covariance() - design.covariance).max())
     if not difference <= ASSEMBLED * float(np.abs(design.covariance).max()):
         raise InputError(
@@ -61,8 +60,20 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
             got=f"a covariance that is {difference:.3g} away from theirs",
             remedy="`noisedesign verify` says what else does not hold.",
         )  # fmt: skip
-    content: dict[str, Any] = facts(design, problem_text=problem_text) | {
-        "note": _NOTE,
+    return replace(design.noise, space=plan)
+
+
+def write(content: Exported, path: Path) -> tuple[Path, ...]:
+    """Write ``seeds``, a list of ``members`` (names) and ``coefficients``, and ``held_by``.
+
+    ``held_by`` maps every node to the numbers of its seeds in that list. Of noise in space and time
+    ``arrays`` holds C and C^-1, or its bands, coefficients or buffers, as lists of numbers.
+    """
+    plan, names = content.noise.space, content.metadata["nodes"]
+    assert isinstance(plan, SeedPlan)
+    strategy = content.noise.strategy
+    found: dict[str, Any] = content.metadata | {
+        "note": f"{content.metadata['note']} {_NOTE}",
         "seeds": [
             {
                 "members": [names[node] for node in seed.members],
@@ -72,7 +83,24 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
         ],
         "held_by": {name: list(plan.held_by(node)) for node, name in enumerate(names)},
     }
-    return (write_text(path, to_json(content)),)
+    if strategy is not None:
+        found["arrays"] = {name: array.tolist() for name, array in strategy.arrays().items()}
+    return (write_text(path, to_json(found)),)
+
+
+def read_export(path: Path) -> Exported:
+    """What to draw from, from the file alone."""
+    plan, _ = read(path)
+    metadata = parsed_metadata(path.read_bytes(), path)
+    try:
+        arrays = {
+            name: np.array(values, dtype=np.float64)
+            for name, values in metadata.get("arrays", {}).items()
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise not_ours(path, f"arrays: {error}") from error
+    made = content_from(arrays | {"covariance": plan.covariance()}, metadata)
+    return replace(made, noise=replace(made.noise, space=plan))
 
 
 def read(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:

@@ -112,7 +112,8 @@ def _program(path: Path, head: bytes) -> str | None:
 
 
 def _table(path: Path, head: bytes) -> str | None:
-    """CSV: by its first column, a square matrix of numbers, or by the names of its columns."""
+    """CSV: by its first column, a matrix of numbers that is no taller than wide, or by the names of
+    its columns."""
     with path.open(encoding="utf-8", newline="") as file:
         lines = csv.reader(file, strict=True)
         first = next(lines, [])
@@ -120,7 +121,7 @@ def _table(path: Path, head: bytes) -> str | None:
             return _TABLES[first[0]]
         n = len(first)
         rows = [first, *itertools.islice(lines, n + 1)]
-    if n and n <= len(rows) <= n + 1 and all(_is_numeric(row, n) for row in rows[-n:]):
+    if n and len(rows) <= n + 1 and all(_is_numeric(row, n) for row in rows[-n:]):
         return "a matrix of numbers in CSV"
     return f"a table of {', '.join(first)}" if n > 1 else None
 
