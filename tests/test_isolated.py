@@ -23,8 +23,9 @@ from noisedesign.solving import solve
 PACKAGE = Path(isolated.__file__).parents[1]
 PICKLING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve",
             "multiprocessing"}  # fmt: skip
-BETWEEN_PROCESSES = {"sweep/workers.py": {"joblib"}}
-"""Plain values of one run go from process to process; no file is read or written that way."""
+BETWEEN_PROCESSES = {"sweep/workers.py": {"joblib", "multiprocessing"}}
+"""Plain values of one run go from process to process; no file is read or written that way. The pipe
+of multiprocessing carries nothing: that it is open tells workers that they are wanted."""
 
 
 @pytest.fixture
