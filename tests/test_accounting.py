@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noisedesign import threats
 from noisedesign._checks import InputError
 from noisedesign.accounting import calibrate, delta_of, epsilon_of, mu_of
 from noisedesign.io.account_file import parse_account
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.objectives import Objective
 from noisedesign.participation import FixedEpoch, MinSeparation, every_step, single
-from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.solving import solve
 
 PATH3 = (np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3 + np.eye(3)) / 2
@@ -387,6 +388,23 @@ def test_conversion_is_passed_on() -> None:
     assert published.noise_stddev > exact.noise_stddev
     assert published.conversion == "rdp"
     assert published.mu == mu_of(epsilon=2.0, delta=1e-5, conversion="rdp")
+
+
+def test_the_largest_of_uneven_budgets_says_the_noise() -> None:
+    """What a budget of nine leaves through takes three times the noise of a budget of one."""
+    privacy = target(clip=0.7, steps=None)
+    mu = mu_of(epsilon=2.0, delta=1e-5)
+    ring = np.eye(5) / 2 + np.roll(np.eye(5), 1, axis=0) / 4 + np.roll(np.eye(5), -1, axis=0) / 4
+    joint = SpaceTimeProblem(
+        mixing=ring, participation=FixedEpoch(epochs=1, separation=3), privacy=privacy,
+        budget=[1.0, 1, 1, 1, 9],
+    )  # fmt: skip
+    assert calibrate(joint).noise_stddev == pytest.approx(2 * 0.7 * 3 / mu, rel=1e-12)
+    observed = SpaceProblem(
+        mixing=ring, horizon=3, observers=[threats.pndp(nodes=[0])], privacy=privacy,
+        budget=[1.0, 2, 4, 5, 9],
+    )  # fmt: skip
+    assert calibrate(observed).noise_stddev == pytest.approx(2 * 0.7 * 3 / mu, rel=1e-12)
 
 
 def test_without_a_target_noise_is_left_as_it_is() -> None:

@@ -72,6 +72,13 @@ def test_cdp_in_space_costs_one_over_n_tau(w: np.ndarray, tau: float) -> None:
     assert design.trust == "central"
 
 
+def test_cdp_with_budgets_per_node_keeps_the_tightest() -> None:
+    # 1^T H 1 = n and noise of variance 1 / (n^2 min tau): 1 / (5 * 1).
+    ring = np.roll(np.eye(5), 1, axis=0) / 2 + np.roll(np.eye(5), -1, axis=0) / 2
+    design = baseline(space(ring, [2.0, 1, 4, 4, 8]), "cdp")
+    assert design.objective == pytest.approx(1 / 5, rel=CLOSE)
+
+
 def test_cdp_in_space_protects_no_single_node() -> None:
     design = baseline(space(PATH3), "cdp")
     assert np.linalg.matrix_rank(design.covariance) == 1

@@ -88,6 +88,14 @@ def test_no_block_beats_every_step(u: np.ndarray) -> None:
     assert 0 <= lower_bound(EVERY, DualPoint(blocks=u)) <= EVERY_OPTIMUM * (1 + ROUNDING)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_blocks_of_rank_one_prove_no_more_than_the_optimum(seed: int) -> None:
+    """U = v v^T, with unequal diagonals that the repair makes the largest of them."""
+    v = np.random.default_rng(seed).standard_normal(4)
+    dual = DualPoint(blocks=np.outer(v, v)[None])
+    assert 0 < lower_bound(EVERY, dual) <= EVERY_OPTIMUM * (1 + ROUNDING)
+
+
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(
     u=blocks(CAPPED, st.one_of(MODERATE, EVERY_FLOAT)),
@@ -201,6 +209,32 @@ def test_a_small_eigenvalue_is_not_a_zero() -> None:
             exact_factor=factor,
         )
         assert program.null_space.shape == (3, 0)
+
+
+def nuclear_norm_squared(gram: mpmath.matrix, u: np.ndarray) -> mpmath.mpf:
+    """( tr (U^1/2 N U^1/2)^1/2 )^2 for diagonal U, which has to be finite."""
+    n = len(u)
+    root = [mpmath.sqrt(mpmath.mpf(float(x))) for x in u]
+    scaled = mpmath.matrix(n)
+    for i in range(n):
+        for j in range(n):
+            scaled[i, j] = root[i] * gram[i, j] * root[j]
+    values = mpmath.eigsy(scaled, eigvals_only=True)
+    return sum(mpmath.sqrt(max(value, 0)) for value in values) ** 2
+
+
+def test_the_bound_is_below_its_formula_without_any_tolerance() -> None:
+    """A claim about rounding: half of these would be above it by a few units in the last place."""
+    rng = np.random.default_rng(0)
+    for w in (np.full((5, 5), 0.2), RING5, *10 * [FLORENTINE]):
+        u = rng.uniform(0.1, 1, len(w))
+        found = lower_bound(program_of(space(w)), diagonal_dual(u))
+        with mpmath.workdps(50):
+            factor = mpmath.matrix(w.tolist())
+            price = sum(mpmath.mpf(float(x)) for x in u / u.max())
+            exact = nuclear_norm_squared(factor.T * factor, u / u.max()) / price
+            assert mpmath.mpf(found) <= exact
+            assert found >= exact * (1 - mpmath.mpf("1e-12"))
 
 
 def test_budgets_price_the_multipliers() -> None:
@@ -401,6 +435,18 @@ def test_no_infeasible_covariance_is_accepted(r: np.ndarray) -> None:
             for i in range(4):
                 assert inverse[i, i] <= 1 + mpmath.mpf("1e-9")
                 assert exact[i, i] <= 50
+
+
+@pytest.mark.parametrize("where", [(0, 1), (3, 2)])
+def test_an_asymmetric_matrix_is_no_covariance(where: tuple[int, int]) -> None:
+    """Neither half of it is taken for the whole: each alone would be feasible."""
+    r = 2 * np.eye(4)
+    program = program_of(space(np.full((4, 4), 0.25)))
+    assert judge_covariance(program, r, bound=1e-3).feasible
+    r[where] = 0.5
+    judged = judge_covariance(program, r, bound=1e-3)
+    assert math.isinf(judged.sensitivity_squared)
+    assert not judged.feasible
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)

@@ -102,6 +102,24 @@ def test_an_altered_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ego_facebook(414)
 
 
+def test_one_graph_is_not_taken_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, triangle: None
+) -> None:
+    """Unaltered, and under another's name."""
+    copy = tmp_path / "ego-facebook" / "107.edges"
+    copy.parent.mkdir()
+    copy.write_bytes(TRIANGLE)
+    monkeypatch.setenv("NOISEDESIGN_DATA", str(tmp_path))
+    with pytest.raises(InputError, match=r"^graph\.ego: .*107\.edges.*altered"):
+        ego_facebook(107)
+    assert len(ego_facebook_as(copy, 414)) == 3
+
+
+def ego_facebook_as(copy: Path, ego: int) -> nx.Graph:
+    copy.rename(copy.with_name(f"{ego}.edges"))
+    return ego_facebook(ego)
+
+
 # --- everything else, without them ---------------------------------------------------------------
 
 

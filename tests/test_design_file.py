@@ -345,6 +345,28 @@ def test_an_array_must_match_its_own_sha256(tmp_path: Path) -> None:
         load_design(path)
 
 
+def test_an_array_must_have_the_shape_that_is_stated(tmp_path: Path) -> None:
+    """The same numbers in the same order, so that the sha256 is right."""
+    path = save_design(space_design(), tmp_path / "d.npz")
+    falsify(path, replacing("covariance", lambda a: a.reshape(1, 9)), honest_arrays=False)
+    with pytest.raises(
+        InputError, match=r"covariance: expected shape \(3, 3\), got shape \(1, 9\)"
+    ):
+        load_design(path)
+
+
+def test_a_manifest_must_state_the_shape_of_the_array(tmp_path: Path) -> None:
+    def misstate(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        manifest["arrays"]["covariance"]["shape"] = [1, 9]
+
+    path = save_design(space_design(), tmp_path / "d.npz")
+    falsify(path, misstate, honest_arrays=False)
+    with pytest.raises(
+        InputError, match=r"covariance: expected shape \(1, 9\), got shape \(3, 3\)"
+    ):
+        load_design(path)
+
+
 def test_members_must_be_those_of_the_manifest(tmp_path: Path) -> None:
     path = save_design(space_design(), tmp_path / "d.npz")
     with zipfile.ZipFile(path) as archive:

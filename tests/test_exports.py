@@ -175,6 +175,14 @@ def test_mat(tmp_path: Path) -> None:
     assert {"mixing", "nodes"}.isdisjoint(loadmat(path))
 
 
+def test_names_of_nodes_keep_the_order_of_the_rows(tmp_path: Path) -> None:
+    design = space_design()
+    names = ("Zoë", "Ann", "Mia")
+    design = replace(design, problem=replace(design.problem, nodes=names))
+    (path,) = export(design, to="mat", path=tmp_path / "names.mat")
+    assert tuple(name.item() for name in loadmat(path)["nodes"].ravel()) == names
+
+
 def test_safetensors(tmp_path: Path) -> None:
     design = time_design(privacy=TARGET)
     (path,) = export(design, to="safetensors", path=tmp_path / "C.safetensors")

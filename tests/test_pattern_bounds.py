@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+import mpmath
 import numpy as np
 import oracles
 import pytest
@@ -124,6 +125,32 @@ def test_the_unlisted_bound_says_which_it_is(monkeypatch: pytest.MonkeyPatch) ->
     assert four_numbers(loud, min_separation(5, 1, 3)).scalar_exact is None
     found = squared_sensitivity(loud, min_separation(5, 1, 3), ceiling=19.0)
     assert (found.squared, found.kind) == (19.0, UPPER_BOUND)
+
+
+def test_bounds_that_all_but_agree_are_not_called_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours on a 5-cycle correlated by e: three steps in a row attain 3 + 4 e, and the bound
+    is 3 lambda_max = 3 (1 + 2 e cos 36 degrees). Steps two apart attain 2, and by rows 2 + 2 e."""
+    unlisted(monkeypatch)
+    e = 1e-5
+    gram = np.eye(5) + e * (PENTAGON - 2 * np.eye(5))
+    for scheme, squared, kind in (
+        (min_separation(5, 1, 3), 3 * (1 + 2 * e * math.cos(math.pi / 5)), SPECTRAL_UPPER_BOUND),
+        (min_separation(5, 2, 2), 2 + 2 * e, ABS_SUM_UPPER_BOUND),
+    ):
+        found = squared_sensitivity(gram, scheme)
+        assert found.squared == pytest.approx(squared, rel=ROUNDING)
+        assert found.kind == kind
+        assert not four_numbers(gram, scheme).vector_exact
+
+
+@pytest.mark.parametrize("size", [2, 5, 20])
+def test_the_largest_eigenvalue_is_bounded_without_any_tolerance(size: int) -> None:
+    for seed in range(20):
+        gram = random_gram(size, seed)
+        with mpmath.workdps(40):
+            exact = max(mpmath.eigsy(mpmath.matrix(gram.tolist()), eigvals_only=True))
+            found = pattern_bounds.largest_eigenvalue(gram)
+            assert exact <= mpmath.mpf(found) <= exact * (1 + mpmath.mpf("1e-12"))
 
 
 def test_densest_patterns_attain_the_row_bound_where_they_can(

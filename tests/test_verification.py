@@ -238,6 +238,29 @@ def test_falsified_spatial_designs_are_found(
     assert expected <= failed(outcome)
 
 
+def test_a_constraint_that_is_barely_broken_is_found(tmp_path: Path) -> None:
+    """Less noise by 4e-10, in all that the file says: rounding of R = I is no excuse for that."""
+    less = 1 - 4e-10
+    claimed = replace(
+        space_design().certificate, objective=13 / 9 * less, sensitivity_squared=1 / less
+    )
+    design = replace(space_design(), matrix=np.eye(3) * less, certificate=claimed)
+    outcome = verified(design, tmp_path / "d.npz")
+    assert failed(outcome) == {"feasible"}
+
+
+def test_no_condition_number_excuses_a_wrong_sensitivity(tmp_path: Path) -> None:
+    """R = diag(1, 1, 1e12): rounding of its inverse might be 5e-3, and the claim is off by 1e-4."""
+    r = np.diag([1.0, 1.0, 1e12])
+    objective = float(np.trace(PATH_3.T @ PATH_3 @ r))
+    honest = Certificate(objective=objective, lower_bound=25 / 27, sensitivity_squared=1.0)
+    design = replace(space_design(), matrix=r, certificate=honest)
+    assert verified(design, tmp_path / "honest.npz").ok
+    lying = replace(design, certificate=replace(honest, sensitivity_squared=1 - 1e-4))
+    outcome = verified(lying, tmp_path / "lying.npz")
+    assert "sensitivity" in failed(outcome)
+
+
 def test_a_broken_cap_is_found(tmp_path: Path) -> None:
     edit = change("max_variance", lambda a: a * 0.75)
     outcome = verified(capped_design(), tmp_path / "d.npz", edit=edit)

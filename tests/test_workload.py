@@ -154,6 +154,17 @@ def test_both_routes_agree_where_they_meet() -> None:
     )
 
 
+@pytest.mark.parametrize("tilt", [1e-7, 1e-4])
+def test_what_is_not_quite_symmetric_is_not_taken_for_it(tilt: float) -> None:
+    """The eigenvalues of (W + W^T) / 2 would be wrong by the square of the tilt, those of one
+    triangle by the tilt."""
+    tilted = mixing_matrix(nx.florentine_families_graph())
+    tilted[0, 1] += tilt
+    np.testing.assert_allclose(
+        decentralized_gram(tilted, horizon=5), oracles.gram_of_powers(tilted, 5), rtol=1e-11
+    )
+
+
 def test_blocks_of_columns_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     w = oracles.row_normalized(nx.florentine_families_graph())
     whole = decentralized_gram(w, horizon=9)
