@@ -401,8 +401,8 @@ def test_the_largest_of_uneven_budgets_says_the_noise() -> None:
     )  # fmt: skip
     assert calibrate(joint).noise_stddev == pytest.approx(2 * 0.7 * 3 / mu, rel=1e-12)
     observed = SpaceProblem(
-        mixing=ring, horizon=3, observers=[threats.pndp(nodes=[0])], privacy=privacy,
-        budget=[1.0, 2, 4, 5, 9],
+        mixing=ring, participation=single(1), observers=(threats.pndp(nodes=[0]),),
+        privacy=privacy, budget=[1.0, 2, 4, 5, 9], max_variance=10.0,
     )  # fmt: skip
     assert calibrate(observed).noise_stddev == pytest.approx(2 * 0.7 * 3 / mu, rel=1e-12)
 
