@@ -303,6 +303,23 @@ def test_a_faint_noise_is_noise() -> None:
             np.testing.assert_allclose(gram.gram, [[expected]], rtol=1e-6)
 
 
+def test_noise_that_all_but_repeats_itself_keeps_its_digits() -> None:
+    """C^-1 = [[1, 0], [1, e]]: the noise of step 2 is that of step 1 but for e = 1e-7.
+
+    Two nodes that average know all of each other, so that M = C^T C; the covariance of what is seen
+    has a pivot of 1e-14, of which two digits are right.
+    """
+    e = 1e-7
+    strategy = np.array([[1, 0], [-1 / e, 1 / e]])
+    mechanism = threats.view(
+        threats.mf_d_sgd(mixing=np.full((2, 2), 0.5), strategy=strategy), threats.pndp(nodes=(0,))
+    )
+    assert not innovations.applies(mechanism)
+    ((_, found),) = threats.grams(mechanism, [1])
+    assert not found.exposed.any()
+    np.testing.assert_allclose(found.gram, strategy.T @ strategy, rtol=1e-6)
+
+
 def test_unreachable_and_lonely() -> None:
     w = np.zeros((5, 5))
     w[:2, :2] = 0.5
