@@ -1,15 +1,17 @@
-# Every target runs in .venv, built here from requirements.lock; nothing else is installed.
+# Every target runs in .venv, built here from a lock; nothing else is installed. The demo takes what
+# noisedesign needs and no more, all others the extras besides.
 PYTHON ?= python3
 BIN := .venv/bin
+NEEDED := .venv/.needed
 STAMP := .venv/.installed
-# Without the extras "bench" and "gpu": their gigabytes are for nobody who runs the tests.
 LOCK := uv pip compile --universal --generate-hashes --python-version 3.11 \
-	--extra dask --extra mosek --extra parquet --extra solvers --extra test \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+# Without "bench" and "gpu": their gigabytes are for nobody who runs the tests.
+EXTRAS := --extra dask --extra mosek --extra parquet --extra solvers --extra test
 
 .PHONY: demo test test-slow test-kernels bench lock clean
 
-demo: $(STAMP)
+demo: $(NEEDED)
 	$(BIN)/noisedesign demo -o out
 
 # The matrices of the tests are small: a second BLAS thread only waits for the first.
@@ -39,17 +41,22 @@ bench: $(STAMP)
 
 # Needs uv (https://docs.astral.sh/uv); everything else only needs Python.
 lock:
-	$(LOCK) --upgrade pyproject.toml -o requirements.lock
+	$(LOCK) $(EXTRAS) --upgrade pyproject.toml -o requirements.lock
+	$(LOCK) --group build -c requirements.lock pyproject.toml -o requirements-demo.lock
 
 clean:
 	rm -rf .venv out build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache
 
-$(STAMP): requirements.lock pyproject.toml
+$(NEEDED): requirements-demo.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "noisedesign needs Python 3.11 or newer, found: $$($(PYTHON) --version 2>&1)."; \
 		echo "Name another one: make PYTHON=python3.12"; exit 1; } >&2
 	$(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python tools/install.py requirements-demo.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	touch $@
+	@touch $@
+
+$(STAMP): $(NEEDED) requirements.lock
+	@$(BIN)/python tools/install.py requirements.lock
+	@touch $@

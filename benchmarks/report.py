@@ -27,9 +27,8 @@ from noisedesign.comparison.run import RUNS, SHORT_SECONDS
 from noisedesign.io.atomic import write_text
 from noisedesign.io.problem_file import load_problem
 from noisedesign.io.problem_set import problem_files
-from noisedesign.judging import REFUSED
 from noisedesign.machine import this_machine
-from noisedesign.report import Record
+from noisedesign.report import REFUSED, Record
 
 QUICK_PROBLEMS = (
     "problems/whisper/florentine.toml",

@@ -17,7 +17,7 @@ from noisedesign.validation import validate
 from noisedesign.verification import verify
 
 COLUMNS = (
-    "graph", "design", "method", "objective", "relative_to_ldp", "gap", "verified", "simulated",
+    "name", "method", "objective", "relative_to_ldp", "gap", "verified", "simulated",
     "protects",
 )  # fmt: skip
 

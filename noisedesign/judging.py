@@ -11,24 +11,22 @@ from noisedesign.backends import Stop, all_backends, dimacs, get_backend
 from noisedesign.backends.start import Start
 from noisedesign.design import Design
 from noisedesign.problem import Problem, problem_of
-from noisedesign.report import Record
+from noisedesign.report import AT_TARGET, REFUSED, Record, at_target
 from noisedesign.solving import LOCAL, OPTIMAL, Solution, solve, versions
 
 COLUMNS = (
     "name", "design", "backend", "solved", "status", "reason", "objective", "lower_bound", "gap",
-    "feasible", "build_seconds", "solve_seconds", "seconds", "evaluations", *dimacs.NAMES,
-    "versions",
+    "relative_to_ldp", *AT_TARGET, "feasible", "build_seconds", "solve_seconds", "seconds",
+    "evaluations", *dimacs.NAMES, "versions",
 )  # fmt: skip
 
-_NUMBERS = ("objective", "lower_bound", "gap", "build_seconds", "solve_seconds", "seconds")
+_NUMBERS = ("objective", "lower_bound", "gap", "relative_to_ldp", *AT_TARGET, "build_seconds",
+            "solve_seconds", "seconds")  # fmt: skip
 TYPES: dict[str, type] = {
     **dict.fromkeys((*_NUMBERS, *dimacs.NAMES), float), "solved": bool, "feasible": bool,
     "evaluations": int,
 }  # fmt: skip
 """Of columns that are not text."""
-
-REFUSED = "refused"
-"""Status of a problem that a backend cannot take, or that cannot be run here."""
 
 LOCAL_REASON = "the best that was found; its gap is that to designs without the structure"
 
@@ -48,6 +46,8 @@ def compare(
 
     ``solved`` is true only for a feasible answer certified to the gap: whatever its solver said,
     anything else is a failure with its reason. Every solver is asked for the gap it is judged by.
+    Without an answer of the solver's own there is no objective, bound or gap; the columns from mu
+    to error_at_target are those of :data:`noisedesign.report.AT_TARGET`.
     A backend that cannot take a problem gives a record with status "refused". The columns err1 to
     err6 are the DIMACS errors of what a conic solver left (:mod:`noisedesign.backends.dimacs`), and
     None elsewhere; ``versions`` are those of what solved it.
@@ -118,7 +118,7 @@ def answered(
         "status": solution.status,
         "solved": solution.status == OPTIMAL and solution.feasible,
         "reason": LOCAL_REASON if solution.status == LOCAL else solution.remedy,
-        "feasible": solution.feasible,
+        "feasible": solution.feasible and solution.found,
         "build_seconds": solution.build_seconds,
         "solve_seconds": solution.solve_seconds,
         "seconds": solution.seconds,
@@ -127,13 +127,16 @@ def answered(
     }
     if solution.errors is not None:
         row |= dict(zip(dimacs.NAMES, solution.errors, strict=True))
-    if solution.certificate is not None:
+    design = solution.design
+    if design is not None and solution.found:
         row |= {
-            "objective": solution.certificate.objective,
-            "lower_bound": solution.certificate.lower_bound,
-            "gap": solution.certificate.gap,
+            "objective": design.objective,
+            "lower_bound": design.lower_bound,
+            "gap": design.gap,
+            "relative_to_ldp": design.relative_to_ldp,
+            **at_target(design),
         }
-    return row, solution.design
+    return row, design
 
 
 def _versions(solution: Solution) -> str:

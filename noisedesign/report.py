@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-
 from noisedesign import accounting
+from noisedesign._checks import InputError
 from noisedesign.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.exposure import Exposure
 from noisedesign.participation import Participation
 from noisedesign.privacy_target import CHANGE_OVER_CLIP
-from noisedesign.problem import SpaceProblem, SpaceTimeProblem
+from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem
 from noisedesign.solving import Solution
+from noisedesign.tables import Record as Record
+from noisedesign.tables import print_table as print_table
 from noisedesign.trust_table import ModelRow
 from noisedesign.validation import Validation
 
-Record = dict[str, Any]
+REFUSED = "refused"
+"""Status of a problem that a backend cannot take, or that cannot be run here."""
 
-USUAL, WIDEST = 200, 2000
-"""Characters of a line where nobody is watching: most tables fit the first, and notes that do not
-make their line longer."""
+AT_TARGET = ("mu", "noise_stddev", "noise_multiplier", "error_at_target")
+"""What a design is at the privacy target of its problem: its mu-GDP, the factor on the standard
+deviation of its noise, that factor over the clip, and the total squared error a coordinate, in
+squared units of the gradients: the objective times noise_stddev squared."""
 
 INFINITE = "infinite"
 """Written where a number is infinite: null would say that it is not known."""
@@ -36,31 +35,65 @@ INFINITE = "infinite"
 
 def solution_record(solution: Solution) -> Record:
     """One solve, as ``solve --json`` prints it."""
-    certificate = solution.certificate
+    design = solution.design
     record: Record = {
         "name": solution.problem.name,
         "design": solution.problem.design,
         "backend": solution.backend,
+        "method": None if design is None else design.provenance.method,
         "status": solution.status,
-        "objective": None if certificate is None else certificate.objective,
-        "lower_bound": None if certificate is None else certificate.lower_bound,
-        "gap": None if certificate is None else certificate.gap,
+        "objective": None if design is None else design.objective,
+        "lower_bound": None if design is None else design.lower_bound,
+        "gap": None if design is None else design.gap,
         "seconds": solution.seconds,
         "feasible": solution.feasible,
         "relative_to_ldp": None,
         "relative_to_unrestricted": None,
+        **at_target(design),
         "build_seconds": solution.build_seconds,
         "solve_seconds": solution.solve_seconds,
         "evaluations": solution.evaluations,
         "remedy": solution.remedy,
     }
-    if solution.design is not None:
-        design = solution.design
+    if design is not None:
         record["relative_to_ldp"] = design.relative_to_ldp
         record["relative_to_unrestricted"] = design.certificate.relative_to_unrestricted
         if solution.problem.privacy is not None:
-            record["privacy"] = privacy_record(solution.design)
+            record["privacy"] = privacy_record(design)
     return record
+
+
+def at_target(design: Design | None) -> Record:
+    """The values of AT_TARGET; None where there is no design, or no target.
+
+    Raises:
+        InputError: a target that no finite noise meets.
+    """
+    if design is None or design.problem.privacy is None:
+        return dict.fromkeys(AT_TARGET)
+    found = accounting.calibrate(design.problem)
+    error = design.objective * found.noise_stddev**2
+    values = (found.mu, found.noise_stddev, found.noise_multiplier, error)
+    return dict(zip(AT_TARGET, values, strict=True))
+
+
+def refused_record(problem: Problem, *, backend: str, error: InputError) -> Record:
+    """A problem among others that cannot be solved, with the reason as its remedy."""
+    return {
+        "name": problem.name, "design": problem.design, "backend": backend, "status": REFUSED,
+        "feasible": False, "remedy": str(error),
+    }  # fmt: skip
+
+
+def print_solutions(records: Sequence[Record], *, structured: bool) -> None:
+    """A table of solves, of one with all of its calibration."""
+    columns = ["name", "backend", "method", "status", "objective", "relative_to_ldp",
+               "relative_to_unrestricted", "lower_bound", "gap", "feasible"]  # fmt: skip
+    if not structured:
+        columns.remove("relative_to_unrestricted")
+    calibration = list(records[0].get("privacy", {})) if len(records) == 1 else []
+    columns += dict.fromkeys([*calibration, *AT_TARGET])
+    print_table([record.get("privacy", {}) | record for record in records], [*columns, "seconds"])
 
 
 def privacy_record(design: Design) -> Record:
@@ -89,6 +122,7 @@ def design_record(design: Design) -> Record:
         "method": design.provenance.method,
         "objective": design.objective,
         "relative_to_ldp": design.relative_to_ldp,
+        **at_target(design),
         "lower_bound": design.lower_bound,
         # A bound on protecting every message says nothing of a mechanism that does not.
         "gap": design.gap if design.trust != "central" else None,
@@ -188,38 +222,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1e-3 or abs(value) >= 1e6 else f"{value:.6g}"
-    return "" if value is None else str(value)
-
-
-def table(records: Iterable[Record], columns: Sequence[str], *, title: str = "") -> Table:
-    """A table of records; columns are keys of them."""
-    result = Table(
-        title=title or None, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD
-    )  # fmt: skip
-    rows = list(records)
-    for column in columns:
-        numeric = any(isinstance(row.get(column), float) for row in rows)
-        result.add_column(column.replace("_", " "), justify="right" if numeric else "left")
-    for row in rows:
-        result.add_row(*(_cell(row.get(column)) for column in columns))
-    return result
-
-
-def print_table(records: Iterable[Record], columns: Sequence[str], *, title: str = "") -> None:
-    """Print a table on stdout, as wide as it needs to be where nobody is watching."""
-    # Cells are data: "noisedesign[mosek]" is no markup and ":key:" no picture.
-    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
-    printed = table(records, columns, title=title)
-    if sys.stdout.isatty():
-        Console(**plain).print(printed)
-        return
-    wide = Console(width=WIDEST, **plain)
-    wanted = Measurement.get(wide, wide.options, printed).maximum
-    Console(width=max(wanted, USUAL), **plain).print(printed)

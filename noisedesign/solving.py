@@ -39,6 +39,10 @@ OPTIMAL = "optimal"
 INACCURATE = "inaccurate"
 LOCAL = "local-optimum"
 FAILED = "failed"
+INTERRUPTED = Stop.INTERRUPTED.value
+
+STAND_IN = "ldp"
+"""The method of a design that takes the place of one that was not found."""
 
 OBSERVER_BACKEND = "clarabel"
 """What solves problems against chosen observers where no conic solver is named."""
@@ -94,6 +98,14 @@ class Solution(Shown):
     @property
     def feasible(self) -> bool:
         return self.certificate is not None and self.certificate.feasible
+
+    @property
+    def found(self) -> bool:
+        """Whether the design is an answer: where a solver is stopped with nothing in its hands, the
+        design is independent noise, for which nobody had to look."""
+        return self.design is not None and (
+            self.status == OPTIMAL or self.design.provenance.method != STAND_IN
+        )
 
 
 def solve(
@@ -366,7 +378,7 @@ def _design(
         return None
     return certified_design(
         problem, program, gram=independent_gram(program), dual=dual,
-        provenance=replace(provenance, method="ldp"),
+        provenance=replace(provenance, method=STAND_IN),
     )  # fmt: skip
 
 
@@ -374,11 +386,15 @@ def _status(design: Design | None, answer: Answer, backend: str, gap: float) -> 
     """Our verdict, from the certificate and not from the solver, and what to do about it."""
     if design is None:
         why = answer.message or "its answer could not be made feasible"
-        other = "a looser --gap" if backend == "native" else "--backend native, or a looser --gap"
-        return FAILED, f"{why}. Try {other}."
+        others = ["--backend native"] * (backend != "native")
+        # Where there is nothing to repair, no gap is loose enough.
+        others += ["a looser --gap"] * (answer.gram is not None)
+        return FAILED, f"{why}. Try {', or '.join(others)}." if others else f"{why}."
     if design.certificate.gap <= gap:
         return OPTIMAL, ""
     reached = f"certified gap {design.certificate.gap:.2g}, asked {gap:.2g}"
+    if design.provenance.method == STAND_IN:
+        reached = f"{answer.message or 'nothing was found'}; independent noise has a {reached}"
     if answer.stop is Stop.TIME_LIMIT:
         return Stop.TIME_LIMIT.value, f"{reached}. Allow more time."
     if answer.stop is Stop.INTERRUPTED:

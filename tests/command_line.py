@@ -91,16 +91,20 @@ class _Terminal(io.StringIO):
         return True
 
 
-def call(*arguments: object, watched: bool = False) -> Outcome:
+def call(*arguments: object, watched: bool = False, columns: int | None = None) -> Outcome:
     """The console command with these arguments, in this process.
 
-    ``watched`` makes standard error a terminal.
+    ``watched`` makes standard error a terminal, ``columns`` standard output one of that width.
     """
     out, err = io.StringIO(), _Terminal() if watched else io.StringIO()
+    seen = {}
+    if columns is not None:
+        out, seen = _Terminal(), {"COLUMNS": str(columns), "TERM": "dumb"}
     argv = ["noisedesign", *(str(argument) for argument in arguments)]
     code: object = None
     with (
         mock.patch.object(sys, "argv", argv),
+        mock.patch.dict(os.environ, seen),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -148,6 +148,76 @@ def test_solve_privacy(tmp_path: Path) -> None:
     assert record["noise_stddev"] == pytest.approx(10**0.5 / record["mu"])
 
 
+def test_errors_at_the_target_are_those_of_the_noise_that_meets_it(tmp_path: Path) -> None:
+    """Of every command that prints a design: objective times noise_stddev squared; clip 0.5."""
+    path = write(tmp_path, RING + PRIVACY)
+    solved = call("solve", path, "--json").json()
+    compared = call("compare", path, "--backend", "native", "--json").json()["rows"]
+    baselines = call("baselines", path, "--json").json()
+    assert len(baselines) == len(SPACE_BASELINES) + 1
+    for record in (solved, *compared, *baselines):
+        # Ten independent steps; a record that is replaced moves each by twice the clip.
+        stddev = 2 * 0.5 * 10**0.5 / record["mu"]
+        assert record["noise_stddev"] == pytest.approx(stddev)
+        assert record["noise_multiplier"] == pytest.approx(stddev / 0.5)
+        assert record["error_at_target"] == pytest.approx(record["objective"] * stddev**2)
+    for command in ("solve", "baselines"):
+        table = call(command, path).out
+        for words in ("mu", "noise stddev", "noise multiplier", "error at target"):
+            assert words in table
+        without = call(command, write(tmp_path, RING, "free.toml"), "--json").json()
+        record = without if command == "solve" else without[-1]
+        assert record["noise_stddev"] is record["error_at_target"] is record["mu"] is None
+
+
+def test_solve_takes_several_problems(tmp_path: Path) -> None:
+    ring, epochs = write(tmp_path, RING, "r.toml"), write(tmp_path, EPOCHS, "e.toml")
+    folder = tmp_path / "designs"
+    outcome = call("solve", ring, epochs, "-o", folder, "--json")
+    assert outcome.code == 0
+    first, second = outcome.json()
+    assert (first["name"], second["name"]) == ("ring-5", "epochs")
+    assert first["objective"] == pytest.approx(OPTIMUM, rel=1e-6)
+    for record in (first, second):
+        path = folder / f"{record['name']}.npz"
+        assert record["output"] == str(path)
+        assert load_design(path).design.objective == record["objective"]
+    table = call("solve", ring, epochs).out.splitlines()
+    assert [line.split()[0] for line in table if line][-2:] == ["ring-5", "epochs"]
+    assert isinstance(call("solve", ring, "--json").json(), dict)
+
+
+def test_of_several_problems_the_worst_says_how_it_ends(tmp_path: Path) -> None:
+    ring, epochs = write(tmp_path, RING, "r.toml"), write(tmp_path, EPOCHS, "e.toml")
+    late = call("solve", ring, epochs, "--time-limit", "1e-9", "--gap", "1e-9", "--json")
+    assert late.code == 1
+    assert [record["status"] for record in late.json()] == ["optimal", "time-limit"]
+    assert "epochs: time-limit: " in late.err
+    divergent = write(tmp_path, RING.replace("nodes = 5", "nodes = 6"), "d.toml")
+    mixed = call("solve", divergent, ring, "--json")
+    assert mixed.code == 2
+    assert [record["status"] for record in mixed.json()] == ["refused", "optimal"]
+    assert mixed.json()[0]["remedy"]
+    alone = call("solve", divergent, "--json")
+    assert (alone.code, alone.out) == (2, "")
+
+
+def test_outputs_of_several_problems_are_a_folder(tmp_path: Path) -> None:
+    ring, epochs = write(tmp_path, RING, "r.toml"), write(tmp_path, EPOCHS, "e.toml")
+    file = write(tmp_path, "words", "file")
+    for arguments, field in (
+        ((ring, epochs, "-o", tmp_path / "d.npz"), "output"),
+        ((ring, epochs, "-o", file), "output"),
+        ((ring, ring, "-o", tmp_path), "problems"),
+        ((write(tmp_path, RING.replace("ring-5", "a/b"), "s.toml"), ring, "-o", tmp_path), "name"),
+        ((ring, epochs, "--checkpoint", tmp_path / "state.npz"), "checkpoint"),
+    ):  # fmt: skip
+        outcome = call("solve", *arguments)
+        assert outcome.code == 2
+        assert outcome.err.startswith(f"noisedesign: error: {field}: "), outcome.err
+    assert not list(tmp_path.glob("*.npz"))
+
+
 def test_solve_output(tmp_path: Path) -> None:
     path = tmp_path / "design.npz"
     outcome = call("solve", write(tmp_path, RING), "-o", path, "--json")
@@ -170,10 +240,11 @@ def test_solve_table(tmp_path: Path) -> None:
     assert "shares no seed" in call("solve", write(tmp_path, PREFIX)).err
 
 
-def test_time_limit_is_not_a_failure(tmp_path: Path) -> None:
+def test_a_time_limit_leaves_a_design_and_with_one(tmp_path: Path) -> None:
+    """A gap far from what was asked for does not look like success, and what there is is kept."""
     path, output = write(tmp_path, EPOCHS), tmp_path / "d.npz"
     outcome = call("solve", path, "--time-limit", "1e-9", "--gap", "1e-9", "-o", output, "--json")
-    assert outcome.code == 0
+    assert outcome.code == 1
     record = outcome.json()
     assert (record["status"], record["feasible"]) == ("time-limit", True)
     assert record["gap"] > 1e-9
@@ -291,7 +362,7 @@ def test_compare(tmp_path: Path) -> None:
     for record in records[:3]:
         assert record["objective"] == pytest.approx(OPTIMUM, rel=1e-6)
     assert records[3]["objective"] == pytest.approx(records[5]["objective"], rel=1e-6)
-    assert outcome.err.splitlines()[0] == "ring-5 with native"
+    assert outcome.err.splitlines()[1] == "2/6 ring-5 with scs"
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [float(row["objective"]) for row in rows] == [r["objective"] for r in records]
@@ -316,13 +387,37 @@ def test_compare_table(tmp_path: Path) -> None:
     )  # fmt: skip
     assert outcome.code == 0
     lines = [line.split() for line in outcome.out.splitlines() if line.strip()]
-    named = [line for line in lines if line[0] == "ring-5"]
-    assert [line[1] for line in named] == ["native", "clarabel"]
-    assert len(named[1]) == len(named[0]) + 6  # the DIMACS errors
-    assert "solve seconds" in outcome.out
-    assert "shifted by 10 s, unsolved as 600 s" in outcome.out
+    assert ["name", "ring-5"] in lines  # of every row, and so above the table
+    (native,) = (line for line in lines if line[0] == "native" and len(line) == 5)
+    assert float(native[1]) == pytest.approx(OPTIMUM, rel=1e-5)
+    assert [line[0] for line in lines if line[0] == "err1"] == ["err1"]  # one conic row
+    for words in ("solver seconds", "DIMACS errors", "shifted by 10 s, unsolved as 600 s",
+                  "problems solved in time"):  # fmt: skip
+        assert words in outcome.out
+    assert ["solved", "1/1"] in lines
     assert outcome.out.splitlines()[-1].startswith("noisedesign 0.1.0, Python ")
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_with_all_that_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that cannot are named, with what they lack."""
+    ready = {name: get_backend(name).availability() for name in ("scs", "clarabel")}
+    missing = Availability(installed=False, licensed=False, remedy="pip install it")
+    monkeypatch.setattr(ConicBackend, "availability", lambda self: ready.get(self.name, missing))
+    outcome = call("compare", write(tmp_path, RING), "--backends", "all", "--json")
+    assert [row["backend"] for row in outcome.json()["rows"]] == ["native", "scs", "clarabel"]
+    for name in ("mosek", "cvxopt", "sdpa"):
+        assert f"{name} is left out: pip install it" in outcome.err
+
+
+def test_compare_counts_what_was_found_by_a_search(tmp_path: Path) -> None:
+    searched = write(tmp_path, PREFIX + '[structure]\ntime = "toeplitz"\n', "s.toml")
+    arguments = ("compare", searched, write(tmp_path, RING, "r.toml"), "--backend", "native")
+    (summary,) = call(*arguments, "--json").json()["summary"]
+    assert (summary["solved"], summary["best_found"], summary["failed"]) == (1, 1, 0)
+    lines = call(*arguments).out.splitlines()
+    assert "solved               1/2" in lines
+    assert "best found           1" in lines
 
 
 def test_compare_passes_over_what_is_no_problem(tmp_path: Path) -> None:

@@ -133,9 +133,12 @@ def test_native_has_no_formulation_to_choose() -> None:
         (Answer(stop=Stop.SOLVED, gram=-np.eye(5), dual=diagonal_dual(np.ones(5))),
          "failed", False),
         (Answer(stop=Stop.FAILED, message="numerical trouble"), "failed", False),
-        (Answer(stop=Stop.TIME_LIMIT), "time-limit", True),
+        (Answer(stop=Stop.TIME_LIMIT, solve_seconds=7.0), "time-limit", False),
+        (Answer(stop=Stop.TIME_LIMIT, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
+         "time-limit", True),
     ],
-    ids=["over the gap", "infeasible", "gave up", "out of time"],
+    ids=["over the gap", "infeasible", "gave up", "nothing in time",
+         "out of time"],
 )  # fmt: skip
 def test_what_a_solver_says_does_not_count(
     answer: Answer, status: str, feasible: bool, monkeypatch: pytest.MonkeyPatch
@@ -145,11 +148,42 @@ def test_what_a_solver_says_does_not_count(
     assert (row["status"], row["feasible"], row["solved"]) == (status, feasible, False)
     assert row["reason"]
     assert answer.message in row["reason"]
+    assert row["solve_seconds"] == answer.solve_seconds
     if feasible:
-        assert row["objective"] == pytest.approx(5 / 3)  # independent noise
+        assert row["objective"] == pytest.approx(5 / 3)  # independent noise, if it was found
         assert row["gap"] > 1e-6
     else:
         assert (row["objective"], row["lower_bound"], row["gap"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "advised"),
+    [
+        (Answer(stop=Stop.FAILED, message="killed, perhaps for want of memory"), False),
+        (Answer(stop=Stop.TIME_LIMIT), False),
+        (Answer(stop=Stop.SOLVED, gram=-np.eye(5), dual=diagonal_dual(np.ones(5))), True),
+    ],
+    ids=["no memory", "no time", "nearly feasible"],
+)
+def test_a_looser_gap_is_advised_where_there_is_something_to_loosen(
+    answer: Answer, advised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: answer)
+    (row,) = compare([RING_5], backends=["clarabel"])
+    assert ("looser" in row["reason"]) == advised
+
+
+def test_a_solver_that_is_stopped_has_taken_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a process that hands nothing over: the seconds are real, and the answer is none."""
+    import time
+
+    monkeypatch.setattr(isolated, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(isolated, "__name__", "no_such_module_here")
+    started = time.perf_counter()
+    solution = solve(RING_5, backend="clarabel", isolate=True)
+    assert 0 < solution.solve_seconds <= time.perf_counter() - started
+    assert (solution.status, solution.found) == ("failed", False)
+    assert "process ended" in solution.remedy
 
 
 def test_a_looser_gap_accepts_more(monkeypatch: pytest.MonkeyPatch) -> None:

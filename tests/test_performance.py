@@ -122,6 +122,14 @@ def test_summary_by_hand() -> None:
     assert "within_100_s" not in quick  # nothing was given so long
 
 
+def test_a_search_is_no_failure() -> None:
+    """The best that was found of what nobody can certify is counted as that."""
+    (only,) = summary([row("a", "one", 1.0), row("b", "one", 2.0, status="local-optimum"),
+                       row("c", "one", 3.0, status="failed")])  # fmt: skip
+    counts = ("problems", "solved", "best_found", "refused", "failed")
+    assert [only[key] for key in counts] == [3, 1, 1, 0, 1]
+
+
 def test_nothing_in_common() -> None:
     rows = [
         row("a", "one", 1.0), row("b", "one", None, status="refused"),

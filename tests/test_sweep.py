@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import MODULE, RING, call, environment, write
+from command_line import EPOCHS, MODULE, RING, call, environment, write
+from scipy.stats import norm
 
 from noisedesign import judging
 from noisedesign._checks import InputError
@@ -79,11 +81,35 @@ def test_rows_hold_parameters_and_answers(tmp_path: Path) -> None:
     ]  # fmt: skip
     for row, planned in zip(found, plan().rows, strict=True):
         assert row["key"] == planned.key
-        assert (row["sweep_format"], row["asked_gap"], row["time_limit"]) == ("2", "1e-06", "")
+        assert (row["sweep_format"], row["asked_gap"], row["time_limit"]) == ("3", "1e-06", "")
         assert (row["solved"], row["feasible"], row["status"]) == ("True", "True", "optimal")
         truth = optimum(int(row["graph.nodes"]), float(row["budget.tau"]))
         assert float(row["objective"]) == pytest.approx(truth, rel=2e-6)
         assert float(row["lower_bound"]) <= truth * (1 + 1e-12)
+
+
+def test_rows_of_targets_differ_by_what_they_cost(tmp_path: Path) -> None:
+    """One design for every epsilon, and the noise and the error that each of them takes."""
+    text = EPOCHS.replace('"epochs"', '"targets"', 1) + (
+        "[privacy]\ndelta = 1e-5\nclip = 0.5\nadjacency = 'replace'\n"
+        "[grid]\nprivacy.epsilon = [0.5, 2.0, 8.0]\n"
+    )
+    run_sweep(plan(text), output=tmp_path / "rows.csv")
+    found = read(tmp_path / "rows.csv")
+    assert len({f"{float(row['objective']):.9g}" for row in found}) == 1
+    for row in found:
+        epsilon, mu = float(row["privacy.epsilon"]), float(row["mu"])
+        stddev, multiplier = float(row["noise_stddev"]), float(row["noise_multiplier"])
+        # Dong, Roth and Su, eq. (6); a record moves a step by 2 clips, at unit sensitivity of C.
+        delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(
+            -mu / 2 - epsilon / mu
+        )
+        assert delta == pytest.approx(1e-5, rel=1e-6)
+        assert stddev == pytest.approx(2 * 0.5 / mu)
+        assert multiplier == pytest.approx(stddev / 0.5)
+        error = float(row["objective"]) * stddev**2
+        assert float(row["error_at_target"]) == pytest.approx(error)
+        assert 0 < float(row["relative_to_ldp"]) < 1
 
 
 def test_a_swept_name_has_one_column(tmp_path: Path) -> None:
@@ -297,7 +323,7 @@ def test_a_table_cut_anywhere_keeps_its_whole_rows(tmp_path: Path) -> None:
     columns = columns_of(["graph.kind"])
     with open_results(table, columns=columns) as whole:
         for key in ("a", "b"):
-            whole.put(dict.fromkeys(whole.columns) | {"sweep_format": 2, "key": key,
+            whole.put(dict.fromkeys(whole.columns) | {"sweep_format": 3, "key": key,
                       "graph.kind": "ring", "reason": 'one, "two"\r\nthree'})  # fmt: skip
     content = table.read_bytes()
     header, first, second = content.splitlines(keepends=True)
@@ -360,21 +386,22 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def other_version(text: str) -> str:
-    return "\n".join(line.replace("2,", "1,", 1) for line in text.splitlines())
+    header, *lines = text.splitlines()
+    return "\n".join([header, *(line.replace("3,", "2,", 1) for line in lines)])
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (other_version, "version 2 in column sweep_format, got"),
-        (lambda text: other_version(text).replace("asked_gap", "gap_asked"), "version 2"),
+        (other_version, "version 3 in column sweep_format, got"),
+        (lambda text: other_version(text).replace("asked_gap", "gap_asked"), "version 3"),
         (lambda text: text.replace("budget.tau", "limits.max_variance"), "without budget.tau and "
          "with limits.max_variance"),
         (lambda text: text.replace("graph.nodes,budget.tau", "budget.tau,graph.nodes"), "order"),
         (lambda _: "name,age\nAda,36\n", "without sweep_format"),
         (lambda _: "notes", "without sweep_format"),
-        (lambda text: text + "2,2,3\n", "3 cells in line 6"),
-        (lambda text: text + '2,"2\n', "unexpected end of data"),
+        (lambda text: text + "3,2,3\n", "3 cells in line 6"),
+        (lambda text: text + '3,"2\n', "unexpected end of data"),
     ],
     ids=["version", "version and columns", "columns", "order", "other table", "no table", "short",
          "quote"],
@@ -484,10 +511,10 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     table = tmp_path / "rows.parquet"
-    parquet.write_table(arrow.table({"sweep_format": [3], "key": ["a"]}), table)
-    with pytest.raises(InputError, match="version 2 in column sweep_format, got .*version 3"):
-        run_sweep(plan(), output=table)
     parquet.write_table(arrow.table({"sweep_format": [2], "key": ["a"]}), table)
+    with pytest.raises(InputError, match="version 3 in column sweep_format, got .*version 2"):
+        run_sweep(plan(), output=table)
+    parquet.write_table(arrow.table({"sweep_format": [3], "key": ["a"]}), table)
     with pytest.raises(InputError, match=r"without graph\.nodes, budget\.tau"):
         run_sweep(plan(), output=table)
     table.write_text("no parquet")

@@ -63,8 +63,9 @@ def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: 
                 command, stdin=subprocess.PIPE, stdout=stream, stderr=stream,
                 start_new_session=True,
             )  # fmt: skip
+        began = time.monotonic()
         try:
-            stop = _wait(child, folder, monitor)
+            stop, ready = _wait(child, folder, monitor)
         finally:
             if child.poll() is None:
                 child.kill()
@@ -73,10 +74,13 @@ def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: 
             child.stdin.close()
         if (folder / _ANSWER).exists():
             return _read_answer(folder / _ANSWER)
-        if stop is not None:
-            return Answer(stop=stop, message="the solver was stopped before it had an answer")
-        reason = _last_words(log.read_text(errors="replace"), child.returncode)
-        return Answer(stop=Stop.FAILED, message=f"the solver's process ended: {reason}")
+        message = "the solver was stopped before it had an answer"
+        if stop is None:
+            reason = _last_words(log.read_text(errors="replace"), child.returncode)
+            message = f"the solver's process ended: {reason}"
+        # How much of it went into the model, nobody is left to say.
+        spent = time.monotonic() - (began if ready is None else ready)
+        return Answer(stop=stop or Stop.FAILED, message=message, solve_seconds=spent)
 
 
 def _last_words(log: str, status: int) -> str:
@@ -86,8 +90,10 @@ def _last_words(log: str, status: int) -> str:
     return lines[-1] if lines else f"exit status {status}"
 
 
-def _wait(child: subprocess.Popen[bytes], folder: Path, monitor: Monitor) -> Stop | None:
-    """Why we stopped waiting, or None where the process ended by itself."""
+def _wait(
+    child: subprocess.Popen[bytes], folder: Path, monitor: Monitor
+) -> tuple[Stop | None, float | None]:
+    """Why we stopped waiting, or None where the process ended by itself; when it began to solve."""
     began, ready = time.monotonic(), None
     try:
         while child.poll() is None:
@@ -99,10 +105,10 @@ def _wait(child: subprocess.Popen[bytes], folder: Path, monitor: Monitor) -> Sto
                 continue
             since = now - (began + STARTUP_SECONDS if ready is None else ready)
             if since > monitor.time_limit + GRACE_SECONDS:
-                return Stop.TIME_LIMIT
+                return Stop.TIME_LIMIT, ready
     except KeyboardInterrupt:
-        return Stop.INTERRUPTED
-    return None
+        return Stop.INTERRUPTED, ready
+    return None, ready
 
 
 def _write_program(path: Path, program: Program) -> None:

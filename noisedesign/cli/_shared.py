@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -88,7 +90,20 @@ formulation_option = click.option(
 
 def note(message: str) -> None:
     """A remark on standard error."""
-    click.echo(message, err=True)
+    click.echo(_wrapped(message, sys.stderr), err=True)
+
+
+def say(sentence: str) -> None:
+    """A sentence among the results on standard output."""
+    click.echo(_wrapped(sentence, sys.stdout))
+
+
+def _wrapped(text: str, stream: TextIO) -> str:
+    """At a terminal, in lines that end between words; elsewhere as it is."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def counter(label: str, what: str) -> Callable[[int, int], None] | None:

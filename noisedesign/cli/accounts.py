@@ -83,7 +83,9 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(report.to_json(records))
         return
-    report.print_table(records, report.exposure_columns(records), title=request.name)
+    report.print_table(
+        records, report.exposure_columns(records), title=request.name, notes=["note"]
+    )
     if output is not None:
         note(f"picture: {output}")
     note(
@@ -122,7 +124,7 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
         stated = {"delta": setting.delta, "adjacency": setting.adjacency}
         click.echo(report.to_json([record | stated for record in records]))
         return
-    report.print_table(records, list(records[0]), title=setting.algorithm.name)
+    report.print_table(records, list(records[0]), title=setting.algorithm.name, notes=["note"])
     who = f"the observer is {nodes[looks]}" + " (most neighbours)" * (node is None)
     if not setting.graph:
         who = "the design has no graph, so no observer is anybody's neighbour"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
+from noisedesign._checks import InputError
 from noisedesign.cli._shared import (
     EXIT_FAILED,
+    EXIT_INPUT,
     EXIT_INTERRUPTED,
     NewFile,
+    Output,
     Writing,
     counter,
     formulation_option,
@@ -24,7 +28,7 @@ from noisedesign.io.file_kinds import DESIGN
 
 
 @click.command(cls=Writing)
-@click.argument("problem")
+@click.argument("problems", nargs=-1, required=True, metavar="PROBLEM.toml...")
 @click.option("--backend", default="native", show_default=True, help="Solver; see `backends`.")
 @gap_option
 @limit_option
@@ -34,62 +38,105 @@ from noisedesign.io.file_kinds import DESIGN
     "--checkpoint", type=NewFile(), metavar="STATE",
     help="Keep the state of the solve in this .npz file every minute, and go on from it (native).",
 )  # fmt: skip
-@click.option("-o", "--output", type=NewFile(DESIGN), help="Write the design to this .npz file.")
+@click.option("-o", "--output", type=Output(), help="Design file, .npz; of several, a folder.")
 @json_option
 def solve(
-    problem: str, backend: str, gap: float | None, time_limit: float | None,
+    problems: tuple[str, ...], backend: str, gap: float | None, time_limit: float | None,
     formulation: str | None, device: str, checkpoint: str | None, output: str | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Solve PROBLEM.toml and certify the answer."""
+    """Solve PROBLEM.toml and certify the answer; of several problems, one after the other.
+
+    The design is written whatever its gap; the exit code is 1 where the gap asked for is not
+    certified, and of several problems the largest.
+    """
     from noisedesign import report
     from noisedesign.formulations import is_structured
     from noisedesign.io.checkpoint_file import CheckpointFile
     from noisedesign.io.design_file import save_design
     from noisedesign.io.problem_file import load_problem
-    from noisedesign.solving import FAILED
+    from noisedesign.solving import INTERRUPTED, LOCAL, OPTIMAL
     from noisedesign.solving import solve as run
 
-    loaded = load_problem(problem)
+    loaded = [load_problem(problem) for problem in problems]
+    if checkpoint is not None and len(loaded) > 1:
+        raise InputError("checkpoint", expected="none of several problems", got=checkpoint,
+                         remedy="Solve them one by one.")  # fmt: skip
+    paths = _design_paths([problem.problem.name for problem in loaded], output)
     watched = sys.stderr.isatty()
-    solution = run(
-        loaded.problem, backend=backend, gap=gap, time_limit=time_limit, formulation=formulation,
-        progress=bounds_progress if watched else None, isolate=True, device=device,
-        checkpoint=None if checkpoint is None else CheckpointFile(checkpoint),
-    )  # fmt: skip
-    if watched:
-        note("")
-    record = report.solution_record(solution)
-    if output is not None and solution.design is not None:
-        save_design(solution.design, output, problem_text=loaded.text)
-        record["output"] = str(output)
-    if as_json:
-        click.echo(report.to_json(record))
-    else:
-        columns = [
-            "name",
-            "backend",
-            "status",
-            "objective",
-            "relative_to_ldp",
-            "relative_to_unrestricted",
-            "lower_bound",
-            "gap",
-            "feasible",
-            "seconds",
-        ]
-        if not is_structured(loaded.problem):
-            columns.remove("relative_to_unrestricted")
-        report.print_table([record], columns)
-        if "privacy" in record:
-            report.print_table([record["privacy"]], list(record["privacy"]))
+    records, remarks, code = [], [], 0
+    for number, (source, path) in enumerate(zip(loaded, paths, strict=True), start=1):
+        if len(loaded) > 1:
+            note(f"{number}/{len(loaded)} {source.problem.name}")
+        try:
+            solution = run(
+                source.problem, backend=backend, gap=gap, time_limit=time_limit,
+                formulation=formulation, progress=bounds_progress if watched else None,
+                isolate=True, device=device,
+                checkpoint=None if checkpoint is None else CheckpointFile(checkpoint),
+            )  # fmt: skip
+            record = report.solution_record(solution)
+        except InputError as error:
+            if len(loaded) == 1:
+                raise
+            records.append(report.refused_record(source.problem, backend=backend, error=error))
+            code = max(code, EXIT_INPUT)
+            continue
+        finally:
+            if watched:
+                note("")
+        if path is not None and solution.design is not None:
+            save_design(solution.design, path, problem_text=source.text)
+            record["output"] = str(path)
+        records.append(record)
         if solution.design is not None:
-            note(report.insider_note(solution.design))
-    if solution.remedy:
-        note(f"{solution.status}: {solution.remedy}")
-    if solution.status == "interrupted":
-        return EXIT_INTERRUPTED
-    return EXIT_FAILED if solution.status == FAILED else 0
+            remarks.append(report.insider_note(solution.design))
+        if solution.status == INTERRUPTED:
+            code = EXIT_INTERRUPTED
+            break
+        code = max(code, 0 if solution.status in (OPTIMAL, LOCAL) else EXIT_FAILED)
+    if as_json:
+        click.echo(report.to_json(records if len(loaded) > 1 else records[0]))
+    else:
+        structured = any(is_structured(source.problem) for source in loaded)
+        report.print_solutions(records, structured=structured)
+        for remark in dict.fromkeys(remarks):
+            note(remark)
+    for record in records:
+        if record["remedy"]:
+            told = f"{record['name']}: " * (len(loaded) > 1)
+            note(f"{told}{record['status']}: {record['remedy']}")
+    return code
+
+
+def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
+    """Where the designs go: the file named, or of several problems one each in the folder named.
+
+    Raises:
+        InputError: a folder for one design, a file for several; two problems of one name, or one
+            whose name is no name of a file; what must not be replaced.
+    """
+    from noisedesign.io.atomic import check_replaceable, target_of
+
+    if output is None:
+        return [None] * len(names)
+    paths = [Path(output)]
+    if len(names) > 1:
+        folder = Path(output)
+        if folder.suffix == ".npz" or (folder.exists() and not folder.is_dir()):
+            raise InputError("output", expected="a folder for the designs of several problems",
+                             got=output)  # fmt: skip
+        if strange := [name for name in names if Path(name).name != name]:
+            raise InputError("name", expected="one that a file can have", got=strange[0])
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError("problems", expected="problems with names of their own",
+                             got=f"two called {twice[0]}")  # fmt: skip
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{name}.npz" for name in names]
+    for path in paths:
+        target_of(path, field="output")
+        check_replaceable(path, DESIGN, field="output")
+    return list(paths)
 
 
 def bounds_progress(bounds: Any) -> None:
@@ -125,7 +172,7 @@ def verify(design: str, problem: str | None, as_json: bool) -> int:
         found = {"ok": outcome.ok, "not_checked": outcome.not_checked, "checks": records}
         click.echo(report.to_json(found))
     else:
-        report.print_table(records, ["name", "ok", "claimed", "found", "note"])
+        report.print_table(records, ["name", "ok", "claimed", "found", "note"], notes=["note"])
     if not outcome.ok:
         note("the design file does not hold what it claims")
     elif outcome.not_checked:
@@ -171,5 +218,6 @@ def baselines(problem: str, as_json: bool) -> None:
     if as_json:
         click.echo(report.to_json(records))
     else:
-        report.print_table(records, ["name", "method", "objective", "relative_to_ldp", "gap",
-                                     "feasible", "protects"])  # fmt: skip
+        columns = ["name", "method", "objective", "relative_to_ldp", *report.AT_TARGET, "gap",
+                   "feasible", "protects"]  # fmt: skip
+        report.print_table(records, columns)

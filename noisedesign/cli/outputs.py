@@ -70,5 +70,8 @@ def demo(output: str, runs: int, as_json: bool) -> int:
     if as_json:
         click.echo(report.to_json(records))
     else:
-        report.print_table(records, list(COLUMNS), title="noise at equal privacy")
+        for count, kind in enumerate(dict.fromkeys(record["design"] for record in records)):
+            click.echo("\n" * (count > 0), nl=False)
+            rows = [record for record in records if record["design"] == kind]
+            report.print_table(rows, COLUMNS, title=f"{kind}: noise at equal privacy")
     return 0 if all(record["holds"] for record in records) else EXIT_FAILED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from noisedesign._checks import InputError
@@ -12,14 +14,18 @@ from noisedesign.cli._shared import (
     gap_option,
     json_option,
     note,
+    say,
 )
 from noisedesign.io.file_kinds import PICTURE
+
+ALL = "all"
+"""In the place of the names of backends."""
 
 
 @click.command(cls=Writing)
 @click.argument("problems", nargs=-1, required=True)
 @click.option("--backend", "--backends", "backends", multiple=True, required=True,
-              help="A name, or several separated by commas; may be repeated.")  # fmt: skip
+              help="Names separated by commas, or all: those installed and licensed.")  # fmt: skip
 @gap_option
 @click.option("--time-limit", type=float, default=600.0, show_default=True, metavar="S",
               help="Seconds a solve; what unsolved problems count as.")  # fmt: skip
@@ -50,6 +56,8 @@ def compare(
     names = [name.strip() for value in backends for name in value.split(",") if name.strip()]
     if not names:
         raise InputError("backends", expected="names separated by commas", got=repr(backends))
+    if ALL in names:
+        names = _ready()
     files, passed_over = problem_files(problems)
     for path in passed_over:
         note(f"{path} is no problem file: passed over")
@@ -76,18 +84,58 @@ def compare(
             "rows": list(found.rows),
         }))  # fmt: skip
         return 0
-    columns = ["name", "backend", "solved", "status", "objective", "gap", "build_seconds",
-               "solve_seconds"]  # fmt: skip
-    conic = any(row[name] is not None for row in found.rows for name in dimacs.NAMES)
-    columns += [*(dimacs.NAMES if conic else ()), "reason"]
-    report.print_table(found.rows, columns)
+    rows = [row | {"solver_seconds": performance.spent(row)} for row in found.rows]
     report.print_table(
-        summary, list(summary[0]),
-        title="seconds to build and solve: geometric mean shifted by "
-        f"{performance.SHIFT_SECONDS:g} s, unsolved as {time_limit:g} s, and shares solved in time",
+        rows,
+        ["name", "backend", "solved", "status", "objective", "gap", "relative_to_ldp",
+         *report.AT_TARGET, "solver_seconds", "reason"],
+        notes=["reason"],
     )  # fmt: skip
-    click.echo(str(found.machine))
+    if conic := [row for row in found.rows if any(row[name] is not None for name in dimacs.NAMES)]:
+        click.echo()
+        report.print_table(conic, ["name", "backend", *dimacs.NAMES], title="DIMACS errors")
+    click.echo()
+    _print_summary(summary, time_limit)
+    click.echo()
+    say(str(found.machine))
     return 0
+
+
+def _print_summary(summary: list[dict[str, Any]], time_limit: float) -> None:
+    """Counts and means, then where the curves are at some times; all counts as n/N."""
+    from noisedesign import report
+    from noisedesign.comparison import performance
+
+    within = [name for name in summary[0] if name.startswith(performance.WITHIN)]
+    counted = [
+        row | {"solved": f"{row['solved']}/{row['problems']}"}
+        | {name: f"{round(row[name] * row['problems'])}/{row['problems']}" for name in within}
+        for row in summary
+    ]  # fmt: skip
+    report.print_table(
+        counted, [name for name in summary[0] if name != "problems" and name not in within],
+        title="seconds to build and solve: geometric mean shifted by "
+        f"{performance.SHIFT_SECONDS:g} s, unsolved as {time_limit:g} s",
+    )  # fmt: skip
+    if within:
+        click.echo()
+        report.print_table(
+            counted, ["backend", *within], title="problems solved in time", keep=within
+        )
+
+
+def _ready() -> list[str]:
+    """Names of the backends that can run here; the others are named, and what they lack."""
+    from noisedesign.backends import all_backends
+
+    names = []
+    for backend in all_backends():
+        available = backend.availability()
+        if available.ready:
+            names.append(backend.name)
+        else:
+            note(f"{backend.name} is left out: {available.remedy}")
+    return names
 
 
 @click.command()
@@ -109,4 +157,5 @@ def backends(as_json: bool) -> None:
     if as_json:
         click.echo(report.to_json(records))
     else:
-        report.print_table(records, ["name", "installed", "version", "licensed", "takes", "remedy"])
+        columns = ["name", "installed", "version", "licensed", "takes", "remedy"]
+        report.print_table(records, columns, notes=["remedy"])

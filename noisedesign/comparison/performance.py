@@ -14,8 +14,8 @@ from typing import Any
 
 from noisedesign import _checks
 from noisedesign._checks import InputError
-from noisedesign.judging import REFUSED
-from noisedesign.report import Record
+from noisedesign.report import REFUSED, Record
+from noisedesign.solving import LOCAL
 
 SHIFT_SECONDS = 10.0
 """Added to every time before the geometric mean, as in Mittelmann's benchmarks of optimisation
@@ -23,6 +23,9 @@ software: differences far below it, which nobody waits for, hardly count."""
 
 WITHIN_SECONDS = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Times, up to the limit, at which curves are read off where there is no room for them."""
+
+WITHIN = "within_"
+"""How the names of those shares begin."""
 
 Row = Mapping[str, Any]
 
@@ -40,12 +43,18 @@ def shifted_geometric_mean(seconds: Sequence[float], *, shift: float = SHIFT_SEC
     return shift * math.expm1(math.fsum(math.log1p(t / shift) for t in seconds) / len(seconds))
 
 
-def seconds_of(row: Row) -> float | None:
-    """Seconds to build and solve; None where that was not a certified answer in time."""
-    if not row["solved"]:
+def spent(row: Row) -> float | None:
+    """Seconds to build and solve, whatever came of it; None where nothing was begun."""
+    if row["solve_seconds"] is None:
         return None
-    seconds = float(row["build_seconds"] + row["solve_seconds"])
-    return seconds if seconds <= row["time_limit"] else None
+    return float(row["build_seconds"] + row["solve_seconds"])
+
+
+def seconds_of(row: Row) -> float | None:
+    """As :func:`spent`; None where that was not a certified answer in time."""
+    seconds = spent(row)
+    late = seconds is None or seconds > row["time_limit"]
+    return None if late or not row["solved"] else seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +84,7 @@ def profiles(rows: Sequence[Row]) -> list[Profile]:
 def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record]:
     """One record a backend: counts, shifted geometric means, and the curve at some times.
 
+    ``best_found`` counts local optima: the best a search found, where no one knows the optimum.
     An unsolved problem counts as the time limit in the means. ``mean_seconds`` is that of all
     problems; ``mean_seconds_common`` that of the ``common`` ones, which every backend takes that
     takes any, and None where there are none.
@@ -88,15 +98,17 @@ def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record
     records = []
     for profile, own in zip(profiles(rows), groups.values(), strict=True):
         refused = sum(row["status"] == REFUSED for row in own)
+        searched = sum(row["status"] == LOCAL for row in own)
         solved = len(profile.seconds)
         shared = [row for row in own if row["name"] in common]
         records.append({
             "backend": profile.backend, "problems": profile.problems, "solved": solved,
-            "refused": refused, "failed": profile.problems - solved - refused,
+            "best_found": searched, "refused": refused,
+            "failed": profile.problems - solved - searched - refused,
             "mean_seconds": _mean(own, shift),
             "common": len(common),
             "mean_seconds_common": _mean(shared, shift) if shared else None,
-            **{f"within_{t:g}_s": profile.share(within=t) for t in WITHIN_SECONDS if t <= limit},
+            **{f"{WITHIN}{t:g}_s": profile.share(within=t) for t in WITHIN_SECONDS if t <= limit},
         })  # fmt: skip
     return records
 

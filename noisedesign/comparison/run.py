@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from noisedesign.judging import Announce
 from noisedesign.machine import FIELDS, Machine, this_machine
 from noisedesign.participation import FixedEpoch
 from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.report import Record
+from noisedesign.report import REFUSED, Record
 from noisedesign.solving import FAILED, LOCAL, OBSERVER_BACKEND, solve
 
 TIME_LIMIT_SECONDS = 600.0
@@ -144,11 +145,11 @@ def run_comparison(
             # The first solve of a process loads code; other solvers have processes of their own.
             solve(WARM_UP)
         rows = []
-        for row in wanted:
+        for number, row in enumerate(wanted, start=1):
             if row.key in known:
                 rows.append(known[row.key])
                 continue
-            announce(f"{row.problem.name} with {row.backend}")
+            announce(f"{number}/{len(wanted)} {row.problem.name} with {row.backend}")
             rows.append(_computed(row) | machine.record())
             if table is not None:
                 table.put(rows[-1])
@@ -207,14 +208,18 @@ def _seconds(answer: Record) -> float:
 def _answer(row: _Row) -> Record:
     if row.backend == "native" and isinstance(row.problem, SpaceProblem) and row.problem.observers:
         reason = f"problems against chosen observers are left to {OBSERVER_BACKEND}"
-        return _unanswered(row, status=judging.REFUSED, reason=reason)
+        return _unanswered(row, status=REFUSED, reason=reason)
+    started = time.perf_counter()
     try:
         (answer,) = judging.compare(
             [row.problem], backends=[row.backend], gap=row.asked["asked_gap"],
             time_limit=row.asked["time_limit"], formulation=row.asked["formulation"],
         )  # fmt: skip
     except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
-        return _unanswered(row, status=FAILED, reason=f"{type(error).__name__}: {error}")
+        seconds = time.perf_counter() - started
+        reason = f"{type(error).__name__}: {error}"
+        spent = {"build_seconds": 0.0, "solve_seconds": seconds, "seconds": seconds}
+        return _unanswered(row, status=FAILED, reason=reason) | spent
     return answer
 
 

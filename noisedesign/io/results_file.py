@@ -28,7 +28,7 @@ Record = dict[str, Any]
 SWEEP, COMPARISON = "sweep", "comparison"
 """What a table is one of."""
 
-RESULTS_FORMAT = {SWEEP: 2, COMPARISON: 2}
+RESULTS_FORMAT = {SWEEP: 3, COMPARISON: 3}
 """Version of what the columns mean. Files of another version are refused, never mixed."""
 
 KEY = "key"

@@ -6,6 +6,7 @@ that saves evaluations and changes no answer by more than its gap.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from noisedesign._threads import one_thread
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.io.results_file import KEY, RESULTS_FORMAT, SWEEP, format_column
 from noisedesign.io.sweep_file import SweepRow
-from noisedesign.report import Record
+from noisedesign.report import REFUSED, Record
 from noisedesign.solving import FAILED
 from noisedesign.warm_start import Neighbours
 
@@ -50,6 +51,7 @@ def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
     Raises:
         KeyboardInterrupt: a row half done is no row.
     """
+    started = time.perf_counter()
     try:
         problem = parse_problem(row.text, folder=row.folder).problem
         start = neighbours.nearest(problem) if row.backend == "native" else None
@@ -59,9 +61,12 @@ def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
         if row.backend == "native" and design is not None:
             neighbours.add(design)
     except InputError as error:
-        return unanswered(row, status=judging.REFUSED, reason=str(error))
+        return unanswered(row, status=REFUSED, reason=str(error))
     except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
-        return unanswered(row, status=FAILED, reason=f"{type(error).__name__}: {error}")
+        seconds = time.perf_counter() - started
+        reason = f"{type(error).__name__}: {error}"
+        spent = {"build_seconds": 0.0, "solve_seconds": seconds, "seconds": seconds}
+        return unanswered(row, status=FAILED, reason=reason) | spent
     return _asked(row) | {WARM: start is not None} | answer
 
 
