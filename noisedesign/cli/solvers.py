@@ -158,4 +158,4 @@ def backends(as_json: bool) -> None:
         click.echo(report.to_json(records))
     else:
         columns = ["name", "installed", "version", "licensed", "takes", "remedy"]
-        report.print_table(records, columns, notes=["remedy"])
+        report.print_table(records, columns, notes=["remedy"], keep=["installed", "licensed"])
