@@ -109,7 +109,7 @@ def words(value: object) -> str:
         text = f"{' x '.join(map(str, value.shape))} matrix"
         if value.ndim == 1:
             same = value.size and (value == value[0]).all()
-            text = words(float(value[0])) if same else f"{value.size} values"
+            text = words(value[:1].tolist() if same else value.tolist())
     elif isinstance(value, Shown):
         text = value._title()
     elif isinstance(value, Mapping):

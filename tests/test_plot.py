@@ -215,6 +215,7 @@ def test_the_ending_of_the_name_is_the_format(suffix: str, tmp_path: Path) -> No
     assert first.startswith(MAGIC[suffix])
     assert (suffix == ".svg") == (b"<svg" in first)
     assert kind_of(path) == PICTURE
+    assert not any(word in first for word in (b"CreationDate", b"<dc:date>"))
     assert picture(design, path=path).read_bytes() == first
 
 

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from noisedesign import threats
+from noisedesign import threats, toeplitz
 from noisedesign._shown import LONGEST, ROWS, Listing, Shown
 from noisedesign.baselines import compared
 from noisedesign.comparison import run_comparison
+from noisedesign.mixing_design import fastest_mixing
 
 LINES, WIDTH = 15, 160
 
@@ -93,6 +94,11 @@ def results(folder: Path) -> dict[str, Any]:
         "matchings": nd.pairwise_gossip(GRAPH),
         "objective": nd.Objective(horizon=3),
         "algorithm": ALGORITHM,
+        "mechanism": threats.view(ALGORITHM, nd.ldp()),
+        "streaming": toeplitz.optimize_buffered(
+            workload=toeplitz.prefix_workload(horizon=32), participation=nd.single(32), buffers=2
+        ),
+        "fastest": fastest_mixing(nx.cycle_graph(5)),
     }
 
 

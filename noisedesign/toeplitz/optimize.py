@@ -67,6 +67,12 @@ class StreamingDesign(Shown):
     stop: Stop
     evaluations: int
 
+    def _facts(self) -> dict[str, object]:
+        return {
+            "objective": self.objective, "excess at most": self.excess_upper_bound,
+            **super()._facts(),
+        }  # fmt: skip
+
     @property
     def objective(self) -> float:
         """Total squared error at unit squared sensitivity."""
