@@ -69,6 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kernels")
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", default=KERNELS)
     asked = parser.parse_args(arguments).kernels
+    if unknown := set(asked) - {*KERNELS, "another"}:
+        parser.error(f"{', '.join(unknown)}: expected another, {', '.join(KERNELS)}")
     here = chosen()
     names = [another(here) if name == "another" else name for name in asked]
     verdicts = {name: verdict(name) for name in names}

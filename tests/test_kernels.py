@@ -30,6 +30,12 @@ def test_kernels_are_those_asked_for() -> None:
     assert kernels.chosen("Prescott") != kernels.chosen("Haswell")
 
 
+def test_a_slip_of_the_pen_is_no_pass() -> None:
+    with pytest.raises(SystemExit) as error:
+        kernels.main(["Hasswell"])
+    assert error.value.code == 2
+
+
 def test_every_verdict_is_printed_and_any_failure_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
