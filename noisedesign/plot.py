@@ -126,7 +126,7 @@ def _draw_last_row(axes: Any, row: Array, design: Design) -> None:
     )
     inset.set_yscale("log")
     inset.set_ylim(floor, 2 * float(sizes.max()))
-    inset.set_title("last row: red adds, blue takes back", fontsize=7, pad=2)
+    inset.set_title("last row: red +, blue −", fontsize=7, pad=2)
     inset.set_xlabel("steps back", fontsize=7, labelpad=1)
     inset.tick_params(labelsize=6, length=2, pad=1)
 
