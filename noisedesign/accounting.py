@@ -175,14 +175,27 @@ def calibrate(problem: Problem) -> Calibration:
             loaded file and a design do.
     """
     problem = problem_of(problem)
-    target = problem.privacy
     used = problem.use if isinstance(problem, SpaceProblem) else problem.participation
+    unit = 1.0 if problem.privacy is None else _sensitivity(problem, used)
+    return calibration(problem.privacy, participation=used, sensitivity=unit)
+
+
+def calibration(
+    target: PrivacyTarget | None, *, participation: FixedEpoch | MinSeparation | None,
+    sensitivity: float = 1.0,
+) -> Calibration:  # fmt: skip
+    """Scale of noise of that sensitivity (to unit changes, not squared) that meets ``target``.
+
+    Raises:
+        InputError: a target that no finite noise meets.
+    """
+    used = participation
     if target is None:
         return Calibration(
             noise_stddev=1.0, noise_multiplier=1.0, step_sensitivity=1.0, participation=used
         )
     mu = mu_of(epsilon=target.epsilon, delta=target.delta, conversion=target.conversion)
-    stddev = target.step_sensitivity * _sensitivity(problem, used) / mu
+    stddev = target.step_sensitivity * sensitivity / mu
     if not math.isfinite(stddev):
         raise InputError(
             "privacy", expected="a target that some finite noise meets", got=f"mu = {mu:.3g}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from noisedesign import baselines, datasets, report
 from noisedesign._checks import InputError
 from noisedesign.backends import Stop
+from noisedesign.design import design_of
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import parse_problem
 from noisedesign.plot import picture
@@ -86,7 +87,7 @@ def _design(
     stored = load_design(path)
     announce(f"{problem.name}: verifying and simulating {path}")
     verified = verify(stored).ok
-    simulated = validate(stored.design, runs=runs).agrees
+    simulated = validate(design_of(stored), runs=runs).agrees
     others = baselines.published(problem, dual=solution.design.dual)
     image = picture(solution.design, path=folder / f"{problem.name}.png", others=others)
     announce(f"{problem.name}: picture in {image}")

@@ -6,13 +6,15 @@ feasibility follow from them through :mod:`noisedesign.certificate`, whoever mad
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from noisedesign import settings, structured_verdict
+from noisedesign import _checks, settings, structured_verdict
 from noisedesign._checks import Array, InputError
 from noisedesign._linalg import symmetrized
 from noisedesign._shown import Shown, ShownInline, shortened
@@ -22,8 +24,15 @@ from noisedesign.design import Design
 from noisedesign.formulations import central_program, is_structured, program_of, uniform_dual
 from noisedesign.io._comparison import differences, relative_difference
 from noisedesign.io._manifest import FIELD
-from noisedesign.io.design_file import StoredDesign, as_stored, manifest_of, text_sha256
+from noisedesign.io.design_file import (
+    StoredDesign,
+    as_stored,
+    manifest_of,
+    streaming_manifest_of,
+    text_sha256,
+)
 from noisedesign.io.rebuild import NotRebuiltError, differences_from_text
+from noisedesign.io.streaming_file import StoredStreamingDesign, streaming_arrays
 from noisedesign.problem import (
     Problem,
     SpaceProblem,
@@ -34,6 +43,7 @@ from noisedesign.problem import (
 from noisedesign.random_mixing import RandomMatchings
 from noisedesign.solving import Solution
 from noisedesign.structure_check import departure
+from noisedesign.toeplitz import StreamingDesign, lower_bound_of_unrestricted_optimum
 from noisedesign.workload import prefix_gram
 
 RELATIVE_TOLERANCE = 1e-9
@@ -115,7 +125,9 @@ class Verification(Shown):
 
 
 def verify(
-    stored: StoredDesign | Design | Solution, *, problem: Problem | None = None
+    stored: StoredDesign | StoredStreamingDesign | Design | StreamingDesign | Solution,
+    *,
+    problem: Problem | None = None,
 ) -> Verification:
     """Recompute every claim of ``stored`` from its arrays.
 
@@ -135,6 +147,18 @@ def verify(
         InputError: no design; naming ``design file``: it states a problem of far more work than its
             arrays.
     """
+    if isinstance(stored, StreamingDesign):
+        arrays = streaming_arrays(stored)
+        manifest = json.loads(json.dumps(streaming_manifest_of(stored, arrays)))
+        stored = StoredStreamingDesign(design=stored, manifest=manifest, path=Path(), arrays=arrays)
+    if isinstance(stored, StoredStreamingDesign):
+        if problem is not None:
+            raise InputError(
+                "problem", expected="none for a streaming design, which has its own workload",
+                got=_checks.describe(problem),
+            )  # fmt: skip
+        with np.errstate(all="ignore"):
+            return Verification(checks=tuple(_streaming_checks(stored)))
     stored = as_stored(stored)
     _check_work(stored.design.problem)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
@@ -150,6 +174,51 @@ def verify(
                 *_problem_checks(stored, problem),
             )
         )
+
+
+def _streaming_checks(stored: StoredStreamingDesign) -> list[Check]:
+    """Error, sensitivity and bound from the coefficients or buffers, without a T x T array."""
+    design = stored.design
+    strategy, workload, scheme = design.strategy, design.workload, design.participation
+    sensitivity = strategy.squared_sensitivity(scheme)
+    error = strategy.squared_error(workload)
+    bound = lower_bound_of_unrestricted_optimum(workload, scheme)
+    objective = error * sensitivity.squared
+    same = sensitivity.kind == design.sensitivity_kind
+    again = streaming_manifest_of(design, stored.arrays)
+    again["library"] = stored.manifest["library"]
+    # The product of two stored numbers; the manifest says it as well.
+    claimed = float(stored.manifest["objective"])
+    different = [
+        key for key, value in again.items()
+        if key != "objective" and stored.manifest.get(key) != value
+    ]  # fmt: skip
+    checks = [
+        Check(name="squared error", ok=_close(design.squared_error, error),
+              claimed=design.squared_error, found=error, note="of unit noise"),
+        Check(
+            name="sensitivity",
+            ok=same and _close(design.squared_sensitivity, sensitivity.squared),
+            claimed=design.squared_sensitivity, found=sensitivity.squared,
+            note=f"squared, {sensitivity.kind}",
+        ),
+        Check(name="objective", ok=_close(claimed, objective), claimed=claimed, found=objective,
+              note="squared error at unit sensitivity"),
+        Check(
+            name="lower bound", ok=_proved(design.lower_bound_of_unrestricted_optimum, bound),
+            claimed=design.lower_bound_of_unrestricted_optimum, found=bound,
+            note="holds for strategies of every structure",
+        ),
+        Check(
+            name="manifest", ok=not different, claimed="consistent",
+            found=f"different {', '.join(different)}" if different else "consistent",
+        ),
+    ]  # fmt: skip
+    if (target := design.privacy) is not None:
+        claimed_target = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}"
+        checks.append(Check(name="privacy target", ok=None, claimed=claimed_target,
+                            note="not verified: only the manifest says so"))  # fmt: skip
+    return checks
 
 
 def _check_work(problem: Problem) -> None:

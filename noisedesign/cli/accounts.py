@@ -102,11 +102,12 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
 def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None:
     from noisedesign import report
     from noisedesign._checks import InputError
+    from noisedesign.design import design_of
     from noisedesign.io.design_file import load_design
     from noisedesign.io.node_names import row_of
     from noisedesign.trust_table import busiest_node, every_model, setting_of
 
-    setting = setting_of(load_design(path).design, **options)
+    setting = setting_of(design_of(load_design(path)), **options)
     if node is not None and not setting.graph:
         raise InputError("node", expected="none for a design without a graph", got=repr(node))
     nodes = setting.algorithm.nodes

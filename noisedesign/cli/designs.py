@@ -158,13 +158,14 @@ def verify(design: str, problem: str | None, as_json: bool) -> int:
     design against a problem file that you trust.
     """
     from noisedesign import report
+    from noisedesign.design import design_of
     from noisedesign.io.design_file import load_design
     from noisedesign.io.problem_file import load_problem
     from noisedesign.verification import verify as run
 
     stored, asked = load_design(design), None
     if problem is not None:
-        known = stored.design.problem.mixing
+        known = design_of(stored).problem.mixing
         asked = load_problem(problem, mixing=known).problem
     outcome = run(stored, problem=asked)
     records = [asdict(check) for check in outcome.checks]
@@ -188,11 +189,12 @@ def verify(design: str, problem: str | None, as_json: bool) -> int:
 def simulate(design: str, runs: int, seed: int, as_json: bool) -> int:
     """Run D-SGD with the exported noise: variance and privacy audit; exit 1 if they disagree."""
     from noisedesign import report
+    from noisedesign.design import design_of
     from noisedesign.io.design_file import load_design
     from noisedesign.validation import validate
 
     outcome = validate(
-        load_design(design).design, runs=runs, seed=seed, progress=counter("simulating", "runs")
+        design_of(load_design(design)), runs=runs, seed=seed, progress=counter("simulating", "runs")
     )
     if as_json:
         click.echo(report.to_json(outcome.as_dict()))

@@ -49,10 +49,11 @@ def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, its noise against baselines, its two bounds."""
     from noisedesign import report
     from noisedesign.baselines import published
+    from noisedesign.design import design_of
     from noisedesign.io.design_file import load_design
     from noisedesign.plot import picture
 
-    stored = load_design(design).design
+    stored = design_of(load_design(design))
     path = picture(stored, path=output, others=published(stored.problem, dual=stored.dual))
     click.echo(report.to_json({"picture": str(path)}) if as_json else path)
 

@@ -15,8 +15,10 @@ from noisedesign import _checks
 from noisedesign._checks import InputError
 from noisedesign.design import Design, design_of
 from noisedesign.exports._content import Exported, content_of, not_ours, parsed_metadata
+from noisedesign.exports._streaming import streaming_content
 from noisedesign.io.atomic import overwriting
 from noisedesign.noise import Noise
+from noisedesign.toeplitz import StreamingDesign
 
 __all__ = ["Exported", "export", "exporter", "exporter_names", "read"]
 
@@ -66,8 +68,8 @@ def exporter(name: str) -> Exporter:
 
 
 def export(
-    design: Design, *, to: str, path: str | Path, problem_text: str = "", overwrite: bool = False,
-    calibrated: bool | None = None,
+    design: Design | StreamingDesign, *, to: str, path: str | Path, problem_text: str = "",
+    overwrite: bool = False, calibrated: bool | None = None,
 ) -> tuple[Path, ...]:  # fmt: skip
     """Write ``design`` in the format ``to``; every file whole or not at all.
 
@@ -89,17 +91,26 @@ def export(
             for a trainer.
         StorageError: the disk is full, the folder is read-only, ...
     """
-    chosen, design = exporter(to), design_of(design)
+    chosen = exporter(to)
+    held = getattr(design, "design", None)
+    if isinstance(held, StreamingDesign):  # as a loaded file has it
+        design = held
+    design = design if isinstance(design, StreamingDesign) else design_of(design)
+    name = design.name if isinstance(design, StreamingDesign) else design.problem.name
     path = _checks.path(path, field="output")
     problem_text = _checks.text(problem_text, field="problem_text")
     if design.kind not in chosen.ACCEPTS:
-        able = [name for name in _NAMES if design.kind in exporter(name).ACCEPTS]
+        able = [other for other in _NAMES if design.kind in exporter(other).ACCEPTS]
         raise InputError(
             "design", expected=f"a {' or '.join(chosen.ACCEPTS)} design for {to}",
-            got=f"the {design.kind} design {design.problem.name!r}",
+            got=f"the {design.kind} design {name!r}",
             remedy=f"It can be exported to {', '.join(able)}." if able else "",
         )  # fmt: skip
     with overwriting(overwrite):
+        generic = cast("Format", chosen)
+        if isinstance(design, StreamingDesign):
+            told = streaming_content(design, calibrated=calibrated, problem_text=problem_text)
+            return generic.write(told, path)
         if to in _TRAINERS:
             if calibrated is False:
                 raise InputError(
@@ -107,12 +118,11 @@ def export(
                     remedy=f"Export it to {', '.join(_FORMATS[:-1])} to scale it yourself.",
                 )  # fmt: skip
             trainer = cast("Trainer", chosen)
-            return trainer.export(design, Path(path), problem_text=problem_text)
-        generic = cast("Format", chosen)
+            return trainer.export(design, path, problem_text=problem_text)
         content = content_of(
             design, generic.noise_of(design), problem_text=problem_text, calibrated=calibrated
         )
-        return generic.write(content, Path(path))
+        return generic.write(content, path)
 
 
 def read(path: str | Path) -> Exported:

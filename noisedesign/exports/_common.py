@@ -31,11 +31,10 @@ def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
         "privacy": None if problem.privacy is None else asdict(problem.privacy),
         "problem": problem_text,
     }
-    found |= _privacy(calibrate(problem))
-    return {key: _json_value(value) for key, value in found.items()}
+    return json_values(found | privacy_facts(calibrate(problem)))
 
 
-def _privacy(found: Calibration) -> dict[str, Any]:
+def privacy_facts(found: Calibration) -> dict[str, Any]:
     """What the noise is to be scaled by, and the privacy it then gives; None without a target."""
     scheme, known = found.participation, found.mu is not None
     return {
@@ -85,7 +84,9 @@ def require_protection(design: Design) -> None:
         )  # fmt: skip
 
 
-def _json_value(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+def json_values(found: dict[str, Any]) -> dict[str, Any]:
+    """The same, with words for numbers that are not finite, for which JSON has none."""
+    return {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in found.items()
+    }

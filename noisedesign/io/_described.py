@@ -180,9 +180,10 @@ def observers_of(entries: Sequence[ObserverEntry]) -> tuple[Observer, ...]:
 
 
 def participation_entry(problem: Problem) -> dict[str, int] | None:
-    scheme = problem.participation
-    if scheme is None:
-        return None
+    return None if problem.participation is None else scheme_entry(problem.participation)
+
+
+def scheme_entry(scheme: FixedEpoch | MinSeparation) -> dict[str, int]:
     if isinstance(scheme, FixedEpoch):
         return {"epochs": int(scheme.epochs), "separation": int(scheme.separation)}
     return {

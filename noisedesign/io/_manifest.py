@@ -35,11 +35,13 @@ Number = Annotated[
 ]
 
 
-class _Table(BaseModel):
+class Table(BaseModel):
+    """Keys and types of a JSON object, none of them unknown."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ArrayEntry(_Table):
+class ArrayEntry(Table):
     """What an array is in the mathematics, its shape, the sha256 of its little-endian numbers."""
 
     kind: str
@@ -48,7 +50,7 @@ class ArrayEntry(_Table):
     sha256: str
 
 
-class SensitivityEntry(_Table):
+class SensitivityEntry(Table):
     """Largest sensitivity over its budget, and which number it is."""
 
     value: Number
@@ -56,7 +58,7 @@ class SensitivityEntry(_Table):
     squared: Literal[True] = True
 
 
-class ParticipationEntry(_Table):
+class ParticipationEntry(Table):
     """(k, b) participation, or min-separation with the last two."""
 
     separation: int
@@ -65,7 +67,7 @@ class ParticipationEntry(_Table):
     max_participations: int | None = None
 
 
-class StructureEntry(_Table):
+class StructureEntry(Table):
     """What shape the noise has, in time and in space."""
 
     time: str = "dense"
@@ -78,7 +80,7 @@ class StructureEntry(_Table):
     joint: str | None = None
 
 
-class ErrorEntry(_Table):
+class ErrorEntry(Table):
     """What error of which steps counts; lists are per node or step.
 
     ``mean`` is that of node_weights, or by the Perron vector of W; with ``push_sum`` models are
@@ -95,7 +97,7 @@ class ErrorEntry(_Table):
     push_sum: bool = False
 
 
-class RandomEntry(_Table):
+class RandomEntry(Table):
     """The distribution of W: of nodes or edges that fail, or of matchings that are drawn."""
 
     kind: Literal["dropout", "edge-failure", "matchings"]
@@ -103,7 +105,7 @@ class RandomEntry(_Table):
     matchings: tuple[tuple[tuple[int, int], ...], ...] | None = None
 
 
-class ObserverEntry(_Table):
+class ObserverEntry(Table):
     """One observer the noise is designed against: what it sees, and whose noise it knows."""
 
     model: str
@@ -114,7 +116,7 @@ class ObserverEntry(_Table):
     values: tuple[int, ...] = ()
 
 
-class PrivacyEntry(_Table):
+class PrivacyEntry(Table):
     epsilon: Number
     delta: Number
     clip: Number
@@ -123,13 +125,13 @@ class PrivacyEntry(_Table):
     conversion: str
 
 
-class BoundsEntry(_Table):
+class BoundsEntry(Table):
     seconds: Number
     lower: Number
     upper: Number
 
 
-class ProvenanceEntry(_Table):
+class ProvenanceEntry(Table):
     method: str
     backend: str
     status: str
@@ -140,14 +142,14 @@ class ProvenanceEntry(_Table):
     history: tuple[BoundsEntry, ...]
 
 
-class ProblemText(_Table):
+class ProblemText(Table):
     """The problem file the design was made from, empty where there was none."""
 
     text: str
     sha256: str
 
 
-class Manifest(_Table):
+class Manifest(Table):
     """Everything a design file says in words and numbers beside its arrays."""
 
     format: Literal["noisedesign-design"] = FORMAT
@@ -196,7 +198,7 @@ def read_manifest(content: bytes) -> Manifest:
     Raises:
         InputError: not JSON, another format, a newer version, a missing or unknown key.
     """
-    header = _validated(_Header, content)
+    header = validated(_Header, content)
     if header.format != FORMAT:
         raise InputError(
             f"{FIELD}.format", expected=FORMAT, got=describe(header.format),
@@ -207,10 +209,24 @@ def read_manifest(content: bytes) -> Manifest:
             f"{FIELD}.version", expected=f"version {VERSION}", got=f"version {header.version}",
             remedy=f"It was written by noisedesign {header.library}: use that or a later version.",
         )  # fmt: skip
-    return _validated(Manifest, content)
+    return validated(Manifest, content)
 
 
-def _validated(model: type[Model], content: bytes) -> Model:
+def format_of(content: bytes) -> str:
+    """What a manifest says it is one of.
+
+    Raises:
+        InputError: not JSON, or it says nothing.
+    """
+    return validated(_Header, content).format
+
+
+def validated(model: type[Model], content: bytes) -> Model:
+    """The object in ``content``.
+
+    Raises:
+        InputError: not JSON, a missing or unknown key.
+    """
     try:
         return model.model_validate_json(content)
     except ValidationError as error:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from noisedesign import _checks, catalogue, exposure, threats
 from noisedesign._checks import Array, InputError
 from noisedesign._shown import Listing, Shown
-from noisedesign.design import Design
+from noisedesign.design import Design, design_of
 from noisedesign.exposure import Exposure
 from noisedesign.io import _account_schema as schema
 from noisedesign.io import _settings_of
@@ -167,7 +167,7 @@ def _options(table: schema.AlgorithmTable, folder: Path) -> dict[str, Any]:
 
 def _design(path: Path) -> Design:
     try:
-        return load_design(path).design
+        return design_of(load_design(path))
     except InputError as error:
         raise InputError(
             "algorithm.file", expected=error.expected, got=error.got, remedy=error.remedy

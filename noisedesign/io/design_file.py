@@ -49,8 +49,18 @@ from noisedesign.io._layout import (
 )
 from noisedesign.io._manifest import FIELD, Manifest
 from noisedesign.io.atomic import overwriting, write_atomically
+from noisedesign.io.streaming_file import FORMAT as STREAMING
+from noisedesign.io.streaming_file import (
+    StoredStreamingDesign,
+    StreamingManifest,
+    read_streaming_manifest,
+    streaming_arrays,
+    streaming_design,
+    streaming_manifest,
+)
 from noisedesign.noise import DenseForm
 from noisedesign.problem import TimeProblem
+from noisedesign.toeplitz import StreamingDesign
 
 MANIFEST = "manifest.json"
 SEAL = b"noisedesign-sha256:"
@@ -107,9 +117,13 @@ def as_stored(value: Any) -> StoredDesign:
 
 
 def save_design(
-    design: Design, path: str | Path, *, problem_text: str = "", overwrite: bool = False
-) -> Path:
+    design: Design | StreamingDesign, path: str | Path, *, problem_text: str = "",
+    overwrite: bool = False,
+) -> Path:  # fmt: skip
     """Write ``design`` to ``path``, whole or not at all; the same design gives the same bytes.
+
+    A design of :mod:`noisedesign.toeplitz` is stored by its coefficients or buffers and its
+    workload, whatever its horizon.
 
     Args:
         problem_text: the problem file the design was made from, so that
@@ -121,10 +135,15 @@ def save_design(
             unknown ``trust``.
         StorageError: the file cannot be written; an existing one stays as it was.
     """
-    design = design_of(design)
     problem_text = _checks.text(problem_text, field="problem_text")
-    arrays = arrays_of(design)
-    manifest = manifest_of(design, arrays, problem_text=problem_text)
+    if isinstance(design, StreamingDesign | StoredStreamingDesign):
+        streaming = design if isinstance(design, StreamingDesign) else design.design
+        arrays = streaming_arrays(streaming)
+        manifest = streaming_manifest_of(streaming, arrays)
+    else:
+        found = design_of(design)
+        arrays = arrays_of(found)
+        manifest = manifest_of(found, arrays, problem_text=problem_text)
     text = json.dumps(manifest, allow_nan=False, ensure_ascii=False, indent=2)
     members: dict[str, Sequence[bytes | memoryview]] = {MANIFEST: (text.encode("utf-8"),)}
     members |= {name + NPY: npy_parts(array) for name, array in arrays.items()}
@@ -141,7 +160,13 @@ def save_design(
         return write_atomically(path, write)
 
 
-def load_design(path: str | Path) -> StoredDesign:
+def streaming_manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, Any]:
+    """The JSON object that describes a streaming design, stored as ``arrays``."""
+    digests = {name: _array_sha256(array) for name, array in arrays.items()}
+    return streaming_manifest(design, arrays, library=_library_version(), digests=digests)
+
+
+def load_design(path: str | Path) -> StoredDesign | StoredStreamingDesign:
     """Read a design file and check its integrity. Nothing is ever unpickled.
 
     Raises:
@@ -271,12 +296,20 @@ def _library_version() -> str:
 # --- reading --------------------------------------------------------------------------------
 
 
-def _parsed(content: bytes, path: Path) -> StoredDesign:
+def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     _check_seal(content)
     members = unpack(content, field=FIELD)
     if MANIFEST not in members:
         raise InputError(f"{FIELD}.manifest", expected=MANIFEST, got="nothing")
-    manifest = _manifest.read_manifest(members.pop(MANIFEST))
+    text = members.pop(MANIFEST)
+    if _manifest.format_of(text) == STREAMING:
+        said = read_streaming_manifest(text)
+        held = _arrays(members, said)
+        return StoredStreamingDesign(
+            design=streaming_design(said, held), manifest=said.model_dump(mode="json"), path=path,
+            arrays=held,
+        )  # fmt: skip
+    manifest = _manifest.read_manifest(text)
     arrays = _arrays(members, manifest)
     check_arrays(arrays, manifest)
     form, problem = form_of(arrays, manifest), problem_of(arrays, manifest)
@@ -317,7 +350,7 @@ def _check_trust(manifest: Manifest) -> None:
         )  # fmt: skip
 
 
-def _arrays(members: dict[str, bytes], manifest: Manifest) -> dict[str, Array]:
+def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -> dict[str, Array]:
     named = {name + NPY for name in manifest.arrays}
     if set(members) != named:
         odd = ", ".join(sorted(set(members) ^ named))

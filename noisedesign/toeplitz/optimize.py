@@ -24,6 +24,7 @@ from noisedesign._checks import Array, InputError
 from noisedesign._shown import Shown
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.participation import FixedEpoch, MinSeparation
+from noisedesign.privacy_target import PrivacyTarget
 from noisedesign.toeplitz import families, series
 from noisedesign.toeplitz.bounds import lower_bound_of_unrestricted_optimum, same_horizon
 from noisedesign.toeplitz.search import Found, Objective, minimized
@@ -56,16 +57,36 @@ class StreamingDesign(Shown):
             bound for the family only: there is none.
         stop: how the search ended.
         evaluations: of the objective and its gradient.
+        workload, participation: what it was optimised for.
+        privacy: what its noise is to be scaled to, where that is known: state it with
+            ``dataclasses.replace(design, privacy=...)``, and exports are scaled.
     """
 
     strategy: Strategy
     horizon: int
+    workload: Workload
+    participation: Scheme
     squared_error: float
     squared_sensitivity: float
     sensitivity_kind: str
     lower_bound_of_unrestricted_optimum: float
     stop: Stop
     evaluations: int
+    privacy: PrivacyTarget | None = None
+    name: str = "streaming"
+
+    def __post_init__(self) -> None:
+        steps = None if self.privacy is None else self.privacy.steps
+        if steps not in (None, self.horizon):
+            raise InputError(
+                "privacy.steps", expected=f"{self.horizon}, the horizon of the design, or nothing",
+                got=str(steps),
+            )  # fmt: skip
+
+    @property
+    def kind(self) -> str:
+        """ "streaming"."""
+        return "streaming"
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -242,7 +263,8 @@ def _optimized(
     strategy = strategy_at(best.x)
     sensitivity = strategy.squared_sensitivity(participation)
     return StreamingDesign(
-        strategy=strategy, horizon=workload.horizon, squared_error=strategy.squared_error(workload),
+        strategy=strategy, horizon=workload.horizon, workload=workload,
+        participation=participation, squared_error=strategy.squared_error(workload),
         squared_sensitivity=sensitivity.squared, sensitivity_kind=sensitivity.kind,
         lower_bound_of_unrestricted_optimum=lower,
         stop=last if last in (Stop.TIME_LIMIT, Stop.INTERRUPTED) else best.stop,
