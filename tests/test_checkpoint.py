@@ -74,7 +74,7 @@ def finished(problem: Problem, **kwargs: Any) -> Solution:
 # --- going on -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("calls", [2, 3])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_an_interrupted_solve_goes_on_where_it_was(name: str, calls: int, tmp_path: Path) -> None:
     problem, path = PROBLEMS[name], tmp_path / "state.npz"
@@ -83,8 +83,8 @@ def test_an_interrupted_solve_goes_on_where_it_was(name: str, calls: int, tmp_pa
     assert first.status == "interrupted"
     rest = finished(problem, checkpoint=CheckpointFile(path))
     # The point that was kept is evaluated once more, and nothing else is done twice.
-    assert rest.evaluations <= whole.evaluations - first.evaluations + 1
-    assert calls == 1 or rest.evaluations < whole.evaluations
+    assert first.evaluations == calls
+    assert rest.evaluations <= whole.evaluations - first.evaluations + 1 < whole.evaluations
     assert rest.design is not None
     assert whole.design is not None
     assert rest.design.objective == pytest.approx(whole.design.objective, rel=2 * GAP)

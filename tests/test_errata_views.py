@@ -134,6 +134,15 @@ def test_mafalda_lemma_11_projects_out_the_observers_own_gradients_only() -> Non
     own = np.array([[0.0, 1.0]])
     view = np.array([[1.0, 0.3], [0.5, 2.0]])
     np.testing.assert_allclose((view @ (np.eye(2) - np.linalg.pinv(own) @ own))[:, 0], view[:, 0])
+    # Noise that cancels in the sum of two nodes: a reader of both messages has the views a and b.
+    both = np.full((2, 2), 0.5)
+    cancelling = threats.whisper(mixing=both, covariance=np.array([[1, -1], [-1, 1]]), horizon=1)
+    found = account(cancelling, threats.ldp(), participation=every_step(1))
+    assert [exposure.mu for exposure in found] == [math.inf, math.inf]
+    # A node that knows its own gradient and noise sees the other's as everybody does.
+    independent = threats.dp_d_sgd(mixing=both, horizon=1)
+    (seen,) = account(independent, threats.pndp(nodes=(0,)), participation=every_step(1))
+    assert seen.sensitivity_squared == pytest.approx(1.0)
 
 
 # --- Zip-DL: who is said to see the message a node keeps ------------------------------------------
