@@ -431,7 +431,10 @@ def test_a_covariance_is_judged_as_by_exact_arithmetic() -> None:
         with mpmath.workdps(60):
             exact = mpmath.matrix(r.tolist())
             inverse = exact**-1
-            worst = max(*(inverse[i, i] for i in range(4)), *(exact[i, i] / mpmath.mpf(2.2) for i in range(4)))
+            worst = max(
+                *(inverse[i, i] for i in range(4)),
+                *(exact[i, i] / mpmath.mpf(2.2) for i in range(4)),
+            )
             assert abs(worst - 1) > 1e-6  # nothing here is left to rounding
         judged = judge_covariance(program, r, bound=1e-3)
         assert judged.feasible == (worst <= 1)

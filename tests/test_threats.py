@@ -6,6 +6,7 @@ facts that need no brute force, and cases too large for it.
 
 from __future__ import annotations
 
+import mpmath
 import networkx as nx
 import numpy as np
 import oracles
@@ -72,6 +73,41 @@ def test_the_stationary_filter_and_the_recursion_agree(
             np.testing.assert_allclose(one.gram, other.gram, rtol=0, atol=1e-11 * scale)
             assert not one.exposed.any()
             assert not other.exposed.any()
+
+
+def exact_gram(mechanism: threats.LinearMechanism, victim: int) -> np.ndarray:
+    """A^T (N N^T)^-1 A of the stacked observations, in 60 digits."""
+    horizon, m, p = mechanism.horizon, len(mechanism.output), mechanism.state_noise.shape[1]
+    with mpmath.workdps(60):
+        output = [mpmath.matrix(mechanism.output.tolist())]
+        for _ in range(horizon):
+            output.append(output[-1] * mpmath.matrix(mechanism.transition.tolist()))
+        fresh = mpmath.matrix(mechanism.output_noise.tolist())
+        later = mpmath.matrix(mechanism.state_noise.tolist())
+        moved, noise = mpmath.zeros(horizon * m, horizon), mpmath.zeros(horizon * m, horizon * p)
+        for t in range(horizon):
+            for s in range(t + 1):
+                moved[t * m : (t + 1) * m, s] = output[t - s][:, victim]
+                part = fresh if s == t else output[t - s - 1] * later
+                noise[t * m : (t + 1) * m, s * p : (s + 1) * p] = part
+        gram = moved.T * mpmath.inverse(noise * noise.T) * moved
+        return np.array(gram.tolist(), dtype=np.float64)
+
+
+@pytest.mark.parametrize("loud", [1.0, 1e4, 1e6])
+@pytest.mark.parametrize("graph", [nx.path_graph(8), nx.cycle_graph(8)], ids=["path", "ring"])
+def test_loud_noise_that_mixes_slowly_drowns_no_digits(graph: nx.Graph, loud: float) -> None:
+    """What nodes add up while they forget slowly is 1e10 times what a sum is told with."""
+    w = 1e-4 * oracles.metropolis(graph) + (1 - 1e-4) * np.eye(8)
+    variances = np.where(np.arange(8) % 2 == 1, loud, 1.0)
+    algorithm = threats.whisper(mixing=w, covariance=np.diag(variances), horizon=2)
+    mechanism = threats.view(algorithm, threats.secure_sum(nodes=(1,)))
+    for victim, found in threats.grams(mechanism, [0, 2]):
+        exact = exact_gram(mechanism, victim)
+        assert not found.exposed.any()
+        np.testing.assert_allclose(
+            dense(found.gram), exact, rtol=0, atol=1e-9 * np.abs(exact).max()
+        )
 
 
 def test_factoring_the_observations_agrees_with_the_recursion() -> None:

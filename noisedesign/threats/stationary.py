@@ -35,9 +35,10 @@ over all pairs of 10,000 steps."""
 DOUBLINGS = 40
 """Most doublings of the Riccati recursion: as many as 10^12 steps."""
 
-RESIDUAL = 1e-11
-"""Largest change of P, relative to it, that one more step of the recursion may still make. Where
-the doubling does worse, the time-varying recursion takes over."""
+RESIDUAL = 1e-10
+"""Largest error of P, in variances of the quietest combination of observations: so much may be wrong
+with the Grams, relative to their size. It is what one more step of the recursion still changes, or
+the rounding of P. Where there is more, the time-varying recursion takes over."""
 
 STABLE = 1e-6
 """Distance of the closed loop's spectral radius from 1 below which its decay is not trusted: modes
@@ -89,7 +90,9 @@ def stationary(system: System, horizon: int) -> Stationary | None:
             return None
         closed, information, following = _step(system, covariance)
         change = float(np.abs(following - covariance).max())
-        if not change <= RESIDUAL * float(np.abs(covariance).max(initial=0.0)):
+        error = max(change, settings.EPS * float(np.abs(covariance).max(initial=0.0)))
+        quietest = float(np.linalg.eigvalsh(system.output_noise @ system.output_noise.T)[0])
+        if not error <= RESIDUAL * quietest:
             return None
         if not np.abs(np.linalg.eigvals(closed)).max() < 1 - STABLE:
             return None
