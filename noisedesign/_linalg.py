@@ -58,20 +58,37 @@ def gram_factor(gram: Array) -> Array:
 
 
 def null_space(factor: Array, *, gram: Array) -> Array:
-    """Orthonormal basis of the null space of a factor of ``gram``, shape (m, dim)."""
+    """Orthonormal basis of the null space of a factor of ``gram``, shape (m, dim).
+
+    The rank is that of the matrix with columns of about one, so that it does not depend on units.
+    """
+    size = len(gram)
+    diagonal = np.diagonal(gram)
+    least = (settings.rank_tolerance(size)) ** 2 * float(diagonal.max())
+    if not least > 0:
+        return np.eye(size)
+    # Powers of two round nothing, and leave what cancels to do so.
+    unit = np.ldexp(1.0, -(np.frexp(np.maximum(diagonal, least))[1] // 2))
+    scaled = gram * unit
+    scaled *= unit[:, None]
     # Eight times what rounding can leave of a zero eigenvalue.
-    floor = 8 * settings.rank_tolerance(len(gram)) * float(np.abs(gram).sum(axis=1).max())
+    scaled[np.diag_indices(size)] -= (
+        8 * settings.rank_tolerance(size) * float(np.abs(scaled).sum(axis=1).max())
+    )
     try:
         # A Cholesky factorisation costs a tenth of what singular vectors do, and mostly settles it.
-        np.linalg.cholesky(gram - floor * np.eye(len(gram)))
+        np.linalg.cholesky(scaled)
     except np.linalg.LinAlgError:
         pass
     else:
-        return np.zeros((len(gram), 0))
-    _, values, right = np.linalg.svd(factor)
-    full = np.zeros(factor.shape[1])
+        return np.zeros((size, 0))
+    _, values, right = np.linalg.svd(factor * unit)
+    full = np.zeros(size)
     full[: len(values)] = values
-    return np.ascontiguousarray(right[full <= settings.rank_tolerance(len(full)) * full.max()].T)
+    null = right[full <= settings.rank_tolerance(size) * full.max()].T
+    if (unit != unit[0]).any():
+        null = np.linalg.qr(unit[:, None] * null)[0]
+    return np.ascontiguousarray(null)
 
 
 def nuclear_norm(a: Array, *, negligible: float = settings.NEGLIGIBLE) -> float:

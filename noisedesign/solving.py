@@ -59,9 +59,10 @@ class Solution(Shown):
     larger gap), "local-optimum" (the best a search in a nonconvex structure found; the gap is that
     to the optimum without a structure), "time-limit" or "interrupted" (stopped; the best certified
     answer so far), or "failed" (no usable answer; ``design`` is None). ``remedy`` says what to do
-    about anything but the first. ``seconds`` is the whole solve, ``build_seconds`` and
-    ``solve_seconds`` the backend's own parts of it. ``errors`` are the six DIMACS errors of a conic
-    model as it was solved (:mod:`noisedesign.backends.dimacs`).
+    about anything but the first, and how large noise is where W is singular and little bounds it.
+    ``seconds`` is the whole solve, ``build_seconds`` and ``solve_seconds`` the backend's own parts
+    of it. ``errors`` are the six DIMACS errors of a conic model as it was solved
+    (:mod:`noisedesign.backends.dimacs`).
     """
 
     problem: Problem
@@ -148,7 +149,7 @@ def solve(
 
     Raises:
         InputError: a backend that is unknown, not installed, unlicensed or cannot take the
-            problem; gap or time_limit <= 0; a singular W (or H) whose optimal noise diverges;
+            problem; gap or time_limit <= 0; a singular W (or H) whose noise nothing bounds;
             a device that is not there; a checkpoint of another problem, or a damaged one; a start
             of another size, or for a solver that takes none.
     """
@@ -187,20 +188,24 @@ def solve(
         start=extras.begin_with(program),
     )
     normalized = program.normalized()
+    nodes = problem.nodes if isinstance(problem, SpaceProblem) else ()
+    names = nodes or tuple(map(str, range(program.size)))
     if doubtful and not own:
         probe = Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit)
         found = get_backend("native").solve(normalized, monitor=probe, formulation="dual")
         if found.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
-        attainment.refuse_divergent(program, found)
+        attainment.refuse_divergent(program, found, names=names, time_limit=probe.time_left)
     alone = not own and (time_limit is not None if isolate is None else isolate)
     run = isolated.solve if alone else _solve_here
     answer = run(solver, normalized, monitor=monitor, formulation=chosen)
     if doubtful and own:
-        attainment.refuse_divergent(program, answer)
+        attainment.refuse_divergent(program, answer, names=names, time_limit=monitor.time_left)
     judged = _design(problem, program, answer, solver.name, monitor)
     status, remedy = _status(judged, answer, solver.name, asked)
     if judged is not None:
+        if doubtful:
+            remedy = f"{remedy} {attainment.remark(problem, program, judged)}".strip()
         used = judged.provenance.versions | extras.versions
         judged = replace(
             judged, provenance=replace(judged.provenance, status=status, versions=used)

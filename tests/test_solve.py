@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from noisedesign import backends, certificate, repair
 from noisedesign._checks import InputError
 from noisedesign.backends import Answer, Availability, Bounds, Monitor, Stop, get_backend
-from noisedesign.backends.native import diagonal
+from noisedesign.backends.native import barrier, diagonal
 from noisedesign.formulations import DualPoint, Program, diagonal_dual, program_of
 from noisedesign.graph import mixing_matrix
 from noisedesign.participation import FixedEpoch, single
@@ -314,7 +314,7 @@ def test_ctrl_c_while_looking_for_divergence(monkeypatch: pytest.MonkeyPatch) ->
     def press(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(diagonal, "bounds", press)
+    monkeypatch.setattr(barrier, "upper_bound", press)
     with pytest.raises(KeyboardInterrupt):
         solve(SpaceProblem(mixing=mixing_matrix(nx.star_graph(5))), backend="clarabel")
 

@@ -40,6 +40,10 @@ class Bounds:
 ProgressCallback = Callable[[Bounds], None]
 
 
+MOMENT = 1e-3
+"""Seconds that even a solve without any left is given."""
+
+
 @runtime_checkable
 class Checkpoint(Protocol):
     """Where the multipliers of a solve are kept, so that a later one can go on from them."""
@@ -92,6 +96,11 @@ class Monitor:
         if self.time_limit is None:
             return float("inf")
         return self.time_limit - (time.monotonic() - self.started)
+
+    @property
+    def time_left(self) -> float | None:
+        """A time limit for what is still to come; None without one."""
+        return None if self.time_limit is None else max(self.remaining, MOMENT)
 
     @property
     def expired(self) -> bool:

@@ -10,6 +10,9 @@ is G x = diag(S) - v. It is taken as
 which agrees with v (1 + x) to first order, stays positive, and ends at the optimum where H is
 diagonal. Multipliers that are to vanish do so in a few steps.
 
+That is for an H of full rank. Where H is singular multipliers of slack budgets run away: there
+:mod:`barrier` takes over.
+
 The fixed point v <- diag(S) needs no curvature and always makes sense; it is the safeguard where
 a Newton step does not ascend, and the oracle the tests compare with.
 
@@ -30,6 +33,7 @@ import numpy as np
 from noisedesign import _linalg, repair, settings
 from noisedesign._checks import Array
 from noisedesign.backends.base import Answer, Monitor, Stop
+from noisedesign.backends.native import barrier
 from noisedesign.backends.native.conjugate_gradients import conjugate_gradients
 from noisedesign.backends.native.device import (
     CPU,
@@ -72,6 +76,8 @@ MAX_LOG_STEP = 6.0
 SYMMETRY_FROM = 64
 """Nodes below which looking for symmetries takes longer than doing without them."""
 TINY = float(np.finfo(np.float64).tiny)
+LEAST_LOG = -600.0
+"""Least log of a multiplier over the largest: below, what is divided by it overflows."""
 ASCENT_SLACK = 32 * settings.EPS
 """phi is a sum of rounded terms; a step that lowers it by less than this has not failed."""
 
@@ -98,7 +104,7 @@ def evaluate(workload: Workload | Split, log_v: DeviceArray) -> Point:
         InputError: arrays that are not of float64.
     """
     xp = namespace(log_v)
-    log_v = log_v - xp.max(log_v)
+    log_v = xp.maximum(log_v - xp.max(log_v), LEAST_LOG)
     v = xp.exp(log_v)
     root = workload.square_root(v) if isinstance(workload, Split) else square_root(workload, v)
     trace, price = root.trace, float(xp.sum(v))
@@ -222,6 +228,8 @@ def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) 
 def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer:
     """Solve a normalised program of single participation without a cap, on ``device``.
 
+    A singular H is solved on the CPU, by :mod:`barrier`, unless symmetries make it easy.
+
     Raises:
         InputError: a checkpoint of another program, or a damaged one.
     """
@@ -235,7 +243,15 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer
                 return answer
             # What rounding keeps from the gap in blocks, it may not in one.
             start, evaluations = answer.dual.blocks[:, 0, 0], answer.evaluations
-    answer = _search(program, Placed(program, device), device.put(np.log(start)), monitor=monitor)
+    if 0 < program.null_space.shape[1] < program.size:
+        answer = barrier.search(program, start, monitor=monitor)
+        if answer.stop is not Stop.INACCURATE:
+            return replace(answer, evaluations=answer.evaluations + evaluations)
+        # Seldom, where budgets differ by orders of magnitude; from as near as that came.
+        assert answer.dual is not None
+        start, evaluations = answer.dual.blocks[:, 0, 0], evaluations + answer.evaluations
+    placed = Placed(program, device)
+    answer = _search(program, placed, device.put(np.log(start)), monitor=monitor)
     return replace(answer, evaluations=answer.evaluations + evaluations)
 
 
