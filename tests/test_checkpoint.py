@@ -398,7 +398,7 @@ def test_the_command_goes_on(text: str, tmp_path: Path) -> None:
     whole = call("solve", path, "--gap", "1e-9", "--json").json()
     options = ("--gap", "1e-9", "--checkpoint", state, "--json")
     first = call("solve", path, *options, "--time-limit", "1e-9")
-    assert (first.code, first.json()["status"]) == (0, "time-limit")
+    assert (first.code, first.json()["status"]) == (1, "time-limit")
     assert state.exists()
     rest = call("solve", path, *options).json()
     assert rest["status"] == "optimal"

@@ -36,9 +36,9 @@ DOUBLINGS = 40
 """Most doublings of the Riccati recursion: as many as 10^12 steps."""
 
 RESIDUAL = 1e-10
-"""Largest error of P, in variances of the quietest combination of observations: so much may be wrong
-with the Grams, relative to their size. It is what one more step of the recursion still changes, or
-the rounding of P. Where there is more, the time-varying recursion takes over."""
+"""Largest error of P, in variances of the quietest combination of observations: so wrong may Grams
+be, relative to their size. It is what one more step of the recursion still changes, or the rounding
+of P. Where there is more, the time-varying recursion takes over."""
 
 STABLE = 1e-6
 """Distance of the closed loop's spectral radius from 1 below which its decay is not trusted: modes
