@@ -17,7 +17,7 @@ from noisedesign import _checks, threats
 from noisedesign._checks import Array, InputError
 from noisedesign.baselines import decor_variances, prefix_optimal_strategy
 from noisedesign.design import Design
-from noisedesign.participation import FixedEpoch, Participation
+from noisedesign.participation import FixedEpoch, Participation, require_room
 from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.solving import solve
 from noisedesign.space_time import MAX_COORDINATES
@@ -179,6 +179,7 @@ def _muffliato(mixing: Any, participation: Participation, rounds: int) -> Algori
 
 
 def _antipgd(mixing: Any, participation: Participation) -> Algorithm:
+    require_room(participation)
     return threats.antipgd(mixing=mixing, horizon=participation.horizon)
 
 

@@ -17,10 +17,15 @@ from noisedesign import _checks, accounting, threats
 from noisedesign._checks import InputError
 from noisedesign._shown import Listing, ShownInline
 from noisedesign.participation import Participation, Patterns
+from noisedesign.participation import require_room as participation_room
 from noisedesign.privacy_target import ADJACENCIES, CHANGE_OVER_CLIP, DEFAULT_ADJACENCY
 from noisedesign.sensitivity import Sensitivity, squared_sensitivity
 from noisedesign.threats.distances import distances
-from noisedesign.threats.noise import FullView
+from noisedesign.threats.noise import FullView, NodeNoise, Noise
+
+FULL_STEP_BYTES, STEP_BYTES = 300, 6000
+"""Least memory of an account over T steps of independent noise, over T: before a reader of all
+messages, whose Gram is diagonal, and before others, whose Grams are banded."""
 
 UNBOUNDED = "unbounded"
 """Name of the number where a gradient is seen without noise."""
@@ -124,6 +129,7 @@ def account(
             "participation", expected=f"the horizon of the algorithm, {algorithm.horizon} steps",
             got=f"{participation.horizon}",
         )  # fmt: skip
+    require_room(algorithm.noise, observer, participation)
     mechanism = threats.view(algorithm, observer)
     chosen = _victims(algorithm, observer, victims)
     hops = distances(algorithm.mixing, observer)
@@ -141,6 +147,21 @@ def account(
         if progress is not None:
             progress(done + 1, len(chosen))
     return exposures
+
+
+def require_room(noise: Noise, observer: threats.Observer, participation: Participation) -> None:
+    """Refuse an account over more steps than this machine has memory for.
+
+    Raises:
+        InputError: naming the key of ``participation`` that makes it so long.
+    """
+    dense = not isinstance(noise, NodeNoise) or noise.strategy is not None
+    step = FULL_STEP_BYTES if observer.sees == "all" else STEP_BYTES
+
+    def bytes_of(steps: int) -> int:
+        return 8 * steps * steps if dense else step * steps
+
+    participation_room(participation, bytes_of=bytes_of)
 
 
 def epsilon_at(mu: float, delta: float) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -244,8 +244,13 @@ def every_step(horizon: int) -> FixedEpoch:
     return FixedEpoch(epochs=positive_int(horizon, field="horizon"), separation=1)
 
 
-def require_room(participation: Participation) -> None:
-    """Refuse a scheme of more steps than the dense arrays of a solve have room for.
+def require_room(
+    participation: Participation, *, bytes_of: Callable[[int], int] = memory.squares
+) -> None:
+    """Refuse a scheme of more steps than what is computed for them has room for.
+
+    Args:
+        bytes_of: what so many steps take; by default the dense arrays of a solve.
 
     Raises:
         InputError: naming the key that makes it so long.
@@ -255,8 +260,8 @@ def require_room(participation: Participation) -> None:
         key = "epochs" if participation.epochs >= participation.separation else "separation"
         of = "steps, epochs * separation"
     memory.require(
-        memory.squares, participation.horizon, field=f"participation.{key}", of=of,
-        remedy="Toeplitz strategies for long runs take no dense arrays: see noisedesign.toeplitz.",
+        bytes_of, participation.horizon, field=f"participation.{key}", of=of,
+        remedy="Ask for fewer steps, or see noisedesign.toeplitz for strategies of long runs.",
     )  # fmt: skip
 
 

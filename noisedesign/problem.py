@@ -160,6 +160,15 @@ def _check_types(problem: Any, **own: _Kind) -> None:
         _check(getattr(problem, field_), field_, kind)
 
 
+def _check_buffers(structure: TimeStructure, horizon: int) -> None:
+    """A strategy of T steps has no use for more than T buffers."""
+    if structure.buffers is not None and structure.buffers > horizon:
+        raise InputError(
+            "structure.buffers", expected=f"at most {horizon}, the number of steps",
+            got=str(structure.buffers),
+        )  # fmt: skip
+
+
 def _check_horizon(participation: Any) -> None:
     """A scheme over as many steps as there is room for."""
     _check(participation, "participation", _SCHEME)
@@ -353,6 +362,7 @@ class TimeProblem(Shown):
                 got=f"{numbers}{horizon}",
             )
         object.__setattr__(self, "gram", gram)
+        _check_buffers(self.structure, horizon)
         _check_steps(self.privacy, horizon)
         if (self.mixing is None) == (self.workload == "decentralized"):
             raise InputError(

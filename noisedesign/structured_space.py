@@ -211,6 +211,19 @@ def _decor(gram: Array, mixing: Array, budget: Array, cap: Array | None) -> Stru
     precision = decor.decor_precision(gram=gram, mixing=mixing, budget=budget, cap=cap)
     covariance = covariance_of(program, precision)
     judged = certificate.judge_covariance(program, covariance, bound=0.0)
+    if cap is not None and not judged.feasible:
+        # Of all DECOR noise within the budgets this exceeds its caps by the least factor.
+        excess = np.diagonal(covariance) / cap
+        if excess.max() > 1:
+            worst = int(excess.argmax())
+            factor = f"{excess[worst]:.4g}"
+            raise InputError(
+                "limits.max_variance", expected="caps that DECOR noise within the budgets can keep",
+                got=f"{cap[worst]:.6g} at node {worst}, of which the best such noise has {factor} "
+                "times as much",
+                remedy=f"Raise the caps by {factor}, or let more nodes share seeds: another "
+                "structure.space.",
+            )  # fmt: skip
     return StructuredAnswer(
         matrix=covariance, certificate=judged, stop=Stop.SOLVED, evaluations=1, local=True
     )

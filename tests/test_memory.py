@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import noisedesign as nd
-from noisedesign import memory
+from noisedesign import memory, threats
 from noisedesign._checks import InputError
 from noisedesign.backends import conic_model, get_backend
 from noisedesign.directed import build_digraph
@@ -229,6 +229,56 @@ LONG: dict[str, tuple[Callable[[], object], str]] = {
         ), "participation.separation",
     ),
 }  # fmt: skip
+
+
+ACCOUNTS = {
+    "single": ('kind = "single"\nhorizon = 1000000000', "horizon"),
+    "every step": ('kind = "every-step"\nhorizon = 1000000000', "horizon"),
+    "beyond doubles": (f'kind = "single"\nhorizon = {10**30}', "horizon"),
+    "epochs": ("epochs = 1000000000\nseparation = 1", "epochs"),
+    "separation": ("epochs = 1\nseparation = 1000000000", "separation"),
+}
+ALGORITHMS = ['kind = "dp-d-sgd"', 'kind = "muffliato"\nrounds = 2', 'kind = "antipgd"',
+              'kind = "zip-dl"', 'kind = "d-mf"', 'kind = "mafalda"']  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("scheme", "key"), list(ACCOUNTS.values()), ids=list(ACCOUNTS))
+def test_an_account_over_too_many_steps(
+    scheme: str, key: str, algorithm: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_machine(monkeypatch, 64 * GIB)
+    path = tmp_path / "account.toml"
+    for observer in ('model = "ldp"', 'model = "pndp"\nnodes = [0]'):
+        path.write_text(
+            f'[graph]\nkind = "path"\nnodes = 3\n[participation]\n{scheme}\n'
+            f"[algorithm]\n{algorithm}\n[observer]\n{observer}\n"
+        )
+        with pytest.raises(InputError) as error:
+            nd.load_account(path)
+        assert error.value.field == f"participation.{key}"
+
+
+def test_an_account_in_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixing = nd.mixing_matrix(nx.path_graph(3))
+    small_machine(monkeypatch, 64 * GIB)
+    for algorithm in (
+        threats.dp_d_sgd(mixing=mixing, horizon=10**9),
+        threats.zip_dl(mixing=mixing, horizon=10**9),
+    ):
+        with pytest.raises(InputError, match=r"^participation\.separation: expected at most"):
+            nd.account(algorithm, nd.ldp(), participation=nd.single(10**9))
+    with pytest.raises(InputError, match=r"^horizon: expected at most"):
+        threats.antipgd(mixing=mixing, horizon=10**9)
+
+
+def test_a_strategy_has_no_use_for_more_buffers_than_steps() -> None:
+    scheme, many = nd.single(6), nd.TimeStructure(kind="blt", buffers=1000)
+    with pytest.raises(InputError, match=r"^structure.buffers: expected at most 6, the number"):
+        nd.TimeProblem.prefix(participation=scheme, structure=many)
+    with pytest.raises(InputError, match=r"^bands: expected at most"):
+        banded = nd.TimeStructure(kind="banded", bands=2**40)
+        nd.solve(nd.TimeProblem.prefix(participation=scheme, structure=banded))
 
 
 @pytest.mark.parametrize(("make", "field"), list(LONG.values()), ids=list(LONG))

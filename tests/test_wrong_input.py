@@ -417,3 +417,14 @@ def test_noise_beyond_computing_is_not_nothing() -> None:
     ):
         assert exposure.mu > 0
         assert exposure.words == ""
+
+
+def test_a_cap_that_decor_cannot_keep_is_named_with_its_node() -> None:
+    """Budget .1 at node 0 asks for variance 10 there and, as DECOR noise is alike, everywhere."""
+    problem = nd.SpaceProblem.from_graph(
+        nx.path_graph(4), structure=nd.SpaceStructure(kind="decor"),
+        budget=[0.1, 1.0, 1.0, 1.0], max_variance=[20.0, 2.0, 20.0, 20.0],
+    )  # fmt: skip
+    with pytest.raises(nd.InputError, match=r"got 2 at node 1, .* 5 times as much") as error:
+        nd.solve(problem)
+    assert error.value.field == "limits.max_variance"

@@ -17,6 +17,7 @@ from noisedesign.exposure import Exposure
 from noisedesign.io import _account_schema as schema
 from noisedesign.io import _settings_of
 from noisedesign.io._lookup import lookup
+from noisedesign.io._schema import HorizonTable
 from noisedesign.io._schema_errors import to_input_error
 from noisedesign.io._tables import load_npy, mixing_key, mixing_of
 from noisedesign.io._toml import located, parsed, read_text, renamed
@@ -110,8 +111,12 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
     noise_multiplier = _checks.scale(file.algorithm.noise_multiplier, field=field)
     delta = _checks.real(file.observer.delta, field="observer.delta", low=0, high=1)
     participation = participation_of(file.participation)
-    algorithm = _algorithm(file, participation, Path(folder))
-    observer = _observer(file.observer, algorithm.nodes)
+    horizon = isinstance(file.participation, HorizonTable)
+    keys = ("epochs", "separation") if horizon else ()
+    with renamed({f"participation.{key}": "participation.horizon" for key in keys}):
+        algorithm = _algorithm(file, participation, Path(folder))
+        observer = _observer(file.observer, algorithm.nodes)
+        exposure.require_room(algorithm.noise, observer, participation)
     return AccountRequest(
         name=file.name or name, algorithm=algorithm, observer=observer,
         participation=participation, noise_multiplier=noise_multiplier, delta=delta,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 
-from noisedesign import _checks, settings
+from noisedesign import _checks, memory, settings
 from noisedesign._checks import Array, InputError
 from noisedesign._shown import Shown
 from noisedesign.graph import check_mixing
@@ -83,6 +83,7 @@ def antipgd(*, mixing: Any, horizon: int) -> Algorithm:
     unit sensitivity.
     """
     horizon = _checks.positive_int(horizon, field="horizon")
+    memory.require(memory.squares, horizon, field="horizon", of="steps")
     return mf_d_sgd(mixing=mixing, strategy=np.tril(np.ones((horizon, horizon)))).named("antipgd")
 
 
