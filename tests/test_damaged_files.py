@@ -10,6 +10,7 @@ import io
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import zipfile
@@ -21,6 +22,7 @@ import pytest
 from command_line import MODULE, RING, Outcome, call, environment, write
 from small_designs import capped_design, falsify, space_design, time_design, write_sealed
 
+from noisedesign import exports
 from noisedesign._checks import InputError
 from noisedesign.design import Design
 from noisedesign.exports import jax_privacy, seeds
@@ -112,6 +114,8 @@ def test_a_hundred_thousand_brackets(text: str, tmp_path: Path) -> None:
     deep.write_text(text)
     with pytest.raises(InputError, match="seeds file: expected a file of this exporter"):
         seeds.read(deep)
+    with pytest.raises(InputError, match="export: expected a file of `noisedesign export`"):
+        exports.read(deep)
     problem = write(tmp_path, RING + '\n[structure]\nspace = "clusters"\nclusters = "deep.json"\n')
     outcome = call("solve", problem)
     assert_refused(outcome)
@@ -220,14 +224,27 @@ def readers(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
     text = RING + '\n[structure]\nspace = "edge-local"\n'
     assert call("solve", write(folder, text), "-o", folder / "s.npz").code == 0
     assert call("export", folder / "s.npz", "--to", "seeds", "-o", folder / "seeds.json").code == 0
-    return {
+    found: dict[str, tuple[Path, Callable[[Path], object]]] = {}
+    for to in ("npy", "csv", "mat", "safetensors"):
+        path = folder / f"x.{to}"
+        assert call("export", folder / "t.npz", "--to", to, "-o", path).code == 0
+        whole = path if to in ("mat", "safetensors") else path.with_suffix(".json")
+        (folder / to).mkdir()
+        for file in folder.glob("x*.*"):
+            shutil.move(file, folder / to)
+        found[to] = (folder / to / whole.name, exports.read)
+    return found | {
         "design": (folder / "t.npz", lambda path: verify(load_design(path))),
         "jax-privacy": (folder / "j.npz", lambda path: jax_privacy.read(path, steps=1)),
         "seeds": (folder / "seeds.json", seeds.read),
     }
 
 
-@pytest.mark.parametrize("name", ["design", "jax-privacy", "seeds"])
+READ = ("design", "jax-privacy", "seeds", "npy", "csv", "mat", "safetensors")
+SEALED = ("design", "mat")
+
+
+@pytest.mark.parametrize("name", READ)
 def test_no_damage_is_anything_but_bad_input(name: str, tmp_path: Path) -> None:
     path, read = readers(tmp_path)[name]
     read(path)
@@ -239,9 +256,9 @@ def test_no_damage_is_anything_but_bad_input(name: str, tmp_path: Path) -> None:
         except InputError:
             refused += 1
             continue
-        # A changed digit of a number is another number, but a design is sealed.
-        assert name != "design", number
-    assert refused >= (103 if name == "design" else 30)
+        # A changed digit of a number is another number, unless the file is sealed.
+        assert name not in SEALED, number
+    assert refused >= (103 if name in SEALED else 30)
 
 
 VALUES: list[object] = [

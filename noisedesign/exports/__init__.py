@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 
 from noisedesign import _checks
 from noisedesign._checks import InputError
+from noisedesign._files import check_regular
 from noisedesign.design import Design, design_of
 from noisedesign.exports._content import Exported, content_of, not_ours, parsed_metadata
 from noisedesign.exports._streaming import streaming_content
@@ -151,6 +152,7 @@ def read(path: str | Path) -> Exported:
 
 
 def _from_json(path: Path) -> Exported:
+    check_regular(path, field="export", expected="a file of `noisedesign export`")
     try:
         metadata = parsed_metadata(path.read_bytes(), path)
     except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from noisedesign._checks import Array, InputError
+from noisedesign._files import check_regular
 from noisedesign.exports._common import to_json
 from noisedesign.exports._content import (
     FIELD,
@@ -76,6 +77,7 @@ def read_files(path: Path, *, decode: Callable[[bytes, str], Array]) -> Exported
         except (TypeError, KeyError) as error:
             raise not_ours(path, f"no file of {name}") from error
         at = path.parent / file.name  # never elsewhere
+        check_regular(at, field=f"{FIELD}.{name}", expected=f"the file {at}")
         try:
             data = at.read_bytes()
         except OSError as error:

@@ -174,7 +174,7 @@ def parsed_metadata(text: str | bytes, path: Path) -> dict[str, Any]:
     """
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise not_ours(path, f"no JSON: {error}") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise not_ours(path, "JSON of another kind")

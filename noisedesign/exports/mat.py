@@ -1,9 +1,16 @@
-"""MATLAB 5 files: the arrays under their names, and what must be known of them as JSON."""
+"""MATLAB 5 files: the arrays under their names, and what must be known of them as JSON.
+
+The text at the head of such a file is free, and holds the sha256 of the bytes below it: SciPy's
+reader may crash on a damaged file. That guards against accidents, not against who changes a file on
+purpose.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.io import loadmat, savemat
@@ -24,6 +31,9 @@ ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ...; MATLAB and scipy.io.loadmat"
 
 BEGINNING = b"MATLAB 5.0 MAT-file"
+
+_SEAL, _HEAD = b", noisedesign-sha256:", 116
+"""What is before the digits of the sha256, and bytes of the text at the head of a MATLAB 5 file."""
 
 noise_of = plain_noise
 
@@ -47,14 +57,27 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
 
     def write(file: Any) -> None:
         savemat(file, variables, oned_as="column")
+        file.seek(_HEAD)
+        head = _head(file.read())
+        file.seek(0)
+        file.write(head)
 
     return (write_atomically(path, write),)
 
 
+def _head(body: bytes) -> bytes:
+    """The text at the head of a file whose other bytes are ``body``."""
+    digest = hashlib.sha256(body).hexdigest().encode("ascii")
+    return (BEGINNING + _SEAL + digest).ljust(_HEAD)
+
+
 def read(path: Path) -> Exported:
     """From the file alone."""
+    content = path.read_bytes()
+    if content[:_HEAD] != _head(content[_HEAD:]):
+        raise not_ours(path, "a MATLAB file that is damaged, or of another program")
     try:
-        found = loadmat(path)
+        found = loadmat(cast("Any", io.BytesIO(content)))
         text = str(found["metadata"].item())
     except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
         raise not_ours(path, str(error)) from error

@@ -22,6 +22,7 @@ from noisedesign._files import check_regular
 from noisedesign.design import Design
 from noisedesign.exports._common import require_protection, to_json
 from noisedesign.exports._content import Exported, content_from, not_ours, parsed_metadata
+from noisedesign.graph import require_room
 from noisedesign.io.atomic import write_text
 from noisedesign.noise import Noise
 from noisedesign.seed_plan import SeedPlan, SharedSeed
@@ -90,7 +91,8 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
 
 def read_export(path: Path) -> Exported:
     """What to draw from, from the file alone."""
-    plan, _ = read(path)
+    plan, names = read(path)
+    require_room(len(names), field="export.nodes")
     metadata = parsed_metadata(path.read_bytes(), path)
     try:
         arrays = {
