@@ -276,9 +276,10 @@ def test_a_strategy_has_no_use_for_more_buffers_than_steps() -> None:
     scheme, many = nd.single(6), nd.TimeStructure(kind="blt", buffers=1000)
     with pytest.raises(InputError, match=r"^structure.buffers: expected at most 6, the number"):
         nd.TimeProblem.prefix(participation=scheme, structure=many)
+    banded = nd.TimeStructure(kind="banded", bands=2**40)
+    problem = nd.TimeProblem.prefix(participation=scheme, structure=banded)
     with pytest.raises(InputError, match=r"^bands: expected at most"):
-        banded = nd.TimeStructure(kind="banded", bands=2**40)
-        nd.solve(nd.TimeProblem.prefix(participation=scheme, structure=banded))
+        nd.solve(problem)
 
 
 @pytest.mark.parametrize(("make", "field"), list(LONG.values()), ids=list(LONG))
