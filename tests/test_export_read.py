@@ -369,3 +369,44 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert read(out / "x.npy").metadata["calibrated"] is calibrated
     assert load_design(design).design.kind == "space-time"
     assert set(exports.__all__) >= {"read", "export", "Exported"}
+
+
+@pytest.mark.parametrize(("kind", "to"), CASES)
+def test_an_export_is_replaced_by_the_next(kind: str, to: str, tmp_path: Path) -> None:
+    suffix = {"seeds": ".json"}.get(to, f".{to}")
+    for target in (None, TARGET):
+        export(solved(kind, target), to=to, path=tmp_path / f"d{suffix}")
+    assert read(tmp_path / f"d{suffix}").multiply_by == 1.0
+
+
+@pytest.mark.parametrize("to", GENERIC)
+@pytest.mark.parametrize("kind", [kind for kind in FORMS if kind != "dense"])
+def test_what_is_exported_of_a_structure_grows_with_its_bands(
+    kind: str, to: str, tmp_path: Path
+) -> None:
+    """C alone, dense, would take eight bytes for each of 160 x 160 numbers, and more as text."""
+    problem = TimeProblem.prefix(
+        participation=FixedEpoch(epochs=1, separation=160),
+        structure=TimeStructure(kind=kind, **FORMS[kind]),
+    )
+    design = solve(problem, gap=1e-3).design
+    assert design is not None
+    files = export(design, to=to, path=tmp_path / f"d.{to}")
+    numbers = {"banded": 2 * 160, "toeplitz": 160, "banded-inverse": 2, "blt": 5}[kind]
+    metadata = 6000  # twice in safetensors, key by key and whole
+    assert sum(file.stat().st_size for file in files) < 25 * numbers + metadata < 8 * 160**2
+
+
+def test_every_trainer_is_told_the_privacy(tmp_path: Path) -> None:
+    keys = {"noise_stddev", "noise_multiplier", "mu", "epsilon", "delta", "adjacency", "clip",
+            "horizon", "participation"}  # fmt: skip
+    (path,) = export(solved("time, dense", TARGET), to="jax-privacy", path=tmp_path / "C.npz")
+    with np.load(path, allow_pickle=False) as file:
+        assert all(json.loads(str(file["metadata"]))[key] is not None for key in keys)
+    (path,) = export(solved("space", TARGET), to="whisper-dsgd", path=tmp_path / "R.npz")
+    with np.load(path, allow_pickle=False) as file:
+        assert all(json.loads(str(file["metadata"]))[key] is not None for key in keys)
+    written = export(solved("time, dense", TARGET), to="mfdl", path=tmp_path / "C.npy")
+    (sidecar,) = [path for path in written if path.suffix == ".json"]
+    said = json.loads(sidecar.read_text(encoding="utf-8"))
+    assert all(said[key] is not None for key in keys)
