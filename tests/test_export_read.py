@@ -346,7 +346,11 @@ def test_every_kind_of_design_can_be_exported(tmp_path: Path) -> None:
         for to in ("jax-privacy", "mfdl", "whisper-dsgd"):
             with pytest.raises(InputError, match="^design: expected a") as caught:
                 export(solved(kind), to=to, path=tmp_path / "d.npz")
-            assert "It can be exported to npy, csv, mat, safetensors" in caught.value.remedy
+            remedy = "It can be exported to npy, csv, mat, safetensors."
+            assert caught.value.remedy == remedy
+    with pytest.raises(InputError) as caught:
+        export(solved("kronecker, decor"), to="mfdl", path=tmp_path / "d.npz")
+    assert caught.value.remedy == "It can be exported to npy, csv, mat, safetensors, seeds."
     kinds = {kind for name in exporter_names() for kind in exporter(name).ACCEPTS}
     for kind in kinds:
         assert [name for name in exporter_names() if kind in exporter(name).ACCEPTS]
@@ -354,6 +358,14 @@ def test_every_kind_of_design_can_be_exported(tmp_path: Path) -> None:
         export(solved("kronecker, dense"), to="seeds", path=tmp_path / "s.json")
     with pytest.raises(InputError, match=r"^calibrated: expected calibrated noise for mfdl"):
         export(time_design(), to="mfdl", path=tmp_path / "C.npy", calibrated=False)
+
+
+def test_json_is_read_whatever_its_name(tmp_path: Path) -> None:
+    for to in ("seeds", "npy"):
+        written = export(solved("kronecker, decor"), to=to, path=tmp_path / f"d.{to}")
+        renamed = tmp_path / f"other.{to}-said"
+        written[-1].rename(renamed)
+        assert read(renamed).noise.kind == "space-time"
 
 
 def test_the_command_line(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def export(
     path = _checks.path(path, field="output")
     problem_text = _checks.text(problem_text, field="problem_text")
     if design.kind not in chosen.ACCEPTS:
-        able = [other for other in _NAMES if design.kind in exporter(other).ACCEPTS]
+        able = [other for other in _NAMES if _takes(exporter(other), design)]
         raise InputError(
             "design", expected=f"a {' or '.join(chosen.ACCEPTS)} design for {to}",
             got=f"the {design.kind} design {name!r}",
@@ -126,6 +126,20 @@ def export(
         return generic.write(content, path)
 
 
+def _takes(chosen: Exporter, design: Design | StreamingDesign) -> bool:
+    """Whether a design can be exported to that; seeds need one that is made of them."""
+    if design.kind not in chosen.ACCEPTS:
+        return False
+    noise_of = getattr(chosen, "noise_of", None)
+    if noise_of is None or isinstance(design, StreamingDesign):
+        return True
+    try:
+        noise_of(design)
+    except InputError:
+        return False
+    return True
+
+
 def read(path: str | Path) -> Exported:
     """What to draw noise from, of a file of a generic format: from it and its JSON alone.
 
@@ -147,7 +161,7 @@ def read(path: str | Path) -> Exported:
     elif head[8:10] == b'{"':
         found = _reader("safetensors").read(path)
     else:
-        found = _from_json(path.with_suffix(".json"))
+        found = _from_json(path if head[:1] == b"{" else path.with_suffix(".json"))
     return found
 
 
