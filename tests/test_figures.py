@@ -466,3 +466,12 @@ def test_bad_requests(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="a folder that can be created"):
         figures.make("gossip-spectral", tmp_path / "file" / "folder")
+
+
+def test_pictures_in_other_formats(tmp_path: Path) -> None:
+    picture, _ = figures.make("gossip-spectral", tmp_path, quick=True, to="svg")
+    assert picture.name == "gossip-spectral.svg"
+    assert b"<svg" in picture.read_bytes()
+    with pytest.raises(InputError, match="format: expected one of png, pdf, svg, got 'gif'"):
+        figures.make("gossip-spectral", tmp_path / "new", quick=True, to="gif")
+    assert not (tmp_path / "new").exists()

@@ -157,6 +157,8 @@ def test_the_picture_has_the_steps_of_the_curves(tmp_path: Path) -> None:
     assert labels == ["quick (4 of 4)", "slow (1 of 4)", "absent (0 of 4)"]
     path = picture.draw(profiles(ROWS), tmp_path / "curves.png", time_limit=LIMIT)
     assert path.read_bytes().startswith(b"\x89PNG")
+    path = picture.draw(profiles(ROWS), tmp_path / "curves.svg", time_limit=LIMIT)
+    assert b"<svg" in path.read_bytes()
     many = [Profile(backend=str(i), problems=1, seconds=(1.0,)) for i in range(9)]
     assert len(picture.figure_of(many, time_limit=LIMIT).axes[0].get_lines()) == 9
     with pytest.raises(InputError):

@@ -11,10 +11,11 @@ from noisedesign.cli._shared import Writing, json_option, note
 @click.argument("name")
 @click.option("-o", "--output", type=click.Path(file_okay=False), default="out", show_default=True,
               help="Folder to write into.")  # fmt: skip
+@click.option("--format", "to", default="png", show_default=True, help="png, pdf or svg.")
 @click.option("--quick", is_flag=True, help="Small graphs and short horizons, in seconds.")
 @json_option
-def figure(name: str, output: str, quick: bool, as_json: bool) -> None:
-    """Compute figure NAME: a picture (PNG) and its numbers (CSV).
+def figure(name: str, output: str, to: str, quick: bool, as_json: bool) -> None:
+    """Compute figure NAME: a picture and its numbers (CSV).
 
     \b
     pndp-by-distance        Mafalda-SGD, Figure 2
@@ -25,7 +26,7 @@ def figure(name: str, output: str, quick: bool, as_json: bool) -> None:
     from noisedesign import report
     from noisedesign.figures import make
 
-    paths = make(name, output, quick=quick, announce=note)
+    paths = make(name, output, quick=quick, to=to, announce=note)
     if as_json:
         click.echo(report.to_json({"figure": name, "files": [str(path) for path in paths]}))
     else:

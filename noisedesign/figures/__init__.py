@@ -13,7 +13,8 @@ from typing import Protocol, cast
 
 from noisedesign import _checks
 from noisedesign._checks import InputError
-from noisedesign.figures._output import Announce, silent
+from noisedesign.figures._output import PNG, Announce, silent
+from noisedesign.io.picture_file import FORMATS
 
 __all__ = ["NAMES", "describe", "make"]
 
@@ -32,28 +33,37 @@ class _Figure(Protocol):
     def DESCRIPTION(self) -> str:  # noqa: N802
         """One line: what it shows."""
 
-    def make(self, folder: Path, *, quick: bool, announce: Announce) -> list[Path]:
-        """Write the files and return their paths, the picture first."""
+    def make(
+        self, folder: Path, *, quick: bool, announce: Announce, suffix: str = PNG
+    ) -> list[Path]:
+        """Write the files and return their paths, the picture first, whose name ends so."""
 
 
 def make(
-    name: str, folder: str | Path, *, quick: bool = False, announce: Announce = silent
+    name: str,
+    folder: str | Path,
+    *,
+    quick: bool = False,
+    to: str = "png",
+    announce: Announce = silent,
 ) -> list[Path]:
     """Compute a figure and write it into ``folder``, which is created.
 
     Args:
         name: one of ``NAMES``.
         quick: small graphs and short horizons, to try it out in seconds.
+        to: format of the picture, "png", "pdf" or "svg".
         announce: told what is being computed, what is skipped and why.
 
     Returns:
-        The files written, the picture (PNG) first, then its numbers (CSV).
+        The files written, the picture first, then its numbers (CSV).
 
     Raises:
-        InputError: an unknown name, a folder that cannot be created.
+        InputError: an unknown name or format, a folder that cannot be created.
         StorageError: a file that cannot be written.
     """
     figure = _figure(name)
+    _checks.one_of(to, field="format", allowed=FORMATS)
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -61,7 +71,7 @@ def make(
         raise InputError(
             "output", expected="a folder that can be created", got=f"{path}: {error.strerror}"
         ) from error
-    return figure.make(path, quick=quick, announce=announce)
+    return figure.make(path, quick=quick, announce=announce, suffix=f".{to}")
 
 
 def describe(name: str) -> str:

@@ -19,7 +19,7 @@ Announce = Callable[[str], None]
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#767676"
 """Colours that readers with any colour vision tell apart (Okabe and Ito 2008)."""
 
-DPI = 110
+DPI, PNG = 110, ".png"
 
 
 def silent(message: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from noisedesign import catalogue, threats
 from noisedesign._checks import Array
 from noisedesign.figures import _output
-from noisedesign.figures._output import Announce
+from noisedesign.figures._output import PNG, Announce
 from noisedesign.graph import build_graph, mixing_matrix, node_names
 from noisedesign.participation import FixedEpoch
 from noisedesign.trust_table import busiest_node, every_model
@@ -176,14 +176,14 @@ def _write_cell(axes: Axes, i: int, j: int, mu: float, *, colour: str) -> None:
         axes.text(j, i, f"{mu:.3g}", ha="center", va="center", color=colour)
 
 
-def make(folder: Path, *, quick: bool, announce: Announce) -> list[Path]:
+def make(folder: Path, *, quick: bool, announce: Announce, suffix: str = PNG) -> list[Path]:
     """Write the table after every algorithm, and the picture."""
     participation = QUICK_PARTICIPATION if quick else PARTICIPATION
     graph = build_graph("florentine")
     w, names = mixing_matrix(graph), node_names(graph)
     node = busiest_node(w)
     rows: list[Row] = []
-    paths = [folder / "algorithms-by-observer.png", folder / "algorithms-by-observer.csv"]
+    paths = [folder / f"algorithms-by-observer{suffix}", folder / "algorithms-by-observer.csv"]
     for kind, options in ALGORITHMS.items():
         announce(f"{kind}: every observer")
         rows += rows_for(

@@ -14,7 +14,7 @@ import numpy as np
 
 from noisedesign.figures import _gossip, _output
 from noisedesign.figures._gossip import SECURE_SUM, SINGLE_NODE, Row
-from noisedesign.figures._output import BLUE, GREY, ORANGE, Announce
+from noisedesign.figures._output import BLUE, GREY, ORANGE, PNG, Announce
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,10 +68,10 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(alpha=0.25)
 
 
-def make(folder: Path, *, quick: bool, announce: Announce) -> list[Path]:
+def make(folder: Path, *, quick: bool, announce: Announce, suffix: str = PNG) -> list[Path]:
     """Write the picture and its table after every graph."""
     rows: list[Row] = []
-    paths = [folder / "gossip-single-view.png", folder / "gossip-single-view.csv"]
+    paths = [folder / f"gossip-single-view{suffix}", folder / "gossip-single-view.csv"]
     horizons = _gossip.QUICK_HORIZONS if quick else _gossip.HORIZONS
     for case in _gossip.cases(quick=quick):
         for view in _VIEWS:

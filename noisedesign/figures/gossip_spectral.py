@@ -14,7 +14,7 @@ import numpy as np
 
 from noisedesign.figures import _gossip, _output
 from noisedesign.figures._gossip import SINGLE_NODE, Row
-from noisedesign.figures._output import BLUE, GREEN, ORANGE, Announce
+from noisedesign.figures._output import BLUE, GREEN, ORANGE, PNG, Announce
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,10 +70,10 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(alpha=0.25)
 
 
-def make(folder: Path, *, quick: bool, announce: Announce) -> list[Path]:
+def make(folder: Path, *, quick: bool, announce: Announce, suffix: str = PNG) -> list[Path]:
     """Write the picture and its table after every graph."""
     rows: list[Row] = []
-    paths = [folder / "gossip-spectral.png", folder / "gossip-spectral.csv"]
+    paths = [folder / f"gossip-spectral{suffix}", folder / "gossip-spectral.csv"]
     horizons = _gossip.QUICK_HORIZONS if quick else _gossip.HORIZONS
     for case in _gossip.cases(quick=quick):
         announce(f"{case.name}: up to {horizons[-1]} steps")

@@ -15,7 +15,7 @@ import numpy as np
 from noisedesign import datasets
 from noisedesign._checks import InputError
 from noisedesign.figures import _output
-from noisedesign.figures._output import BLUE, GREEN, GREY, ORANGE, Announce
+from noisedesign.figures._output import BLUE, GREEN, GREY, ORANGE, PNG, Announce
 from noisedesign.figures._pndp import ALPHA, HORIZON, MEASURES, Row, Summary, rows_for, summaries
 from noisedesign.graph import build_graph
 
@@ -80,12 +80,12 @@ def _limits(found: Sequence[Summary]) -> tuple[float, float]:
     return float(shown.min()) / 2, float(shown.max()) * 2
 
 
-def make(folder: Path, *, quick: bool, announce: Announce) -> list[Path]:
+def make(folder: Path, *, quick: bool, announce: Announce, suffix: str = PNG) -> list[Path]:
     """Write the picture, its summary and the table of all victims, after every graph."""
     rows: list[Row] = []
     paths = [
         folder / name for name in (
-            "pndp-by-distance.png", "pndp-by-distance.csv", "pndp-by-distance-victims.csv",
+            f"pndp-by-distance{suffix}", "pndp-by-distance.csv", "pndp-by-distance-victims.csv",
         )
     ]  # fmt: skip
     for name, load in _graphs(quick):

@@ -23,6 +23,8 @@ _METADATA: dict[str, dict[str, Any]] = {
 """What a file says of itself, by format: who made it, which tells it from files of others, and no
 date, so that the same picture gives the same bytes."""
 
+FORMATS = tuple(_METADATA)
+
 _SETTINGS: dict[Any, Any] = {"svg.hashsalt": MADE_BY, "pdf.fonttype": 42}
 """Names inside an SVG are the same every time; a PDF has TrueType fonts, as publishers ask."""
 
@@ -34,8 +36,8 @@ def picture_format(path: str | Path, *, field: str = "output") -> str:
         InputError: naming ``field``: another ending, or none.
     """
     suffix = Path(path).suffix.lower()
-    if suffix[1:] not in _METADATA:
-        *others, last = (f".{name}" for name in _METADATA)
+    if suffix[1:] not in FORMATS:
+        *others, last = (f".{name}" for name in FORMATS)
         raise InputError(
             field, expected=f"a name that ends in {', '.join(others)} or {last}",
             got=f"{Path(path).name}, which ends in {suffix or 'none of them'}",
