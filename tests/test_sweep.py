@@ -310,6 +310,11 @@ def test_an_edited_parquet_table_is_refused(tmp_path: Path) -> None:
     parquet.write_table(good.set_column(at, "objective", arrow.array(["banana"] * 4)), table)
     with pytest.raises(InputError, match="output: expected a number"):
         run_sweep(plan(), output=table)
+    names = ["nameé" if name == "name" else name for name in good.column_names]
+    parquet.write_table(good.rename_columns(names), table)
+    table.write_bytes(table.read_bytes().replace("nameé".encode(), b"name\xff\xd7"))
+    with pytest.raises(InputError, match="output: expected a parquet file"):
+        run_sweep(plan(), output=table)
     parquet.write_table(arrow.concat_tables([good, good.slice(0, 1)]), table)
     with pytest.raises(InputError, match="every key once"):
         run_sweep(plan(), output=table)

@@ -37,9 +37,9 @@ def read(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     content = path.read_bytes()
     try:
         table = arrow.parquet.read_table(io.BytesIO(content))
-    except (arrow.ArrowException, OSError) as error:
+        return table.column_names, table.to_pylist()
+    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: text that is none
         raise InputError(FIELD, expected="a parquet file", got=f"{path}: {error}") from error
-    return table.column_names, table.to_pylist()
 
 
 def write(rows: Sequence[dict[str, Any]], *, path: Path, columns: Sequence[str]) -> None:
