@@ -358,7 +358,7 @@ DESIGNS: dict[str, Callable[[Path], Path]] = {
 )  # fmt: skip
 @pytest.mark.parametrize("make", list(DESIGNS.values()), ids=list(DESIGNS))
 def test_design_files(make: Callable[[Path], Path], command: list[str], tmp_path: Path) -> None:
-    path, target = make(tmp_path), tmp_path / "target"
+    path, target = make(tmp_path), tmp_path / "target.png"
     arguments = [*command, *([target] if command[-1] == "-o" else []), path]
     assert_refused(call(*arguments), "design file")
     assert not target.exists()

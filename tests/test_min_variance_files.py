@@ -16,7 +16,7 @@ from small_designs import PATH_3, PROVENANCE, falsify
 from noisedesign._checks import InputError
 from noisedesign.certificate import Certificate
 from noisedesign.design import Design
-from noisedesign.exports.mat import export
+from noisedesign.exports import export
 from noisedesign.formulations import diagonal_dual
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import load_problem, parse_problem
@@ -206,5 +206,5 @@ def test_a_floor_that_its_text_does_not_have_is_found(tmp_path: Path) -> None:
 
 
 def test_floors_are_exported(tmp_path: Path) -> None:
-    export(by_hand(), tmp_path / "d.mat")
+    export(by_hand(), to="mat", path=tmp_path / "d.mat")
     np.testing.assert_array_equal(loadmat(tmp_path / "d.mat")["min_variance"], np.full((3, 1), 2.0))
