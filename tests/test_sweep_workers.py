@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -17,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 import threadpoolctl
-from command_line import RING, call, write
+from command_line import MODULE, RING, call, environment, write
 
 from noisedesign._checks import InputError
 from noisedesign.judging import COLUMNS
@@ -120,6 +122,28 @@ def test_processes_are_asked_for_by_the_command(tmp_path: Path) -> None:
     outcome = call("sweep", problem, "-o", tmp_path / "rows.csv", "--jobs", 2, "--json")
     assert outcome.json()["run"] == 3
     assert len(read(tmp_path / "rows.csv")) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there Ctrl-C is no signal to one process")
+def test_workers_never_hear_ctrl_c(tmp_path: Path) -> None:
+    """From their first moment to their last: the process that keeps the table ends them."""
+    problem = write(tmp_path, RING + "[grid]\ngraph.nodes = [5, 7, 8, 10]\n")
+    with subprocess.Popen(
+        [*MODULE, "sweep", str(problem), "-o", str(tmp_path / "rows.csv"), "--jobs", "2"],
+        env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as sweep:  # fmt: skip
+        pressed = set()
+        while sweep.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                for child in psutil.Process(sweep.pid).children():
+                    if "LokyProcess" in " ".join(child.cmdline()):
+                        child.send_signal(signal.SIGINT)
+                        pressed.add(child.pid)
+            time.sleep(0.01)
+        _, err = sweep.communicate()
+    assert len(pressed) == 2
+    assert (sweep.returncode, err) == (0, "")
+    assert len(read(tmp_path / "rows.csv")) == 4
 
 
 # --- a cluster -----------------------------------------------------------------------------------

@@ -9,11 +9,13 @@ import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
-from multiprocessing import Pipe
+from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import Connection
 
 from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from noisedesign._lifeline import end_after
 from noisedesign.io.sweep_file import SweepRow
@@ -50,7 +52,30 @@ def _finished(rows: Sequence[SweepRow], jobs: int) -> Iterator[Record]:
         # Whoever stops early knows that rows in work are cancelled.
         warnings.filterwarnings("ignore", ".*tasks which were still being processed.*")
         run = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from run(delayed(row_on_one_thread)(row) for row in rows)
+        with ExitStack() as stack:
+            with _deaf_children():
+                found = run(delayed(row_on_one_thread)(row) for row in rows)
+                stack.callback(found.close)
+            yield from found
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes and threads that begin within it never hear Ctrl-C, this one hears it afterwards.
+
+    It reaches every process of a terminal, and a worker that is loading would print where it was;
+    the process that keeps the table ends the others.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    for tracker in (resource_tracker, loky_tracker):
+        tracker.ensure_running()  # which, where it begins one, lets Ctrl-C in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @cache
@@ -60,6 +85,5 @@ def _lifeline() -> tuple[Connection, Connection]:
 
 
 def _begin(lifeline: Connection) -> None:
-    # Ctrl-C reaches every process of a terminal; the one that keeps the table ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_after(partial(lifeline.poll, None))
