@@ -22,6 +22,8 @@ and takes no memory of the matrix's own size."""
 
 SMALLEST, LARGEST = 1e-100, 1e100
 """Numbers that have a unit: products of three of them neither underflow nor overflow."""
+LEAST_OF_MANY, MOST_OF_MANY = 1e-50, 1e50
+"""The same of values of several nodes, whose products solvers square besides."""
 UNITS = "Choose units in which numbers are nearer to 1."
 
 LARGEST_INT = 2**53
@@ -152,9 +154,9 @@ def positive_vector(value: Any, *, field: str, length: int) -> Array:
             field, expected="values > 0", got=f"{result.min():.6g} at index {int(result.argmin())}"
         )
     for worst in (int(result.argmin()), int(result.argmax())):
-        if not SMALLEST <= result[worst] <= LARGEST:
+        if not LEAST_OF_MANY <= result[worst] <= MOST_OF_MANY:
             raise InputError(
-                field, expected=f"values between {SMALLEST:g} and {LARGEST:g}",
+                field, expected=f"values between {LEAST_OF_MANY:g} and {MOST_OF_MANY:g}",
                 got=f"{result[worst]:.6g} at index {worst}", remedy=UNITS,
             )  # fmt: skip
     return result

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import networkx as nx
 import numpy as np
 
-from noisedesign import _checks, settings
+from noisedesign import _checks, memory, settings
 from noisedesign._checks import Array, InputError
 from noisedesign._shown import Shown
 from noisedesign.chosen_observers import caps_against_observers, check_observers
@@ -97,12 +97,24 @@ def _check_use_against_observers(
         raise InputError("participation", expected=once, got=str(participation))
 
 
+def _check_against_budget(limit: Array, budget: Array, *, field: str) -> None:
+    """Limits in units of 1 / tau can be computed with."""
+    worst = int((limit * budget).argmax())
+    if limit[worst] * budget[worst] > _checks.MOST_OF_MANY:
+        raise InputError(
+            field, expected=f"at most {_checks.MOST_OF_MANY:g} / tau = "
+            f"{_checks.MOST_OF_MANY / budget[worst]:.6g} (node {worst})",
+            got=f"{limit[worst]:.6g}",
+        )  # fmt: skip
+
+
 def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
     """Caps on the variance of every node, shape (n,), that some noise within the budgets keeps."""
     if max_variance is None:
         return None
     field = "limits.max_variance"
     cap = _checks.positive_vector(max_variance, field=field, length=len(budget))
+    _check_against_budget(cap, budget, field=field)
     worst = int((cap * budget).argmin())
     if cap[worst] * budget[worst] <= 1:
         raise InputError(
@@ -115,7 +127,7 @@ def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
 
 
 def _checked_floor(
-    min_variance: Any, cap: Array | None, structure: SpaceStructure, length: int
+    min_variance: Any, cap: Array | None, structure: SpaceStructure, budget: Array
 ) -> Array | None:
     """Floors on the variance of every node, shape (n,), none above its cap."""
     if min_variance is None:
@@ -126,7 +138,8 @@ def _checked_floor(
             field, expected=f'no floor but for noise without a structure in space ("{ANY_SPACE}")',
             got=f'one for "{structure}"',
         )  # fmt: skip
-    floor = _checks.positive_vector(min_variance, field=field, length=length)
+    floor = _checks.positive_vector(min_variance, field=field, length=len(budget))
+    _check_against_budget(floor, budget, field=field)
     if cap is not None and (floor > cap).any():
         worst = int((floor / cap).argmax())
         raise InputError(
@@ -236,6 +249,10 @@ class SpaceProblem(Shown):
 
     def __post_init__(self) -> None:
         _check_types(self, structure=_IN_SPACE)
+        if self.objective is not None:
+            memory.require(
+                memory.squares, self.objective.horizon, field="objective.horizon", of="steps"
+            )
         if self.participation is not None:
             _check(self.participation, "participation", _SCHEME)
         mixing = check_mixing(self.mixing, doubly_stochastic=True)
@@ -257,7 +274,7 @@ class SpaceProblem(Shown):
         else:
             object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
             _check_use_in_space(self.participation, self.privacy, self.horizon)
-        floor = _checked_floor(self.min_variance, self.max_variance, self.structure, n)
+        floor = _checked_floor(self.min_variance, self.max_variance, self.structure, budget)
         object.__setattr__(self, "min_variance", floor)
         if (clusters := self.structure.clusters) is not None and len(clusters) != n:
             raise InputError(

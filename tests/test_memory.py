@@ -259,6 +259,22 @@ def test_an_account_over_too_many_steps(
         assert error.value.field == f"participation.{key}"
 
 
+@pytest.mark.parametrize("table", ["error", "observers"])
+def test_an_error_over_too_many_steps(
+    table: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_machine(monkeypatch, 64 * GIB)
+    path = tmp_path / "problem.toml"
+    model = 'model = "pndp"\n' if table == "observers" else ""
+    path.write_text(
+        'name = "p"\ndesign = "space"\n[graph]\nkind = "path"\nnodes = 3\n'
+        f"[limits]\nmax_variance = 5.0\n[{table}]\n{model}horizon = 1000000000\n"
+    )
+    with pytest.raises(InputError) as error:
+        nd.load_problem(path)
+    assert error.value.field == f"{table}.horizon"
+
+
 def test_an_account_in_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
     mixing = nd.mixing_matrix(nx.path_graph(3))
     small_machine(monkeypatch, 64 * GIB)

@@ -428,3 +428,10 @@ def test_a_cap_that_decor_cannot_keep_is_named_with_its_node() -> None:
     with pytest.raises(nd.InputError, match=r"got 2 at node 1, .* 5 times as much") as error:
         nd.solve(problem)
     assert error.value.field == "limits.max_variance"
+
+
+@pytest.mark.parametrize("limit", ["max_variance", "min_variance"])
+def test_limits_are_counted_in_units_of_the_budget(limit: str) -> None:
+    with pytest.raises(nd.InputError, match=r"expected at most 1e\+50 / tau = 1e\+20 \(node 2\)"):
+        nd.SpaceProblem(mixing=W, budget=[1.0, 1.0, 1e30], **{limit: 1e21})
+    assert nd.SpaceProblem(mixing=W, budget=[1.0, 1.0, 1e30], **{limit: 1e19}).budget[2] == 1e30

@@ -160,7 +160,8 @@ def built(
     cap, floor = _limits_of(file.limits)
     key = mixing_key(file.graph)
     random = random_mixing_of(file.mixing, mixing=mixing, graph=file.graph)
-    with renamed({"mixing": key}):
+    horizon_key = "error.horizon" if file.observers is None else "observers.horizon"
+    with renamed({"mixing": key, "objective.horizon": horizon_key}):
         return SpaceProblem(
             mixing=mixing, nodes=nodes, budget=file.budget.tau, max_variance=cap,
             min_variance=floor, random=random, **common,
