@@ -16,7 +16,13 @@ from hypothesis.extra.numpy import arrays
 
 from noisedesign import _linalg, repair
 from noisedesign._checks import InputError
-from noisedesign.certificate import Certificate, judge_covariance, judge_strategy, lower_bound
+from noisedesign.certificate import (
+    Certificate,
+    judge_covariance,
+    judge_strategy,
+    lower_bound,
+    repaired_dual,
+)
 from noisedesign.formulations import (
     DualPoint,
     Program,
@@ -235,6 +241,27 @@ def test_the_bound_is_below_its_formula_without_any_tolerance() -> None:
             exact = nuclear_norm_squared(factor.T * factor, u / u.max()) / price
             assert mpmath.mpf(found) <= exact
             assert found >= exact * (1 - mpmath.mpf("1e-12"))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_floor_at_the_price_that_leaves_nothing_is_below_its_formula_too(seed: int) -> None:
+    """Multipliers u too large are lowered until N = H - diag(u) is all but singular, which takes
+    half the digits of the Cholesky factor that the bound is computed from."""
+    rng = np.random.default_rng(seed)
+    w = (RING5 + np.eye(5)) / 2
+    program = program_of(space(w, min_variance=3.0))
+    dual = DualPoint(blocks=rng.uniform(0.1, 1, (5, 1, 1)), floor=1e3 * rng.uniform(0.1, 1, 5))
+    repaired = repaired_dual(program, dual)
+    assert repaired.floor is not None
+    found, u = lower_bound(program, dual), repaired.blocks[:, 0, 0]
+    with mpmath.workdps(50):
+        price = [mpmath.mpf(float(x)) for x in repaired.floor]
+        factor = mpmath.matrix(w.tolist())
+        below = factor.T * factor - mpmath.diag(price)
+        assert min(mpmath.eigsy(below, eigvals_only=True)) > 0
+        exact = nuclear_norm_squared(below, u) / sum(mpmath.mpf(float(x)) for x in u)
+        exact += 3 * sum(price)
+        assert exact * (1 - mpmath.mpf("1e-6")) <= mpmath.mpf(found) <= exact
 
 
 def test_budgets_price_the_multipliers() -> None:

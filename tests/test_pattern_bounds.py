@@ -151,6 +151,9 @@ def test_the_largest_eigenvalue_is_bounded_without_any_tolerance(size: int) -> N
             exact = max(mpmath.eigsy(mpmath.matrix(gram.tolist()), eigvals_only=True))
             found = pattern_bounds.largest_eigenvalue(gram)
             assert exact <= mpmath.mpf(found) <= exact * (1 + mpmath.mpf("1e-12"))
+            if size <= 5:
+                bound = four_numbers(gram, every_step(size)).spectral_upper_bound
+                assert size * exact <= mpmath.mpf(bound) <= size * exact * (1 + mpmath.mpf("1e-12"))
 
 
 def test_densest_patterns_attain_the_row_bound_where_they_can(

@@ -317,6 +317,12 @@ def test_a_ceiling_does_not_undercut_what_is_attained(
     assert found.kind == kind
 
 
+def test_a_ceiling_that_rounds_below_what_is_attained_does_not_lower_it() -> None:
+    """Three aligned steps attain 9 exactly; a ceiling that is less by 5e-9 of it was rounded."""
+    found = squared_sensitivity(np.ones((3, 3)), every_step(3), ceiling=9 * (1 - 5e-9))
+    assert (found.kind, found.squared >= 9) == (EXACT, True)
+
+
 def test_a_ceiling_below_a_loose_bound_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = oracles.odd_cycle_elliptope(5)
     monkeypatch.setattr("noisedesign.elliptope.NEWTON_STEPS", 0)
