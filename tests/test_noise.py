@@ -144,6 +144,12 @@ def test_independent_steps() -> None:
             noise.stream(dimension=1, seed=0)
 
 
+def test_independent_steps_end_with_their_horizon_too() -> None:
+    noise = Noise(steps=2, nodes=3, space=R)
+    assert len(list(noise.of_white(iter(np.zeros((5, 3, 1)))))) == 2
+    assert len(list(noise.stream(dimension=1, seed=0))) == 2
+
+
 def test_a_singular_covariance_is_drawn() -> None:
     ones = np.ones((3, 3))
     made = map_of(Noise(steps=None, nodes=3, space=ones), steps=1)

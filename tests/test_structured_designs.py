@@ -484,6 +484,17 @@ def test_the_seal_covers_the_witness(tmp_path: Path) -> None:
         load_design(tmp_path / "d.npz")
 
 
+def test_the_covariance_of_a_joint_design_is_what_its_seeds_make(tmp_path: Path) -> None:
+    """More noise, with zeros where they belong: only the seeds would not make it."""
+    text = JOINT + '[structure]\nspace = "edge-local"\n'
+    design = solve(parse_problem(text, folder=".").problem).design
+    assert design is not None
+    path = save_design(design, tmp_path / "d.npz", problem_text=text)
+    assert verify(load_design(path)).ok
+    falsify(path, scaled("clique_blocks", 1.01))
+    assert failed(verify(load_design(path))) == {"structure"}
+
+
 # --- size -----------------------------------------------------------------------------------------
 
 OF_FEW_NUMBERS = {
