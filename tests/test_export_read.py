@@ -422,3 +422,20 @@ def test_every_trainer_is_told_the_privacy(tmp_path: Path) -> None:
     (sidecar,) = [path for path in written if path.suffix == ".json"]
     said = json.loads(sidecar.read_text(encoding="utf-8"))
     assert all(said[key] is not None for key in keys)
+
+
+@pytest.mark.parametrize(("first", "second"), [("npy", "csv"), ("csv", "npy"), ("npy", "seeds")])
+def test_two_exports_do_not_share_a_description(first: str, second: str, tmp_path: Path) -> None:
+    """What the JSON says of one must not be read of the other: it may be scaled otherwise."""
+    design = solved("seeds") if second == "seeds" else space_design()
+    export(design, to=first, path=tmp_path / f"d.{first}")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = tmp_path / ("d.json" if second == "seeds" else f"d.{second}")
+    with pytest.raises(InputError, match=rf"^output: .*describes an export to {first}"):
+        export(design, to=second, path=other)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    export(design, to=first, path=tmp_path / f"d.{first}")  # its own is replaced
+    export(design, to=second, path=other, overwrite=True)
+    assert read(other).noise.kind == "space"
+    with pytest.raises(InputError, match=r"^export: .*one of the files that d\.json describes"):
+        read(tmp_path / f"d.{first}")

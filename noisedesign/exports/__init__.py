@@ -161,16 +161,21 @@ def read(path: str | Path) -> Exported:
     elif head[8:10] == b'{"':
         found = _reader("safetensors").read(path)
     else:
-        found = _from_json(path if head[:1] == b"{" else path.with_suffix(".json"))
+        found = _from_json(path if head[:1] == b"{" else path.with_suffix(".json"), asked=path)
     return found
 
 
-def _from_json(path: Path) -> Exported:
+def _from_json(path: Path, *, asked: Path) -> Exported:
     check_regular(path, field="export", expected="a file of `noisedesign export`")
     try:
         metadata = parsed_metadata(path.read_bytes(), path)
     except OSError as error:
         raise not_ours(path, str(error.strerror)) from error
+    if asked.is_file() and asked != path and asked.name not in _files_of(metadata):
+        raise InputError(
+            "export", expected=f"one of the files that {path.name} describes", got=str(asked),
+            remedy="It is of another export. Export the design again, under a name of its own.",
+        )  # fmt: skip
     found: Exported
     if "seeds" in metadata:
         found = _reader("seeds").read_export(path)
@@ -178,6 +183,13 @@ def _from_json(path: Path) -> Exported:
         name = _checks.one_of(metadata.get("to"), field="export.to", allowed=("npy", "csv"))
         found = _reader(name).read(path)
     return found
+
+
+def _files_of(metadata: dict[str, Any]) -> set[str]:
+    """The names of the arrays' files."""
+    entries = metadata.get("arrays")
+    listed = entries.values() if isinstance(entries, dict) else ()
+    return {str(entry["file"]) for entry in listed if isinstance(entry, dict) and "file" in entry}
 
 
 def _reader(name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from noisedesign._checks import Array, InputError
 from noisedesign._files import check_regular
-from noisedesign.exports._common import to_json
+from noisedesign.exports._common import require_own_description, to_json
 from noisedesign.exports._content import (
     FIELD,
     Exported,
@@ -40,6 +40,8 @@ def write_files(
     if path.suffix == SIDECAR:
         raise InputError("output", expected=f"a name that does not end in {SIDECAR}, which is that "
                          "of the metadata", got=str(path))  # fmt: skip
+    sidecar = path.with_suffix(SIDECAR)
+    require_own_description(sidecar, to=to)
     arrays = content.noise.arrays()
     joint = content.noise.kind == "space-time"
     entries: dict[str, Any] = {}
@@ -55,7 +57,6 @@ def write_files(
             "file": target.name, "shape": list(array.shape),
             "sha256": hashlib.sha256(data).hexdigest(),
         }  # fmt: skip
-    sidecar = path.with_suffix(SIDECAR)
     written.append(write_text(sidecar, to_json(content.metadata | {"to": to, "arrays": entries})))
     return tuple(written)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from noisedesign._checks import InputError
 from noisedesign.accounting import Calibration, calibrate
 from noisedesign.design import AGAINST_OBSERVERS, Design
+from noisedesign.io.atomic import may_overwrite
 from noisedesign.participation import FixedEpoch, MinSeparation
 
 _KINDS = {FixedEpoch: "fixed-epoch", MinSeparation: "min-separation"}
@@ -52,6 +54,35 @@ def privacy_facts(found: Calibration) -> dict[str, Any]:
         "max_participations": None if scheme is None else scheme.largest_size,
         "separation": None if scheme is None else scheme.separation,
     }
+
+
+def require_own_description(path: Path, *, to: str) -> None:
+    """The JSON at ``path``, if there is one, is not about an export to another format.
+
+    Two exports of one stem would share it, and the files of the first would be read by what is
+    said of the second.
+
+    Raises:
+        InputError: naming ``output``: the JSON of another format is there.
+    """
+    if not may_overwrite() and (other := _format_at(path)) not in (None, to):
+        raise InputError(
+            "output", expected=f"a name of its own, since {path} describes an export to {other}",
+            got=f"one to {to} that is described there too",
+            remedy="Name another file, or replace it with --force (in Python: overwrite=True).",
+        )  # fmt: skip
+
+
+def _format_at(path: Path) -> str | None:
+    """The format of the export that JSON at ``path`` describes, if there is any."""
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None  # whoever writes there says what it is
+    to = found.get("to") if isinstance(found, dict) else None
+    return to if isinstance(to, str) else None
 
 
 def to_json(values: dict[str, Any]) -> str:

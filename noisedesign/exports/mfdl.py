@@ -28,7 +28,7 @@ from noisedesign._checks import Array, InputError
 from noisedesign.accounting import calibrate
 from noisedesign.baselines import baseline
 from noisedesign.design import Design
-from noisedesign.exports._common import facts, require_protection, to_json
+from noisedesign.exports._common import facts, require_own_description, require_protection, to_json
 from noisedesign.io._archive import npy_bytes
 from noisedesign.io.atomic import StorageError, write_bytes, write_text
 from noisedesign.participation import FixedEpoch
@@ -82,10 +82,12 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
             beside = path / _centralized(problem)
             _make_folder(beside.parent)
     sidecar = _how_to_run(design) | {"graph_name": name, "graph_known_to_trainer": known}
-    sidecar |= facts(design, problem_text=problem_text)
+    sidecar |= facts(design, problem_text=problem_text) | {"to": "mfdl"}
+    description = target.with_suffix(".json")
+    require_own_description(description, to="mfdl")
     written = (
         write_bytes(target, npy_bytes(design.strategy)),
-        write_text(target.with_suffix(".json"), to_json(sidecar)),
+        write_text(description, to_json(sidecar)),
     )
     if beside is None:
         return written

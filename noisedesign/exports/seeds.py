@@ -20,7 +20,7 @@ import numpy as np
 from noisedesign._checks import InputError, describe
 from noisedesign._files import check_regular
 from noisedesign.design import Design
-from noisedesign.exports._common import require_protection, to_json
+from noisedesign.exports._common import require_own_description, require_protection, to_json
 from noisedesign.exports._content import Exported, content_from, not_ours, parsed_metadata
 from noisedesign.graph import require_room
 from noisedesign.io.atomic import write_text
@@ -86,7 +86,8 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
     }
     if strategy is not None:
         found["arrays"] = {name: array.tolist() for name, array in strategy.arrays().items()}
-    return (write_text(path, to_json(found)),)
+    require_own_description(path, to="seeds")
+    return (write_text(path, to_json(found | {"to": "seeds"})),)
 
 
 def read_export(path: Path) -> Exported:
