@@ -440,3 +440,16 @@ def test_two_exports_do_not_share_a_description(first: str, second: str, tmp_pat
     assert read(other).noise.kind == "space"
     with pytest.raises(InputError, match=r"^export: .*one of the files that d\.json describes"):
         read(tmp_path / f"d.{first}")
+
+
+@pytest.mark.parametrize("to", ["npy", "csv"])
+def test_an_array_of_somebody_else_is_not_replaced(to: str, tmp_path: Path) -> None:
+    """Of the same format, and no export: a W, say, that a problem file names."""
+    np.save(tmp_path / "d-noising.npy", W)
+    np.savetxt(tmp_path / "d-noising.csv", W, delimiter=",")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"^output: .*d-noising\.\w+, which d\.json does not name"):
+        export(time_design(), to=to, path=tmp_path / f"d.{to}")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    export(time_design(), to=to, path=tmp_path / f"d.{to}", overwrite=True)
+    export(time_design(), to=to, path=tmp_path / f"d.{to}")  # an export by now

@@ -15,6 +15,7 @@ from noisedesign import _checks
 from noisedesign._checks import InputError
 from noisedesign._files import check_regular
 from noisedesign.design import Design, design_of
+from noisedesign.exports._common import files_of
 from noisedesign.exports._content import Exported, content_of, not_ours, parsed_metadata
 from noisedesign.exports._streaming import streaming_content
 from noisedesign.io.atomic import overwriting
@@ -171,7 +172,7 @@ def _from_json(path: Path, *, asked: Path) -> Exported:
         metadata = parsed_metadata(path.read_bytes(), path)
     except OSError as error:
         raise not_ours(path, str(error.strerror)) from error
-    if asked.is_file() and asked != path and asked.name not in _files_of(metadata):
+    if asked.is_file() and asked != path and asked.name not in files_of(metadata):
         raise InputError(
             "export", expected=f"one of the files that {path.name} describes", got=str(asked),
             remedy="It is of another export. Export the design again, under a name of its own.",
@@ -183,13 +184,6 @@ def _from_json(path: Path, *, asked: Path) -> Exported:
         name = _checks.one_of(metadata.get("to"), field="export.to", allowed=("npy", "csv"))
         found = _reader(name).read(path)
     return found
-
-
-def _files_of(metadata: dict[str, Any]) -> set[str]:
-    """The names of the arrays' files."""
-    entries = metadata.get("arrays")
-    listed = entries.values() if isinstance(entries, dict) else ()
-    return {str(entry["file"]) for entry in listed if isinstance(entry, dict) and "file" in entry}
 
 
 def _reader(name: str) -> Any:

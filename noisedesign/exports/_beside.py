@@ -40,25 +40,24 @@ def write_files(
     if path.suffix == SIDECAR:
         raise InputError("output", expected=f"a name that does not end in {SIDECAR}, which is that "
                          "of the metadata", got=str(path))  # fmt: skip
-    sidecar = path.with_suffix(SIDECAR)
-    require_own_description(sidecar, to=to)
-    arrays = content.noise.arrays()
-    joint = content.noise.kind == "space-time"
+    arrays, sidecar = content.noise.arrays(), path.with_suffix(SIDECAR)
+    targets = [path, *(_beside(path, name, to=to) for name in list(arrays)[1:])]
+    if content.noise.kind == "space-time":
+        targets[0] = _beside(path, next(iter(arrays)), to=to)
+    require_own_description(sidecar, to=to, files=targets)
     entries: dict[str, Any] = {}
-    written = []
-    for number, (name, array) in enumerate(arrays.items()):
-        target = path
-        if joint or number:
-            short = _SHORT.get(name, name)
-            target = path.with_name(f"{path.stem}-{short}{path.suffix or '.' + to}")
+    for target, (name, array) in zip(targets, arrays.items(), strict=True):
         data = encode(name, array)
-        written.append(write_bytes(target, data))
-        entries[name] = {
-            "file": target.name, "shape": list(array.shape),
-            "sha256": hashlib.sha256(data).hexdigest(),
-        }  # fmt: skip
-    written.append(write_text(sidecar, to_json(content.metadata | {"to": to, "arrays": entries})))
-    return tuple(written)
+        write_bytes(target, data)
+        digest = hashlib.sha256(data).hexdigest()
+        entries[name] = {"file": target.name, "shape": list(array.shape), "sha256": digest}
+    write_text(sidecar, to_json(content.metadata | {"to": to, "arrays": entries}))
+    return (*targets, sidecar)
+
+
+def _beside(path: Path, name: str, *, to: str) -> Path:
+    """The file of an array that is not at ``path`` itself."""
+    return path.with_name(f"{path.stem}-{_SHORT.get(name, name)}{path.suffix or '.' + to}")
 
 
 def read_files(path: Path, *, decode: Callable[[bytes, str], Array]) -> Exported:

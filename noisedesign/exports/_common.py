@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,33 +57,49 @@ def privacy_facts(found: Calibration) -> dict[str, Any]:
     }
 
 
-def require_own_description(path: Path, *, to: str) -> None:
-    """The JSON at ``path``, if there is one, is not about an export to another format.
+def require_own_description(path: Path, *, to: str, files: Iterable[Path] = ()) -> None:
+    """JSON at ``path``, if there is any, is of an export ``to`` this format; so are ``files``.
 
-    Two exports of one stem would share it, and the files of the first would be read by what is
-    said of the second.
+    Two exports of one stem would share the JSON, and the files of the first would be read by what
+    is said of the second. An array that no such JSON names is somebody else's.
 
     Raises:
-        InputError: naming ``output``: the JSON of another format is there.
+        InputError: naming ``output``: the JSON of another format, or an array of no export, is
+            there, and nobody said to overwrite it.
     """
-    if not may_overwrite() and (other := _format_at(path)) not in (None, to):
+    if may_overwrite():
+        return
+    remedy = "Name another file, or replace it with --force (in Python: overwrite=True)."
+    found = _description_at(path)
+    if found.get("to") not in (None, to):
         raise InputError(
-            "output", expected=f"a name of its own, since {path} describes an export to {other}",
-            got=f"one to {to} that is described there too",
-            remedy="Name another file, or replace it with --force (in Python: overwrite=True).",
+            "output", got=f"one to {to} that is described there too", remedy=remedy,
+            expected=f"a name of its own, since {path} describes an export to {found['to']}",
         )  # fmt: skip
+    for file in files:
+        if file.is_file() and file.stat().st_size and file.name not in files_of(found):
+            raise InputError(
+                "output", expected="a new file, or one of an earlier export to replace",
+                got=f"{file}, which {path.name} does not name", remedy=remedy,
+            )  # fmt: skip
 
 
-def _format_at(path: Path) -> str | None:
-    """The format of the export that JSON at ``path`` describes, if there is any."""
+def _description_at(path: Path) -> dict[str, Any]:
+    """The JSON object at ``path``, empty where there is none."""
     if not path.is_file():
-        return None
+        return {}
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
-        return None  # whoever writes there says what it is
-    to = found.get("to") if isinstance(found, dict) else None
-    return to if isinstance(to, str) else None
+        return {}  # whoever writes there says what it is
+    return found if isinstance(found, dict) else {}
+
+
+def files_of(metadata: dict[str, Any]) -> set[str]:
+    """The names of the files that hold the arrays of an export."""
+    entries = metadata.get("arrays")
+    listed = entries.values() if isinstance(entries, dict) else ()
+    return {str(entry["file"]) for entry in listed if isinstance(entry, dict) and "file" in entry}
 
 
 def to_json(values: dict[str, Any]) -> str:
