@@ -22,7 +22,7 @@ from noisedesign.exports._content import (
     not_ours,
     parsed_metadata,
 )
-from noisedesign.io.atomic import write_bytes, write_text
+from noisedesign.io.atomic import target_of, write_bytes, write_text
 
 SIDECAR = ".json"
 
@@ -35,8 +35,9 @@ def write_files(
     """One file an array, then the JSON. Where there is one factor its first array is ``path``.
 
     Raises:
-        InputError: a path that the JSON would lie at.
+        InputError: a path that no file can be written to, or that the JSON would lie at.
     """
+    target_of(path)
     if path.suffix == SIDECAR:
         raise InputError("output", expected=f"a name that does not end in {SIDECAR}, which is that "
                          "of the metadata", got=str(path))  # fmt: skip
