@@ -14,8 +14,8 @@ an integral of a positive function, which loses none. delta decreases in x and i
 an x that is lowered by its rounding, and a relative allowance for that of the rest, give an upper
 bound; whoever searches for mu or epsilon with that bound ends on the safe side of the truth.
 
-dp-accounting, with which the tests compare, is not used because it often errs to the unsafe side, by
-a relative 1e-13 to 1e-6, and warns where mu is small.
+dp-accounting, with which the tests compare, is not used because it often errs to the unsafe side,
+by a relative 1e-13 to 1e-6, and warns where mu is small.
 """
 
 from __future__ import annotations
