@@ -37,11 +37,14 @@ def raised(program: Program, covariance: Array) -> Array:
 def settled(program: Program, covariance: Array, *, margin: float) -> Array:
     """R within budgets, caps and floors in floating point, from one of :func:`raised`.
 
-    Rows are raised by half the relative ``margin``, which is what an inverse is accurate to. Caps
-    have left room for that, or their rows have been raised to a floor by more.
+    Rows are raised by what they exceed their budgets by, the rounding of several inverses, and by
+    half the relative ``margin``, which is what one is accurate to. Caps have left room for that, or
+    their rows have been raised to a floor by more.
     """
     variance = np.diagonal(covariance)
-    wanted = np.clip(variance * (1 + margin / 2), _floor(program), _cap(program))
+    used = np.diagonal(_linalg.inverse_of_positive(covariance)) / program.budget
+    wanted = variance * np.maximum(used, 1.0) * (1 + margin / 2)
+    wanted = np.clip(wanted, _floor(program), _cap(program))
     found = _scaled(covariance, wanted / variance)
     np.fill_diagonal(found, wanted)
     return found

@@ -137,6 +137,10 @@ def test_without_a_floor_its_multipliers_are_ignored() -> None:
     capped=st.booleans(),
 )
 @example(root=np.ones((4, 4)), floor=np.full(4, 2.0), room=np.ones(4), capped=True)
+@example(
+    root=np.array([[0.0, 0, 3, 3], [3, 3, 3, 3], [3, 3, 3, 3], [1, 3, 3, 3]]),
+    floor=np.array([0.1, 7.0, 0.1, 0.1]), room=np.array([1.0, 1.0, 1e3, 1.0]), capped=True,
+)  # fmt: skip
 def test_any_answer_is_made_feasible(
     root: np.ndarray, floor: np.ndarray, room: np.ndarray, capped: bool
 ) -> None:
