@@ -146,7 +146,9 @@ def vector(value: Any, *, field: str, length: int) -> Array:
     return result
 
 
-def positive_vector(value: Any, *, field: str, length: int) -> Array:
+def positive_vector(
+    value: Any, *, field: str, length: int, least: float = LEAST_OF_MANY, most: float = MOST_OF_MANY
+) -> Array:
     """As :func:`vector`, every entry > 0 and of a size that can be computed with."""
     result = vector(value, field=field, length=length)
     if result.min() <= 0:
@@ -154,9 +156,9 @@ def positive_vector(value: Any, *, field: str, length: int) -> Array:
             field, expected="values > 0", got=f"{result.min():.6g} at index {int(result.argmin())}"
         )
     for worst in (int(result.argmin()), int(result.argmax())):
-        if not LEAST_OF_MANY <= result[worst] <= MOST_OF_MANY:
+        if not least <= result[worst] <= most:
             raise InputError(
-                field, expected=f"values between {LEAST_OF_MANY:g} and {MOST_OF_MANY:g}",
+                field, expected=f"values between {least:g} and {most:g}",
                 got=f"{result[worst]:.6g} at index {worst}", remedy=UNITS,
             )  # fmt: skip
     return result

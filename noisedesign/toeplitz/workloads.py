@@ -106,7 +106,10 @@ class PoleWorkload:
                 expected=f"{count}, one per pole",
                 got=f"{np.size(self.weights)}",
             )
-        weights = _checks.positive_vector(self.weights, field="workload.weights", length=count)
+        weights = _checks.positive_vector(  # errors are linear in them
+            self.weights, field="workload.weights", length=count,
+            least=_checks.SMALLEST, most=_checks.LARGEST,
+        )  # fmt: skip
         object.__setattr__(self, "poles", poles)
         object.__setattr__(self, "weights", weights)
         _checks.positive_int(self.horizon, field="workload.horizon")
