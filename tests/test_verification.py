@@ -24,6 +24,7 @@ from small_designs import (
     time_design,
 )
 
+from noisedesign import memory
 from noisedesign._checks import InputError
 from noisedesign.baselines import baseline, baseline_names
 from noisedesign.certificate import Certificate
@@ -578,8 +579,9 @@ def test_no_number_of_known_seeds_is_a_traceback(seeds: int, tmp_path: Path) -> 
         assert not verify(load_design(path)).ok
 
 
-def test_work_out_of_proportion_is_refused(tmp_path: Path) -> None:
+def test_work_out_of_proportion_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes and a million steps; forty nodes of which any twenty pool their seeds."""
+    monkeypatch.setattr(memory, "physical", lambda: 2**60)  # all of it fits: time is what it takes
     path = save_design(space_design(), tmp_path / "d.npz")
     falsify(path, stating(**errors_over(1_000_000)))
     with pytest.raises(InputError, match=r"design file: expected a problem of at most"):
