@@ -28,6 +28,7 @@ from small_designs import (
     time_design,
 )
 
+import noisedesign as nd
 from noisedesign import exports
 from noisedesign._checks import InputError
 from noisedesign.certificate import Certificate
@@ -245,13 +246,47 @@ def test_a_jax_privacy_file_without_target_is_of_unit_sensitivity(tmp_path: Path
     (path,) = export(time_design(), to="jax-privacy", path=tmp_path / "C.npz")
     with np.load(path, allow_pickle=False) as file:
         dtypes = {name: file[name].dtype.name for name in file.files if name != "metadata"}
-        assert dtypes == {"noising_matrix": "float64", "stddev": "float64", "horizon": "int64"}
+        assert dtypes == {
+            "noising_matrix": "float64", "stddev": "float64", "horizon": "int64",
+            "calibrated": "bool",
+        }  # fmt: skip
         assert (float(file["stddev"]), int(file["horizon"])) == (1.0, 4)
+        assert not file["calibrated"]
         assert file["stddev"].shape == ()
         metadata = json.loads(str(file["metadata"]))
         np.testing.assert_allclose(file["noising_matrix"], np.linalg.inv(time_design().matrix))
     assert metadata["privacy"] is None
     assert metadata["horizon"] == 4
+    # A spatial covariance without a target says as much.
+    (path,) = export(space_design(), to="whisper-dsgd", path=tmp_path / "R.npz")
+    with np.load(path, allow_pickle=False) as file:
+        spatial = json.loads(str(file["metadata"]))
+    for found in (metadata, spatial):
+        assert (found["calibrated"], found["multiply_by"]) == (False, None)
+        assert found["noise_stddev"] is found["epsilon"] is None
+        assert "nobody is protected yet" in found["note"]
+
+
+def test_noise_of_no_target_is_multiplied_as_its_note_says(tmp_path: Path) -> None:
+    """By 2 clip / mu, the root of the largest budget, and of the participations where R is drawn
+    afresh: what a target does by itself."""
+    target = replace(TARGET, steps=None)
+    problems = (
+        nd.SpaceProblem(mixing=PATH_3, budget=[1.0, 4.0, 2.0], participation=nd.every_step(4)),
+        nd.SpaceTimeProblem(mixing=PATH_3, budget=[1.0, 4.0, 2.0], participation=nd.single(3)),
+    )
+    for problem, afresh in zip(problems, (4, 1), strict=True):
+        design = nd.solve(problem).design
+        assert design is not None
+        (path, *_) = export(design, to="mat", path=tmp_path / "d.mat", overwrite=True)
+        note = exports.read(path).metadata["note"]
+        for words in ("twice the clip for replace", "the root of the largest", "drawn afresh"):
+            assert words in note
+        factor = 2 * target.clip / mu_of(target) * math.sqrt(4.0 * afresh)
+        wanted = nd.calibrate(replace(problem, privacy=target)).noise_stddev
+        assert factor == pytest.approx(wanted, rel=1e-6)
+        with pytest.raises(InputError, match="multiply_by: expected the factor"):
+            exports.read(path).stream(dimension=1, seed=0)
 
 
 def test_the_reader_refuses_to_run_past_the_horizon(tmp_path: Path) -> None:

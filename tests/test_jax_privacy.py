@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_designs import time_design
+from small_designs import TARGET, time_design
 
 from noisedesign._checks import InputError
 from noisedesign.exports import export
@@ -19,7 +19,7 @@ BITS = np.arange(2, dtype=np.uint32)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Four steps."""
-    return export(time_design(), to="jax-privacy", path=tmp_path / "C.npz")[0]
+    return export(time_design(privacy=TARGET), to="jax-privacy", path=tmp_path / "C.npz")[0]
 
 
 @pytest.fixture
@@ -51,6 +51,17 @@ def test_what_is_no_key_is_refused_and_not_repeated(path: Path, key: Any) -> Non
 def test_a_run_past_the_horizon_is_refused_before_it_starts(path: Path) -> None:
     with pytest.raises(InputError, match="steps: expected at most 4"):
         privatizer(path, steps=5, key=None)
+
+
+def test_without_a_target_a_factor_is_required(tmp_path: Path) -> None:
+    (path,) = export(time_design(), to="jax-privacy", path=tmp_path / "free.npz")
+    with pytest.raises(InputError, match=r"^multiply_by: .*nobody is protected yet"):
+        privatizer(path, steps=4, key=None)
+    for factor in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match="^multiply_by: expected"):
+            privatizer(path, steps=4, key=None, multiply_by=factor)
+    with pytest.raises(InputError, match="^key: "):
+        privatizer(path, steps=4, key=None, multiply_by=2.0)
 
 
 # --- with it --------------------------------------------------------------------------------

@@ -9,11 +9,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from noisedesign import _checks
 from noisedesign._checks import InputError
 from noisedesign.accounting import Calibration, calibrate
 from noisedesign.design import AGAINST_OBSERVERS, Design
 from noisedesign.io.atomic import may_overwrite
 from noisedesign.participation import FixedEpoch, MinSeparation
+
+NO_TARGET = (
+    "No privacy target: the arrays are at unit sensitivity, or at the budgets, and nobody is "
+    "protected yet. Multiply the noise (R by the square) by the change of a step (twice the clip "
+    "for replace adjacency, the clip for zero-out and add-remove) over mu; where there are budgets "
+    "also by the root of the largest, and for noise that is drawn afresh at every step by the root "
+    "of the number of steps in which one record takes part."
+)
 
 _KINDS = {FixedEpoch: "fixed-epoch", MinSeparation: "min-separation"}
 
@@ -55,6 +64,31 @@ def privacy_facts(found: Calibration) -> dict[str, Any]:
         "max_participations": None if scheme is None else scheme.largest_size,
         "separation": None if scheme is None else scheme.separation,
     }
+
+
+def scaling(found: Calibration, *, note: str) -> dict[str, Any]:
+    """What the metadata of a trainer's file say of its noise: scaled to the target, if any."""
+    known = found.mu is not None
+    return {
+        "calibrated": known,
+        "multiply_by": 1.0 if known else None,
+        "note": note if known else f"{NO_TARGET} {note}",
+    }
+
+
+def factor(given: float | None, *, stated: float | None) -> float:
+    """Factor on the noise of a file: the one given, else the one stated.
+
+    Raises:
+        InputError: neither, so that nobody would be protected.
+    """
+    found = stated if given is None else given
+    if found is None:
+        raise InputError(
+            "multiply_by", expected="the factor on the noise that your privacy asks for",
+            got="nothing, and no privacy target in the file", remedy=NO_TARGET,
+        )  # fmt: skip
+    return _checks.real(found, field="multiply_by", low=0)
 
 
 def require_own_description(path: Path, *, to: str, files: Iterable[Path] = ()) -> None:

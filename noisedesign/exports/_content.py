@@ -18,7 +18,7 @@ from noisedesign import _checks
 from noisedesign._checks import Array, InputError, describe
 from noisedesign.accounting import Calibration, calibrate
 from noisedesign.design import Design
-from noisedesign.exports._common import facts, to_json
+from noisedesign.exports._common import NO_TARGET, factor, facts, to_json
 from noisedesign.io._layout import arrays_of
 from noisedesign.noise import Noise, noise_of_arrays
 from noisedesign.simulate.streams import Seed
@@ -36,13 +36,6 @@ _CALIBRATED = (
 _UNCALIBRATED = (
     "Not scaled to the privacy target: the arrays are at unit sensitivity, or at the budgets. "
     "Multiply the noise by multiply_by = noise_stddev (and so R by its square)."
-)
-_NO_TARGET = (
-    "No privacy target: the arrays are at unit sensitivity, or at the budgets, and nobody is "
-    "protected yet. Multiply the noise (R by the square) by the clip times the change of a step "
-    "(2 clips for replace adjacency, 1 for zero-out and add-remove) over mu; for noise that is "
-    "drawn afresh at every step also by the root of the number of steps in which one record takes "
-    "part, and of the largest budget."
 )
 
 
@@ -75,14 +68,8 @@ class Exported:
         Raises:
             InputError: neither.
         """
-        factor = self.multiply_by if multiply_by is None else multiply_by
-        if factor is None:
-            raise InputError(
-                "multiply_by", expected="the factor on the noise that your privacy asks for",
-                got="nothing, and no privacy target in the file", remedy=_NO_TARGET,
-            )  # fmt: skip
-        factor = _checks.real(factor, field="multiply_by", low=0)
-        return self.noise if factor == 1 else self.noise.scaled(factor)
+        used = factor(multiply_by, stated=self.multiply_by)
+        return self.noise if used == 1 else self.noise.scaled(used)
 
     def stream(
         self, *, dimension: int, seed: Seed, steps: int | None = None, nodes: int | None = None,
@@ -148,7 +135,7 @@ def calibrated_content(
         },
         "calibrated": calibrated,
         "multiply_by": 1.0 if calibrated else found.noise_stddev if target else None,
-        "note": _UNCALIBRATED if target else _NO_TARGET,
+        "note": _UNCALIBRATED if target else NO_TARGET,
     }  # fmt: skip
     if calibrated:
         noise = noise.scaled(found.noise_stddev)

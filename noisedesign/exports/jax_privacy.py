@@ -10,7 +10,7 @@ for a key and stops there; :func:`read` refuses a run that is too long, but coun
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from noisedesign._checks import Array, InputError
 from noisedesign._files import check_regular
 from noisedesign.accounting import calibrate
 from noisedesign.design import Design
-from noisedesign.exports._common import facts, require_protection, to_json
+from noisedesign.exports._common import factor, facts, require_protection, scaling, to_json
 from noisedesign.io._archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
 from noisedesign.io.atomic import write_bytes
 
@@ -37,21 +37,23 @@ _NOTE = (
 
 
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
-    """Write ``noising_matrix`` C^-1, (T, T), ``stddev`` and ``horizon`` T, and ``metadata``.
+    """Write ``noising_matrix`` C^-1, (T, T), ``stddev``, ``horizon`` T, and ``metadata``.
 
-    ``stddev`` (not squared) is step sensitivity / mu for the privacy target of the problem, or 1
-    where it has none: then multiply it by your own.
+    ``stddev`` (not squared) is step sensitivity / mu for the privacy target of the problem. Where
+    it has none it is 1 and protects nobody yet: the metadata say what to multiply it by, and
+    ``calibrated`` is False.
 
     Raises:
         InputError: the design does not protect every message.
     """
     require_protection(design)
     calibration = calibrate(design.problem)
-    metadata = facts(design, problem_text=problem_text) | {"note": _NOTE}
+    metadata = facts(design, problem_text=problem_text) | scaling(calibration, note=_NOTE)
     members = {
         "noising_matrix": design.noising_matrix,
         "stddev": np.float64(calibration.noise_stddev),
         "horizon": np.int64(len(design.matrix)),
+        "calibrated": np.bool_(metadata["calibrated"]),
         "metadata": to_json(metadata),
     }
     content = pack({name + NPY: npy_bytes(value) for name, value in members.items()})
@@ -61,15 +63,30 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
 def read(path: str | Path, *, steps: int) -> tuple[Array, float]:
     """C^-1, shape (T, T), and stddev of an exported file, for a run of ``steps`` steps.
 
+    The stddev of a file without a privacy target is 1.
+
     Raises:
         InputError: steps > T; not such a file.
     """
+    found = _read(path, steps=steps)
+    return found.noising_matrix, found.stddev
+
+
+class _File(NamedTuple):
+    noising_matrix: Array
+    stddev: float
+    calibrated: bool
+    """Whether ``stddev`` meets a privacy target."""
+
+
+def _read(path: str | Path, *, steps: int) -> _File:
     steps = _checks.positive_int(steps, field="steps")
     expected = "a file of this exporter"
     check_regular(Path(path), field=_FIELD, expected=expected)
     try:
         members = unpack(Path(path).read_bytes(), field=_FIELD)
         found = {name: members[name + NPY] for name in ("noising_matrix", "stddev", "horizon")}
+        calibrated = members.get("calibrated" + NPY, npy_bytes(np.bool_(False)))
     except (OSError, KeyError) as error:
         raise InputError(_FIELD, expected=expected, got=f"{path}: {error}") from error
     noising_matrix = float64_array(found["noising_matrix"], field=_FIELD)
@@ -77,6 +94,7 @@ def read(path: str | Path, *, steps: int) -> tuple[Array, float]:
     numbers = (
         float64_array(found["stddev"], field=_FIELD),
         plain_array(found["horizon"], field=_FIELD, dtype=np.dtype("<i8")),
+        plain_array(calibrated, field=_FIELD, dtype=np.dtype(bool)),
     )
     if any(number.shape != () for number in numbers):
         raise InputError(_FIELD, expected="one stddev and one horizon", got=f"{path}: several")
@@ -89,10 +107,10 @@ def read(path: str | Path, *, steps: int) -> tuple[Array, float]:
             "steps", expected=f"at most {horizon}, the horizon of the design", got=str(steps),
             remedy="The privatizer would repeat its last noise vector: design for more steps.",
         )  # fmt: skip
-    return noising_matrix, stddev
+    return _File(noising_matrix=noising_matrix, stddev=stddev, calibrated=bool(numbers[2]))
 
 
-def privatizer(path: str | Path, *, steps: int, key: Any) -> Any:
+def privatizer(path: str | Path, *, steps: int, key: Any, multiply_by: float | None = None) -> Any:
     """The privatizer of one node for one run: the real one, which stops at the horizon.
 
     ``init(model)`` gives its state and ``update(sum_of_clipped_grads, state)`` the sum with the
@@ -109,15 +127,18 @@ def privatizer(path: str | Path, *, steps: int, key: Any) -> Any:
             same noise. Numbers are refused: they are guessed, copied from script to script, and JAX
             keeps 32 bits of them. An interrupted run goes on with its key and its last state; a new
             run, which begins with ``init``, takes a new key.
+        multiply_by: factor on the stddev of the file; required where it has no privacy target.
 
     Returns:
         An ``optax.GradientTransformation``.
 
     Raises:
-        InputError: steps > T; not such a file; ``key`` is not one key.
+        InputError: steps > T; not such a file; ``key`` is not one key; no privacy target in the
+            file and no ``multiply_by``.
         ModuleNotFoundError: jax_privacy is not installed.
     """
-    noising_matrix, stddev = read(path, steps=steps)
+    found = _read(path, steps=steps)
+    stddev = found.stddev * factor(multiply_by, stated=1.0 if found.calibrated else None)
     if not hasattr(key, "dtype"):
         raise _bad_key(key)
 
@@ -128,7 +149,7 @@ def privatizer(path: str | Path, *, steps: int, key: Any) -> Any:
     if not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
         raise _bad_key(key)
     noise = noise_addition.matrix_factorization_privatizer(
-        noising_matrix, stddev=stddev, prng_key=key, dtype=jax.numpy.result_type(float)
+        found.noising_matrix, stddev=stddev, prng_key=key, dtype=jax.numpy.result_type(float)
     )
 
     def check(step: Any) -> None:

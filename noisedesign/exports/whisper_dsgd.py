@@ -12,7 +12,7 @@ from pathlib import Path
 
 from noisedesign.accounting import calibrate
 from noisedesign.design import Design
-from noisedesign.exports._common import facts, require_protection, to_json
+from noisedesign.exports._common import facts, require_protection, scaling, to_json
 from noisedesign.io._archive import NPY, npy_bytes, pack
 from noisedesign.io.atomic import write_bytes
 from noisedesign.problem import SpaceProblem
@@ -34,7 +34,8 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
 
     ``metadata`` is a JSON string: ``nodes`` in the order of the rows, the ``horizon`` and
     participation the covariance is calibrated for, clip, adjacency and the protected unit. Without
-    a privacy target the covariance is R at the stated budgets.
+    a privacy target the covariance is R at the stated budgets, which protects nobody yet: ``note``
+    says what to multiply it by.
 
     Raises:
         InputError: the design does not protect every message.
@@ -42,12 +43,11 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     require_protection(design)
     problem = design.problem
     assert isinstance(problem, SpaceProblem)
-    metadata = facts(design, problem_text=problem_text) | {
-        "note": _NOTE,
-        "protected_unit": "one example",
-    }
+    found = calibrate(problem)
+    metadata = facts(design, problem_text=problem_text) | scaling(found, note=_NOTE)
+    metadata["protected_unit"] = "one example"
     members = {
-        "covariance_matrix": calibrate(problem).noise_stddev ** 2 * design.covariance,
+        "covariance_matrix": found.noise_stddev**2 * design.covariance,
         "weight_matrix": problem.mixing,
         "metadata": to_json(metadata),
     }
