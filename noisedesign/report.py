@@ -24,10 +24,12 @@ from noisedesign.validation import Validation
 REFUSED = "refused"
 """Status of a problem that a backend cannot take, or that cannot be run here."""
 
-AT_TARGET = ("mu", "noise_stddev", "noise_multiplier", "error_at_target")
-"""What a design is at the privacy target of its problem: its mu-GDP, the factor on the standard
-deviation of its noise, that factor over the clip, and the total squared error a coordinate, in
-squared units of the gradients: the objective times noise_stddev squared."""
+AT_TARGET = (
+    "mu", "epsilon", "delta", "adjacency", "noise_stddev", "noise_multiplier", "error_at_target"
+)  # fmt: skip
+"""What a design is at the privacy target of its problem: its mu-GDP, what the target says, the
+factor on the standard deviation of its noise, that factor over the clip, and the total squared
+error a coordinate, in squared units of the gradients: the objective times noise_stddev squared."""
 
 INFINITE = "infinite"
 """Written where a number is infinite: null would say that it is not known."""
@@ -73,8 +75,11 @@ def at_target(design: Design | None) -> Record:
         return dict.fromkeys(AT_TARGET)
     found = accounting.calibrate(design.problem)
     error = design.objective * found.noise_stddev**2
-    values = (found.mu, found.noise_stddev, found.noise_multiplier, error)
-    return dict(zip(AT_TARGET, values, strict=True))
+    return {
+        "mu": found.mu, "epsilon": found.epsilon, "delta": found.delta,
+        "adjacency": found.adjacency, "noise_stddev": found.noise_stddev,
+        "noise_multiplier": found.noise_multiplier, "error_at_target": error,
+    }  # fmt: skip
 
 
 def refused_record(problem: Problem, *, backend: str, error: InputError) -> Record:
@@ -166,7 +171,8 @@ def exposure_record(exposure: Exposure) -> Record:
 
 def exposure_columns(records: Iterable[Record]) -> list[str]:
     """Columns of a table of such records: no column of notes where there are none."""
-    columns = ["node", "distance", "sensitivity_squared", "which", "mu", "epsilon"]
+    columns = ["node", "distance", "sensitivity_squared", "which", "mu", "epsilon", "delta",
+               "adjacency"]  # fmt: skip
     return columns + ["note"] * any("note" in record for record in records)
 
 

@@ -198,7 +198,8 @@ def test_the_table_and_what_it_means(tmp_path: Path) -> None:
     text = edited(text, ('"zero-out"', '"replace"'), ('-sgd"', '-sgd"\nnoise_multiplier = 3'))
     outcome = call("account", write(tmp_path, text))
     assert outcome.code == 0
-    for word in ("three nodes", "sensitivity squared", "epsilon", "vector-exact"):
+    for word in ("three nodes", "sensitivity squared", "epsilon", "vector-exact", "0.0001",
+                 "replace"):  # fmt: skip
         assert word in outcome.out
     assert outcome.err.count("\n") == 1
     for word in ("node 0: received messages, own seeds", "dp-d-sgd", "noise multiplier 3",

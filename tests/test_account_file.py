@@ -11,6 +11,7 @@ from typing import Any, get_args
 import networkx as nx
 import numpy as np
 import pytest
+from scipy.stats import norm
 from small_designs import PATH_3, single_epoch_design, space_design, time_design
 
 from noisedesign import threats
@@ -22,6 +23,7 @@ from noisedesign.io._schema import Table
 from noisedesign.io.account_file import AccountRequest, load_account, parse_account
 from noisedesign.io.design_file import save_design
 from noisedesign.participation import FixedEpoch, MinSeparation, Participation, Patterns
+from noisedesign.privacy_target import PrivacyTarget
 from noisedesign.problem import SpaceProblem
 from noisedesign.threats.noise import MessageNoise, NodeNoise
 
@@ -197,6 +199,24 @@ def test_designs_bring_their_graph(tmp_path: Path) -> None:
         tmp_path,
     )
     assert named.observer == threats.tap(nodes=(2,))
+
+
+def test_designs_bring_the_noise_of_their_target(tmp_path: Path) -> None:
+    """Left out, the multiplier is what the target takes, which may well be below 1."""
+    target = PrivacyTarget(epsilon=50.0, delta=1e-5, clip=0.5, steps=4)
+    save_design(space_design(privacy=target), tmp_path / "d.npz")
+    every = '[participation]\nkind = "every-step"\nhorizon = 4\n'
+    found = parse(account("", every, DESIGN, LDP + "delta = 1e-5\n"), tmp_path)
+    # Four independent steps, each moved by twice the clip, all of noise of unit sensitivity.
+    mu = 2 * math.sqrt(4) / found.noise_multiplier
+    delta = norm.cdf(mu / 2 - 50 / mu) - math.exp(50) * norm.cdf(-mu / 2 - 50 / mu)
+    assert delta == pytest.approx(1e-5, rel=1e-6)
+    assert found.noise_multiplier < 1
+    assert all(row.epsilon == pytest.approx(50.0, rel=1e-6) for row in found.run())
+    stated = DESIGN + "noise_multiplier = 1\n"
+    assert parse(account("", every, stated, LDP), tmp_path).noise_multiplier == 1
+    save_design(space_design(), tmp_path / "d.npz")
+    assert parse(account("", every, DESIGN, LDP), tmp_path).noise_multiplier == 1
 
 
 def test_files_are_relative_to_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

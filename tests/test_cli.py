@@ -161,9 +161,12 @@ def test_errors_at_the_target_are_those_of_the_noise_that_meets_it(tmp_path: Pat
         assert record["noise_stddev"] == pytest.approx(stddev)
         assert record["noise_multiplier"] == pytest.approx(stddev / 0.5)
         assert record["error_at_target"] == pytest.approx(record["objective"] * stddev**2)
+        stated = {name: record[name] for name in ("epsilon", "delta", "adjacency")}
+        assert stated == {"epsilon": 2.0, "delta": 1e-6, "adjacency": "replace"}
     for command in ("solve", "baselines"):
         table = call(command, path).out
-        for words in ("mu", "noise stddev", "noise multiplier", "error at target"):
+        for words in ("mu", "epsilon", "delta", "adjacency", "noise stddev", "noise multiplier",
+                      "error at target"):  # fmt: skip
             assert words in table
         without = call(command, write(tmp_path, RING, "free.toml"), "--json").json()
         record = without if command == "solve" else without[-1]

@@ -101,6 +101,8 @@ def test_rows_of_targets_differ_by_what_they_cost(tmp_path: Path) -> None:
         epsilon, mu = float(row["privacy.epsilon"]), float(row["mu"])
         stddev, multiplier = float(row["noise_stddev"]), float(row["noise_multiplier"])
         # Dong, Roth and Su, eq. (6); a record moves a step by 2 clips, at unit sensitivity of C.
+        assert float(row["epsilon"]) == epsilon
+        assert (float(row["delta"]), row["adjacency"]) == (1e-5, "replace")
         delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(
             -mu / 2 - epsilon / mu
         )

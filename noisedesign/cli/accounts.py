@@ -120,10 +120,10 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
         noise_multiplier=setting.noise_multiplier, adjacency=setting.adjacency,
         progress=counter("accounting", "trust models"),
     )  # fmt: skip
-    records = [report.model_record(row) for row in rows]
+    stated = {"delta": setting.delta, "adjacency": setting.adjacency}
+    records = [report.model_record(row) | stated for row in rows]
     if as_json:
-        stated = {"delta": setting.delta, "adjacency": setting.adjacency}
-        click.echo(report.to_json([record | stated for record in records]))
+        click.echo(report.to_json(records))
         return
     report.print_table(records, list(records[0]), title=setting.algorithm.name, notes=["note"])
     who = f"the observer is {nodes[looks]}" + " (most neighbours)" * (node is None)

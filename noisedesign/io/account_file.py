@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from noisedesign import _checks, catalogue, exposure, threats
 from noisedesign._checks import Array, InputError
 from noisedesign._shown import Listing, Shown
+from noisedesign.accounting import calibrate
 from noisedesign.design import Design, design_of
 from noisedesign.exposure import Exposure
 from noisedesign.io import _account_schema as schema
@@ -113,8 +114,14 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
     participation = participation_of(file.participation)
     horizon = isinstance(file.participation, HorizonTable)
     keys = ("epochs", "separation") if horizon else ()
+    table = file.algorithm
+    design = None
+    if isinstance(table, schema.DesignAlgorithm):
+        design = _design(Path(folder) / table.file)
+        if "noise_multiplier" not in table.model_fields_set:
+            noise_multiplier = calibrate(design.problem).noise_multiplier
     with renamed({f"participation.{key}": "participation.horizon" for key in keys}):
-        algorithm = _algorithm(file, participation, Path(folder))
+        algorithm = _algorithm(file, participation, Path(folder), design)
         observer = _observer(file.observer, algorithm.nodes)
         exposure.require_room(algorithm.noise, observer, participation)
     return AccountRequest(
@@ -133,23 +140,25 @@ def participation_of(table: schema.ParticipationTable) -> Participation:
     return _settings_of.participation_of(table)
 
 
-def _algorithm(file: schema.AccountFile, participation: Participation, folder: Path) -> Algorithm:
+def _algorithm(
+    file: schema.AccountFile, participation: Participation, folder: Path, design: Design | None
+) -> Algorithm:
     table, keys = file.algorithm, dict(_KEYS)
     mixing: Array | None = None
     nodes: tuple[str, ...] = ()
     if file.graph is not None:
         mixing, nodes = mixing_of(file.graph, folder=folder)
         keys["mixing"] = mixing_key(file.graph)
-    elif not isinstance(table, schema.DesignAlgorithm):
+    elif design is None:
         raise InputError(
             "graph", expected=f"a [graph] table for {table.kind}", got="nothing",
             remedy="Only a stored design brings a graph of its own.",
         )  # fmt: skip
     options = _options(table, folder)
     with renamed(keys):
-        if "design" in options:
+        if design is not None:
             return catalogue.of_design(
-                options["design"], participation=participation, mixing=mixing, nodes=nodes
+                design, participation=participation, mixing=mixing, nodes=nodes
             )
         return catalogue.algorithm(
             table.kind, mixing=mixing, participation=participation, nodes=nodes, **options
@@ -160,8 +169,6 @@ def _options(table: schema.AlgorithmTable, folder: Path) -> dict[str, Any]:
     """The table's keys as options of the catalogue, its file read."""
     options = table.model_dump(exclude={"kind", "noise_multiplier", "file"})
     match table:
-        case schema.DesignAlgorithm():
-            options["design"] = _design(folder / table.file)
         case schema.MatrixAlgorithm():
             name = "strategy" if table.kind == "mf-d-sgd" else "covariance"
             options[name] = load_npy(folder / table.file, field="algorithm.file")
