@@ -26,7 +26,7 @@ def read_edges(path: str | Path, *, directed: bool = False) -> nx.Graph:
     """
     check_regular(Path(path), field=_FIELD, expected="a readable edge list", times=_TIMES)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")  # a byte order mark is no name
     except OSError as error:
         got = f"{path}: {error.strerror}"
         raise InputError(_FIELD, expected="a readable edge list", got=got) from error

@@ -18,7 +18,12 @@ from noisedesign._checks import InputError
 from noisedesign._shown import Listing, ShownInline
 from noisedesign.participation import Participation, Patterns
 from noisedesign.participation import require_room as participation_room
-from noisedesign.privacy_target import ADJACENCIES, CHANGE_OVER_CLIP, DEFAULT_ADJACENCY
+from noisedesign.privacy_target import (
+    ADJACENCIES,
+    CHANGE_OVER_CLIP,
+    DEFAULT_ADJACENCY,
+    DEFAULT_DELTA,
+)
 from noisedesign.sensitivity import Sensitivity, squared_sensitivity
 from noisedesign.threats.distances import distances
 from noisedesign.threats.noise import FullView, NodeNoise, Noise
@@ -91,7 +96,7 @@ def account(
     participation: Participation,
     noise_multiplier: float = 1.0,
     adjacency: str = DEFAULT_ADJACENCY,
-    delta: float | None = None,
+    delta: float | None = DEFAULT_DELTA,
     victims: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Listing[Exposure]:
@@ -107,7 +112,7 @@ def account(
         noise_multiplier: factor on the standard deviation of all noise, over the clip.
         adjacency: "replace" (a step changes by up to twice the clip), "zero-out" or "add-remove"
             (by the clip).
-        delta: for which epsilon is asked, if any.
+        delta: for which epsilon is asked; None leaves it out.
         victims: nodes to account for; default: all outside the coalition.
         progress: called with victims done and in total.
 

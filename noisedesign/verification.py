@@ -170,7 +170,7 @@ def verify(
                 *_structure_checks(stored),
                 *_claim_checks(stored),
                 _manifest_check(stored),
-                _text_check(stored),
+                *_text_checks(stored),
                 *_problem_checks(stored, problem),
             )
         )
@@ -496,9 +496,12 @@ def _manifest_check(stored: StoredDesign) -> Check:
     )  # fmt: skip
 
 
-def _text_check(stored: StoredDesign) -> Check:
+def _text_checks(stored: StoredDesign) -> list[Check]:
+    """Nothing where there is no text, and nothing but that is claimed."""
     claimed, found = stored.manifest["problem"]["sha256"], text_sha256(stored.problem_text)
-    return Check(name="problem text", ok=claimed == found, claimed=claimed, found=found)
+    if not stored.problem_text and claimed == found:
+        return []
+    return [Check(name="problem text", ok=claimed == found, claimed=claimed, found=found)]
 
 
 def _problem_checks(stored: StoredDesign, problem: Problem | None) -> list[Check]:

@@ -318,7 +318,7 @@ def test_options_of_the_other_kind_of_file(tmp_path: Path) -> None:
     path, text = save_design(space_design(), tmp_path / "d.npz"), write(tmp_path, PATH)
     for option in (["--node", "0"], ["--steps", 3], ["--delta", 0.1], ["--adjacency", "replace"]):
         outcome = call("account", text, *option)
-        assert_refused(outcome, f"{option[0]} is an option for a design", "noisedesign --help")
+        assert_refused(outcome, f"{option[0]} is an option for a design", "noisedesign account")
     picture = tmp_path / "p.png"
     assert_refused(
         call("account", path, "-o", picture), "--output is an option for an account file"

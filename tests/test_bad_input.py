@@ -152,6 +152,17 @@ def test_null_direction_is_named(tmp_path: Path) -> None:
     assert_refused(outcome, "mixing", "null direction {", ": +0.", "limits.max_variance")
 
 
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    """Some editors begin UTF-8 files with one: U+FEFF, which is no name of a key or of a node."""
+    (tmp_path / "e.edges").write_text("\ufeffa b\nb c\n", encoding="utf-8")
+    text = '\ufeffname = "n"\ndesign = "space"\n[graph]\nkind = "edges"\nfile = "e.edges"\n'
+    (tmp_path / "marked.toml").write_text(text, encoding="utf-8")
+    outcome = call("solve", tmp_path / "marked.toml", "-o", tmp_path / "d.npz")
+    assert outcome.code == 0, outcome
+    assert load_design(tmp_path / "d.npz").design.problem.nodes == ("a", "b", "c")
+    assert call("verify", tmp_path / "d.npz").code == 0
+
+
 def test_disconnected_edge_list_keeps_its_largest_part(tmp_path: Path) -> None:
     """The one graph that may be disconnected: a data set, of which the largest component counts."""
     (tmp_path / "g.edges").write_text("a b\nb c\nc d\nd e\nx y\n")
@@ -303,7 +314,7 @@ def test_usage(arguments: list[object], words: str) -> None:
     assert outcome.err.startswith("noisedesign: error: ")
     assert outcome.err.count("\n") == 1
     assert words in outcome.err
-    assert "noisedesign --help" in outcome.err
+    assert " --help)" in outcome.err
 
 
 # --- design files --------------------------------------------------------------------------------

@@ -105,6 +105,35 @@ def test_version_and_help() -> None:
         assert f"noisedesign {command}" in shown.out
 
 
+def test_help_fits_a_terminal_and_cuts_no_sentence() -> None:
+    pages = [call("--help", columns=80), call("--help")]
+    pages += [call(command, "--help", columns=80) for command in cli.commands.commands]
+    for page in pages:
+        for line in page.out.splitlines():
+            assert len(line) <= 80, line
+            assert not line.endswith("...") or line.startswith("Usage:"), line
+
+
+def test_a_wrong_call_names_the_help_of_its_own_command() -> None:
+    assert "(see noisedesign solve --help)" in call("solve").err
+    assert "(see noisedesign --help)" in call("solv").err
+    assert "(see noisedesign export --help)" in call("export", "d.npz").err
+
+
+@pytest.mark.parametrize("command", ["solve", "baselines", "model"])
+@pytest.mark.parametrize(
+    ("name", "reads"),
+    [("accounts/florentine-pndp.toml", "account"), ("sweeps/random-graphs.toml", "sweep")],
+)
+def test_a_file_of_another_kind_names_the_command_that_reads_it(
+    command: str, name: str, reads: str, tmp_path: Path
+) -> None:
+    more = ("-o", tmp_path / "m.cbf") if command == "model" else ()
+    outcome = call(command, name, *more)
+    assert outcome.code == 2
+    assert f"which `noisedesign {reads}` reads" in outcome.err
+
+
 # --- solve ---------------------------------------------------------------------------------------
 
 

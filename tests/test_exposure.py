@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign import InputError, threats
-from noisedesign.accounting import noise_stddev_for, renyi_of
+from noisedesign.accounting import epsilon_of, noise_stddev_for, renyi_of
 from noisedesign.exposure import Exposure, account
 from noisedesign.participation import (
     FixedEpoch,
@@ -299,6 +299,13 @@ def test_the_four_numbers_keep_their_order(
         assert numbers.vector <= numbers.abs_sum_upper_bound + slack
 
 
+def test_epsilon_is_left_out_where_that_is_asked_for() -> None:
+    algorithm = threats.dp_d_sgd(mixing=RING, horizon=4)
+    observer = threats.pndp(nodes=(0,))
+    for exposure in account(algorithm, observer, participation=every_step(4), delta=None):
+        assert (exposure.epsilon, exposure.delta) == (None, None)
+
+
 # --- units and input ------------------------------------------------------------------------------
 
 
@@ -308,7 +315,8 @@ def test_noise_and_clip_scale_as_they_should() -> None:
     (base, *_) = account(algorithm, observer, participation=every_step(4))
     assert base.adjacency == "replace"
     assert base.mu == pytest.approx(2 * math.sqrt(base.sensitivity_squared))
-    assert base.epsilon is None
+    assert base.delta == 1e-6
+    assert base.epsilon == pytest.approx(epsilon_of(mu=base.mu, delta=1e-6), rel=1e-12)
     for adjacency in ("zero-out", "add-remove"):
         (other, *_) = account(
             algorithm, observer, participation=every_step(4), noise_multiplier=4.0,

@@ -84,6 +84,7 @@ def test_designs_worked_out_by_hand_are_verified(design: Design, tmp_path: Path)
         assert checks[name].ok is True
     assert checks["problem"].ok is None
     assert "no problem text" in checks["problem"].note
+    assert "problem text" not in checks
 
 
 def test_every_baseline_and_the_optimum_are_verified(tmp_path: Path) -> None:

@@ -37,14 +37,15 @@ for command in (
 def main() -> None:
     """Entry point: every error is one line on standard error and an exit code."""
     try:
-        code = commands(standalone_mode=False)
+        code = commands(prog_name="noisedesign", standalone_mode=False)
     except InputError as error:
         _fail(str(error), EXIT_INPUT)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(EXIT_INPUT)
     except click.UsageError as error:
-        _fail(f"{error.format_message()} (see noisedesign --help)", EXIT_INPUT)
+        command = error.ctx.command_path if error.ctx else "noisedesign"
+        _fail(f"{error.format_message()} (see {command} --help)", EXIT_INPUT)
     except click.ClickException as error:
         _fail(error.format_message(), EXIT_INPUT)
     except (KeyboardInterrupt, click.Abort):

@@ -46,7 +46,7 @@ class Writing(click.Command):
 
         options = {param.name or "": param for param in self.params}
         taken = {
-            os.path.realpath(lookup(name)): param.human_readable_name
+            os.path.realpath(lookup(name)): param.human_readable_name.rstrip(".")
             for key, param in options.items() if isinstance(param, click.Argument)
             for name in _each(ctx.params[key])
         }  # fmt: skip

@@ -35,7 +35,7 @@ def account(
     file: str, node: str | None, steps: int | None, delta: float | None, adjacency: str | None,
     output: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """What an observer learns of every node: FILE is an account (TOML) or a DESIGN.npz.
+    """What an observer learns of every node. FILE is an account (TOML) or a DESIGN.npz.
 
     An account file states algorithm, observer and participation; there is a row for every victim.
     Of a design there is a row for every trust model, about the node it protects worst.

@@ -45,7 +45,7 @@ def solve(
     formulation: str | None, device: str, checkpoint: str | None, output: str | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Solve PROBLEM.toml and certify the answer; of several problems, one after the other.
+    """Solve PROBLEM.toml and certify the answer. Several problems are solved one after the other.
 
     The design is written whatever its gap; the exit code is 1 where the gap asked for is not
     certified, and of several problems the largest.
@@ -152,7 +152,7 @@ def bounds_progress(bounds: Any) -> None:
 @click.option("--problem", metavar="PROBLEM", help="Problem file it is to be a design for.")
 @json_option
 def verify(design: str, problem: str | None, as_json: bool) -> int:
-    """Recompute everything DESIGN.npz claims; exit 1 if anything is not so.
+    """Recompute everything DESIGN.npz claims. The exit code is 1 if anything is not so.
 
     Nothing that the file names is read. What was not checked for that is said; --problem checks the
     design against a problem file that you trust.
@@ -187,7 +187,10 @@ def verify(design: str, problem: str | None, as_json: bool) -> int:
 @click.option("--seed", default=0, show_default=True)
 @json_option
 def simulate(design: str, runs: int, seed: int, as_json: bool) -> int:
-    """Run D-SGD with the exported noise: variance and privacy audit; exit 1 if they disagree."""
+    """Run D-SGD with the exported noise: audit its error and privacy.
+
+    The exit code is 1 if they are not what the design claims.
+    """
     from noisedesign import report
     from noisedesign.design import design_of
     from noisedesign.io.design_file import load_design
@@ -210,7 +213,10 @@ def simulate(design: str, runs: int, seed: int, as_json: bool) -> int:
 @click.argument("problem")
 @json_option
 def baselines(problem: str, as_json: bool) -> None:
-    """The optimum of PROBLEM.toml beside the published mechanisms, judged by one certificate."""
+    """The optimum of PROBLEM.toml beside the published mechanisms.
+
+    All are judged by the same certificate.
+    """
     from noisedesign import report
     from noisedesign.baselines import compared
     from noisedesign.io.problem_file import load_problem

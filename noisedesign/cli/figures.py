@@ -21,7 +21,7 @@ def figure(name: str, output: str, to: str, quick: bool, as_json: bool) -> None:
     pndp-by-distance        Mafalda-SGD, Figure 2
     gossip-single-view      Koskela and Kulkarni, Figure 1
     gossip-spectral         Koskela and Kulkarni, Figure 2
-    algorithms-by-observer  every algorithm before every observer, at equal utility
+    algorithms-by-observer  every algorithm before every observer, at equal error
     """
     from noisedesign import report
     from noisedesign.figures import make

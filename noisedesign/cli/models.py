@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def model(
     problem: str, target: str | None, formulation: str | None, output: str, as_json: bool
 ) -> None:
-    """Write PROBLEM.toml itself as a conic program for any solver, without solving it.
+    """Write PROBLEM.toml itself, unsolved, as a conic program.
 
     Its optimum is the objective that `solve` reports. The designs that `solve` stores are written
     by `export`. MOSEK's task files take the mosek package, but no licence.
@@ -70,7 +70,7 @@ def _described(loaded: LoadedProblem) -> str:
 @click.argument("words", nargs=-1)
 @json_option
 def problems(words: tuple[str, ...], as_json: bool) -> None:
-    """The problem, account and sweep files that come with noisedesign.
+    """The problem, account and sweep files that are shipped.
 
     Commands find them by name from anywhere, unless the working directory has a file of that name.
     With WORDS, those with all of them in their name, kind of design, description or tags.

@@ -46,7 +46,7 @@ def export(design: str, target: str, output: str, uncalibrated: bool, as_json: b
 )
 @json_option
 def plot(design: str, output: str, as_json: bool) -> None:
-    """Picture of DESIGN.npz: its matrix, its noise against baselines, its two bounds."""
+    """Picture of DESIGN.npz: its matrix, its noise, its two bounds."""
     from noisedesign import report
     from noisedesign.baselines import published
     from noisedesign.design import design_of
@@ -63,7 +63,7 @@ def plot(design: str, output: str, as_json: bool) -> None:
 @click.option("--runs", default=2000, show_default=True, help="Simulated runs of each design.")
 @json_option
 def demo(output: str, runs: int, as_json: bool) -> int:
-    """One spatial and one temporal design, solved, verified, simulated and drawn."""
+    """Solve, verify, simulate and draw a design in space and in time."""
     from noisedesign import report
     from noisedesign.demo import COLUMNS, run
 

@@ -43,7 +43,7 @@ def compare(
     problems: tuple[str, ...], backends: tuple[str, ...], gap: float | None, time_limit: float,
     formulation: str | None, output: str | None, retry: bool, plot: str | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Every backend on every PROBLEM.toml, each answer judged by the same certificate.
+    """Every backend on every PROBLEM.toml, judged by one certificate.
 
     A folder stands for all problem files in it and below; account and sweep files are passed over.
     """
@@ -141,7 +141,7 @@ def _ready() -> list[str]:
 @click.command()
 @json_option
 def backends(as_json: bool) -> None:
-    """Which backends are installed and licensed, and what each can take."""
+    """Which backends are installed and licensed, and what they take."""
     from noisedesign import report
     from noisedesign.backends import all_backends
 

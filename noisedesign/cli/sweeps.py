@@ -21,7 +21,10 @@ def sweep(
     file: str, output: str, jobs: int, cluster: str | None, timeout: float | None, retry: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """A grid of problems, SWEEP.toml, into one table; rows it already has are not run again."""
+    """A grid of problems, SWEEP.toml, into one table.
+
+    Rows that the table already has are not run again.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,

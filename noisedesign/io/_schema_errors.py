@@ -28,8 +28,18 @@ _OTHER_DESIGN = {
     "budget": '"space" or "space-time"', "limits": '"space" or "space-time"', "workload": '"time"',
     "observers": '"space"',
 }  # fmt: skip
-BELONGS = {key: f"[{key}] belongs to design = {design}." for key, design in _OTHER_DESIGN.items()}
-"""What to say of a table at the top of a problem file of the other design."""
+_OTHER_FILE = {
+    **dict.fromkeys(("algorithm", "observer"), "account files, which `noisedesign account` reads"),
+    **dict.fromkeys(
+        ("problem", "grid", "backends", "gap", "time_limit"),
+        "sweep files, which `noisedesign sweep` reads",
+    ),
+}
+BELONGS = {
+    **{key: f"{key} is a key of {file}." for key, file in _OTHER_FILE.items()},
+    **{key: f"[{key}] belongs to design = {design}." for key, design in _OTHER_DESIGN.items()},
+}
+"""What to say of a key at the top of a problem file that belongs to another design or file."""
 
 
 def to_input_error(
@@ -51,7 +61,10 @@ def to_input_error(
             return InputError(_dotted(path), expected=expected, got="nothing")
         case "union_tag_not_found":
             key = _quoted(context["discriminator"])[0]
-            return InputError(_dotted([*path, key]), expected="a value", got="nothing")
+            remedy = "" if path else next((belongs[key] for key in data if key in belongs), "")
+            return InputError(
+                _dotted([*path, key]), expected="a value", got="nothing", remedy=remedy
+            )
         case "union_tag_invalid":
             key = _quoted(context["discriminator"])[0]
             words = _quoted(context["expected_tags"])

@@ -16,7 +16,7 @@ LARGEST_TEXT = 2**24
 
 
 def read_text(path: Path, *, field: str) -> str:
-    """The text of a file.
+    """The text of a file, without the byte order mark that some editors begin it with.
 
     Raises:
         InputError: naming ``field``: no such file, a folder, not UTF-8.
@@ -26,7 +26,7 @@ def read_text(path: Path, *, field: str) -> str:
             content = file.read(LARGEST_TEXT + 1)
         if len(content) > LARGEST_TEXT:
             raise InputError(field, expected=f"at most {LARGEST_TEXT} bytes", got=f"{path}: more")
-        return content.decode("utf-8")
+        return content.decode("utf-8").removeprefix("\ufeff")
     except OSError as error:
         got = f"{path}: {error.strerror}"
         remedy = remedy_for_missing(path) if isinstance(error, FileNotFoundError) else ""

@@ -123,7 +123,8 @@ class ObserverProblem(Shown):
         """Largest squared sensitivity over its budget, by the account, and whose it is."""
         algorithm, worst = self.algorithm(covariance), (0.0, "")
         for observer in self.observers:
-            for found in account(algorithm, observer, participation=single(self.horizon)):
+            exposures = account(algorithm, observer, participation=single(self.horizon), delta=None)
+            for found in exposures:
                 budget = float(self.budget[algorithm.nodes.index(found.node)])
                 whose = f"node {found.node} against {observer}"
                 worst = max(worst, (found.sensitivity_squared / budget, whose))
