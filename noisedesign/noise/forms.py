@@ -171,26 +171,9 @@ class BandedForm(StrategyForm):
             yield noise
 
 
-class _ToeplitzForm(StrategyForm):
-    """A member of :mod:`noisedesign.toeplitz`, at a horizon."""
-
-    @property
-    @abstractmethod
-    def toeplitz(self) -> Strategy: ...
-
-    def dense(self) -> Array:
-        return self.toeplitz.dense(self.horizon)
-
-    def dense_noising(self) -> Array:
-        return self.toeplitz.dense_noising(self.horizon)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ToeplitzForm(_ToeplitzForm):
-    """C constant along diagonals: the first p entries of its first column, the rest zeros."""
-
-    kind: ClassVar[str] = "toeplitz"
-    names: ClassVar[tuple[str, ...]] = ("strategy_coefficients",)
+class _ToeplitzForm(StrategyForm):
+    """The first p entries of a column of C or C^-1 over ``steps`` T steps, the rest zeros."""
 
     coefficients: Array
     steps: int
@@ -200,12 +183,31 @@ class ToeplitzForm(_ToeplitzForm):
         return self.steps
 
     @property
+    @abstractmethod
+    def toeplitz(self) -> Strategy:
+        """The member of :mod:`noisedesign.toeplitz`, of any horizon."""
+
+    def arrays(self) -> dict[str, Array]:
+        return {self.names[0]: self.coefficients}
+
+    def dense(self) -> Array:
+        return self.toeplitz.dense(self.steps)
+
+    def dense_noising(self) -> Array:
+        return self.toeplitz.dense_noising(self.steps)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ToeplitzForm(_ToeplitzForm):
+    """C constant along diagonals, of which ``coefficients``, shape (p,), begin the first column."""
+
+    kind: ClassVar[str] = "toeplitz"
+    names: ClassVar[tuple[str, ...]] = ("strategy_coefficients",)
+
+    @property
     def toeplitz(self) -> Strategy:
         found: Strategy = _toeplitz_families().ToeplitzStrategy(coefficients=self.coefficients)
         return found
-
-    def arrays(self) -> dict[str, Array]:
-        return {"strategy_coefficients": self.coefficients}
 
     def scaled(self, factor: float) -> ToeplitzForm:
         return replace(self, coefficients=self.coefficients / factor)
@@ -216,25 +218,15 @@ class ToeplitzForm(_ToeplitzForm):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BandedInverseForm(_ToeplitzForm):
-    """C^-1 Toeplitz with p diagonals: the first p entries of its first column."""
+    """C^-1 Toeplitz with p diagonals, of which ``coefficients``, shape (p,), are the first column."""
 
     kind: ClassVar[str] = "banded-inverse"
     names: ClassVar[tuple[str, ...]] = ("noising_coefficients",)
-
-    coefficients: Array
-    steps: int
-
-    @property
-    def horizon(self) -> int:
-        return self.steps
 
     @property
     def toeplitz(self) -> Strategy:
         found: Strategy = _toeplitz_families().BandedInverse(coefficients=self.coefficients)
         return found
-
-    def arrays(self) -> dict[str, Array]:
-        return {"noising_coefficients": self.coefficients}
 
     def scaled(self, factor: float) -> BandedInverseForm:
         return replace(self, coefficients=self.coefficients * factor)
