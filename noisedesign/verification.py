@@ -33,6 +33,7 @@ from noisedesign.io.design_file import (
 )
 from noisedesign.io.rebuild import NotRebuiltError, differences_from_text
 from noisedesign.io.streaming_file import StoredStreamingDesign, streaming_arrays
+from noisedesign.privacy_target import PrivacyTarget
 from noisedesign.problem import (
     Problem,
     SpaceProblem,
@@ -65,6 +66,9 @@ LARGEST_ROUNDING = 1e-6
 
 MOST_WORK, OPERATIONS_PER_CALL = 1e12, 1e5
 """Some minutes on one core, and what one call of a small numpy function takes instead."""
+
+_ONLY_CLAIMED = "not verified: only the manifest says so"
+"""Of a privacy target that no problem asks for."""
 
 _BY_PROBLEM = "name the problem file, and it is compared with that"
 """What helps where a problem is not built from the text in the file."""
@@ -215,9 +219,7 @@ def _streaming_checks(stored: StoredStreamingDesign) -> list[Check]:
         ),
     ]  # fmt: skip
     if (target := design.privacy) is not None:
-        claimed_target = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}"
-        checks.append(Check(name="privacy target", ok=None, claimed=claimed_target,
-                            note="not verified: only the manifest says so"))  # fmt: skip
+        checks.append(_target_check(target, ok=None, note=_ONLY_CLAIMED))
     return checks
 
 
@@ -511,14 +513,17 @@ def _problem_checks(stored: StoredDesign, problem: Problem | None) -> list[Check
     target = stored.design.problem.privacy
     if target is None:
         return [check]
-    note: str = "not verified: only the manifest says so"
-    ok: bool | None = None
     if check.ok:
-        note, ok = f"of {'the given problem' if problem is not None else 'the problem text'}", True
-    elif "privacy" in different:
-        note, ok = "the problem asks for another", False
+        source = "the problem text" if problem is None else "the given problem"
+        return [check, _target_check(target, ok=True, note=f"of {source}")]
+    if "privacy" in different:
+        return [check, _target_check(target, ok=False, note="the problem asks for another")]
+    return [check, _target_check(target, ok=None, note=_ONLY_CLAIMED)]
+
+
+def _target_check(target: PrivacyTarget, *, ok: bool | None, note: str) -> Check:
     claimed = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}"
-    return [check, Check(name="privacy target", ok=ok, claimed=claimed, note=note)]
+    return Check(name="privacy target", ok=ok, claimed=claimed, note=note)
 
 
 def _problem_check(stored: StoredDesign, problem: Problem | None) -> tuple[Check, Sequence[str]]:

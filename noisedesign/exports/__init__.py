@@ -19,6 +19,7 @@ from noisedesign.exports._common import files_of
 from noisedesign.exports._content import Exported, content_of, not_ours, parsed_metadata
 from noisedesign.exports._streaming import streaming_content
 from noisedesign.io.atomic import overwriting
+from noisedesign.io.file_kinds import MATLAB_5
 from noisedesign.noise import Noise
 from noisedesign.toeplitz import StreamingDesign
 
@@ -157,7 +158,7 @@ def read(path: str | Path) -> Exported:
         with path.open("rb") as file:
             head = file.read(200)
     found: Exported
-    if head.startswith(b"MATLAB 5.0 MAT-file"):
+    if head.startswith(MATLAB_5):
         found = _reader("mat").read(path)
     elif head[8:10] == b'{"':
         found = _reader("safetensors").read(path)

@@ -141,6 +141,19 @@ def to_json(values: dict[str, Any]) -> str:
     return json.dumps(values, allow_nan=False, ensure_ascii=False, indent=2) + "\n"
 
 
+def require_feasible(design: Design) -> None:
+    """Refuse a design that nothing can be claimed of.
+
+    Raises:
+        InputError: the design is not feasible.
+    """
+    if not design.certificate.feasible:
+        raise InputError(
+            "design", expected="a feasible design",
+            got=f"squared sensitivity {design.certificate.sensitivity_squared:.6g} of its budget",
+        )  # fmt: skip
+
+
 def require_protection(design: Design) -> None:
     """Refuse to hand a trainer noise that does not protect every message it sends.
 
@@ -159,11 +172,7 @@ def require_protection(design: Design) -> None:
             got=f"a baseline for a trusted server ({design.provenance.method})",
             remedy="Export it to npy, csv, mat or safetensors to study it.",
         )  # fmt: skip
-    if not design.certificate.feasible:
-        raise InputError(
-            "design", expected="a feasible design",
-            got=f"squared sensitivity {design.certificate.sensitivity_squared:.6g} of its budget",
-        )  # fmt: skip
+    require_feasible(design)
 
 
 def json_values(found: dict[str, Any]) -> dict[str, Any]:

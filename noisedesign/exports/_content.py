@@ -18,7 +18,7 @@ from noisedesign import _checks
 from noisedesign._checks import Array, InputError, describe
 from noisedesign.accounting import Calibration, calibrate
 from noisedesign.design import Design
-from noisedesign.exports._common import NO_TARGET, factor, facts, to_json
+from noisedesign.exports._common import NO_TARGET, factor, facts, require_feasible, to_json
 from noisedesign.io._layout import arrays_of
 from noisedesign.noise import Noise, noise_of_arrays
 from noisedesign.simulate.streams import Seed
@@ -102,13 +102,9 @@ def content_of(
         InputError: asked to calibrate without a target; a design that is not feasible, so that
             nothing can be claimed.
     """
-    found, certificate = calibrate(design.problem), design.certificate
-    if design.trust != "central" and not certificate.feasible:
-        raise InputError(
-            "design", expected="a feasible design",
-            got=f"squared sensitivity {certificate.sensitivity_squared:.6g} of its budget",
-        )  # fmt: skip
-    known = facts(design, problem_text=problem_text)
+    if design.trust != "central":
+        require_feasible(design)
+    known, found = facts(design, problem_text=problem_text), calibrate(design.problem)
     stored = arrays_of(design)
     beside = {name: stored[name] for name in PROBLEM_ARRAYS if name in stored}
     return calibrated_content(noise, known, found, calibrated=calibrated, beside=beside)

@@ -25,12 +25,11 @@ from noisedesign.exports._content import (
     plain_noise,
 )
 from noisedesign.io.atomic import write_atomically
+from noisedesign.io.file_kinds import MATLAB_5
 from noisedesign.noise import STRATEGY_FORMS
 
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ...; MATLAB and scipy.io.loadmat"
-
-BEGINNING = b"MATLAB 5.0 MAT-file"
 
 _SEAL, _HEAD = b", noisedesign-sha256:", 116
 """What is before the digits of the sha256, and bytes of the text at the head of a MATLAB 5 file."""
@@ -68,7 +67,7 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
 def _head(body: bytes) -> bytes:
     """The text at the head of a file whose other bytes are ``body``."""
     digest = hashlib.sha256(body).hexdigest().encode("ascii")
-    return (BEGINNING + _SEAL + digest).ljust(_HEAD)
+    return (MATLAB_5 + _SEAL + digest).ljust(_HEAD)
 
 
 def read(path: Path) -> Exported:

@@ -208,6 +208,22 @@ def participation_of(entry: ParticipationEntry | None) -> FixedEpoch | MinSepara
     )  # fmt: skip
 
 
+def scheme_of(
+    entry: ParticipationEntry | None, *, horizon: int | None
+) -> FixedEpoch | MinSeparation:
+    """The scheme of a file that states its ``horizon`` as well.
+
+    Raises:
+        InputError: naming ``horizon``: another one than that of the scheme.
+    """
+    scheme = participation_of(entry)
+    if horizon != scheme.horizon:
+        raise InputError(
+            f"{FIELD}.horizon", expected=f"{scheme.horizon} steps for {scheme}", got=str(horizon)
+        )
+    return scheme
+
+
 def _listed(value: Any) -> Any:
     """Numbers as JSON has them."""
     if value is None:

@@ -19,6 +19,7 @@ from noisedesign.io._described import (
     observers_of,
     participation_of,
     random_of,
+    scheme_of,
     structures,
 )
 from noisedesign.io._manifest import FIELD, Manifest
@@ -323,12 +324,7 @@ def _sizes(manifest: Manifest) -> dict[str, int]:
         n = len(manifest.nodes)
         _, structure = structures(manifest.structure)
         return {"n": n, "A": min(math.comb(n, structure.known_seeds), sys.maxsize)}
-    scheme = participation_of(manifest.participation)
-    if manifest.horizon != scheme.horizon:
-        raise InputError(
-            f"{FIELD}.horizon", expected=f"{scheme.horizon} steps for {scheme}",
-            got=str(manifest.horizon),
-        )  # fmt: skip
+    scheme = scheme_of(manifest.participation, horizon=manifest.horizon)
     n, per_step = len(manifest.nodes), 1
     if manifest.design == "space-time" and _joint(manifest) == "full":
         per_step = n

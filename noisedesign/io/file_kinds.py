@@ -17,6 +17,9 @@ DESIGN, CHECKPOINT, PICTURE = "a design file", "a checkpoint", "a picture"
 SWEEP_TABLE, COMPARISON_TABLE = "a table of a sweep", "a table of a comparison"
 PROGRAM = "a conic program"
 
+MATLAB_5 = b"MATLAB 5.0 MAT-file"
+"""How a file of MATLAB 5 begins."""
+
 MADE_BY = "noisedesign"
 """What pictures in vector formats name as their creator."""
 
@@ -27,7 +30,7 @@ _BEGINNINGS = {
     b"\x89PNG\r\n\x1a\n": PICTURE,
     b"\x93NUMPY": "a NumPy array",
     b"PAR1": "a parquet table",
-    b"MATLAB 5.0 MAT-file": "a MATLAB file",
+    MATLAB_5: "a MATLAB file",
     b"Task/INFO\0": PROGRAM,
     b'{"$schema":"http://mosek.com/': PROGRAM,
 }

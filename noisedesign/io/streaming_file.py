@@ -16,7 +16,8 @@ from noisedesign import memory
 from noisedesign._checks import Array, InputError
 from noisedesign._shown import Shown
 from noisedesign.backends.base import Stop
-from noisedesign.io._described import participation_of, scheme_entry
+from noisedesign.io._described import scheme_entry, scheme_of
+from noisedesign.io._layout import FORMS
 from noisedesign.io._manifest import (
     FIELD,
     ArrayEntry,
@@ -49,11 +50,9 @@ VECTORS = 64
 MOST_WORK = 1e12
 """T times the square of the number of poles: some minutes on one core."""
 
-_KINDS = {
-    "strategy_coefficients": "C, its first column",
-    "noising_coefficients": "C^-1, its first column",
-    "buffer_scales": "omega", "buffer_decays": "theta", "strategy_diagonal": "C_tt",
-    "poles": "lambda", "weights": "squared gain of every pole", "gram": "H",
+_FORMS = (ToeplitzForm, BandedInverseForm, BufferedForm)
+_KINDS = {name: FORMS[name].kind for form in _FORMS for name in form.names} | {
+    "poles": "lambda", "weights": "squared gain of every pole", "gram": "H"
 }  # fmt: skip
 
 
@@ -149,12 +148,7 @@ def streaming_design(manifest: StreamingManifest, arrays: dict[str, Array]) -> S
         InputError: arrays that are no strategy or no workload; a horizon beyond what the machine
             holds vectors of.
     """
-    scheme = participation_of(manifest.participation)
-    if scheme.horizon != manifest.horizon:
-        raise InputError(
-            f"{FIELD}.horizon", expected=f"{scheme.horizon} steps for {scheme}",
-            got=str(manifest.horizon),
-        )  # fmt: skip
+    scheme = scheme_of(manifest.participation, horizon=manifest.horizon)
     memory.require(
         lambda steps: 8 * VECTORS * steps, scheme.horizon, field=f"{FIELD}.horizon", of="steps"
     )
@@ -168,9 +162,7 @@ def streaming_design(manifest: StreamingManifest, arrays: dict[str, Array]) -> S
     try:
         stop = Stop(manifest.stop)
     except ValueError:
-        raise InputError(
-            f"{FIELD}.stop", expected=", ".join(Stop), got=manifest.stop
-        ) from None  # fmt: skip
+        raise InputError(f"{FIELD}.stop", expected=", ".join(Stop), got=manifest.stop) from None
     return StreamingDesign(
         strategy=_strategy(form), horizon=scheme.horizon,
         workload=_workload(arrays, scheme.horizon), participation=scheme,
