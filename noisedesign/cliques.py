@@ -96,11 +96,6 @@ def independent(size: int) -> Cliques:
     return tuple((node,) for node in range(_checks.positive_int(size, field="size")))
 
 
-def everyone(size: int) -> Cliques:
-    """All nodes together: no restriction."""
-    return (tuple(range(_checks.positive_int(size, field="size"))),)
-
-
 def maximal(cliques: Iterable[Sequence[int]]) -> Cliques:
     """Sorted, without repetitions and without cliques that lie within another.
 

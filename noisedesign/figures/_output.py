@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Announce = Callable[[str], None]
 
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#767676"
+BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
 """Colours that readers with any colour vision tell apart (Okabe and Ito 2008)."""
 
 DPI, PNG = 110, ".png"
