@@ -199,7 +199,7 @@ class _ToeplitzForm(StrategyForm):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ToeplitzForm(_ToeplitzForm):
-    """C constant along diagonals, of which ``coefficients``, shape (p,), begin the first column."""
+    """C constant along diagonals, whose first column begins with ``coefficients``, shape (p,)."""
 
     kind: ClassVar[str] = "toeplitz"
     names: ClassVar[tuple[str, ...]] = ("strategy_coefficients",)
@@ -218,7 +218,7 @@ class ToeplitzForm(_ToeplitzForm):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BandedInverseForm(_ToeplitzForm):
-    """C^-1 Toeplitz with p diagonals, of which ``coefficients``, shape (p,), are the first column."""
+    """C^-1 Toeplitz with p diagonals, whose first column is ``coefficients``, shape (p,)."""
 
     kind: ClassVar[str] = "banded-inverse"
     names: ClassVar[tuple[str, ...]] = ("noising_coefficients",)
