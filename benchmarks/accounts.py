@@ -170,7 +170,7 @@ def main() -> None:
         growth(mixing, arguments.attacker),
         ["T", "seconds", "whole_account", "over_half_the_horizon", "peak_MB"],
         title="one attacker against all victims, Gram matrices and whole account",
-    )  # fmt: skip
+    )
     report.print_table(
         [long_horizon()],
         ["T", "victims", "seconds", "least_per_step", "largest_per_step", "limit", "which",
@@ -183,7 +183,7 @@ def main() -> None:
         against_pseudo_inverse(mixing, arguments.attacker, horizon),
         ["attacker", "timed", "T", "ratio", "stacked_GB", "difference"],
         title="pseudo-inverse of the stacked matrix over ours (larger is better)",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

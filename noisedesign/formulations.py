@@ -114,7 +114,7 @@ class DualPoint(Shown):
         cap, floor = (
             None if limit is None else limit * program.coordinate_budget
             for limit in (self.cap, self.floor)
-        )  # fmt: skip
+        )
         blocks = self.blocks / program.budget[:, None, None]
         return DualPoint(blocks=blocks, cap=cap, floor=floor)
 

@@ -59,7 +59,7 @@ def lying(folder: Path, text: str = RING) -> Path:
     )
     return save_design(
         replace(design, certificate=claimed), folder / "lying.npz", problem_text=loaded.text
-    )  # fmt: skip
+    )
 
 
 # --- as a shell runs it --------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_outputs_of_several_problems_are_a_folder(tmp_path: Path) -> None:
         ((ring, ring, "-o", tmp_path), "problems"),
         ((write(tmp_path, RING.replace("ring-5", "a/b"), "s.toml"), ring, "-o", tmp_path), "name"),
         ((ring, epochs, "--checkpoint", tmp_path / "state.npz"), "checkpoint"),
-    ):  # fmt: skip
+    ):
         outcome = call("solve", *arguments)
         assert outcome.code == 2
         assert outcome.err.startswith(f"noisedesign: error: {field}: "), outcome.err

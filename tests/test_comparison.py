@@ -276,7 +276,7 @@ horizon = 1
 def test_native_is_not_credited_with_what_it_leaves_to_others(solved: list[str]) -> None:
     native, clarabel = run_comparison(
         loaded(OBSERVED), backends=["native", "clarabel"], gap=1e-3
-    ).rows  # fmt: skip
+    ).rows
     assert (native["status"], native["seconds"]) == ("refused", None)
     assert "clarabel" in native["reason"]
     assert clarabel["solved"] is True

@@ -149,7 +149,7 @@ def test_with_mixing_that_fails_and_a_horizon() -> None:
     random = NodeDropout(mixing=ring, probability=0.3)
     problem = SpaceProblem(
         mixing=ring, random=random, objective=Objective(horizon=3), min_variance=4.0
-    )  # fmt: skip
+    )
     interval = oracles.floored_interval(np.asarray(problem.gram), floor=4.0)
     found = certified(problem)
     assert interval.meets(found.lower_bound, found.objective)
@@ -184,7 +184,7 @@ def test_conic_solver_in_its_own_process() -> None:
     monitor = Monitor(gap=1e-6, tolerance=1e-7)
     answer = isolated.solve(
         need_backend("clarabel"), program, monitor=monitor, formulation="covariance"
-    )  # fmt: skip
+    )
     assert answer.dual is not None
     assert answer.dual.floor is not None
     # All its multipliers came back: they prove what another solver attains, and not without those

@@ -58,7 +58,7 @@ def over(process: psutil.Process) -> bool:
 @pytest.mark.parametrize(
     ("backend", "formulation", "nodes"),
     [("scs", "paper", 60), ("clarabel", "paper", 40), ("sdpa", "compact", 120)],
-)  # fmt: skip
+)
 def test_a_solver_ends_when_its_parent_is_killed(
     backend: str, formulation: str, nodes: int, tmp_path: Path
 ) -> None:

@@ -59,7 +59,7 @@ OWN_INPUT = [
     ("account d.npz -o d.npz", "output", "FILE"),
     ("solve problem.toml -o s.npz --checkpoint s.npz", "output", "--checkpoint"),
     ("solve problem.toml -o e.npz --checkpoint problem.toml", "checkpoint", "PROBLEM"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("command", "option", "other"), OWN_INPUT)

@@ -113,7 +113,7 @@ def claimed(**values: Any) -> Any:
             {"sensitivity", "objective"},
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_false_is_found(edit: Any, expected: set[str], tmp_path: Path) -> None:
     path = save_design(designed("blt"), tmp_path / "d.npz")
     falsify(path, edit)
@@ -138,7 +138,7 @@ def test_what_is_false_is_found(edit: Any, expected: set[str], tmp_path: Path) -
         (scaled("poles", 2.0), r"poles"),
         (lambda manifest, arrays: arrays.update(extra=np.ones(3)), r"extra"),
     ],
-)  # fmt: skip
+)
 def test_files_that_are_no_streaming_design_are_refused(
     edit: Any, message: str, tmp_path: Path
 ) -> None:

@@ -91,7 +91,7 @@ def test_words_are_wrapped_before_rows_are_taken_apart(shown: Terminal) -> None:
     assert shown(rows, ["name", "takes"], columns=10) == (
         "name   one\ntakes  spa\n       ce\n       and\n       tim\n       e\n\n"
         "name   two\ntakes  all\n       of\n       it\n"
-    )  # fmt: skip
+    )
 
 
 def test_sentences_and_words_beside_numbers(shown: Terminal) -> None:

@@ -224,7 +224,7 @@ def test_anti_pgd_is_the_prefix_strategy() -> None:
     # The path's far end: (g_2 + z_2) / 3 + z_1' - z_1 in m_1^1 beside g_1 + z_1 = known.
     assert_loss(
         transcripts.anti_pgd(PATH, horizon=2), pndp(0), 2, np.diag([(1 / 9) / (1 / 9 + 1), 0])
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("weights", [TRIANGLE, DIRECTED])

@@ -266,7 +266,7 @@ def test_a_small_step_leaves_little_to_correct(seed: int) -> None:
         system.missing[:n] += limit[:n] - 1
         first = system.step(
             aim=state.x * state.slack, curved=np.zeros((n, n)), bent=np.zeros_like(state.x)
-        )  # fmt: skip
+        )
         f, mixed = first.f, first.f @ first.seen
         step = system.step(
             aim=state.x * state.slack - first.x * first.slack,

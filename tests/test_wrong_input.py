@@ -90,7 +90,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "scheme": lambda: SCHEME,
     "algorithm": lambda: ALGORITHM,
     "exception": lambda: ValueError("x"),
-}  # fmt: skip
+}
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "SpaceProblem": (nd.SpaceProblem, {

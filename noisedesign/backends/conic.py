@@ -94,7 +94,7 @@ class ConicBackend:
         fits = memory.largest(
             lambda size: self._bytes(program, formulation, size=size, rank=size),
             below=program.size,
-        )  # fmt: skip
+        )
         return (
             f"a conic model of {program.size} coordinates, which takes at least "
             f"{memory.words(needed)} where this machine has {memory.words(allowed)}: up to "

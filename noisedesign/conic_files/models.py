@@ -48,7 +48,7 @@ def conic_program(problem: Problem, *, formulation: str | None = None) -> ConicP
         if program.cap is None and program.null_space.shape[1]:
             remarks = (
                 "H is singular and nothing caps the noise: the infimum may not be attained.",
-            )  # fmt: skip
+            )
     else:
         in_space = isinstance(problem, SpaceProblem)
         chosen = COVARIANCE if in_space else COMPACT

@@ -113,7 +113,7 @@ def _table(found: Sequence[Summary]) -> tuple[list[str], list[list[Any]]]:
             item.ldp,
         ]
         for item in found
-    ]  # fmt: skip
+    ]
     return [*columns, "ldp"], rows
 
 

@@ -97,7 +97,7 @@ def _check_derived(field: str, value: Array, derive: Callable[[], Array], *, wha
         expected = derive()
         same = value.shape == expected.shape and np.allclose(
             value, expected, rtol=DERIVED, atol=0.0
-        )  # fmt: skip
+        )
     except InputError:
         same = False
     if not same:

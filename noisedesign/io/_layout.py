@@ -241,7 +241,7 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
         common |= {
             "objective": objective_of(manifest.error, mixing=mixing),
             "random": random_of(manifest.random, mixing=mixing),
-        }  # fmt: skip
+        }
     if manifest.design != "time":
         common |= {
             "mixing": mixing, "budget": arrays["budget"],

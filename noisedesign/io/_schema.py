@@ -14,7 +14,7 @@ from pydantic import (
     Tag,
     TypeAdapter,
     model_validator,
-)  # fmt: skip
+)
 from pydantic_core import PydanticCustomError
 
 from noisedesign.directed import DirectedWeights

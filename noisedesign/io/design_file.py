@@ -347,7 +347,7 @@ def _check_trust(manifest: Manifest) -> None:
         expected = "observers" if manifest.observers else "local or central"
         raise InputError(
             f"{FIELD}.trust", expected=f"{expected}, with {chosen}", got=manifest.trust
-        )  # fmt: skip
+        )
 
 
 def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -> dict[str, Array]:

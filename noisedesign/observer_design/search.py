@@ -170,7 +170,7 @@ def _independent(problem: ObserverProblem) -> Array:
             expected="a cap at which independent noise keeps every budget with room to spare",
             got=f"{whose}: {worst:.6g} times its budget",
             remedy=f"Above {float((1 / problem.budget).max()):.6g}, 1 / budget, it always does.",
-        )  # fmt: skip
+        )
     return np.asarray(largest * min(1.0, ROOM * worst))
 
 

@@ -286,7 +286,7 @@ def _answer(
             factors=best.witness.factors * root * np.sqrt(unit),
             weights=best.witness.weights / program.budget * unit,
             cap=None if cap is None else cap * program.budget * unit,
-        )  # fmt: skip
+        )
     return CliqueAnswer(
         stop=stop, blocks=blocks, witness=witness, evaluations=steps, products=products
     )

@@ -86,7 +86,7 @@ class _Search:
                 got=f"{self.pairs.count} ({program.participation})",
                 remedy="Ask for a banded strategy, with at most as many bands as steps of "
                 "separation.",
-            )  # fmt: skip
+            )
         self.participation, self.monitor = program.participation, monitor
         self.scale = float(np.diagonal(program.gram).max())
         self.factor = program.factor / np.sqrt(self.scale)
