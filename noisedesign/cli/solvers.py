@@ -89,7 +89,7 @@ def compare(
         rows,
         ["name", "backend", "solved", "status", "objective", "gap", "relative_to_ldp",
          *report.AT_TARGET, "solver_seconds", "reason"],
-        notes=["reason"],
+        notes=["reason"], keep=["objective", "gap", "relative_to_ldp", "error_at_target"],
     )  # fmt: skip
     if conic := [row for row in found.rows if any(row[name] is not None for name in dimacs.NAMES)]:
         click.echo()
