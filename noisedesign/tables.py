@@ -101,14 +101,17 @@ def _parts(
 
 
 def _shared(records: list[Record], columns: list[str], keep: Sequence[str]) -> list[str]:
-    """Columns with one cell in all records, unless then nothing told how many there are.
+    """Columns with one value in all records, unless then nothing told how many there are.
 
-    Cells are compared and not values: 0.0 and False are equal, and are told apart.
+    0.0 and False are equal, but not shown alike; numbers that are only shown alike keep their
+    column, as those of two solvers do.
     """
     if len(records) == 1:
         return columns
     found = [
-        c for c in columns if c not in keep and len({_cell(r.get(c)) for r in records}) == 1
+        c for c in columns
+        if c not in keep and len({_cell(r.get(c)) for r in records}) == 1
+        and all(r.get(c) == records[0].get(c) for r in records)
     ]  # fmt: skip
     return [] if found == columns else found
 

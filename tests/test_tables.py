@@ -83,6 +83,11 @@ def test_equal_values_of_other_cells_are_not_shared(shown: Terminal) -> None:
     assert shown(rows, ["a", "b"], columns=None) == " a    b\nno    1\n 0  yes\n"
 
 
+def test_values_that_only_look_equal_are_not_shared(shown: Terminal) -> None:
+    rows = [{"by": "one", "a": 1.5}, {"by": "two", "a": 1.5 + 1e-9}]
+    assert shown(rows, ["by", "a"], columns=None) == "by     a\none  1.5\ntwo  1.5\n"
+
+
 def test_words_are_wrapped_before_rows_are_taken_apart(shown: Terminal) -> None:
     rows = [{"name": "one", "takes": "space and time"}, {"name": "two", "takes": "all of it"}]
     assert shown(rows, ["name", "takes"], columns=15) == (
