@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from noisedesign import banded_algebra
 from noisedesign._checks import Array, InputError
 from noisedesign._linalg import inverse_of_triangular
 from noisedesign.simulate.short_memory import (
@@ -147,11 +148,7 @@ class BandedForm(StrategyForm):
         return {"strategy_bands": self.bands}
 
     def dense(self) -> Array:
-        found = np.zeros((self.horizon, self.horizon))
-        for offset, band in enumerate(self.bands):
-            early = np.arange(self.horizon - offset)
-            found[early + offset, early] = band[: len(early)]
-        return found
+        return banded_algebra.dense(self.bands.T)
 
     def dense_noising(self) -> Array:
         return np.asarray(np.tril(inverse_of_triangular(self.dense())))
