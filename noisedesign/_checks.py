@@ -156,12 +156,20 @@ def positive_vector(
             field, expected="values > 0", got=f"{result.min():.6g} at index {int(result.argmin())}"
         )
     for worst in (int(result.argmin()), int(result.argmax())):
-        if not least <= result[worst] <= most:
-            raise InputError(
-                field, expected=f"values between {least:g} and {most:g}",
-                got=f"{result[worst]:.6g} at index {worst}", remedy=UNITS,
-            )  # fmt: skip
+        check_size(result, worst, field=field, least=least, most=most)
     return result
+
+
+def check_size(
+    values: Array, index: int, *, field: str, least: float = LEAST_OF_MANY,
+    most: float = MOST_OF_MANY,
+) -> None:  # fmt: skip
+    """That the entry at ``index`` of a vector is of a size that can be computed with."""
+    if not least <= values[index] <= most:
+        raise InputError(
+            field, expected=f"values between {least:g} and {most:g}",
+            got=f"{values[index]:.6g} at index {index}", remedy=UNITS,
+        )  # fmt: skip
 
 
 def positive_int(value: Any, *, field: str, minimum: int = 1) -> int:

@@ -273,6 +273,9 @@ def test_longer_horizons_against_all_powers() -> None:
         ({"learning_rates": [-1.0, 1.0, 1.0]}, "learning_rates"),
         ({"push_sum_weights": np.ones((2, 3))}, "push_sum_weights"),
         ({"push_sum_weights": np.array([1.0, 0.0, 1.0])}, "push_sum_weights"),
+        ({"step_weights": 1e308}, "step_weights"),
+        ({"learning_rates": 1e-200}, "learning_rates"),
+        ({"push_sum_weights": np.array([1.0, 1e-200, 1.0])}, "push_sum_weights"),
     ],
 )
 def test_bad_objectives_are_named(how: dict[str, Any], field: str) -> None:
@@ -286,7 +289,9 @@ def test_bad_objectives_are_named(how: dict[str, Any], field: str) -> None:
     [
         ({"node_weights": np.ones(2)}, "node_weights"),
         ({"node_weights": np.array([1.0, -1.0, 1.0])}, "node_weights"),
+        ({"node_weights": np.array([1.0, 1e308, 1.0])}, "node_weights"),
         ({"average": np.zeros(3)}, "average"),
+        ({"average": 1e200}, "average"),
         ({"push_sum_weights": np.ones(4)}, "push_sum_weights"),
     ],
 )

@@ -55,7 +55,8 @@ class Objective(Shown):
 
     Raises:
         InputError: naming the field: an unknown error, a schedule of another length than T,
-            negative weights or only zeros, momentum outside [0, 1).
+            negative weights or only zeros, values too large or too small to be computed with,
+            momentum outside [0, 1).
     """
 
     horizon: int
@@ -98,6 +99,8 @@ class Objective(Shown):
             result = _checks.vector(value, field=field, length=given.size)
         if result.min() <= 0:
             raise InputError(field, expected="values > 0", got=f"{result.min():.6g}")
+        for worst in (int(result.argmin()), int(result.argmax())):
+            _checks.check_size(result.ravel(), worst, field=field)
         return result
 
     @property
@@ -170,4 +173,5 @@ def _weights(value: Any, *, field: str, length: int, each: str) -> Array:
         )
     if result.max() == 0:
         raise InputError(field, expected="at least one positive value", got="zeros")
+    _checks.check_size(result, int(result.argmax()), field=field)
     return result
