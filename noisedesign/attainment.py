@@ -26,7 +26,7 @@ from noisedesign.backends import Answer, Monitor, Stop, get_backend
 from noisedesign.backends.native import barrier
 from noisedesign.design import Design
 from noisedesign.formulations import DualPoint, Program
-from noisedesign.problem import SpaceProblem
+from noisedesign.problem import SpaceProblem, TimeProblem
 
 PROOF_GAP = 1e-12
 """Gap to which noise that looks unbounded is followed: what float64 tells."""
@@ -41,8 +41,6 @@ LARGE = 1e3
 BLENDS = 10
 COST_MARGIN = 0.05
 """Two digits are shown, which are not to be rounded below what was found."""
-CAP = 10.0
-"""The cap that is suggested, over the variance of independent noise at the smallest budget."""
 
 
 class Unbounded(NamedTuple):
@@ -121,14 +119,15 @@ def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
 
 
 def refuse_divergent(
-    program: Program, answer: Answer, *, names: Sequence[str], time_limit: float | None = None
-) -> None:
+    problem: SpaceProblem | TimeProblem, program: Program, answer: Answer, *,
+    time_limit: float | None = None,
+) -> None:  # fmt: skip
     """Refuse a program whose infimum is not attained because noise in a null direction is free.
 
     Args:
+        program: that of the problem.
         answer: that of our own solver to ``program.normalized()``, to a gap of DEFAULT_GAP or less.
             From one that was stopped before nothing is known, and nothing refused.
-        names: of the coordinates.
         time_limit: seconds that following the noise further may take.
 
     Raises:
@@ -141,7 +140,7 @@ def refuse_divergent(
     if program.participation.epochs > 1 or rank == 0:
         direction = repair.unbounded_direction(program.normalized(), answer.gram, dual=answer.dual)
         if direction is not None:
-            raise _refusal(program, answer, direction, names, "no budget seems to bound it")
+            raise _refusal(problem, program, answer, direction, "no budget seems to bound it")
         return
     found = along_null_direction(program, answer.dual)
     if not found.proved and found.conceivable:
@@ -158,37 +157,53 @@ def refuse_divergent(
         variance = ROUNDED * found.variance * found.direction[top] ** 2
         proof = (
             f"nothing bounds it to working precision: any design within {found.within:.1e} of the "
-            f"infimum has a variance of at least {variance:.1e} at {names[top]}"
+            f"infimum has a variance of at least {variance:.1e} at {_names(problem, program)[top]}"
         )
-        raise _refusal(program, answer, found.direction, names, proof)
+        raise _refusal(problem, program, answer, found.direction, proof)
+
+
+LAZY = "Or use other weights: those of lazy-metropolis-hastings never make W singular."
+
+
+def _names(problem: SpaceProblem | TimeProblem, program: Program) -> Sequence[str]:
+    """Of the coordinates: nodes, or steps."""
+    nodes = problem.nodes if isinstance(problem, SpaceProblem) else ()
+    return nodes or tuple(map(str, range(program.size)))
 
 
 def _refusal(
-    program: Program, answer: Answer, direction: Array, names: Sequence[str], bounded: str
-) -> InputError:
+    problem: SpaceProblem | TimeProblem, program: Program, answer: Answer, direction: Array,
+    bounded: str,
+) -> InputError:  # fmt: skip
+    names = _names(problem, program)
     direction = direction * np.sign(direction[np.flatnonzero(direction)[0]])
     top = np.argsort(-np.abs(direction), kind="stable")[:6]
     top = top[direction[top] != 0]
     terms = ", ".join(f"{names[i]}: {direction[i]:+.3f}" for i in sorted(top))
     more = ", ..." if np.count_nonzero(direction) > len(top) else ""
-    if program.exact_factor is not None:
+    where = f"noise along the null direction {{{terms}{more}}}"
+    if isinstance(problem, SpaceProblem) and problem.plain:
         return InputError(
             "mixing", expected="a matrix W whose optimal noise is bounded",
-            got=f"a singular W: noise along the null direction {{{terms}{more}}} is cancelled by "
-            f"mixing, and {bounded}",
+            got=f"a singular W: {where} is cancelled by mixing, and {bounded}",
+            remedy=f"{cap_remedy(program, answer)} {LAZY}",
+        )  # fmt: skip
+    if isinstance(problem, SpaceProblem):
+        return InputError(
+            "mixing", expected="a matrix W, and an error, whose optimal noise is bounded",
+            got=f"a singular H: {where} costs nothing, and {bounded}",
             remedy=cap_remedy(program, answer),
         )  # fmt: skip
     return InputError(
         "workload", expected="a Gram matrix H whose optimal noise is bounded",
-        got=f"a singular H: noise along the null direction {{{terms}{more}}} costs nothing, "
-        f"and {bounded}",
+        got=f"a singular H: {where} costs nothing, and {bounded}",
         remedy="Add a small multiple of the identity to H, which puts a price on all noise.",
     )  # fmt: skip
 
 
 def suggested_cap(program: Program) -> float:
-    """CAP times the variance of independent noise at the smallest budget, to two digits."""
-    value = CAP / float(program.coordinate_budget.min())
+    """SUGGESTED_CAP times the variance of independent noise at the least budget, to two digits."""
+    value = settings.SUGGESTED_CAP / float(program.coordinate_budget.min())
     digit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.ceil(value / digit * (1 - settings.sqrt_eps())) * digit:.2g}")
 
@@ -200,8 +215,7 @@ def cap_remedy(program: Program, answer: Answer) -> str:
     return (
         f"Cap diag(R) by limits.max_variance: max_variance={cap:g} in Python, [limits] "
         f"max_variance = {cap:g} in a problem file, which costs at most {share:.2g} % more than "
-        "the infimum of all designs. Or use other weights: those of lazy-metropolis-hastings never "
-        "make W singular."
+        "the infimum of all designs."
     )
 
 

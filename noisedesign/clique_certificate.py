@@ -101,11 +101,14 @@ class CliqueProgram:
             if free.size:
                 nodes, direction = members[free[0]], vectors[free[0], :, 0]
                 terms = ", ".join(f"{i}: {x:+.3f}" for i, x in zip(nodes, direction, strict=True))
+                cap = f"{settings.SUGGESTED_CAP / self.budget.min():.2g}"
                 raise InputError(
                     "mixing", expected="a matrix W under which all noise of a clique has a cost",
                     got=f"noise along {{{terms}}}, which is cancelled by mixing and grows without "
                     "bound",
-                    remedy="Set limits.max_variance to cap diag(R), or use other weights.",
+                    remedy=f"Cap diag(R) by limits.max_variance: max_variance={cap} in Python, "
+                    f"[limits] max_variance = {cap} in a problem file. Or use other weights: those "
+                    "of lazy-metropolis-hastings never make W singular.",
                 )  # fmt: skip
 
     @property

@@ -47,3 +47,8 @@ def rank_tolerance(size: int) -> float:
 def sqrt_eps() -> float:
     """sqrt(EPS): where a second-order error reaches the last digit."""
     return math.sqrt(EPS)
+
+
+SUGGESTED_CAP = 10.0
+"""The cap on variances that is suggested where W is singular, over the variance of independent
+noise at the smallest budget."""

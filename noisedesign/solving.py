@@ -188,19 +188,17 @@ def solve(
         start=extras.begin_with(program),
     )
     normalized = program.normalized()
-    nodes = problem.nodes if isinstance(problem, SpaceProblem) else ()
-    names = nodes or tuple(map(str, range(program.size)))
     if doubtful and not own:
         probe = Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit)
         found = get_backend("native").solve(normalized, monitor=probe, formulation="dual")
         if found.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
-        attainment.refuse_divergent(program, found, names=names, time_limit=probe.time_left)
+        attainment.refuse_divergent(problem, program, found, time_limit=probe.time_left)
     alone = not own and (time_limit is not None if isolate is None else isolate)
     run = isolated.solve if alone else _solve_here
     answer = run(solver, normalized, monitor=monitor, formulation=chosen)
     if doubtful and own:
-        attainment.refuse_divergent(program, answer, names=names, time_limit=monitor.time_left)
+        attainment.refuse_divergent(problem, program, answer, time_limit=monitor.time_left)
     judged = _design(problem, program, answer, solver.name, monitor)
     status, remedy = _status(judged, answer, solver.name, asked)
     if judged is not None:

@@ -19,7 +19,7 @@ from noisedesign.backends.native import NativeBackend, kronecker
 from noisedesign.backends.native.kronecker import Factors, Step
 from noisedesign.backends.native.kronecker import witness as kronecker_witness
 from noisedesign.certificate import Certificate
-from noisedesign.formulations import DualPoint, Program, denormalized_gram
+from noisedesign.formulations import Program, denormalized_gram
 from noisedesign.space_time import FullDesign, JointProgram, KroneckerDesign
 from noisedesign.space_time_certificate import Witness
 
@@ -124,7 +124,7 @@ def design_full(
     answer = NativeBackend().solve(unit, monitor=monitor, formulation="dual")
     assert answer.gram is not None
     assert answer.dual is not None
-    _refuse_divergent(unit, answer.gram, answer.dual, answer.stop)
+    _refuse_divergent(program, answer, capped=problem.participation.epochs == 1)
     bound = certificate.lower_bound(unit, answer.dual, negligible=settings.NEGLIGIBLE_PER_GAP * gap)
     best: tuple[Array, Certificate] | None = None
     for thorough in (False, True):
@@ -175,7 +175,7 @@ def _step(program: Program, monitor: Monitor) -> Array:
     answer = _answer(program, monitor)
     assert answer.gram is not None
     assert answer.dual is not None
-    _refuse_divergent(unit, answer.gram, answer.dual, answer.stop)
+    _refuse_divergent(program, answer, capped=True)
     gram = repair.feasible_gram(unit, answer.gram, dual=answer.dual)
     return denormalized_gram(program, _independent(unit) if gram is None else gram)
 
@@ -192,20 +192,33 @@ def _independent(program: Program) -> Array:
     return np.diag(program.coordinate_budget / program.participation.epochs)
 
 
-def _refuse_divergent(program: Program, gram: Array, dual: DualPoint, stop: Stop) -> None:
-    """Refuse noise that grows without bound in a null direction; unknown where time was up."""
-    if stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
+def _refuse_divergent(program: Program, answer: Answer, *, capped: bool) -> None:
+    """Refuse noise in a null direction that nothing seems to bound; unknown where time was up.
+
+    Args:
+        capped: whether a cap on the variance could bound it.
+    """
+    if answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
         return
-    direction = repair.unbounded_direction(program, gram, dual=dual)
+    assert answer.gram is not None
+    direction = repair.unbounded_direction(program.normalized(), answer.gram, dual=answer.dual)
     if direction is None:
         return
-    top = int(np.abs(direction).argmax())
+    remedy = (
+        "Take weights whose W is not singular, such as lazy-metropolis-hastings, and an error that "
+        "sees all noise."
+    )
+    if capped:
+        cap = f"{settings.SUGGESTED_CAP / program.coordinate_budget.min():.2g}"
+        remedy = (
+            f"Cap the variance: max_variance={cap} in Python, [limits] max_variance = {cap} in a "
+            f"problem file. Or {remedy[0].lower()}{remedy[1:]}"
+        )
     raise InputError(
-        "workload", expected="one whose optimal noise is bounded",
-        got=f"a singular one: noise along a null direction of H (coordinate {top} the largest) "
-        "costs nothing and grows without bound",
-        remedy="Cap the variance (max_variance, or max_space_variance of a Kronecker design), or "
-        "use weights whose W is not singular.",
+        "mixing", expected="a matrix W, and an error, whose optimal noise is bounded",
+        got="a singular H: noise along a null direction costs nothing, and no budget seems to "
+        "bound it",
+        remedy=remedy,
     )  # fmt: skip
 
 

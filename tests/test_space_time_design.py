@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -17,7 +19,10 @@ from space_time_cases import GRAPHS, conic_optimum, covariance, patterns_of, sta
 from noisedesign._checks import InputError
 from noisedesign.backends.base import Monitor, Stop
 from noisedesign.backends.native import kronecker
+from noisedesign.io.problem_file import load_problem
 from noisedesign.participation import FixedEpoch, single
+from noisedesign.problem import SpaceTimeProblem
+from noisedesign.solving import solve as solve_any
 from noisedesign.space_time import FullDesign, JointProgram, KroneckerDesign
 from noisedesign.space_time_design import design_full, design_kronecker
 from noisedesign.space_time_workload import AllIterates
@@ -377,8 +382,45 @@ def test_an_infeasible_step_is_not_certified() -> None:
 @pytest.mark.parametrize("epochs", [1, 2])
 @pytest.mark.parametrize("name", ["ring-6, singular", "complete-3, singular"])
 def test_noise_that_diverges_is_refused(solve: Any, epochs: int, name: str) -> None:
-    with pytest.raises(InputError, match="null direction.*max_space_variance"):
+    with pytest.raises(InputError, match="^mixing: .*null direction") as caught:
         solve(problem(GRAPHS[name], epochs, 2))
+    # No cap on a full design of several epochs, so none is advised.
+    can_be_capped = solve is design_kronecker or epochs == 1
+    assert ("max_variance" in caught.value.remedy) == can_be_capped
+
+
+@pytest.mark.parametrize("joint", ["kronecker", "full"])
+@pytest.mark.parametrize("tau", [1.0, 4.0])
+@pytest.mark.parametrize(
+    ("kind", "graph"),
+    [("ring", nx.cycle_graph(6)), ("ring", nx.cycle_graph(12)), ("complete", nx.complete_graph(5))],
+    ids=["ring-6", "ring-12", "complete-5"],
+)
+def test_the_cap_that_is_advised_works(
+    kind: str, graph: nx.Graph, tau: float, joint: str, tmp_path: Path
+) -> None:
+    asked = SpaceTimeProblem.from_graph(graph, participation=single(3), joint=joint, budget=tau)
+    with pytest.raises(InputError) as caught:
+        solve_any(asked)
+    python = re.search(r"max_variance=(\S+) in Python", caught.value.remedy)
+    line = re.search(r"(\[limits\]) (max_variance = \S+) in a problem file", caught.value.remedy)
+    assert python is not None
+    assert line is not None
+    capped = replace(asked, max_variance=float(python[1]))
+    path = tmp_path / "p.toml"
+    path.write_text(
+        f'name = "x"\ndesign = "space-time"\n[graph]\nkind = "{kind}"\nnodes = {len(graph)}\n'
+        f"[participation]\nkind = 'single'\nhorizon = 3\n[structure]\njoint = '{joint}'\n"
+        f"[budget]\ntau = {tau}\n{line[1]}\n{line[2]}\n"
+    )
+    for one in (capped, load_problem(path).problem):
+        found = solve_any(one)
+        assert found.status in ("optimal", "local-optimum")
+        assert found.feasible
+    lazy = SpaceTimeProblem.from_graph(
+        graph, participation=single(3), joint=joint, budget=tau, weights="lazy-metropolis-hastings"
+    )
+    assert solve_any(lazy).feasible
 
 
 def test_capped_noise_of_one_step() -> None:

@@ -317,7 +317,7 @@ UNSOLVABLE = [
     (PREFIX + TWO_BY_THREE + '[structure]\ntime = "banded-inverse"\nbands = 7\n', "bands",
      ["at most 6", "7"]),
     # The distance from the mean does not see noise that is the same everywhere.
-    (JOINT + '[structure]\njoint = "full"\n[error]\nof = "consensus"\n', "workload",
+    (JOINT + '[structure]\njoint = "full"\n[error]\nof = "consensus"\n', "mixing",
      ["bounded", "singular"]),
     (JOINT + '[structure]\njoint = "full"\n[limits]\nmax_variance = 2\n', "max_variance",
      ["single participation"]),
