@@ -212,3 +212,16 @@ def test_a_stream_is_the_map_of_white_noise_and_ends_with_the_horizon(kind: str)
 def test_arrays_that_are_no_noise(arrays: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(InputError, match=message):
         noise_of_arrays(arrays, steps=T, nodes=3, full=False, field="f")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_steps_that_fit_no_memory_are_refused_before_anything_is_drawn(form: str) -> None:
+    """How many nodes there are may be no more than a number that a file states."""
+    strategy = FORMS[form][0]
+    many = Noise(steps=T, nodes=10**15, strategy=strategy)
+    with pytest.raises(InputError, match=r"^nodes: expected at most \d+ nodes, which fit"):
+        many.stream(dimension=1, seed=0)
+    few = Noise(steps=T, nodes=4, strategy=strategy)
+    with pytest.raises(InputError, match=r"^dimension: expected at most \d+ coordinates of 4 n"):
+        few.stream(dimension=10**15, seed=0)
+    assert next(few.stream(dimension=2, seed=0)).shape == (4, 2)

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from noisedesign import _checks
+from noisedesign import _checks, memory
 from noisedesign._checks import Array, InputError
 from noisedesign.noise.forms import DenseForm, StrategyForm, form_of_arrays
 from noisedesign.seed_plan import SeedPlan
@@ -128,11 +128,18 @@ class Noise:
             nodes: n, where the noise does not say it; default 1.
 
         Raises:
-            InputError: more steps than the horizon, or none given where none is known.
+            InputError: more steps than the horizon, or none given where none is known; steps too
+                large for the memory of this machine.
         """
         steps = self._steps(steps)
         width = self.draws(nodes)
         dimension = _checks.positive_int(dimension, field="dimension")
+        # What is drawn and what becomes of it; nodes may be no more than a number in a file.
+        memory.require(lambda n: 16 * n, width, field="nodes", of="nodes")
+        memory.require(
+            lambda d: 16 * width * d, dimension, field="dimension",
+            of=f"coordinates of {width} nodes",
+        )  # fmt: skip
         if isinstance(self.strategy, DenseForm) and not self.full:
             # Draws that do not fit a bounded working set are drawn again.
             noise = time_noise_stream(
