@@ -166,11 +166,13 @@ def main() -> None:
         f"OPENBLAS_NUM_THREADS {os.environ.get('OPENBLAS_NUM_THREADS', 'default')}"
     )
     # Memory first: it is the peak of the process, which the rival would raise.
+    print()
     report.print_table(
         growth(mixing, arguments.attacker),
         ["T", "seconds", "whole_account", "over_half_the_horizon", "peak_MB"],
         title="one attacker against all victims, Gram matrices and whole account",
     )
+    print()
     report.print_table(
         [long_horizon()],
         ["T", "victims", "seconds", "least_per_step", "largest_per_step", "limit", "which",
@@ -179,6 +181,7 @@ def main() -> None:
     )  # fmt: skip
     seen = int(np.count_nonzero(mixing[arguments.attacker])) - 1
     horizon = arguments.steps or largest_horizon(seen, len(mixing))
+    print()
     report.print_table(
         against_pseudo_inverse(mixing, arguments.attacker, horizon),
         ["attacker", "timed", "T", "ratio", "stacked_GB", "difference"],

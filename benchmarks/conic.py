@@ -145,8 +145,10 @@ def main() -> None:
         }
         rows = compare(solver, small, arguments.time_limit)
         columns = ["problem", "variant", "iterations", "build", "over_compact", "gap", "certified"]
+        print()
         report.print_table(rows, columns, title=f"{solver}: solver seconds over those of compact")
         found = summary(rows)
+        print()
         report.print_table(
             found, list(found[0]), title=f"{solver}: by variant; geometric means over the default"
         )

@@ -78,10 +78,12 @@ def print_tables() -> None:
     rows = [row_of(name, problem) for name, problem in shipped().items()]
     counted = [f"eigh, gap {gap:g}" for gap in GAPS]
     columns = [f"{what}, gap {gap:g}" for gap in GAPS for what in ("eigh", "status")]
+    print()
     report.print_table(
         rows, ["problem", "W or H", "limits", "k", *columns],
         title="eigendecompositions of native solves of the shipped problems",
     )  # fmt: skip
+    print()
     report.print_table(
         largest(rows), [*GROUP, "problems", *counted], title="the largest of each group"
     )

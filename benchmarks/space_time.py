@@ -88,6 +88,7 @@ def main() -> None:
         for name, graph in graphs.items()
         for row in rows_of(name, nd.mixing_matrix(graph), nd.single(HORIZON))
     ]
+    print()
     report.print_table(rows, COLUMNS, title=f"{HORIZON} steps, one participation")
     if arguments.quick:
         return
@@ -96,6 +97,7 @@ def main() -> None:
         return
     mixing = nd.mixing_matrix(datasets.ego_facebook(414))
     rows = rows_of("ego 148", mixing, nd.FixedEpoch(epochs=20, separation=16))
+    print()
     report.print_table(rows, COLUMNS, title="320 steps, (k, b) = (20, 16)")
 
 

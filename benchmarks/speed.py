@@ -154,6 +154,7 @@ def main() -> None:
         f"{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}, "
         f"OPENBLAS_NUM_THREADS {threads}"
     )
+    print()
     report.print_table(workload_memory(), ["problem", "peak_MB", "stacked_array_MB"],
                        title="memory of forming the workload")  # fmt: skip
     spaces = [whisper(500, 0.04), whisper(1000, 0.02)]
@@ -170,6 +171,7 @@ def main() -> None:
         )
         for kind, separation, size in graphs
     ]
+    print()
     report.print_table(
         [against_eigh(problem, problem.gram, runs=5) for problem in [*spaces, *times]],
         ["problem", "rival", "ratio", "evaluations", "gap", "remark"],
@@ -179,6 +181,7 @@ def main() -> None:
     if arguments.quick:
         return
     for nodes in RIVALS:
+        print()
         report.print_table(
             against_rivals(nodes),
             ["problem", "rival", "ratio", "rival_status", "rival_gap", "remark"],

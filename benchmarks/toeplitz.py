@@ -107,6 +107,7 @@ def main() -> None:
                 ("gossip", gossip_workload(mixing, horizon=steps.horizon)),
             ):
                 found += rows(name, workload, steps)
+        print()
         report.print_table(found, list(found[0]), title=f"T = {horizon} (smaller is better)")
 
 
