@@ -258,7 +258,7 @@ def test_renyi_divergence_of_a_gaussian() -> None:
     shift = 3 * math.sqrt(5)
     log_p, log_q = -((x - shift) ** 2) / 8, -(x**2) / 8
     integral = np.sum(np.exp(2 * log_p - log_q)) * (x[1] - x[0]) / math.sqrt(8 * math.pi)
-    found = renyi_divergence(5.0, alpha=2.0, sigma=2.0, step_sensitivity=3.0)
+    found = renyi_divergence(5.0, alpha=2.0, noise_stddev=2.0, step_sensitivity=3.0)
     assert found == pytest.approx(math.log(integral), rel=1e-9)
     np.testing.assert_allclose(renyi_divergence(np.array([1.0, 2.0]), alpha=3.0), [1.5, 3.0])
 

@@ -290,17 +290,17 @@ def test_consensus_contraction() -> None:
 
 
 def test_dwork_roth_calibration() -> None:
-    sigma = utility.dwork_roth_sigma(sensitivity=2.0, epsilon=0.5, delta=1e-5)
-    assert sigma == pytest.approx(4 * math.sqrt(2 * math.log(125_000)))
+    stddev = utility.dwork_roth_stddev(sensitivity=2.0, epsilon=0.5, delta=1e-5)
+    assert stddev == pytest.approx(4 * math.sqrt(2 * math.log(125_000)))
     for epsilon, delta in itertools.product([0.1, 0.5, 0.99], [1e-2, 1e-5, 1e-9]):
-        mu = 3 / utility.dwork_roth_sigma(sensitivity=3.0, epsilon=epsilon, delta=delta)
+        mu = 3 / utility.dwork_roth_stddev(sensitivity=3.0, epsilon=epsilon, delta=delta)
         assert oracles.gaussian_delta(mu, epsilon) <= delta
     # Beyond epsilon = 1 the rule is refused, and rightly: at 12 it would break its promise.
     epsilon, delta = 12.0, 0.01
     mu = epsilon / math.sqrt(2 * math.log(1.25 / delta))
     assert oracles.gaussian_delta(mu, epsilon) > delta
     with pytest.raises(InputError, match="epsilon"):
-        utility.dwork_roth_sigma(sensitivity=1.0, epsilon=1.0, delta=delta)
+        utility.dwork_roth_stddev(sensitivity=1.0, epsilon=1.0, delta=delta)
 
 
 ARGUMENTS = {
@@ -323,7 +323,9 @@ def test_theorem_17_by_hand() -> None:
     assert found.dropped == pytest.approx(48 * 8 / (4 * 4 * 0.5 * 16))
     assert found.total == pytest.approx(1.5 + 6 + 6 + 5 / 32 + 112 * math.exp(-2))
     assert found.squared_sensitivity_as_claimed == pytest.approx(4 + 16 + 32)
-    assert found.sigma == pytest.approx(math.sqrt(52) * math.sqrt(2 * (4 + math.log(1.25))) / 0.5)
+    assert found.noise_stddev == pytest.approx(
+        math.sqrt(52) * math.sqrt(2 * (4 + math.log(1.25))) / 0.5
+    )
     slower = utility.theorem_17(mixing=lazy, **ARGUMENTS, rate=2.0)
     assert slower.start == pytest.approx(112 * math.exp(-4))
 

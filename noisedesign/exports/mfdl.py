@@ -116,8 +116,9 @@ def _how_to_run(design: Design) -> dict[str, Any]:
         "adjacency": None if target is None else target.adjacency,
         "noise_multiplier": multiplier,
         "mu_argument": None if multiplier is None else 1 / multiplier,
-        "noise_multiplier_note": "1 / mu under zero-out adjacency, 2 / mu under replace: the "
-        "trainer takes the sensitivity of a step to be one clip. Its --mu is the inverse.",
+        "noise_multiplier_note": "1 / mu under zero-out and add-remove adjacency, 2 / mu under "
+        "replace: the trainer takes the sensitivity of a step to be one clip. Its --mu is the "
+        "inverse.",
         "mixing_note": _mixing_note(problem),
         "run_note": _RUN_NOTE,
     }

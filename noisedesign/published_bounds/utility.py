@@ -19,9 +19,9 @@ class UtilityScale:
     """Theorem 17 with every hidden constant and logarithm set to 1: a scale, not a bound.
 
     Attributes:
-        sigma: noise per step that equation (5.5) asks for, standard deviation, not squared.
-        squared_sensitivity_as_claimed: equation (5.4), squared, by which sigma is chosen. As it is
-            no upper bound (``gossip``), sigma certifies nothing.
+        noise_stddev: noise per step that equation (5.5) asks for, standard deviation, not squared.
+        squared_sensitivity_as_claimed: equation (5.4), squared, by which noise_stddev is chosen. As
+            it is no upper bound (``gossip``), noise_stddev certifies nothing.
         gap: gamma = 1 - rho.
         consensus: p = 1 - rho^2.
         central: d log(1/delta) / (eps^2 n^2 mu), what a central server would pay as well.
@@ -33,7 +33,7 @@ class UtilityScale:
             theorem leaves out. It exceeds ``transient`` where L / mu > gamma^-3.
     """
 
-    sigma: float
+    noise_stddev: float
     squared_sensitivity_as_claimed: float
     gap: float
     consensus: float
@@ -62,7 +62,7 @@ def consensus_parameter(*, mixing: Any) -> float:
     return 1 - gossip.second_eigenvalue(mixing=mixing) ** 2
 
 
-def dwork_roth_sigma(*, sensitivity: float, epsilon: float, delta: float) -> float:
+def dwork_roth_stddev(*, sensitivity: float, epsilon: float, delta: float) -> float:
     """Noise standard deviation D sqrt(2 log(1.25 / delta)) / epsilon, not squared; equation (5.5).
 
     Sufficient for (epsilon, delta)-DP where epsilon < 1 (Dwork and Roth 2014, Theorem A.1), and
@@ -122,11 +122,11 @@ def theorem_17(
     start2 = _nonnegative(start_distance_squared, field="start_distance_squared")
     rate = _checks.real(rate, field="rate", low=0)
     squared = gossip.theorem_15_squared_sensitivity(mixing=w, observers=(0,), horizon=steps)
-    sigma = dwork_roth_sigma(sensitivity=math.sqrt(squared), epsilon=epsilon, delta=delta)
+    noise_stddev = dwork_roth_stddev(sensitivity=math.sqrt(squared), epsilon=epsilon, delta=delta)
     gap = 1 - gossip.second_eigenvalue(mixing=w)
     privacy = d * math.log(1 / delta) / epsilon**2
     return UtilityScale(
-        sigma=sigma,
+        noise_stddev=noise_stddev,
         squared_sensitivity_as_claimed=squared,
         gap=gap,
         consensus=consensus_parameter(mixing=w),
