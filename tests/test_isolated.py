@@ -158,9 +158,11 @@ def test_time_limit_kills_and_leaves_independent_noise(
     tmp_path: Path, folder: Path, children: list[subprocess.Popen[bytes]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The solver says it is ready and then never answers."""
+    """The solver says it is ready and then never answers; unheard, it would end before we do."""
     monkeypatch.setattr(isolated, "GRACE_SECONDS", 0.0)
-    impostor(tmp_path / "python", 'touch "$4/ready"; exec sleep 600', monkeypatch)
+    monkeypatch.setattr(isolated, "STARTUP_SECONDS", 600.0)
+    ready = 'for given; do if [ -d "$given" ]; then touch "$given/ready"; fi; done'
+    impostor(tmp_path / "python", f"{ready}; exec sleep 30", monkeypatch)
     problem = PROBLEMS["budgets"]
     assert isinstance(problem, SpaceProblem)
     solution = solve(problem, backend="clarabel", time_limit=0.05)
