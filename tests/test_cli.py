@@ -30,6 +30,7 @@ from noisedesign import cli
 from noisedesign.backends import Availability, all_backends, get_backend
 from noisedesign.backends.conic import ConicBackend
 from noisedesign.baselines import SPACE_BASELINES, TIME_BASELINES
+from noisedesign.comparison import run
 from noisedesign.io.design_file import load_design, save_design
 from noisedesign.io.problem_file import load_problem
 from noisedesign.io.problem_set import problem_files
@@ -371,6 +372,13 @@ def test_simulate_catches_a_wrong_claim(text: str, tmp_path: Path) -> None:
 # --- compare -------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short solves are not repeated."""
+    monkeypatch.setattr(run, "RUNS", 1)
+
+
+@pytest.mark.usefixtures("_once")
 def test_compare(tmp_path: Path) -> None:
     ring, epochs = write(tmp_path, RING, "r.toml"), write(tmp_path, EPOCHS, "e.toml")
     output = tmp_path / "results.csv"
@@ -411,6 +419,7 @@ def test_compare(tmp_path: Path) -> None:
     assert value["shift_seconds"] == 10
 
 
+@pytest.mark.usefixtures("_once")
 def test_compare_table(tmp_path: Path) -> None:
     picture = tmp_path / "curves.png"
     outcome = call(
@@ -431,6 +440,7 @@ def test_compare_table(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("_once")
 def test_compare_with_all_that_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that cannot are named, with what they lack."""
     ready = {name: get_backend(name).availability() for name in ("scs", "clarabel")}
