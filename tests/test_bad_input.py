@@ -563,7 +563,7 @@ def test_ctrl_c_while_the_command_is_loading(module: str, tmp_path: Path) -> Non
     code = PRESSED.replace("MODULE", repr(module))
     done = subprocess.run(
         [sys.executable, "-c", code, "solve", str(write(tmp_path, RING))],
-        env=environment(), capture_output=True, text=True, check=False,
+        env=environment(), capture_output=True, text=True, check=False, preexec_fn=hear_ctrl_c,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "noisedesign: error: interrupted\n"
