@@ -13,7 +13,7 @@ from noisedesign import _checks
 from noisedesign._checks import InputError
 from noisedesign.accounting import Calibration, calibrate
 from noisedesign.design import AGAINST_OBSERVERS, Design
-from noisedesign.io.atomic import may_overwrite
+from noisedesign.io.atomic import REPLACE_REMEDY, may_overwrite
 from noisedesign.participation import FixedEpoch, MinSeparation
 
 NO_TARGET = (
@@ -103,18 +103,17 @@ def require_own_description(path: Path, *, to: str, files: Iterable[Path] = ()) 
     """
     if may_overwrite():
         return
-    remedy = "Name another file, or replace it with --force (in Python: overwrite=True)."
     found = _description_at(path)
     if found.get("to") not in (None, to):
         raise InputError(
-            "output", got=f"one to {to} that is described there too", remedy=remedy,
+            "output", got=f"one to {to} that is described there too", remedy=REPLACE_REMEDY,
             expected=f"a name of its own, since {path} describes an export to {found['to']}",
         )  # fmt: skip
     for file in files:
         if file.is_file() and file.stat().st_size and file.name not in files_of(found):
             raise InputError(
                 "output", expected="a new file, or one of an earlier export to replace",
-                got=f"{file}, which {path.name} does not name", remedy=remedy,
+                got=f"{file}, which {path.name} does not name", remedy=REPLACE_REMEDY,
             )  # fmt: skip
 
 

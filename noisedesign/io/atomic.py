@@ -21,6 +21,8 @@ from noisedesign.io.file_kinds import kind_of
 if sys.platform != "win32":
     import fcntl
 
+REPLACE_REMEDY = "Name another file, or replace it with --force (in Python: overwrite=True)."
+
 _overwrite = ContextVar("overwrite", default=False)
 
 
@@ -65,7 +67,7 @@ def check_replaceable(path: str | Path, kind: str | None, *, field: str = "outpu
         raise InputError(
             field, expected=f"a new file, or {kind or 'one of the same kind'} to replace",
             got=f"{path}, {found or 'a file that is something else'}",
-            remedy="Name another file, or replace it with --force (in Python: overwrite=True).",
+            remedy=REPLACE_REMEDY,
         )  # fmt: skip
 
 
