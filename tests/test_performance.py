@@ -107,10 +107,10 @@ def test_curves_by_hand() -> None:
 
 def test_summary_by_hand() -> None:
     quick, slow, absent = summary(ROWS)
-    counts = ("problems", "solved", "refused", "failed", "common")
-    assert [quick[key] for key in counts] == [4, 4, 0, 0, 3]
-    assert [slow[key] for key in counts] == [4, 1, 1, 2, 3]
-    assert [absent[key] for key in counts] == [4, 0, 4, 0, 3]
+    counts = ("problems", "solved", "late", "refused", "failed", "common")
+    assert [quick[key] for key in counts] == [4, 4, 0, 0, 0, 3]
+    assert [slow[key] for key in counts] == [4, 1, 1, 1, 1, 3]
+    assert [absent[key] for key in counts] == [4, 0, 0, 4, 0, 3]
     # Unsolved counts as 90 s, whatever it took: (40 * 100 * 100 * 100)^(1/4) - 10.
     assert slow["mean_seconds"] == pytest.approx(40e6**0.25 - 10)
     assert quick["mean_seconds"] == pytest.approx((10 * 40 * 12 * 11) ** 0.25 - 10)
@@ -128,6 +128,14 @@ def test_a_search_is_no_failure() -> None:
                        row("c", "one", 3.0, status="failed")])  # fmt: skip
     counts = ("problems", "solved", "best_found", "refused", "failed")
     assert [only[key] for key in counts] == [3, 1, 1, 0, 1]
+
+
+def test_a_certified_answer_past_the_limit_is_late() -> None:
+    """Its row says that it is certified, and it did not fail."""
+    (only,) = summary([row("a", "one", 1.0), row("b", "one", LIMIT + 1),
+                       row("c", "one", LIMIT + 1, status="inaccurate")])  # fmt: skip
+    counts = ("problems", "solved", "late", "best_found", "refused", "failed")
+    assert [only[key] for key in counts] == [3, 1, 1, 0, 0, 1]
 
 
 def test_nothing_in_common() -> None:

@@ -85,6 +85,7 @@ def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record
     """One record a backend: counts, shifted geometric means, and the curve at some times.
 
     ``best_found`` counts local optima: the best a search found, where no one knows the optimum.
+    ``late`` counts certified answers past the time limit, which are not solved.
     An unsolved problem counts as the time limit in the means. ``mean_seconds`` is that of all
     problems; ``mean_seconds_common`` that of the ``common`` ones, which every backend takes that
     takes any, and None where there are none.
@@ -100,11 +101,12 @@ def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record
         refused = sum(row["status"] == REFUSED for row in own)
         searched = sum(row["status"] == LOCAL for row in own)
         solved = len(profile.seconds)
+        late = sum(bool(row["solved"]) for row in own) - solved
         shared = [row for row in own if row["name"] in common]
         records.append({
             "backend": profile.backend, "problems": profile.problems, "solved": solved,
-            "best_found": searched, "refused": refused,
-            "failed": profile.problems - solved - searched - refused,
+            "late": late, "best_found": searched, "refused": refused,
+            "failed": profile.problems - solved - late - searched - refused,
             "mean_seconds": _mean(own, shift),
             "common": len(common),
             "mean_seconds_common": _mean(shared, shift) if shared else None,
