@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class ModelRow:
         sensitivity_squared, which, mu, epsilon, distance: see
             :class:`noisedesign.exposure.Exposure`; None where there is no number.
         note: what there is to say of the number, or why there is none.
+        delta, adjacency: what epsilon is for.
     """
 
     model: str
@@ -49,6 +50,8 @@ class ModelRow:
     mu: float | None = None
     epsilon: float | None = None
     note: str = ""
+    delta: float
+    adjacency: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,16 +153,17 @@ def every_model(
     rows = []
     for done, (model, observer) in enumerate(observers, start=1):
         words = observer_words(observer, algorithm.nodes)
+        row = ModelRow(model=model, observer=words, delta=delta, adjacency=adjacency)
         try:
             exposures = account(
                 algorithm, observer, participation=participation, adjacency=adjacency,
                 noise_multiplier=noise_multiplier, delta=delta,
             )  # fmt: skip
-            rows.append(_row(model, words, _worst(exposures), _remark(algorithm, model)))
+            rows.append(_filled(row, _worst(exposures), _remark(algorithm, model)))
         except InputError as error:
             if error.field != TOO_LONG or participation.horizon != algorithm.horizon:
                 raise
-            rows.append(ModelRow(model=model, observer=words, note=f"no number: {error}"))
+            rows.append(replace(row, note=f"no number: {error}"))
         if progress is not None:
             progress(done, len(observers))
     return rows
@@ -181,11 +185,11 @@ def _worst(exposures: Sequence[Exposure]) -> Exposure:
     return next(exposure for exposure in exposures if exposure.mu >= most * (1 - TIE))
 
 
-def _row(model: str, observer: str, worst: Exposure, remark: str) -> ModelRow:
-    return ModelRow(
-        model=model, observer=observer, victim=worst.node, distance=worst.distance,
-        sensitivity_squared=worst.sensitivity_squared, which=worst.which, mu=worst.mu,
-        epsilon=worst.epsilon, note="; ".join(filter(None, [worst.words, remark])),
+def _filled(row: ModelRow, worst: Exposure, remark: str) -> ModelRow:
+    return replace(
+        row, victim=worst.node, distance=worst.distance, which=worst.which, mu=worst.mu,
+        sensitivity_squared=worst.sensitivity_squared, epsilon=worst.epsilon,
+        note="; ".join(filter(None, [worst.words, remark])),
     )  # fmt: skip
 
 

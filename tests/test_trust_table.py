@@ -193,6 +193,7 @@ def test_pairwise_seeds_under_every_model() -> None:
     """DECOR on the path, T = 2, node 0 looks: it holds the seed of edge 0-1, unless not counted."""
     algorithm = threats.decor(mixing=PATH_3, horizon=2, node_variance=1.0, edge_variance=4.0)
     found = every_model(algorithm, participation=every_step(2), node=0, adjacency="zero-out")
+    assert {(row.delta, row.adjacency) for row in found} == {(1e-6, "zero-out")}
     rows = {row.model: row for row in found}
     assert list(rows) == MODELS
     full = np.array([[5.0, -4, 0], [-4, 9, -4], [0, -4, 5]])

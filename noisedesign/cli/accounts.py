@@ -120,8 +120,7 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
         noise_multiplier=setting.noise_multiplier, adjacency=setting.adjacency,
         progress=counter("accounting", "trust models"),
     )  # fmt: skip
-    stated = {"delta": setting.delta, "adjacency": setting.adjacency}
-    records = [report.model_record(row) | stated for row in rows]
+    records = [report.model_record(row) for row in rows]
     if as_json:
         click.echo(report.to_json(records))
         return
