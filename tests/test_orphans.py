@@ -174,10 +174,10 @@ name = "path"
 design = "space"
 [graph]
 kind = "path"
-nodes = 100
+nodes = 70
 weights = "lazy-metropolis-hastings"
 [grid]
-graph.nodes = [120, 121, 122, 123]
+graph.nodes = [80, 81, 82, 83]
 """
     plan = write(tmp_path, text, "sweep.toml")
     sweep = subprocess.Popen(
