@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
+from command_line import call
 
 from noisedesign import judging
 from noisedesign._checks import InputError
@@ -210,6 +212,13 @@ def test_unknown_backends_are_no_rows() -> None:
     with pytest.raises(InputError) as error:
         compare([RING_5], backends=["native", "gurobi"])
     assert error.value.field == "backend"
+
+
+def test_unknown_backends_are_told_before_problems_are_read(tmp_path: Path) -> None:
+    """Some problems take a download to read, and this one cannot be read at all."""
+    outcome = call("compare", tmp_path / "none.toml", "--backends", "native,gurobi")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("noisedesign: error: backend: "), outcome.err
 
 
 def test_ctrl_c_in_a_solve_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:

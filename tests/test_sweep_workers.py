@@ -124,6 +124,12 @@ def test_processes_are_asked_for_by_the_command(tmp_path: Path) -> None:
     assert len(read(tmp_path / "rows.csv")) == 3
 
 
+def test_there_are_no_more_processes_than_rows(tmp_path: Path) -> None:
+    problem = write(tmp_path, RING + "[grid]\ngraph.nodes = [5, 7]\n")
+    outcome = call("sweep", problem, "-o", tmp_path / "rows.csv", "--jobs", 10**8, "--json")
+    assert (outcome.code, outcome.json()["run"]) == (0, 2)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there Ctrl-C is no signal to one process")
 def test_workers_never_hear_ctrl_c(tmp_path: Path) -> None:
     """From their first moment to their last: the process that keeps the table ends them."""

@@ -170,6 +170,18 @@ def test_ten_thousand_steps_of_a_sum_fit_the_limit() -> None:
     assert np.linalg.eigvalsh(corner - dense(part.gram)).min() > -1e-10
 
 
+def test_a_start_that_is_all_but_seen_is_left_to_the_recursion() -> None:
+    """R^T R = P (I - O P)^-1, of diagonal matrices by hand; its digits go with I - O P."""
+    root = stationary._update_root(np.diag([4.0, 1.0]), np.diag([0.1, 0.5]))
+    assert root is not None
+    np.testing.assert_allclose(root.T @ root, np.diag([4 / 0.6, 1 / 0.5]), rtol=1e-14)
+    nearly = stationary._update_root(np.eye(2), np.diag([1 - 1e-5, 0.5]))
+    assert nearly is not None
+    np.testing.assert_allclose(nearly.T @ nearly, np.diag([1e5, 2.0]), rtol=1e-10)
+    for least in (1e-7, 1e-12, 0.0, -1e-3):  # what is left of the start, relative
+        assert stationary._update_root(np.eye(2), np.diag([1 - least, 0.5])) is None
+
+
 def test_what_has_no_stationary_filter_is_left_to_the_recursion() -> None:
     def filtered(
         algorithm: threats.Algorithm, observer: threats.Observer

@@ -48,7 +48,7 @@ def compare(
     A folder stands for all problem files in it and below; account and sweep files are passed over.
     """
     from noisedesign import report
-    from noisedesign.backends import dimacs
+    from noisedesign.backends import dimacs, get_backend
     from noisedesign.comparison import performance, picture, run_comparison
     from noisedesign.io.problem_file import load_problem
     from noisedesign.io.problem_set import problem_files
@@ -58,6 +58,8 @@ def compare(
         raise InputError("backends", expected="names separated by commas", got=repr(backends))
     if ALL in names:
         names = _ready()
+    for name in names:
+        get_backend(name)  # a wrong name is told before any problem is read
     files, passed_over = problem_files(problems)
     for path in passed_over:
         note(f"{path} is no problem file: passed over")

@@ -93,7 +93,10 @@ def _records(
 ) -> Iterator[Record]:
     if cluster is not None and rows:
         return on_cluster(rows, address=cluster, timeout=timeout)
-    return in_turn(rows) if jobs == 1 else in_processes(rows, jobs=jobs)
+    if jobs == 1:
+        return in_turn(rows)
+    # One job is this process, which a row must not be able to end.
+    return in_processes(rows, jobs=min(jobs, max(2, len(rows))))
 
 
 def _is_solved(row: Mapping[str, Any]) -> bool:

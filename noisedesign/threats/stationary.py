@@ -191,7 +191,10 @@ def _update_root(covariance: Array, gramian: Array) -> Array | None:
     values, vectors = np.linalg.eigh(covariance)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
     inside = np.eye(len(root)) - _linalg.symmetrized(root @ gramian @ root.T)
-    lower = np.linalg.cholesky(inside)
+    try:
+        lower = np.linalg.cholesky(inside)
+    except np.linalg.LinAlgError:
+        return None
     if np.square(lower.diagonal()).min() < DEFINITE:
         return None
     return np.asarray(np.linalg.solve(lower, root))
