@@ -345,6 +345,8 @@ nodes = 3
 tau = 1.0
 """
 
+IN_ONE_STEP = SPACE_TEXT + "[participation]\nepochs = 1\nseparation = 16\n"
+
 TIME_TEXT = """
 name = "four"
 design = "time"
@@ -390,6 +392,10 @@ def test_the_problem_text_is_rebuilt_and_compared(
          "max_variance"),
         (SPACE_TEXT, space_design, "[budget]", "[privacy]\nepsilon = 1.0\nsteps = 3\n[budget]",
          "privacy"),
+        # It decides on nothing in R, and on all of the noise: k = 20 for k = 1.
+        (IN_ONE_STEP, space_design, "epochs = 1", "epochs = 20", "participation"),
+        (IN_ONE_STEP, space_design, "[participation]\nepochs = 1\nseparation = 16\n", "",
+         "participation"),
         (TIME_TEXT, time_design, "separation = 2", "separation = 3", "participation"),
         (TIME_TEXT, time_design, 'kind = "path"', 'kind = "ring"', "mixing"),
         (TIME_TEXT, time_design, 'kind = "path"\nnodes = 3',
