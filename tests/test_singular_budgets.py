@@ -10,6 +10,7 @@ the least budget, and definite where only one has.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from noisedesign.backends import Monitor
 from noisedesign.backends.native import barrier, diagonal
 from noisedesign.formulations import diagonal_dual, program_of
 from noisedesign.io.problem_file import load_problem
+from noisedesign.objectives import Objective
 from noisedesign.participation import single
 from noisedesign.problem import SpaceProblem, TimeProblem
 from noisedesign.solving import Solution, solve
@@ -439,6 +441,24 @@ def test_the_advice_works_and_costs_what_it_says(name: str, tmp_path: Path) -> N
     assert again.status == "optimal"
     assert again.design is not None
     assert again.design.objective == pytest.approx(found.design.objective, rel=2e-6)
+
+
+@pytest.mark.parametrize("graph", [nx.cycle_graph(12), nx.complete_graph(5)], ids=["ring", "K_5"])
+def test_the_advice_for_errors_over_a_horizon_works(graph: nx.Graph) -> None:
+    """H is no W^T W then, but nobody can add to it: a cap is what there is to advise."""
+    asked = space(graph, objective=Objective(horizon=8))
+    error = refused(asked)
+    assert error.field == "mixing"
+    cap, _, cost = advice(error)
+    found = solve(replace(asked, max_variance=cap))
+    assert found.status == "optimal"
+    assert found.design is not None
+    # All nodes look alike: the infimum is tr(H^1/2)^2 / n. Noise is drawn at each of 8 steps and
+    # counted at all that follow: mixed k times it is counted 9 - k times, so H = sum (9 - k) W^2k.
+    values, k = np.linalg.eigvalsh(oracles.metropolis(graph)), np.arange(1, 9)
+    roots = np.sqrt((values[:, None] ** (2 * k)) @ (9.0 - k))
+    infimum = roots.sum() ** 2 / len(graph)
+    assert 0 <= 100 * (found.design.objective / infimum - 1) <= cost
 
 
 @pytest.mark.parametrize("tau", [1e-3, 0.7, 123.0])
