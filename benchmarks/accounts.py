@@ -20,10 +20,12 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
-from noisedesign import datasets, report, threats
-from noisedesign.exposure import account
-from noisedesign.participation import every_step
-from noisedesign.report import Record
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.exposure import account
+from noisedesign.system import datasets
+from noisedesign.system.participation import every_step
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
 
 SHARE = 0.6
 """Share of the free memory the rival's arrays may take, by the count of :func:`stacked_bytes`."""
@@ -89,9 +91,11 @@ def our_grams(mixing: np.ndarray, attacker: int, horizon: int) -> list[np.ndarra
 def whole_account(mixing: np.ndarray, attacker: int, horizon: int) -> float:
     """Largest squared sensitivity over the victims of the whole account."""
     exposures = account(
-        threats.dp_d_sgd(mixing=mixing, horizon=horizon), threats.pndp(nodes=(attacker,)),
-        participation=every_step(horizon), delta=1e-6,
-    )  # fmt: skip
+        threats.dp_d_sgd(mixing=mixing, horizon=horizon),
+        threats.pndp(nodes=(attacker,)),
+        participation=every_step(horizon),
+        delta=1e-6,
+    )
     return max(exposure.sensitivity_squared for exposure in exposures)
 
 
@@ -106,10 +110,11 @@ def against_pseudo_inverse(mixing: np.ndarray, attacker: int, horizon: int) -> l
         whole.append(seconds(lambda: whole_account(mixing, attacker, horizon)))
     found = np.stack(our_grams(mixing, attacker, horizon))
     common = {
-        "attacker": f"{attacker} ({rows} neighbours)", "T": horizon,
+        "attacker": f"{attacker} ({rows} neighbours)",
+        "T": horizon,
         "stacked_GB": stacked_bytes(rows, len(mixing), horizon) / 1e9,
         "difference": float(np.abs(found - theirs[0]).max()),
-    }  # fmt: skip
+    }
     return [
         common | {"timed": "Gram matrices", "ratio": rival / sorted(ours)[1]},
         common | {"timed": "whole account", "ratio": rival / sorted(whole)[1]},
@@ -122,11 +127,15 @@ def growth(mixing: np.ndarray, attacker: int) -> list[Record]:
     for horizon in GROWTH:
         taken = sorted(seconds(lambda h=horizon: our_grams(mixing, attacker, h)) for _ in range(3))
         whole = seconds(lambda h=horizon: whole_account(mixing, attacker, h))
-        rows.append({
-            "T": horizon, "seconds": taken[1], "whole_account": whole,
-            "over_half_the_horizon": taken[1] / before if before else None,
-            "peak_MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
-        })  # fmt: skip
+        rows.append(
+            {
+                "T": horizon,
+                "seconds": taken[1],
+                "whole_account": whole,
+                "over_half_the_horizon": taken[1] / before if before else None,
+                "peak_MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+            }
+        )
         before = taken[1]
     return rows
 
@@ -148,11 +157,15 @@ def long_horizon() -> Record:
     taken = time.perf_counter() - started
     per_step = [exposure.sensitivity_squared / LONG for exposure in exposures]
     return {
-        "T": LONG, "victims": len(exposures), "seconds": taken,
-        "least_per_step": min(per_step), "largest_per_step": max(per_step), "limit": 1 / 99,
+        "T": LONG,
+        "victims": len(exposures),
+        "seconds": taken,
+        "least_per_step": min(per_step),
+        "largest_per_step": max(per_step),
+        "limit": 1 / 99,
         "which": ", ".join(sorted({exposure.which for exposure in exposures})),
         "peak_MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -175,10 +188,18 @@ def main() -> None:
     print()
     report.print_table(
         [long_horizon()],
-        ["T", "victims", "seconds", "least_per_step", "largest_per_step", "limit", "which",
-         "peak_MB"],
+        [
+            "T",
+            "victims",
+            "seconds",
+            "least_per_step",
+            "largest_per_step",
+            "limit",
+            "which",
+            "peak_MB",
+        ],
         title="a long single-node view",
-    )  # fmt: skip
+    )
     seen = int(np.count_nonzero(mixing[arguments.attacker])) - 1
     horizon = arguments.steps or largest_horizon(seen, len(mixing))
     print()

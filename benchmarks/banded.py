@@ -20,19 +20,19 @@ from pathlib import Path
 
 import numpy as np
 
-from noisedesign.backends.base import Monitor
-from noisedesign.backends.native import banded
-from noisedesign.banded_algebra import dense
-from noisedesign.banded_certificate import (
+from noisedesign.base.banded_matrices import dense
+from noisedesign.families.banded import solver as banded
+from noisedesign.families.banded.bound import (
     BandedProgram,
     Spaced,
     banded_lower_bound,
     banded_program,
 )
-from noisedesign.certificate import judge_strategy
-from noisedesign.participation import MinSeparation, single
-from noisedesign.temporal_program import unit_strategy
-from noisedesign.workload import prefix_gram
+from noisedesign.program.backend import Monitor
+from noisedesign.program.certificate import judge_strategy
+from noisedesign.program.temporal import unit_strategy
+from noisedesign.system.participation import MinSeparation, single
+from noisedesign.system.workloads.closed_forms import prefix_gram
 
 RUNS = 3
 """How often we are timed; every run starts anew."""
@@ -58,8 +58,10 @@ def rival(program: BandedProgram, python: str) -> tuple[float, float] | None:
         path = Path(folder) / "strategy.npz"
         done = subprocess.run(
             [python, "-c", RIVAL, str(program.size), str(program.bands), str(path)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
             print(f"Not compared: jax_privacy does not run in {python} ({reason}).")

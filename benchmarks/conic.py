@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.conic_variants import GAP, VARIANTS, DualModel, Variant, instances
-from noisedesign import report
-from noisedesign.backends import Monitor, conic_model, get_backend
-from noisedesign.backends.conic import ConicBackend
-from noisedesign.backends.conic_model import ConicModel
-from noisedesign.design import Provenance
-from noisedesign.formulations import Program, denormalized_gram, program_of
-from noisedesign.matrix_inequalities import balanced
-from noisedesign.problem import Problem
-from noisedesign.report import Record
-from noisedesign.solving import certified_design
+from noisedesign.conic.solvers import ConicBackend
+from noisedesign.families.disjoint import balanced, conic_model
+from noisedesign.families.disjoint.conic_model import ConicModel
+from noisedesign.program.backends import Monitor, get_backend
+from noisedesign.program.design import Provenance
+from noisedesign.program.problem import Problem
+from noisedesign.program.program import Program, denormalized_gram, program_of
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
+from noisedesign.tasks.solve import certified_design
 
 QUICK = ("florentine", "karate", "time-6x10", "florentine-floored", "complete-12-capped")
 SHORT = 0.3
@@ -79,15 +79,21 @@ def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Rec
         x, design = model.gram(found.point), None
         if x is not None:
             design = certified_design(
-                problem, program, gram=denormalized_gram(program, x),
-                dual=model.dual(found.point).denormalized(program), gap=GAP,
+                problem,
+                program,
+                gram=denormalized_gram(program, x),
+                dual=model.dual(found.point).denormalized(program),
+                gap=GAP,
                 provenance=Provenance(method="optimal", backend=name, status=found.stop.value),
-            )  # fmt: skip
+            )
         gap = float("inf") if design is None else design.gap
     return {
-        "iterations": found.iterations, "build": built, "seconds": statistics.median(seconds),
-        "gap": gap, "certified": gap <= GAP,
-    }  # fmt: skip
+        "iterations": found.iterations,
+        "build": built,
+        "seconds": statistics.median(seconds),
+        "gap": gap,
+        "certified": gap <= GAP,
+    }
 
 
 def compare(name: str, problems: dict[str, Problem], limit: float) -> list[Record]:
@@ -101,9 +107,9 @@ def compare(name: str, problems: dict[str, Problem], limit: float) -> list[Recor
             print(f"  {name}: {title}, {label}", file=sys.stderr)
             row = measured(name, problem, variant, limit)
             base = row["seconds"] if base is None else base
-            rows.append({
-                "problem": title, "variant": label, **row, "over_compact": row["seconds"] / base,
-            })  # fmt: skip
+            rows.append(
+                {"problem": title, "variant": label, **row, "over_compact": row["seconds"] / base}
+            )
     return rows
 
 
@@ -119,11 +125,14 @@ def summary(rows: Sequence[Record]) -> list[Record]:
             for row in mine
             if row["certified"] and (row["problem"], "balanced (default)") in good
         ]
-        found.append({
-            "variant": label, "problems": len(mine),
-            "certified": sum(row["certified"] for row in mine),
-            "over_default": statistics.geometric_mean(pairs) if pairs else None,
-        })  # fmt: skip
+        found.append(
+            {
+                "variant": label,
+                "problems": len(mine),
+                "certified": sum(row["certified"] for row in mine),
+                "over_default": statistics.geometric_mean(pairs) if pairs else None,
+            }
+        )
     return found
 
 

@@ -12,14 +12,14 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
-from noisedesign._checks import Array
-from noisedesign.backends import conic_model
-from noisedesign.backends.conic_data import Point, slacks
-from noisedesign.backends.conic_model import ConicModel
-from noisedesign.formulations import DualPoint, Program
-from noisedesign.io.problem_file import load_problem
-from noisedesign.matrix_inequalities.program import Assembly, ConicProgram, constant, lower_triangle
-from noisedesign.problem import Problem
+from noisedesign.base.checks import Array
+from noisedesign.conic.data import Point, slacks
+from noisedesign.conic.program import Assembly, ConicProgram, constant, lower_triangle
+from noisedesign.families.disjoint import conic_model
+from noisedesign.families.disjoint.conic_model import ConicModel
+from noisedesign.files.problem_file import load_problem
+from noisedesign.program.problem import Problem
+from noisedesign.program.program import DualPoint, Program
 
 GAP = 1e-6
 PROBLEMS = Path(__file__).parents[1] / "problems"
@@ -47,18 +47,29 @@ def instances() -> dict[str, Callable[[], Problem]]:
         return nd.TimeProblem.prefix(participation=nd.FixedEpoch(epochs=1, separation=horizon))
 
     return {
-        **{name: partial(shipped, f"whisper/{name}") for name in (
-            "florentine", "erdos-renyi-20-p02", "ring-20", "karate", "ego-148",
-            "erdos-renyi-20-p10-capped", "florentine-floored")},
+        **{
+            name: partial(shipped, f"whisper/{name}")
+            for name in (
+                "florentine",
+                "erdos-renyi-20-p02",
+                "ring-20",
+                "karate",
+                "ego-148",
+                "erdos-renyi-20-p10-capped",
+                "florentine-floored",
+            )
+        },
         "erdos-renyi-60": lambda: space(random(60)),
         "erdos-renyi-20-capped": lambda: space(random(20), max_variance=1.3),
         "star-10": lambda: space(nx.star_graph(9)),
         "complete-12-capped": lambda: space(nx.complete_graph(12), max_variance=10.0),
-        "prefix-32": lambda: prefix(32), "prefix-64": lambda: prefix(64),
-        "time-3x6": lambda: steps(3, 6), "time-6x10": lambda: steps(6, 10),
+        "prefix-32": lambda: prefix(32),
+        "prefix-64": lambda: prefix(64),
+        "time-3x6": lambda: steps(3, 6),
+        "time-6x10": lambda: steps(6, 10),
         "time-20x4": lambda: steps(20, 4),
         **{name: partial(shipped, f"prefix/{name}") for name in ("prefix-8x16", "prefix-20x19")},
-    }  # fmt: skip
+    }
 
 
 # --- formulations that are not worth offering -----------------------------------------------------
@@ -107,13 +118,18 @@ def dual(program: Program, *, parts: int) -> DualModel:
     at = np.arange(size)
     assembly.block(
         2 * size,
-        [(diagonal, at, at, 1.0), lower_triangle(off), (q, j + size, i, 1.0),
-         constant(np.tril(program.gram / scale), row=size, column=size)],
-    )  # fmt: skip
+        [
+            (diagonal, at, at, 1.0),
+            lower_triangle(off),
+            (q, j + size, i, 1.0),
+            constant(np.tril(program.gram / scale), row=size, column=size),
+        ],
+    )
     return DualModel(
-        conic=assembly.finished(name="", formulation="dual", remarks=()), program=program,
+        conic=assembly.finished(name="", formulation="dual", remarks=()),
+        program=program,
         scale=scale,
-    )  # fmt: skip
+    )
 
 
 # --- variants -------------------------------------------------------------------------------------
@@ -139,7 +155,8 @@ COMMON = {
     "balanced (default)": Variant(formulation="balanced"),
 }
 VARIANTS: dict[str, dict[str, Variant]] = {
-    "scs": COMMON | {
+    "scs": COMMON
+    | {
         "balanced, untuned": Variant(formulation="balanced", plain=True),
         "balanced, two parts": Variant(formulation="balanced", parts=2),
         "balanced, scale 0.1": Variant(formulation="balanced", options={"scale": 0.1}),
@@ -151,35 +168,52 @@ VARIANTS: dict[str, dict[str, Variant]] = {
         "balanced, alpha 1.8": Variant(formulation="balanced", options={"alpha": 1.8}),
         "balanced, rho_x 1e-3": Variant(formulation="balanced", options={"rho_x": 1e-3}),
         "balanced, no acceleration": Variant(
-            formulation="balanced", options={"acceleration_lookback": 0}),
+            formulation="balanced", options={"acceleration_lookback": 0}
+        ),
         "balanced, acceleration 10": Variant(
-            formulation="balanced", options={"acceleration_interval": 10}),
-        "balanced, more price lift": Variant(
-            formulation="balanced", constants={"PRICE_LIFT": 0.3}),
-        "balanced, more H lift": Variant(
-            formulation="balanced", constants={"OBJECTIVE_LIFT": 0.1}),
+            formulation="balanced", options={"acceleration_interval": 10}
+        ),
+        "balanced, more price lift": Variant(formulation="balanced", constants={"PRICE_LIFT": 0.3}),
+        "balanced, more H lift": Variant(formulation="balanced", constants={"OBJECTIVE_LIFT": 0.1}),
         "balanced, tenth of gap": Variant(
-            formulation="balanced", options={"eps_abs": GAP / 10, "eps_rel": GAP / 10}),
+            formulation="balanced", options={"eps_abs": GAP / 10, "eps_rel": GAP / 10}
+        ),
         "balanced, root of gap / 10": Variant(
-            formulation="balanced", options={"eps_abs": GAP**0.5 / 10, "eps_rel": GAP**0.5 / 10}),
+            formulation="balanced", options={"eps_abs": GAP**0.5 / 10, "eps_rel": GAP**0.5 / 10}
+        ),
     },
-    "clarabel": COMMON | {
-        **{f"balanced, {parts} part{'s' * (parts > 1)}": Variant(
-            formulation="balanced", parts=parts) for parts in (1, 3, 4)},
-        **{f"balanced, {title}": Variant(formulation="balanced", options=dict.fromkeys(
-            ("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance))
-           for title, tolerance in (("tolerance = gap", GAP), ("tenth of gap", GAP / 10))},
+    "clarabel": COMMON
+    | {
+        **{
+            f"balanced, {parts} part{'s' * (parts > 1)}": Variant(
+                formulation="balanced", parts=parts
+            )
+            for parts in (1, 3, 4)
+        },
+        **{
+            f"balanced, {title}": Variant(
+                formulation="balanced",
+                options=dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance),
+            )
+            for title, tolerance in (("tolerance = gap", GAP), ("tenth of gap", GAP / 10))
+        },
         "balanced, not equilibrated": Variant(
-            formulation="balanced", options={"equilibrate_enable": False}),
+            formulation="balanced", options={"equilibrate_enable": False}
+        ),
         "balanced, qdldl": Variant(
-            formulation="balanced", options={"direct_solve_method": "qdldl"}),
+            formulation="balanced", options={"direct_solve_method": "qdldl"}
+        ),
         "balanced, not chordal": Variant(
-            formulation="balanced", options={"chordal_decomposition_enable": False}),
+            formulation="balanced", options={"chordal_decomposition_enable": False}
+        ),
         "balanced, no presolve": Variant(
-            formulation="balanced", options={"presolve_enable": False}),
+            formulation="balanced", options={"presolve_enable": False}
+        ),
         "balanced, longer steps": Variant(
-            formulation="balanced", options={"max_step_fraction": 0.999}),
+            formulation="balanced", options={"max_step_fraction": 0.999}
+        ),
         "compact, not chordal": Variant(
-            formulation="compact", options={"chordal_decomposition_enable": False}),
+            formulation="compact", options={"chordal_decomposition_enable": False}
+        ),
     },
-}  # fmt: skip
+}

@@ -12,11 +12,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import noisedesign as nd
-from noisedesign import report
-from noisedesign.formulations import is_structured, program_of
-from noisedesign.io.problem_file import load_problem
-from noisedesign.problem import Problem
-from noisedesign.report import Record
+from noisedesign.files.problem_file import load_problem
+from noisedesign.program.problem import Problem
+from noisedesign.program.program import is_structured, program_of
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 OTHER_FILES = ("accounts", "sweeps")
@@ -46,10 +46,12 @@ def row_of(name: str, problem: Problem) -> Record:
     program = program_of(problem)
     limits = {"cap": program.cap is not None, "floor": program.raising}
     row: Record = {
-        "problem": name, "design": problem.design, "k": program.participation.epochs,
+        "problem": name,
+        "design": problem.design,
+        "k": program.participation.epochs,
         "W or H": "singular" if program.null_space.shape[1] else "regular",
         "limits": " and ".join(limit for limit, there in limits.items() if there) or "none",
-    }  # fmt: skip
+    }
     for gap in GAPS:
         solution = nd.solve(problem, gap=gap)
         row[f"eigh, gap {gap:g}"] = solution.evaluations
@@ -80,9 +82,10 @@ def print_tables() -> None:
     columns = [f"{what}, gap {gap:g}" for gap in GAPS for what in ("eigh", "status")]
     print()
     report.print_table(
-        rows, ["problem", "W or H", "limits", "k", *columns],
+        rows,
+        ["problem", "W or H", "limits", "k", *columns],
         title="eigendecompositions of native solves of the shipped problems",
-    )  # fmt: skip
+    )
     print()
     report.print_table(
         largest(rows), [*GROUP, "problems", *counted], title="the largest of each group"

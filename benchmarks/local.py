@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable
 
 import noisedesign as nd
-from noisedesign import datasets, report
-from noisedesign.report import Record
-from noisedesign.structure import SpaceStructure
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system import datasets
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
 
 GAP = 1e-6
 
@@ -43,11 +44,15 @@ def compare(ego: int, runs: int, limit: float) -> Record:
         sys.exit(f"edge-local: {solution.status}")
     ours, theirs = statistics.median(seconds), statistics.median(plain)
     return {
-        "nodes": len(mixing), "edges": graph.number_of_edges(), "status": solution.status,
+        "nodes": len(mixing),
+        "edges": graph.number_of_edges(),
+        "status": solution.status,
         "gap": design.gap,
         "over_unrestricted": design.certificate.relative_to_unrestricted,
-        "seconds": ours, "unrestricted_seconds": theirs, "ratio": ours / theirs,
-    }  # fmt: skip
+        "seconds": ours,
+        "unrestricted_seconds": theirs,
+        "ratio": ours / theirs,
+    }
 
 
 def main() -> None:

@@ -27,12 +27,13 @@ from pathlib import Path
 import numpy as np
 
 import noisedesign as nd
-from noisedesign import _linalg, report
-from noisedesign.design import Provenance
-from noisedesign.formulations import program_of
-from noisedesign.machine import this_machine
-from noisedesign.report import Record
-from noisedesign.solving import certified_design
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.machine import this_machine
+from noisedesign.program.design import Provenance
+from noisedesign.program.program import program_of
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
+from noisedesign.tasks.solve import certified_design
 
 GAP = 1e-6
 OWN_RUNS = 3
@@ -92,9 +93,10 @@ def network(graph: str, participation: nd.FixedEpoch, **keys: int) -> Instance:
 def instances(*, quick: bool) -> list[Instance]:
     if quick:
         return [
-            prefix(nd.single(32)), prefix(nd.FixedEpoch(epochs=4, separation=8)),
+            prefix(nd.single(32)),
+            prefix(nd.FixedEpoch(epochs=4, separation=8)),
             network("florentine", nd.FixedEpoch(epochs=2, separation=8)),
-        ]  # fmt: skip
+        ]
     return [
         *(prefix(nd.single(horizon)) for horizon in (128, 512, 1024)),
         prefix(nd.FixedEpoch(epochs=20, separation=19)),
@@ -113,24 +115,30 @@ def rival(instance: Instance, python: str) -> Answer | str:
         np.savez(given, horizon=participation.horizon, epochs=participation.epochs, **arrays)
         done = subprocess.run(
             [python, "-c", RIVAL, str(given), str(found)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             return (done.stderr.strip().splitlines() or ["no message"])[-1]
         with np.load(found) as arrays_found:
             return Answer(
                 strategy=arrays_found["strategy"].astype(np.float64),
-                seconds=float(arrays_found["seconds"]), versions=str(arrays_found["versions"]),
-            )  # fmt: skip
+                seconds=float(arrays_found["seconds"]),
+                versions=str(arrays_found["versions"]),
+            )
 
 
 def gap_of(instance: Instance, strategy: np.ndarray, own: nd.Design) -> float:
     """The gap of a strategy to the bound of our multipliers, after the repair that ours gets."""
     program = program_of(instance.problem)
     judged = certified_design(
-        instance.problem, program, gram=strategy.T @ strategy, dual=own.dual,
+        instance.problem,
+        program,
+        gram=strategy.T @ strategy,
+        dual=own.dual,
         provenance=Provenance(method="jax_privacy", backend="jax_privacy", status="solved"),
-    )  # fmt: skip
+    )
     return float("inf") if judged is None else judged.objective / own.lower_bound - 1
 
 
@@ -154,11 +162,15 @@ def against_rival(instance: Instance, python: str, *, runs: int) -> Record:
         ratios.append(answer.seconds / statistics.median(own))
     theirs_gap = gap_of(instance, answer.strategy, design)
     return {
-        "problem": instance.problem.name, "runs": runs,
-        "seconds": statistics.median(ours), "rival_seconds": statistics.median(theirs),
-        "times_faster": statistics.median(ratios), "gap": design.gap, "rival_gap": theirs_gap,
+        "problem": instance.problem.name,
+        "runs": runs,
+        "seconds": statistics.median(ours),
+        "rival_seconds": statistics.median(theirs),
+        "times_faster": statistics.median(ratios),
+        "gap": design.gap,
+        "rival_gap": theirs_gap,
         "rival": answer.versions,
-    }  # fmt: skip
+    }
 
 
 def compare(python: str, *, quick: bool, runs: int) -> tuple[list[Record], str]:

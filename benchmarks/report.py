@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import peers
-from noisedesign.backends import all_backends, dimacs
-from noisedesign.comparison import Comparison, performance, picture, run_comparison
-from noisedesign.comparison.run import RUNS, SHORT_SECONDS
-from noisedesign.io.atomic import write_text
-from noisedesign.io.problem_file import load_problem
-from noisedesign.io.problem_set import problem_files
-from noisedesign.machine import this_machine
-from noisedesign.report import REFUSED, Record
+from noisedesign.base.atomic import write_text
+from noisedesign.base.machine import this_machine
+from noisedesign.conic import dimacs
+from noisedesign.files.problem_file import load_problem
+from noisedesign.files.problem_set import problem_files
+from noisedesign.program.backends import all_backends
+from noisedesign.tasks.compare import Comparison, performance, picture, run_comparison
+from noisedesign.tasks.compare.run import RUNS, SHORT_SECONDS
+from noisedesign.tasks.report import REFUSED, Record
 
 QUICK_PROBLEMS = (
     "problems/whisper/florentine.toml",
@@ -166,16 +167,26 @@ def failures_of(found: Comparison) -> list[Record]:
         (row["backend"], row["reason"]) for row in found.rows if row["status"] == REFUSED
     )
     rows = [
-        {"problem": row["name"], "backend": row["backend"], "status": row["status"],
-         "gap": row["gap"], "reason": row["reason"]}
+        {
+            "problem": row["name"],
+            "backend": row["backend"],
+            "status": row["status"],
+            "gap": row["gap"],
+            "reason": row["reason"],
+        }
         for row in found.rows
         if performance.seconds_of(row) is None and row["status"] != REFUSED
-    ]  # fmt: skip
+    ]
     return rows + [
-        {"problem": f"{count} problems" if count > 1 else "1 problem", "backend": backend,
-         "status": REFUSED, "gap": None, "reason": reason}
+        {
+            "problem": f"{count} problems" if count > 1 else "1 problem",
+            "backend": backend,
+            "status": REFUSED,
+            "gap": None,
+            "reason": reason,
+        }
         for (backend, reason), count in refused.items()
-    ]  # fmt: skip
+    ]
 
 
 def comparison_section(options: argparse.Namespace, backends: list[str], target: Path) -> str:
@@ -183,41 +194,52 @@ def comparison_section(options: argparse.Namespace, backends: list[str], target:
     files, _ = problem_files(names)
     with tempfile.TemporaryDirectory() as folder:
         found = run_comparison(
-            [load_problem(path) for path in files], backends=backends,
-            time_limit=options.time_limit, output=options.results or Path(folder, "results.csv"),
+            [load_problem(path) for path in files],
+            backends=backends,
+            time_limit=options.time_limit,
+            output=options.results or Path(folder, "results.csv"),
             announce=_say,
-        )  # fmt: skip
+        )
     profiles = performance.profiles(found.rows)
     drawn = target.with_suffix(".png")
     picture.draw(profiles, drawn, time_limit=options.time_limit)
     summary = performance.summary(found.rows)
     failures, errors = failures_of(found), errors_of(found)
     return CURVES.format(
-        gap=found.rows[0]["asked_gap"], limit=options.time_limit,
-        shift=performance.SHIFT_SECONDS, picture=drawn.name, runs=RUNS, short=SHORT_SECONDS,
+        gap=found.rows[0]["asked_gap"],
+        limit=options.time_limit,
+        shift=performance.SHIFT_SECONDS,
+        picture=drawn.name,
+        runs=RUNS,
+        short=SHORT_SECONDS,
         summary=markdown(summary, summary[0]),
-        problems=shlex.join(names), backends=",".join(backends),
+        problems=shlex.join(names),
+        backends=",".join(backends),
         times=markdown(times_of(found, backends), ["problem", *backends]),
         errors=markdown(errors, errors[0]) if errors else "No conic backend solved anything.",
         failures=markdown(failures, failures[0]) if failures else "None.",
-    )  # fmt: skip
+    )
 
 
 def peers_section(options: argparse.Namespace) -> str:
     rows, reason = peers.compare(options.rival, quick=options.quick, runs=options.runs)
     return PEERS.format(
-        quick=" --quick" if options.quick else "", gap=peers.GAP, runs=options.runs,
+        quick=" --quick" if options.quick else "",
+        gap=peers.GAP,
+        runs=options.runs,
         own=peers.OWN_RUNS,
         table=markdown(rows, rows[0]) if rows else reason,
-    )  # fmt: skip
+    )
 
 
 def speed_section() -> str:
     """Without its conic solvers, which the comparison has already."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.speed", "--quick"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     lines = [line.rstrip() for line in done.stdout.strip().splitlines()]
     return SPEED.format(output="\n".join(lines))
 

@@ -12,7 +12,7 @@ import argparse
 import subprocess
 import sys
 
-from noisedesign import report
+from noisedesign.tasks import report
 
 SIZES = (2048,)
 LARGEST = 4096
@@ -21,7 +21,7 @@ PROGRAM = """
 import resource, sys, time
 import numpy as np
 import noisedesign as nd
-from noisedesign.participation import FixedEpoch
+from noisedesign.system.participation import FixedEpoch
 
 def peak():
     unit = 1 if sys.platform == "darwin" else 1024
@@ -56,18 +56,26 @@ def measured(epochs: int, size: int, gap: float) -> report.Record:
     before, built, peak, evaluations, status, certified = output.split()
     unit = 8 * size**2
     return {
-        "problem": KINDS[epochs], "m": size, "status": status, "gap": float(certified),
-        "evaluations": int(evaluations), "arrays": (int(peak) - int(before)) / unit,
-        "of_which_building": (int(built) - int(before)) / unit, "peak_MB": int(peak) / 1e6,
-    }  # fmt: skip
+        "problem": KINDS[epochs],
+        "m": size,
+        "status": status,
+        "gap": float(certified),
+        "evaluations": int(evaluations),
+        "arrays": (int(peak) - int(before)) / unit,
+        "of_which_building": (int(built) - int(before)) / unit,
+        "peak_MB": int(peak) / 1e6,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=list(SIZES),
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=list(SIZES),
         help=f"nodes, and steps; {LARGEST} takes about ten minutes",
-    )  # fmt: skip
+    )
     parser.add_argument("--gap", type=float, default=1e-6)
     arguments = parser.parse_args()
     rows = [measured(kind, size, arguments.gap) for size in arguments.sizes for kind in KINDS]

@@ -16,11 +16,12 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
-from noisedesign import datasets, report
-from noisedesign.report import Record
-from noisedesign.space_time import MAX_COORDINATES, JointProgram
-from noisedesign.space_time_certificate import judge_kronecker
-from noisedesign.space_time_design import design_full, design_kronecker
+from noisedesign.families.kronecker.bound import judge_kronecker
+from noisedesign.families.kronecker.program import MAX_COORDINATES, JointProgram
+from noisedesign.families.kronecker.solver import design_full, design_kronecker
+from noisedesign.system import datasets
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
 
 HORIZON = 32
 COLUMNS = ["graph", "design", "over_ldp", "lower_bound", "gap", "feasible", "seconds"]
@@ -52,9 +53,13 @@ def rows_of(name: str, mixing: np.ndarray, participation: nd.FixedEpoch) -> list
 
     def judged(strategy: np.ndarray, covariance: np.ndarray) -> nd.Certificate:
         return judge_kronecker(
-            problem.workload, participation=participation, budget=problem.budget,
-            strategy=strategy, covariance=covariance, bound=best,
-        )  # fmt: skip
+            problem.workload,
+            participation=participation,
+            budget=problem.budget,
+            strategy=strategy,
+            covariance=covariance,
+            bound=best,
+        )
 
     found = [
         ("Whisper, one step", judged(independent, whisper.design.covariance), whisper_seconds),
@@ -66,12 +71,16 @@ def rows_of(name: str, mixing: np.ndarray, participation: nd.FixedEpoch) -> list
     ldp = problem.independent_objective
     return [
         {
-            "graph": name, "design": design, "over_ldp": certificate.objective / ldp,
-            "lower_bound": best / ldp, "gap": certificate.objective / best - 1,
-            "feasible": certificate.feasible, "seconds": seconds,
+            "graph": name,
+            "design": design,
+            "over_ldp": certificate.objective / ldp,
+            "lower_bound": best / ldp,
+            "gap": certificate.objective / best - 1,
+            "feasible": certificate.feasible,
+            "seconds": seconds,
         }
         for design, certificate, seconds in found
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

@@ -20,12 +20,13 @@ import numpy as np
 
 import noisedesign as nd
 from benchmarks import counts
-from noisedesign import datasets, report
-from noisedesign.backends import get_backend
-from noisedesign.graph import WEIGHTS
-from noisedesign.problem import Problem
-from noisedesign.report import Record
-from noisedesign.workload import decentralized_gram
+from noisedesign.program.backends import get_backend
+from noisedesign.program.problem import Problem
+from noisedesign.system import datasets
+from noisedesign.system.graph import WEIGHTS
+from noisedesign.system.workloads.closed_forms import decentralized_gram
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
 
 RIVALS = {
     20: [
@@ -76,9 +77,7 @@ def against_rivals(nodes: int) -> list[Record]:
                 continue
             print(f"  n = {nodes}: {name}, {formulation}", file=sys.stderr)
             # Once in a process that can be stopped, to see whether it can be timed here at all.
-            trial = nd.solve(
-                problem, backend=name, formulation=formulation, time_limit=RIVAL_LIMIT
-            )  # fmt: skip
+            trial = nd.solve(problem, backend=name, formulation=formulation, time_limit=RIVAL_LIMIT)
             slow = trial.build_seconds + trial.solve_seconds
             row: Record = {
                 "problem": problem.name,
@@ -116,11 +115,13 @@ def against_eigh(problem: Problem, gram: np.ndarray, *, runs: int) -> Record:
     ratios = in_turn(lambda: nd.solve(problem), lambda: np.linalg.eigh(gram), runs=runs)
     assert solution.certificate is not None
     return {
-        "problem": problem.name, "rival": f"one eigh({len(gram)})",
-        "ratio": statistics.median(ratios), "evaluations": solution.evaluations,
-        "gap": solution.certificate.gap, "remark": f"median of {runs}, "
-        f"{min(ratios):.1f} to {max(ratios):.1f}",
-    }  # fmt: skip
+        "problem": problem.name,
+        "rival": f"one eigh({len(gram)})",
+        "ratio": statistics.median(ratios),
+        "evaluations": solution.evaluations,
+        "gap": solution.certificate.gap,
+        "remark": f"median of {runs}, {min(ratios):.1f} to {max(ratios):.1f}",
+    }
 
 
 def workload_memory() -> list[Record]:
@@ -138,10 +139,13 @@ def workload_memory() -> list[Record]:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         stacked = 8 * (148 * 320) ** 2
-        rows.append({
-            "problem": f"H of {name}, T = 320, {weights}", "peak_MB": peak / 1e6,
-            "stacked_array_MB": stacked / 1e6,
-        })  # fmt: skip
+        rows.append(
+            {
+                "problem": f"H of {name}, T = 320, {weights}",
+                "peak_MB": peak / 1e6,
+                "stacked_array_MB": stacked / 1e6,
+            }
+        )
     return rows
 
 
@@ -155,8 +159,11 @@ def main() -> None:
         f"OPENBLAS_NUM_THREADS {threads}"
     )
     print()
-    report.print_table(workload_memory(), ["problem", "peak_MB", "stacked_array_MB"],
-                       title="memory of forming the workload")  # fmt: skip
+    report.print_table(
+        workload_memory(),
+        ["problem", "peak_MB", "stacked_array_MB"],
+        title="memory of forming the workload",
+    )
     spaces = [whisper(500, 0.04), whisper(1000, 0.02)]
     graphs: list[tuple[str, int, dict[str, int]]] = [
         ("florentine", 16, {}),

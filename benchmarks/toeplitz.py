@@ -18,9 +18,8 @@ from collections.abc import Iterator
 import numpy as np
 
 import noisedesign as nd
-from noisedesign import report
-from noisedesign.report import Record
-from noisedesign.toeplitz import (
+from noisedesign.base import power_series as series
+from noisedesign.families.toeplitz import (
     StreamingDesign,
     Workload,
     gossip_workload,
@@ -28,8 +27,9 @@ from noisedesign.toeplitz import (
     optimize_buffered,
     optimize_toeplitz,
     prefix_workload,
-    series,
 )
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
 
 CERTIFIED_HORIZON = 1024
 """The native solver takes seconds here."""
@@ -80,14 +80,19 @@ def rows(name: str, workload: Workload, participation: Scheme) -> list[Record]:
     result: list[Record] = []
     for family, seconds, design in searches(workload, participation):
         print(f"  {name}, T = {workload.horizon}: {family}", file=sys.stderr)
-        result.append({
-            "workload": name, "participation": str(participation), "family": family,
-            "vectors_kept": design.strategy.vectors_kept(workload.horizon),
-            "over_bound": design.objective / design.lower_bound_of_unrestricted_optimum,
-            "over_certified": None if certified is None else design.objective / certified,
-            "evaluations": design.evaluations, "convolutions": round(seconds / unit),
-            "stop": str(design.stop),
-        })  # fmt: skip
+        result.append(
+            {
+                "workload": name,
+                "participation": str(participation),
+                "family": family,
+                "vectors_kept": design.strategy.vectors_kept(workload.horizon),
+                "over_bound": design.objective / design.lower_bound_of_unrestricted_optimum,
+                "over_certified": None if certified is None else design.objective / certified,
+                "evaluations": design.evaluations,
+                "convolutions": round(seconds / unit),
+                "stop": str(design.stop),
+            }
+        )
     return result
 
 

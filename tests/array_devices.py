@@ -13,13 +13,15 @@ from typing import Any
 import array_api_strict
 import numpy as np
 
-from noisedesign._checks import InputError
-from noisedesign.backends.native.device import Device, device_of, on_host
+from noisedesign.base.checks import InputError
+from noisedesign.base.device import Device, device_of, on_host
 
 STRICT = Device(
-    name="cuda:1", library=array_api_strict, place=array_api_strict.Device("device1"),
+    name="cuda:1",
+    library=array_api_strict,
+    place=array_api_strict.Device("device1"),
     versions={"array_api_strict": array_api_strict.__version__},
-)  # fmt: skip
+)
 
 
 def strict_on_host(array: Any) -> np.ndarray:

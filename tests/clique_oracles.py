@@ -60,10 +60,12 @@ def clique_interval(
         problem.solve(solver="CLARABEL", tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     solved = [_projected(np.asarray(p.value)) for p in blocks]
     duals = [
-        (_projected(np.asarray(h.dual_value)[: n - known_seeds, : n - known_seeds]),
-         np.maximum(np.asarray(b.dual_value), 0))
+        (
+            _projected(np.asarray(h.dual_value)[: n - known_seeds, : n - known_seeds]),
+            np.maximum(np.asarray(b.dual_value), 0),
+        )
         for h, b in zip(hidden, budgets, strict=True)
-    ]  # fmt: skip
+    ]
     prices = np.maximum(np.asarray(caps[0].dual_value), 0) if caps else np.zeros(n)
     lower = _proved(gram, cliques, duals, prices, known_seeds) - (cap or 0) * float(prices.sum())
     covariance = _feasible(n, cliques, solved, cap, known_seeds)
@@ -100,9 +102,12 @@ def _feasible(
 
 
 def _proved(
-    gram: Array, cliques: Sequence[Clique], duals: Sequence[tuple[Array, Array]], prices: Array,
+    gram: Array,
+    cliques: Sequence[Clique],
+    duals: Sequence[tuple[Array, Array]],
+    prices: Array,
     known_seeds: int,
-) -> float:  # fmt: skip
+) -> float:
     n = len(gram)
     whole, bound = [], 0.0
     for known, (multiplier, v) in zip(combinations(range(n), known_seeds), duals, strict=True):

@@ -126,8 +126,13 @@ def shell(*arguments: object, cwd: Path, **kwargs: Any) -> Outcome:
     """The console command with these arguments, in a process of its own."""
     done = subprocess.run(
         [*MODULE, *(str(argument) for argument in arguments)],
-        cwd=cwd, env=environment(), capture_output=True, text=True, check=False, **kwargs,
-    )  # fmt: skip
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        **kwargs,
+    )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 

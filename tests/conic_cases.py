@@ -6,10 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign.backends import get_backend
-from noisedesign.graph import build_graph, mixing_matrix
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.backends import get_backend
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.system.graph import build_graph, mixing_matrix
+from noisedesign.system.participation import FixedEpoch, single
 
 SOLVERS = ("scs", "clarabel", "cvxopt", "sdpa")
 
@@ -31,7 +31,8 @@ PROBLEMS: dict[str, Problem] = {
     "budgets": SpaceProblem(mixing=eight(), budget=np.linspace(0.5, 2.0, 8)),
     "capped": SpaceProblem(mixing=eight(), max_variance=np.linspace(1.05, 1.3, 8)),
     "capped-budgets": SpaceProblem(
-        mixing=mixing_matrix(nx.cycle_graph(6)), budget=[1.0, 2.0, 4.0, 0.5, 1.0, 3.0],
+        mixing=mixing_matrix(nx.cycle_graph(6)),
+        budget=[1.0, 2.0, 4.0, 0.5, 1.0, 3.0],
         max_variance=[3.0, 1.0, 0.5, 2.5, 1.5, 1.0],
     ),
     "epochs": TimeProblem.decentralized(
@@ -41,7 +42,7 @@ PROBLEMS: dict[str, Problem] = {
         mixing=directed(), participation=FixedEpoch(epochs=4, separation=2)
     ),
     "prefix": TimeProblem.prefix(participation=single(8)),
-}  # fmt: skip
+}
 
 
 def need(solver: str) -> str:

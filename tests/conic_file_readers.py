@@ -16,7 +16,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from noisedesign.conic_files import ConicProgram
+from noisedesign.conic.formats import ConicProgram
 
 Block = dict[tuple[int, int, int], float]
 """(variable, row, column), the lower triangle from 0; variable 0 is the constant: coefficient."""
@@ -53,9 +53,12 @@ def expected(program: ConicProgram) -> Read:
     assert len(rows) == len(e), "an entry twice"
     return Read(
         cost={int(v) + 1: float(program.cost[v]) for v in np.flatnonzero(program.cost)},
-        variables=program.variables, sizes=[block.size for block in program.blocks],
-        blocks=blocks, row_count=program.rows.size, rows=rows,
-    )  # fmt: skip
+        variables=program.variables,
+        sizes=[block.size for block in program.blocks],
+        blocks=blocks,
+        row_count=program.rows.size,
+        rows=rows,
+    )
 
 
 # --- SDPA ----------------------------------------------------------------------------------------
@@ -69,9 +72,12 @@ def read_sdpa(path: Path) -> Read:
     cost = b.toarray().ravel()
     assert (cone.f, len(cone.q)) == (0, 0)
     found = Read(
-        cost={v + 1: float(x) for v, x in enumerate(cost) if x}, variables=len(cost),
-        sizes=list(cone.s), blocks=[], row_count=cone.l,
-    )  # fmt: skip
+        cost={v + 1: float(x) for v, x in enumerate(cost) if x},
+        variables=len(cost),
+        sizes=list(cone.s),
+        blocks=[],
+        row_count=cone.l,
+    )
     triplets = _coefficients(a, c)
     found.rows = {(v, at): x for v, at, x in triplets if at < cone.l}
     start = cone.l
@@ -91,8 +97,9 @@ def _coefficients(a: Any, c: np.ndarray) -> list[tuple[int, int, float]]:
     moving = zip(a.row, a.col, a.data, strict=True)
     return [(int(v) + 1, int(at), float(x)) for v, at, x in moving] + [
         # SDPA subtracts F_0.
-        (0, int(at), -float(c[at])) for at in np.flatnonzero(c)
-    ]  # fmt: skip
+        (0, int(at), -float(c[at]))
+        for at in np.flatnonzero(c)
+    ]
 
 
 # --- CBF -----------------------------------------------------------------------------------------
@@ -101,9 +108,10 @@ def _coefficients(a: Any, c: np.ndarray) -> list[tuple[int, int, float]]:
 def read_cbf(path: Path) -> Read:
     """The keywords that these files have, and no other."""
     lines = [
-        line.split() for line in path.read_text(encoding="utf-8").split("\n")
+        line.split()
+        for line in path.read_text(encoding="utf-8").split("\n")
         if line.strip() and not line.startswith("#")
-    ]  # fmt: skip
+    ]
     at = 0
 
     def body(keyword: str, extra: int = 0) -> list[list[str]]:
@@ -163,8 +171,12 @@ def read_mosek(path: Path) -> tuple[Read, str]:
             if x:
                 terms.setdefault(f, {})[0] = float(x)
         cost = task.getcslice(0, variables)
-        found = Read(cost={v + 1: float(x) for v, x in enumerate(cost) if x}, variables=variables,
-                     sizes=[], blocks=[])  # fmt: skip
+        found = Read(
+            cost={v + 1: float(x) for v, x in enumerate(cost) if x},
+            variables=variables,
+            sizes=[],
+            blocks=[],
+        )
         for number in range(task.getnumacc()):
             domain, size = task.getaccdomain(number), task.getaccn(number)
             expressions = [terms.get(int(f), {}) for f in task.getaccafeidxlist(number)]

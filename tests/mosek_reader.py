@@ -54,10 +54,15 @@ def read(path: Path, *, parameters: tuple[str, ...] = ()) -> TaskData:
             cost=np.array(task.getcslice(0, variables)),
             offset=task.getcfix(),
             matrix=sp.csr_array((values, (rows, columns)), shape=(constraints, variables)),
-            low=low, high=high, rows_low=rows_low, rows_high=rows_high, sizes=sizes,
-            bar_cost=_bar_cost(task, sizes), bar_rows=_bar_rows(task, sizes, constraints),
+            low=low,
+            high=high,
+            rows_low=rows_low,
+            rows_high=rows_high,
+            sizes=sizes,
+            bar_cost=_bar_cost(task, sizes),
+            bar_rows=_bar_rows(task, sizes, constraints),
             parameters={name: task.getdouparam(getattr(mosek.dparam, name)) for name in parameters},
-        )  # fmt: skip
+        )
 
 
 def _refuse_other_cones(task: Any) -> None:
@@ -113,8 +118,9 @@ def rebuild(data: TaskData) -> cp.Problem:
         objective += cp.sum(cp.multiply(matrix, bar))
         left += rows @ cp.vec(bar, order="C")
     constraints = [
-        *_between(left, data.rows_low, data.rows_high), *_between(x, data.low, data.high)
-    ]  # fmt: skip
+        *_between(left, data.rows_low, data.rows_high),
+        *_between(x, data.low, data.high),
+    ]
     goal = cp.Maximize(objective) if data.maximise else cp.Minimize(objective)
     return cp.Problem(goal, constraints)
 

@@ -189,9 +189,11 @@ def elliptope_by_angles(m: Array, *, steps: int = 60) -> float:
     angles = [np.array(x) for x in itertools.product(coarse, coarse, coarse)]
     start = max(angles, key=value)
     polished = scipy.optimize.minimize(
-        lambda x: -value(x), start, method="Nelder-Mead",
+        lambda x: -value(x),
+        start,
+        method="Nelder-Mead",
         options={"xatol": 1e-12, "fatol": 1e-14, "maxiter": 10_000},
-    )  # fmt: skip
+    )
     return value(polished.x)
 
 
@@ -373,22 +375,25 @@ def fixed_epoch_interval(
         grad_v = 2 * p[:, None, None] * (x_blocks @ v) / t
         radial = np.sum(grad_v * v, axis=2, keepdims=True)
         grad_raw = (grad_v - radial * v) / norms
-        return (
-            math.log(price) - 2 * math.log(t),
-            -np.concatenate([grad_p, grad_raw.ravel()]),
-        )
+        return (math.log(price) - 2 * math.log(t), -np.concatenate([grad_p, grad_raw.ravel()]))
 
     start_p = np.sqrt(np.diagonal(h)).reshape(b, k).mean(axis=1)
     start = np.concatenate([np.log(start_p), np.tile(np.eye(k).ravel(), b)])
     try:
         for _ in range(5):  # L-BFGS-B may stop early on a flat step; start it afresh there
             found = scipy.optimize.minimize(
-                negative, start, jac=True, method="L-BFGS-B",
+                negative,
+                start,
+                jac=True,
+                method="L-BFGS-B",
                 options={
-                    "maxcor": 30, "maxfun": evaluations, "maxiter": evaluations,
-                    "ftol": 1e-16, "gtol": 1e-14,
+                    "maxcor": 30,
+                    "maxfun": evaluations,
+                    "maxiter": evaluations,
+                    "ftol": 1e-16,
+                    "gtol": 1e-14,
                 },
-            )  # fmt: skip
+            )
             start = found.x
     except _Reached:
         pass
@@ -440,9 +445,12 @@ def capped_interval(gram: Array, *, budget: Array | float = 1.0, cap: Array | fl
 
 
 def floored_interval(
-    gram: Array, *, floor: Array | float, budget: Array | float = 1.0,
+    gram: Array,
+    *,
+    floor: Array | float,
+    budget: Array | float = 1.0,
     cap: Array | float | None = None,
-) -> Interval:  # fmt: skip
+) -> Interval:
     """As :func:`capped_interval`, of diag(R) >= floor as well, or without a cap.
 
     Lower: the dual function at Clarabel's v, w, u, with u lowered until H + diag(w - u) is positive

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from noisedesign.io.problem_file import load_problem
-from noisedesign.problem import Problem, SpaceProblem
+from noisedesign.files.problem_file import load_problem
+from noisedesign.program.problem import Problem, SpaceProblem
 from tests import oracles
 from tests.oracles import Interval
 

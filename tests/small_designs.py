@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.backends.base import Bounds
-from noisedesign.certificate import Certificate
-from noisedesign.design import Design, Provenance
-from noisedesign.formulations import DualPoint, diagonal_dual
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.program.backend import Bounds
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.design import Design, Provenance
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.program.program import DualPoint, diagonal_dual
+from noisedesign.system.participation import FixedEpoch
 
 PATH_3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 """Metropolis-Hastings on a path of three nodes: eigenvalues 1, 2/3 and 0, squared norm 13/9."""
@@ -25,10 +25,14 @@ PATH_3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 TARGET = PrivacyTarget(epsilon=3.0, delta=1e-5, clip=0.5, steps=4, adjacency="replace")
 
 PROVENANCE = Provenance(
-    method="by hand", backend="pencil", status="optimal", solve_seconds=0.25, evaluations=3,
+    method="by hand",
+    backend="pencil",
+    status="optimal",
+    solve_seconds=0.25,
+    evaluations=3,
     versions={"paper": "A4"},
     history=(Bounds(seconds=0.1, lower=0.0, upper=float("inf")),),
-)  # fmt: skip
+)
 
 
 def space_design(**kwargs: Any) -> Design:
@@ -37,9 +41,12 @@ def space_design(**kwargs: Any) -> Design:
     problem = SpaceProblem(mixing=PATH_3, name="path-3", nodes=nodes, **kwargs)
     certificate = Certificate(objective=13 / 9, lower_bound=25 / 27, sensitivity_squared=1.0)
     return Design(
-        problem=problem, matrix=np.eye(3), certificate=certificate, provenance=PROVENANCE,
+        problem=problem,
+        matrix=np.eye(3),
+        certificate=certificate,
+        provenance=PROVENANCE,
         dual=diagonal_dual(np.ones(3)),
-    )  # fmt: skip
+    )
 
 
 def capped_design() -> Design:
@@ -49,9 +56,12 @@ def capped_design() -> Design:
         objective=13 / 18, lower_bound=25 / 54, sensitivity_squared=1.0, variance_ratio=0.5
     )
     return Design(
-        problem=problem, matrix=np.eye(3) / 2, certificate=certificate, provenance=PROVENANCE,
+        problem=problem,
+        matrix=np.eye(3) / 2,
+        certificate=certificate,
+        provenance=PROVENANCE,
         dual=diagonal_dual(np.ones(3), np.zeros(3)),
-    )  # fmt: skip
+    )
 
 
 def single_epoch_design() -> Design:
@@ -65,9 +75,12 @@ def single_epoch_design() -> Design:
         objective=3.0, lower_bound=(5 + 2 * np.sqrt(2)) / 3, sensitivity_squared=1.0
     )
     return Design(
-        problem=problem, matrix=np.eye(2), certificate=certificate, provenance=PROVENANCE,
+        problem=problem,
+        matrix=np.eye(2),
+        certificate=certificate,
+        provenance=PROVENANCE,
         dual=diagonal_dual(np.array([2.0, 1.0])),
-    )  # fmt: skip
+    )
 
 
 GRAM_4 = (
@@ -101,9 +114,12 @@ def time_design(
         sensitivity_squared=(1 - 1e-13) ** 2,
     )
     return Design(
-        problem=problem, matrix=strategy, certificate=certificate, provenance=PROVENANCE,
+        problem=problem,
+        matrix=strategy,
+        certificate=certificate,
+        provenance=PROVENANCE,
         dual=DualPoint(blocks=np.tile(np.eye(2), (2, 1, 1))),
-    )  # fmt: skip
+    )
 
 
 def seal(body: bytes) -> bytes:

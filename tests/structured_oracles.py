@@ -82,9 +82,11 @@ def searched(
             best = scipy.optimize.minimize(logarithm, start, method="BFGS")
         else:
             best = scipy.optimize.minimize(
-                logarithm, start, method="Nelder-Mead",
+                logarithm,
+                start,
+                method="Nelder-Mead",
                 options={"xatol": 1e-9, "fatol": 1e-13, "maxiter": 4000, "maxfev": 4000},
-            )  # fmt: skip
+            )
         found.append(float(np.exp(best.fun)))
     return min(found)
 
@@ -156,9 +158,13 @@ def _blocks(w: Array, horizon: int) -> Array:
 
 
 def kronecker_value(
-    w: Array, horizon: int, *, time: Callable[[Array], Array], space: Callable[[Array], Array],
+    w: Array,
+    horizon: int,
+    *,
+    time: Callable[[Array], Array],
+    space: Callable[[Array], Array],
     sweeps: int = 8,
-) -> float:  # fmt: skip
+) -> float:
     """tr(H (S x R)) after so many sweeps from independent nodes: an upper bound on the optimum.
 
     ``time`` and ``space`` are from a Gram matrix to a covariance within the budgets.
@@ -273,10 +279,13 @@ def random_gram(outcomes: Sequence[tuple[float, Array]], horizon: int) -> Array:
         noise[:, t * n : (t + 1) * n] = np.eye(n)
         for a, b in ((mean, noise), (noise, mean), (noise, noise)):
             moments = moments + np.einsum("ia,jb->ijab", a, b)
-        moments = np.sum([
-            chance * np.einsum("ki,lj,ijab->klab", w, w, moments, optimize=True)
-            for chance, w in outcomes
-        ], axis=0)  # fmt: skip
+        moments = np.sum(
+            [
+                chance * np.einsum("ki,lj,ijab->klab", w, w, moments, optimize=True)
+                for chance, w in outcomes
+            ],
+            axis=0,
+        )
         mean = np.sum([chance * w for chance, w in outcomes], axis=0) @ (mean + noise)
         result += np.einsum("iiab->ab", moments)
     return result
@@ -310,9 +319,7 @@ def observed_interval(
         signal = np.vstack([rows, np.zeros((len(own), n * horizon))])[:, others]
         told = cp.Variable((len(others),) * 2, symmetric=True)
         covariance = has @ every @ has.T
-        constraints += [
-            cp.bmat([[covariance, signal], [signal.T, told]]) >> 0, cp.diag(told) <= 1
-        ]  # fmt: skip
+        constraints += [cp.bmat([[covariance, signal], [signal.T, told]]) >> 0, cp.diag(told) <= 1]
         known.append((has, signal))
     problem = cp.Problem(cp.Minimize(cp.trace(gram @ noise)), constraints)
     problem.solve(solver="SCS", eps_abs=1e-9, eps_rel=1e-9, max_iters=400_000)

@@ -84,9 +84,11 @@ def prefix_toeplitz() -> tuple[Interval, str]:
 def ring_banded_inverse() -> tuple[Interval, str]:
     gram, patterns = oracles.gram_of_powers(ring(12), 32), oracles.fixed_epoch_patterns(4, 8)
     upper = slow.searched(
-        gram, patterns, lambda x: slow.banded_inverse(x, 32),
+        gram,
+        patterns,
+        lambda x: slow.banded_inverse(x, 32),
         [np.array([-0.3, -0.1]), np.array([-0.5, 0.0])],
-    )  # fmt: skip
+    )
     return with_search(oracles.fixed_epoch_interval(gram, 4, 8).lower, upper), (
         "lower: dual value of the program without a structure, by L-BFGS-B; upper: Nelder-Mead on "
         "the two coefficients, dense"
@@ -96,9 +98,11 @@ def ring_banded_inverse() -> tuple[Interval, str]:
 def prefix_buffered() -> tuple[Interval, str]:
     gram, patterns = prefix(64), oracles.fixed_epoch_patterns(1, 64)
     upper = slow.searched(
-        gram, patterns, lambda x: slow.buffered(x, 64),
+        gram,
+        patterns,
+        lambda x: slow.buffered(x, 64),
         [np.array([-2.0, -1.0, 3.0, 0.0]), np.array([-2.0, -2.0, 0.0, 1.0])],
-    )  # fmt: skip
+    )
     return with_search(oracles.diagonal_interval(gram, width=1e-7).lower, upper), (
         "lower: dual value of the program without a structure, by the fixed point; upper: "
         "Nelder-Mead on the two scales and decays, dense"

@@ -11,10 +11,10 @@ import pytest
 import scipy.linalg
 from numpy.typing import NDArray
 
-from noisedesign.backends.native import diagonal, symmetry
-from noisedesign.backends.native.symmetry import Symmetry
-from noisedesign.formulations import Program
-from noisedesign.participation import single
+from noisedesign.families.disjoint.native import diagonal, symmetry
+from noisedesign.families.disjoint.native.symmetry import Symmetry
+from noisedesign.program.program import Program
+from noisedesign.system.participation import single
 
 Array = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ from command_line import EPOCHS, PREFIX, ROOT, Outcome, call, shell, write
 from path_of_three import STEPS, assert_sensitive, gram, messages
 from small_designs import PATH_3, space_design, time_design
 
-from noisedesign.baselines import baseline
-from noisedesign.io.design_file import save_design
-from noisedesign.problem import SpaceProblem
+from noisedesign.files.design_file import save_design
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.tasks.baselines import baseline
 
 PATH = f"""[graph]
 kind = "path"
@@ -128,9 +128,11 @@ def test_participation_counts(table: str, patterns: list[list[int]], tmp_path: P
 def test_scale_of_noise_and_of_a_step(adjacency: str, factor: float, tmp_path: Path) -> None:
     """An outsider of all messages: sensitivity^2 = 4 steps; mu = 2 * factor / multiplier."""
     text = edited(
-        PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = 2.5'),
-        ('"pndp"\nnodes = [0]', '"ldp"'), ('adjacency = "zero-out"\n', adjacency),
-    )  # fmt: skip
+        PATH,
+        ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = 2.5'),
+        ('"pndp"\nnodes = [0]', '"ldp"'),
+        ('adjacency = "zero-out"\n', adjacency),
+    )
     records = accounted(text + "delta = 1e-4\n", tmp_path)
     assert [record["node"] for record in records] == ["0", "1", "2"]
     for record in records:
@@ -146,9 +148,10 @@ def test_scale_of_noise_and_of_a_step(adjacency: str, factor: float, tmp_path: P
 def test_secldp_without_a_seed(tmp_path: Path) -> None:
     """DECOR on the path, edge 1-2 known: R = I + 4 L of edge 0-1 alone, and node 2 by itself."""
     text = edited(
-        PATH, ('"dp-d-sgd"', '"decor"\nedge_stddev = 2.0'),
+        PATH,
+        ('"dp-d-sgd"', '"decor"\nedge_stddev = 2.0'),
         ('"pndp"\nnodes = [0]', '"secldp"\nknown_seeds = [[1, 2]]'),
-    )  # fmt: skip
+    )
     inverse = np.linalg.inv(np.array([[5.0, -4], [-4, 5]])).diagonal()
     squared = [record["sensitivity_squared"] for record in accounted(text, tmp_path)]
     assert squared == pytest.approx([*STEPS * inverse, STEPS], rel=1e-9)
@@ -198,12 +201,25 @@ def test_the_table_and_what_it_means(tmp_path: Path) -> None:
     text = edited(text, ('"zero-out"', '"replace"'), ('-sgd"', '-sgd"\nnoise_multiplier = 3'))
     outcome = call("account", write(tmp_path, text))
     assert outcome.code == 0
-    for word in ("three nodes", "sensitivity squared", "epsilon", "vector-exact", "0.0001",
-                 "replace"):  # fmt: skip
+    for word in (
+        "three nodes",
+        "sensitivity squared",
+        "epsilon",
+        "vector-exact",
+        "0.0001",
+        "replace",
+    ):
         assert word in outcome.out
     assert outcome.err.count("\n") == 1
-    for word in ("node 0: received messages, own seeds", "dp-d-sgd", "noise multiplier 3",
-                 "adjacency replace", "twice the clip", "delta = 0.0001", "(4, 1)"):  # fmt: skip
+    for word in (
+        "node 0: received messages, own seeds",
+        "dp-d-sgd",
+        "noise multiplier 3",
+        "adjacency replace",
+        "twice the clip",
+        "delta = 0.0001",
+        "(4, 1)",
+    ):
         assert word in outcome.err
 
 
@@ -246,45 +262,61 @@ def test_any_name_will_do(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[], str], str, str]] = {
     "victim looks": (lambda: PATH + "victims = [0, 1]\n", "observer.victims: ", "0, who looks"),
     "unknown node": (
-        lambda: edited(PATH, ("nodes = [0]", 'nodes = ["Medici"]')), "observer.nodes: ", "0, 1, 2"
+        lambda: edited(PATH, ("nodes = [0]", 'nodes = ["Medici"]')),
+        "observer.nodes: ",
+        "0, 1, 2",
     ),
     "pattern outside": (
         lambda: edited(PATH, ('"every-step"', '"patterns"\npatterns = [[0, 4]]')),
-        "participation.patterns: ", "steps 0 to 3",
+        "participation.patterns: ",
+        "steps 0 to 3",
     ),
     "noise not finite": (
         lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = inf')),
-        "algorithm.noise_multiplier: ", "inf"
+        "algorithm.noise_multiplier: ",
+        "inf",
     ),
     "negative noise": (
         lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = -1.0')),
-        "algorithm.noise_multiplier: ", "-1"
+        "algorithm.noise_multiplier: ",
+        "-1",
     ),
     "unknown model": (
-        lambda: edited(PATH, ('"pndp"', '"pdnp"')), "observer.model: ", "Did you mean pndp?"
+        lambda: edited(PATH, ('"pndp"', '"pdnp"')),
+        "observer.model: ",
+        "Did you mean pndp?",
     ),
     "no such seeds": (
         lambda: edited(PATH, ('"pndp"\nnodes = [0]', '"secldp"\nknown_seeds = [[0, 1]]')),
-        "observer.known_seeds: ", "seeds that dp-d-sgd has",
+        "observer.known_seeds: ",
+        "seeds that dp-d-sgd has",
     ),
     "no such edge": (
         lambda: edited(
-            PATH, ('"dp-d-sgd"', '"decor"\nedge_stddev = 1.0'),
+            PATH,
+            ('"dp-d-sgd"', '"decor"\nedge_stddev = 1.0'),
             ('"pndp"\nnodes = [0]', '"secldp"\nknown_seeds = [["0", "2"]]'),
         ),
-        "observer.known_seeds: ", "seeds that decor has",
+        "observer.known_seeds: ",
+        "seeds that decor has",
     ),
     "everybody looks": (
-        lambda: edited(PATH, ("nodes = [0]", "nodes = [0, 1, 2]")), "observer.nodes: ", "all 3"
+        lambda: edited(PATH, ("nodes = [0]", "nodes = [0, 1, 2]")),
+        "observer.nodes: ",
+        "all 3",
     ),
     "no graph": (
-        lambda: edited(PATH, ('[graph]\nkind = "path"\nnodes = 3\n', "")), "graph: ", "[graph]"
+        lambda: edited(PATH, ('[graph]\nkind = "path"\nnodes = 3\n', "")),
+        "graph: ",
+        "[graph]",
     ),
     "key of another kind": (
-        lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nrounds = 2')), "algorithm.rounds: ", "kind"
+        lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nrounds = 2')),
+        "algorithm.rounds: ",
+        "kind",
     ),
     "a problem": (lambda: EPOCHS, "design: ", "problem files"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("text", "field", "words"), list(REFUSED.values()), ids=list(REFUSED))

@@ -14,18 +14,18 @@ import pytest
 from scipy.stats import norm
 from small_designs import PATH_3, single_epoch_design, space_design, time_design
 
-from noisedesign import threats
-from noisedesign._checks import InputError
-from noisedesign.baselines import baseline
-from noisedesign.graph import mixing_matrix
-from noisedesign.io import _account_schema, _schema
-from noisedesign.io._schema import Table
-from noisedesign.io.account_file import AccountRequest, load_account, parse_account
-from noisedesign.io.design_file import save_design
-from noisedesign.participation import FixedEpoch, MinSeparation, Participation, Patterns
-from noisedesign.privacy_target import PrivacyTarget
-from noisedesign.problem import SpaceProblem
-from noisedesign.threats.noise import MessageNoise, NodeNoise
+from noisedesign.base.checks import InputError
+from noisedesign.files import _account_schema, _schema
+from noisedesign.files._schema import Table
+from noisedesign.files.account_file import AccountRequest, load_account, parse_account
+from noisedesign.files.design_file import save_design
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation, Patterns
+from noisedesign.tasks.baselines import baseline
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 SHIPPED = sorted((PROBLEMS / "accounts").glob("*.toml"))
@@ -40,9 +40,12 @@ DESIGN = '[algorithm]\nkind = "design"\nfile = "d.npz"\n'
 
 
 def account(
-    graph: str = PATH, participation: str = ONCE, algorithm: str = DP_D_SGD, observer: str = PNDP,
+    graph: str = PATH,
+    participation: str = ONCE,
+    algorithm: str = DP_D_SGD,
+    observer: str = PNDP,
     top: str = "",
-) -> str:  # fmt: skip
+) -> str:
     return top + graph + participation + algorithm + observer
 
 
@@ -68,12 +71,13 @@ def test_defaults() -> None:
 def test_everything() -> None:
     request = parse(
         account(
-            FLORENTINE + 'weights = "max-degree"\n', top='name = "n"\ndescription = "d"\n',
+            FLORENTINE + 'weights = "max-degree"\n',
+            top='name = "n"\ndescription = "d"\n',
             algorithm=DP_D_SGD + "noise_multiplier = 2\n",
             observer=PNDP + 'own_noise = "values"\ndelta = 0.5\nadjacency = "zero-out"\n'
             'victims = ["Pazzi", 2, "Medici"]\n',
         )
-    )  # fmt: skip
+    )
     graph = nx.florentine_families_graph()
     names = tuple(graph)
     assert (request.name, request.noise_multiplier, request.delta) == ("n", 2.0, 0.5)
@@ -259,66 +263,125 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     (account(""), "graph", ["a [graph] table for dp-d-sgd", "nothing"]),
     (account('[graph]\nkind = "rign"\n'), "graph.kind", ["Did you mean ring?"]),
     (account(PATH + "p = 1\n"), "graph.p", ["kind, nodes, weights"]),
-    (account(participation="participation = 3\n", graph="", algorithm="", observer=""),
-     "participation", ["a table", "3 (int)"]),
+    (
+        account(participation="participation = 3\n", graph="", algorithm="", observer=""),
+        "participation",
+        ["a table", "3 (int)"],
+    ),
     # [participation]
     (participation('kind = "epochs"\n'), "participation.kind", ["single, every-step", "fixed-epo"]),
     (participation("epochs = 2\n"), "participation.separation", ["nothing"]),
     (participation("epochs = 2\nseparation = 0\n"), "participation.separation", [">= 1", "0"]),
-    (participation("epochs = 2\nhorizon = 4\nseparation = 2\n"), "participation.horizon",
-     ["epochs, kind, separation"]),
+    (
+        participation("epochs = 2\nhorizon = 4\nseparation = 2\n"),
+        "participation.horizon",
+        ["epochs, kind, separation"],
+    ),
     (participation('kind = "single"\nhorizon = 0\n'), "participation.horizon", [">= 1", "0"]),
     (participation('kind = "single"\nhorizon = 4.0\n'), "participation.horizon", ["an integer"]),
-    (participation('kind = "every-step"\nhorizons = 4\n'), "participation.horizons",
-     ["Did you mean horizon?"]),
-    (participation('kind = "min-separation"\nhorizon = 4\nseparation = 2\n'),
-     "participation.max_participations", ["nothing"]),
-    (participation('kind = "min-separation"\nhorizon = 4\nseparation = 2\nmax_participations=0\n'),
-     "participation.max_participations", [">= 1"]),
+    (
+        participation('kind = "every-step"\nhorizons = 4\n'),
+        "participation.horizons",
+        ["Did you mean horizon?"],
+    ),
+    (
+        participation('kind = "min-separation"\nhorizon = 4\nseparation = 2\n'),
+        "participation.max_participations",
+        ["nothing"],
+    ),
+    (
+        participation(
+            'kind = "min-separation"\nhorizon = 4\nseparation = 2\nmax_participations=0\n'
+        ),
+        "participation.max_participations",
+        [">= 1"],
+    ),
     (participation(PATTERNS), "participation.patterns", ["nothing"]),
     (participation(PATTERNS + "patterns = []\n"), "participation.patterns", ["at least one"]),
     (participation(PATTERNS + "patterns = [[]]\n"), "participation.patterns", ["one step"]),
-    (participation(PATTERNS + "patterns = [[0, 4]]\n"), "participation.patterns",
-     ["steps 0 to 3", "step 4 in pattern 0"]),
+    (
+        participation(PATTERNS + "patterns = [[0, 4]]\n"),
+        "participation.patterns",
+        ["steps 0 to 3", "step 4 in pattern 0"],
+    ),
     (participation(PATTERNS + "patterns = [[-1]]\n"), "participation.patterns", ["step -1"]),
     (participation(PATTERNS + "patterns = [[1, 1]]\n"), "participation.patterns", ["twice"]),
     (participation(PATTERNS + "patterns = [0, 1]\n"), "participation.patterns.0", ["a list"]),
-    (participation(PATTERNS + "patterns = [[0.5]]\n"), "participation.patterns.0.0",
-     ["an integer", "0.5"]),
+    (
+        participation(PATTERNS + "patterns = [[0.5]]\n"),
+        "participation.patterns.0.0",
+        ["an integer", "0.5"],
+    ),
     # [algorithm]
     (noise("noise_multiplier = 1.0\n"), "algorithm.kind", ["a value", "nothing"]),
     (noise('kind = "dpdsgd"\n'), "algorithm.kind", ["mafalda, muff", "Did you mean dp-d-sgd?"]),
-    (noise('kind = "dp-d-sgd"\nrounds = 2\n'), "algorithm.rounds",
-     ["only the keys kind, noise_mul"]),
+    (
+        noise('kind = "dp-d-sgd"\nrounds = 2\n'),
+        "algorithm.rounds",
+        ["only the keys kind, noise_mul"],
+    ),
     (noise('kind = "muffliato"\n'), "algorithm.rounds", ["a value", "nothing"]),
     (noise('kind = "muffliato"\nrounds = 0\n'), "algorithm.rounds", [">= 1"]),
     (noise('kind = "muffliato"\nround = 2\n'), "algorithm.round", ["Did you mean rounds?"]),
     (noise('kind = "decor"\nedge_stddev = -1\n'), "algorithm.edge_stddev", [">= 0", "-1"]),
     (noise('kind = "decor"\nedge_stddev = nan\n'), "algorithm.edge_stddev", ["finite", "nan"]),
     (noise('kind = "decor"\nedge_stddev = 1e200\n'), "algorithm.edge_stddev", ["finite", "inf"]),
-    (noise('kind = "whisper"\nedge_stddev = 1\n'), "algorithm.edge_stddev",
-     ["file, kind, noise_multiplier"]),
+    (
+        noise('kind = "whisper"\nedge_stddev = 1\n'),
+        "algorithm.edge_stddev",
+        ["file, kind, noise_multiplier"],
+    ),
     (noise('kind = "mf-d-sgd"\n'), "algorithm.file", ["nothing"]),
     (noise('kind = "mf-d-sgd"\nfile = "c.npy"\n'), "algorithm.file", ["c.npy", "No such file"]),
     (noise('kind = "design"\nfile = "d.npz"\n'), "algorithm.file", ["d.npz", "No such file"]),
-    (noise('kind = "zip-dl"\nneighbourhood = "closd"\n'), "algorithm.neighbourhood",
-     ["closed, open", "Did you mean closed?"]),
-    (noise('kind = "dp-d-sgd"\nnoise_multiplier = 0.0\n'), "algorithm.noise_multiplier",
-     ["(0, inf)", "0.0"]),
-    (noise('kind = "dp-d-sgd"\nnoise_multiplier = -1.0\n'), "algorithm.noise_multiplier",
-     ["(0, inf)", "-1.0"]),
-    (noise('kind = "dp-d-sgd"\nnoise_multiplier = nan\n'), "algorithm.noise_multiplier",
-     ["(0, inf)", "nan"]),
-    (noise('kind = "dp-d-sgd"\nnoise_multiplier = inf\n'), "algorithm.noise_multiplier",
-     ["(0, inf)", "inf"]),
-    (noise('kind = "dp-d-sgd"\nnoise_multiplier = true\n'), "algorithm.noise_multiplier",
-     ["a number", "True"]),
-    (account(PATH.replace("path", "complete"), algorithm='[algorithm]\nkind = "whisper"\n'),
-     "graph.weights", ["optimal noise is bounded", "algorithm.file"]),
-    (account(PATH + 'weights = "row-normalized"\n', algorithm='[algorithm]\nkind = "decor"\n'),
-     "graph.weights", ["columns that sum to 1", "algorithm.edge_stddev"]),
-    (account(participation="[participation]\n" + PATTERNS + "patterns = [[0]]\n",
-             algorithm='[algorithm]\nkind = "d-mf"\n'), "participation.kind", ["fixed-epoch"]),
+    (
+        noise('kind = "zip-dl"\nneighbourhood = "closd"\n'),
+        "algorithm.neighbourhood",
+        ["closed, open", "Did you mean closed?"],
+    ),
+    (
+        noise('kind = "dp-d-sgd"\nnoise_multiplier = 0.0\n'),
+        "algorithm.noise_multiplier",
+        ["(0, inf)", "0.0"],
+    ),
+    (
+        noise('kind = "dp-d-sgd"\nnoise_multiplier = -1.0\n'),
+        "algorithm.noise_multiplier",
+        ["(0, inf)", "-1.0"],
+    ),
+    (
+        noise('kind = "dp-d-sgd"\nnoise_multiplier = nan\n'),
+        "algorithm.noise_multiplier",
+        ["(0, inf)", "nan"],
+    ),
+    (
+        noise('kind = "dp-d-sgd"\nnoise_multiplier = inf\n'),
+        "algorithm.noise_multiplier",
+        ["(0, inf)", "inf"],
+    ),
+    (
+        noise('kind = "dp-d-sgd"\nnoise_multiplier = true\n'),
+        "algorithm.noise_multiplier",
+        ["a number", "True"],
+    ),
+    (
+        account(PATH.replace("path", "complete"), algorithm='[algorithm]\nkind = "whisper"\n'),
+        "graph.weights",
+        ["optimal noise is bounded", "algorithm.file"],
+    ),
+    (
+        account(PATH + 'weights = "row-normalized"\n', algorithm='[algorithm]\nkind = "decor"\n'),
+        "graph.weights",
+        ["columns that sum to 1", "algorithm.edge_stddev"],
+    ),
+    (
+        account(
+            participation="[participation]\n" + PATTERNS + "patterns = [[0]]\n",
+            algorithm='[algorithm]\nkind = "d-mf"\n',
+        ),
+        "participation.kind",
+        ["fixed-epoch"],
+    ),
     # [observer]
     (observer("nodes = [0]\n"), "observer.model", ["a value", "nothing"]),
     (observer('model = "pdnp"\n'), "observer.model", ["ldp, insider, tap", "Did you mean pndp?"]),
@@ -327,39 +390,69 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     (observer('model = "pndp"\n'), "observer.nodes", ["nothing"]),
     (observer('model = "pndp"\nnodes = []\n'), "observer.nodes", ["one or more different", "none"]),
     (observer('model = "pndp"\nnodes = 0\n'), "observer.nodes", ["a list", "0 (int)"]),
-    (observer('model = "pndp"\nnodes = [true]\n'), "observer.nodes.0",
-     ["a row number or the name of a node", "True"]),
+    (
+        observer('model = "pndp"\nnodes = [true]\n'),
+        "observer.nodes.0",
+        ["a row number or the name of a node", "True"],
+    ),
     (observer('model = "pndp"\nnodes = [1.5]\n'), "observer.nodes.0", ["row number", "1.5"]),
     (observer('model = "pndp"\nnodes = [15]\n'), "observer.nodes", ["row numbers 0 to 14", "15"]),
     (observer('model = "pndp"\nnodes = [-1]\n'), "observer.nodes", ["0 to 14", "-1"]),
-    (observer('model = "pndp"\nnodes = ["0"]\n'), "observer.nodes",
-     ["the 15 nodes Acciaiuoli, Medici", "'0'"]),
+    (
+        observer('model = "pndp"\nnodes = ["0"]\n'),
+        "observer.nodes",
+        ["the 15 nodes Acciaiuoli, Medici", "'0'"],
+    ),
     (observer('model = "tap"\nnodes = ["Medicis"]\n'), "observer.nodes", ["Did you mean Medici?"]),
     (observer('model = "pndp"\nnodes = [1, "Medici"]\n'), "observer.nodes", ["different nodes"]),
-    (observer('model = "pndp"\nnodes = [1]\nown_noise = "seed"\n'), "observer.own_noise",
-     ["seeds, values, counted", "Did you mean seeds?"]),
-    (observer('model = "insider"\nnodes = [1]\nown_noise = "seeds"\n'), "observer.own_noise",
-     ["adjacency, delta, model, nodes, victims"]),
-    (observer('model = "pndp"\nnodes = [1]\nknown_seeds = [1]\n'), "observer.known_seeds",
-     ["only the keys"]),
-    (observer('model = "secldp"\nknown_seeds = ["Medicis"]\n'), "observer.known_seeds",
-     ["Did you mean Medici?"]),
+    (
+        observer('model = "pndp"\nnodes = [1]\nown_noise = "seed"\n'),
+        "observer.own_noise",
+        ["seeds, values, counted", "Did you mean seeds?"],
+    ),
+    (
+        observer('model = "insider"\nnodes = [1]\nown_noise = "seeds"\n'),
+        "observer.own_noise",
+        ["adjacency, delta, model, nodes, victims"],
+    ),
+    (
+        observer('model = "pndp"\nnodes = [1]\nknown_seeds = [1]\n'),
+        "observer.known_seeds",
+        ["only the keys"],
+    ),
+    (
+        observer('model = "secldp"\nknown_seeds = ["Medicis"]\n'),
+        "observer.known_seeds",
+        ["Did you mean Medici?"],
+    ),
     (observer('model = "secldp"\nknown_seeds = [[1, 20]]\n'), "observer.known_seeds", ["0 to 14"]),
-    (observer('model = "secldp"\nknown_seeds = [[1, 2, 3]]\n'), "observer.known_seeds.0",
-     ["a node, or a list of the two nodes of an edge", "[1, 2, 3]"]),
-    (observer('model = "secldp"\nknown_seeds = [[1, true]]\n'), "observer.known_seeds.0",
-     ["row number"]),
-    (observer('model = "secldp"\nknown_seeds = [[1, "Medici"]]\n'), "observer.known_seeds",
-     ["pairs of different nodes"]),
+    (
+        observer('model = "secldp"\nknown_seeds = [[1, 2, 3]]\n'),
+        "observer.known_seeds.0",
+        ["a node, or a list of the two nodes of an edge", "[1, 2, 3]"],
+    ),
+    (
+        observer('model = "secldp"\nknown_seeds = [[1, true]]\n'),
+        "observer.known_seeds.0",
+        ["row number"],
+    ),
+    (
+        observer('model = "secldp"\nknown_seeds = [[1, "Medici"]]\n'),
+        "observer.known_seeds",
+        ["pairs of different nodes"],
+    ),
     (observer('model = "ldp"\ndelta = 0.0\n'), "observer.delta", ["(0, 1)"]),
     (observer('model = "ldp"\ndelta = nan\n'), "observer.delta", ["(0, 1)", "nan"]),
     (observer('model = "ldp"\nadjacency = "add"\n'), "observer.adjacency", ["replace, zero"]),
     (observer('model = "ldp"\nvictims = []\n'), "observer.victims", ["one or more", "none"]),
     (observer('model = "ldp"\nvictims = [1, "Medici"]\n'), "observer.victims", ["different nodes"]),
     (observer('model = "ldp"\nvictims = ["Medicis"]\n'), "observer.victims", ["Did you mean"]),
-    (observer('model = "pndp"\nnodes = [1]\nvictims = [0, "Medici"]\n'), "observer.victims",
-     ["other than the observer", "Medici, who looks"]),
-]  # fmt: skip
+    (
+        observer('model = "pndp"\nnodes = [1]\nvictims = [0, "Medici"]\n'),
+        "observer.victims",
+        ["other than the observer", "Medici, who looks"],
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "field", "words"), REFUSED)
@@ -459,14 +552,18 @@ def test_the_readme_names_every_account_and_every_key() -> None:
     assert all(f"`{path.name}`" in section for path in SHIPPED)
     models = [model for model in vars(_account_schema).values() if isinstance(model, type)]
     fields = [
-        model.model_fields for model in models
+        model.model_fields
+        for model in models
         if issubclass(model, Table) and model not in (Table, _schema.Graph)
-    ]  # fmt: skip
+    ]
     keys = {key for table in fields for key in table}
     assert {"known_seeds", "self_message", "max_participations"} <= keys
     words = {
-        word for table in fields for key in ("kind", "model", "own_noise", "adjacency")
-        if key in table for word in get_args(table[key].annotation)
-    }  # fmt: skip
+        word
+        for table in fields
+        for key in ("kind", "model", "own_noise", "adjacency")
+        if key in table
+        for word in get_args(table[key].annotation)
+    }
     assert {"zip-dl", "secure-sum", "counted", "every-step"} <= words
     assert keys | words <= set(re.findall(r"[a-z_-]+", section)), keys | words

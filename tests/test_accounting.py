@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import threats
-from noisedesign._checks import InputError
-from noisedesign.accounting import calibrate, delta_of, epsilon_of, mu_of
-from noisedesign.io.account_file import parse_account
-from noisedesign.io.problem_file import parse_problem
-from noisedesign.objectives import Objective
-from noisedesign.participation import FixedEpoch, MinSeparation, every_step, single
-from noisedesign.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solving import solve
+from noisedesign.base.checks import InputError
+from noisedesign.files.account_file import parse_account
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.accounting import calibrate, delta_of, epsilon_of, mu_of
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
+from noisedesign.system.workloads import Objective
+from noisedesign.tasks.solve import solve
 
 PATH3 = (np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3 + np.eye(3)) / 2
 
@@ -93,10 +93,20 @@ def exact_delta(mu: float, epsilon: float) -> Any:
 
 
 EXTREMES = [
-    (1e-12, 1e-50), (1e-12, 0.3), (1e-6, 1e-300), (1.0, 1e-300), (1e-9, 1e-9), (3.0, 1e-100),
-    (0.5, 0.999), (1e-3, 1 - 1e-12), (200.0, 1e-5), (5e4, 1e-12), (700.0, 1 - 2e-16),
-    (1.0, 0.5), (1.0, math.nextafter(0.5, 1)),
-]  # fmt: skip
+    (1e-12, 1e-50),
+    (1e-12, 0.3),
+    (1e-6, 1e-300),
+    (1.0, 1e-300),
+    (1e-9, 1e-9),
+    (3.0, 1e-100),
+    (0.5, 0.999),
+    (1e-3, 1 - 1e-12),
+    (200.0, 1e-5),
+    (5e4, 1e-12),
+    (700.0, 1 - 2e-16),
+    (1.0, 0.5),
+    (1.0, math.nextafter(0.5, 1)),
+]
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), EXTREMES)
@@ -108,9 +118,19 @@ def test_mu_is_never_larger_than_the_truth(epsilon: float, delta: float) -> None
 
 @pytest.mark.parametrize(
     ("mu", "delta"),
-    [(1e-12, 1e-100), (1e-12, 1e-14), (1e-3, 1e-300), (1.0, 1e-300), (1.0, 0.3), (40.0, 1e-200),
-     (1e4, 1e-9), (60.0, 1 - 1e-13), (2.0, 0.6), (1e-6, 1e-7)],
-)  # fmt: skip
+    [
+        (1e-12, 1e-100),
+        (1e-12, 1e-14),
+        (1e-3, 1e-300),
+        (1.0, 1e-300),
+        (1.0, 0.3),
+        (40.0, 1e-200),
+        (1e4, 1e-9),
+        (60.0, 1 - 1e-13),
+        (2.0, 0.6),
+        (1e-6, 1e-7),
+    ],
+)
 def test_epsilon_is_never_smaller_than_the_truth(mu: float, delta: float) -> None:
     epsilon = epsilon_of(mu=mu, delta=delta)
     assert epsilon > 0
@@ -125,10 +145,22 @@ def test_delta_alone_may_be_enough() -> None:
 
 @pytest.mark.parametrize(
     ("mu", "epsilon"),
-    [(1e-12, 1e-12), (1e-12, 2.1e-11), (1e-12, 1e-30), (1e-3, 0.03), (1.0, 1e-15), (1.0, 36.0),
-     (1.0, 37.0), (0.99, 1e-3), (1.01, 1e-3), (30.0, 400.0), (30.0, 1400.0), (1e3, 5e5),
-     (1e3, 1.0)],
-)  # fmt: skip
+    [
+        (1e-12, 1e-12),
+        (1e-12, 2.1e-11),
+        (1e-12, 1e-30),
+        (1e-3, 0.03),
+        (1.0, 1e-15),
+        (1.0, 36.0),
+        (1.0, 37.0),
+        (0.99, 1e-3),
+        (1.01, 1e-3),
+        (30.0, 400.0),
+        (30.0, 1400.0),
+        (1e3, 5e5),
+        (1e3, 1.0),
+    ],
+)
 def test_delta_is_never_smaller_than_the_truth(mu: float, epsilon: float) -> None:
     delta, truth = delta_of(mu=mu, epsilon=epsilon), exact_delta(mu, epsilon)
     assert truth <= delta
@@ -161,10 +193,15 @@ def test_another_accountant_agrees(mu: float, delta: float) -> None:
 @pytest.mark.parametrize("conversion", ["gdp", "rdp"])
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"epsilon": 1e308}, "epsilon"), ({"epsilon": 5e-324}, "epsilon"),
-     ({"epsilon": 10**400}, "epsilon"), ({"delta": 1e-320}, "delta"),
-     ({"delta": 1.0}, "delta"), ({"delta": 0}, "delta")],
-)  # fmt: skip
+    [
+        ({"epsilon": 1e308}, "epsilon"),
+        ({"epsilon": 5e-324}, "epsilon"),
+        ({"epsilon": 10**400}, "epsilon"),
+        ({"delta": 1e-320}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"delta": 0}, "delta"),
+    ],
+)
 def test_what_is_out_of_range_is_refused(
     conversion: str, change: dict[str, Any], field: str
 ) -> None:
@@ -198,9 +235,7 @@ def test_rdp_is_the_published_bound_on_the_precision(
     # [R^-1]_ii <= (sqrt(L + eps) - sqrt(L))^2 / (2 T c^2), L = log(1 / delta).
     log = math.log(1 / delta)
     published = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2 / (2 * steps * clip**2)
-    privacy = target(
-        epsilon=epsilon, delta=delta, clip=clip, steps=steps, conversion="rdp"
-    )  # fmt: skip
+    privacy = target(epsilon=epsilon, delta=delta, clip=clip, steps=steps, conversion="rdp")
     problem = space(privacy)
     design = solve(problem).design
     assert design is not None
@@ -283,9 +318,7 @@ def test_participations_of_a_record_compose_in_space(
     scheme: FixedEpoch | MinSeparation, k: int
 ) -> None:
     """White in time: the squared sensitivities of the steps a record takes part in add up."""
-    problem = replace(
-        space(tau=[1.0, 0.5, 2.0]), participation=scheme, privacy=target(steps=None)
-    )  # fmt: skip
+    problem = replace(space(tau=[1.0, 0.5, 2.0]), participation=scheme, privacy=target(steps=None))
     found = calibrate(problem)
     assert found.participation == scheme
     # From all noise of all steps, and every pattern: the covariance of the run is I x R.
@@ -298,8 +331,9 @@ def test_participations_of_a_record_compose_in_space(
     assert max(len(p) for p in patterns) == k
     worst = max(
         4 * sum(precision[3 * t + node, 3 * t + node] for t in pattern)  # a step moves by 2
-        for pattern in patterns for node in range(3)
-    )  # fmt: skip
+        for pattern in patterns
+        for node in range(3)
+    )
     assert math.sqrt(worst) == pytest.approx(oracles.gaussian_mu(2.0, 1e-5), rel=1e-5)
     if scheme == every_step(7):
         listed = space(target(steps=7), tau=[1.0, 0.5, 2.0])
@@ -382,9 +416,7 @@ def test_the_budget_does_not_change_the_calibrated_noise(tau: float) -> None:
 
 
 def test_conversion_is_passed_on() -> None:
-    exact, published = (
-        calibrate(space(target(conversion=c))) for c in ("gdp", "rdp")
-    )  # fmt: skip
+    exact, published = (calibrate(space(target(conversion=c))) for c in ("gdp", "rdp"))
     assert published.noise_stddev > exact.noise_stddev
     assert published.conversion == "rdp"
     assert published.mu == mu_of(epsilon=2.0, delta=1e-5, conversion="rdp")
@@ -396,14 +428,20 @@ def test_the_largest_of_uneven_budgets_says_the_noise() -> None:
     mu = mu_of(epsilon=2.0, delta=1e-5)
     ring = np.eye(5) / 2 + np.roll(np.eye(5), 1, axis=0) / 4 + np.roll(np.eye(5), -1, axis=0) / 4
     joint = SpaceTimeProblem(
-        mixing=ring, participation=FixedEpoch(epochs=1, separation=3), privacy=privacy,
+        mixing=ring,
+        participation=FixedEpoch(epochs=1, separation=3),
+        privacy=privacy,
         budget=[1.0, 1, 1, 1, 9],
-    )  # fmt: skip
+    )
     assert calibrate(joint).noise_stddev == pytest.approx(2 * 0.7 * 3 / mu, rel=1e-12)
     observed = SpaceProblem(
-        mixing=ring, participation=single(1), observers=(threats.pndp(nodes=[0]),),
-        privacy=privacy, budget=[1.0, 2, 4, 5, 9], max_variance=10.0,
-    )  # fmt: skip
+        mixing=ring,
+        participation=single(1),
+        observers=(threats.pndp(nodes=[0]),),
+        privacy=privacy,
+        budget=[1.0, 2, 4, 5, 9],
+        max_variance=10.0,
+    )
     assert calibrate(observed).noise_stddev == pytest.approx(2 * 0.7 * 3 / mu, rel=1e-12)
 
 

@@ -33,9 +33,9 @@ from command_line import (
     write,
 )
 
-from noisedesign.backends import get_backend
-from noisedesign.graph import mixing_matrix
-from noisedesign.io.design_file import load_design
+from noisedesign.files.design_file import load_design
+from noisedesign.program.backends import get_backend
+from noisedesign.system.graph import mixing_matrix
 
 Command = Callable[[Path], list[object]]
 
@@ -106,9 +106,7 @@ MATRICES: dict[str, tuple[Command, str, str]] = {
     "disconnected": (with_matrix(TWO_PARTS), "graph.file", "every node to reach every other"),
     "disconnected in time": (with_matrix(TWO_PARTS, "time"), "graph.file", "reach every other"),
     "asymmetric": (with_matrix(ROW_ONLY), "graph.file", "column"),
-    "negative": (
-        with_matrix(changed((0, 0), -1.0)), "graph.file", "nonnegative weights, got -1"
-    ),
+    "negative": (with_matrix(changed((0, 0), -1.0)), "graph.file", "nonnegative weights, got -1"),
     "rows do not sum to one": (with_matrix(changed((1, 1), 0.9)), "graph.file", "row"),
     "rows in time": (with_matrix(changed((1, 1), 0.9), "time"), "graph.file", "row"),
     "columns do not sum to one": (with_matrix(ROW_ONLY), "graph.file", "doubly stochastic"),
@@ -120,19 +118,27 @@ MATRICES: dict[str, tuple[Command, str, str]] = {
     "complex": (with_matrix(W + 0j), "graph.file", "complex128"),
     "pickled": (with_matrix(W.astype(object)), "graph.file", "object arrays are refused"),
     "singular with divergent noise": (
-        with_matrix(np.full((3, 3), 1 / 3)), "mixing", "limits.max_variance",
+        with_matrix(np.full((3, 3), 1 / 3)),
+        "mixing",
+        "limits.max_variance",
     ),
     "gram not symmetric": (
-        with_matrix(np.array([[1, 2], [0, 1.0]]), "gram"), "workload.file", "symmetric"
+        with_matrix(np.array([[1, 2], [0, 1.0]]), "gram"),
+        "workload.file",
+        "symmetric",
     ),
     "gram not positive": (
-        with_matrix(np.array([[1, 2], [2, 1.0]]), "gram"), "workload.file", "semidefinite"
+        with_matrix(np.array([[1, 2], [2, 1.0]]), "gram"),
+        "workload.file",
+        "semidefinite",
     ),
     "gram nan": (with_matrix(np.array([[np.nan]]), "gram"), "workload.file", "finite"),
     "gram singular with divergent noise": (
-        with_matrix(np.ones((2, 2)), "gram"), "workload", "null direction",
+        with_matrix(np.ones((2, 2)), "gram"),
+        "workload",
+        "null direction",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("command", "field", "words"), list(MATRICES.values()), ids=list(MATRICES))
@@ -184,28 +190,36 @@ PROBLEMS: dict[str, tuple[Command, str, str]] = {
     "wrong type": (edited(RING, "nodes = 5", 'nodes = "5"'), "graph.nodes", ""),
     "unknown graph": (edited(RING, '"ring"', '"rings"'), "graph.kind", ""),
     "unknown weights": (
-        edited(RING, "nodes = 5", 'nodes = 5\nweights = "w"'), "graph.weights", "max-degree"
+        edited(RING, "nodes = 5", 'nodes = 5\nweights = "w"'),
+        "graph.weights",
+        "max-degree",
     ),
     "not TOML": (solving("name = "), "problem", "TOML"),
     "missing file": (lambda folder: ["solve", folder / "no.toml"], "problem", "no.toml"),
     "a folder": (lambda folder: ["solve", folder], "problem", "readable TOML file"),
     "missing edges": (
         edited(RING, 'kind = "ring"\nnodes = 5', 'kind = "edges"\nfile = "no.edges"'),
-        "graph.file", "no.edges",
+        "graph.file",
+        "no.edges",
     ),
     "missing matrix": (
         edited(RING, 'kind = "ring"\nnodes = 5', 'kind = "matrix"\nfile = "no.npy"'),
-        "graph.file", "no.npy",
+        "graph.file",
+        "no.npy",
     ),
     "zero epochs": (edited(EPOCHS, "epochs = 2", "epochs = 0"), "participation.epochs", ">= 1"),
     "tau zero": (edited(BUDGET, "tau = 1.0", "tau = 0.0"), "budget.tau", "> 0"),
     "tau negative": (edited(BUDGET, "tau = 1.0", "tau = [1, 1, -2, 1, 1]"), "budget.tau", "-2"),
     "tau of another length": (
-        edited(BUDGET, "tau = 1.0", "tau = [1.0, 2.0]"), "budget.tau", "5 values"
+        edited(BUDGET, "tau = 1.0", "tau = [1.0, 2.0]"),
+        "budget.tau",
+        "5 values",
     ),
     "tau nan": (edited(BUDGET, "tau = 1.0", "tau = nan"), "budget.tau", "nan"),
     "cap below what any noise needs": (
-        edited(CAPPED, "3.0", "0.9"), "limits.max_variance", "more than 1 / tau = 1"
+        edited(CAPPED, "3.0", "0.9"),
+        "limits.max_variance",
+        "more than 1 / tau = 1",
     ),
     "epsilon zero": (edited(PRIVACY, "epsilon = 1.0", "epsilon = 0.0"), "privacy.epsilon", ""),
     "epsilon negative": (edited(PRIVACY, "epsilon = 1.0", "epsilon = -1.0"), "privacy.epsilon", ""),
@@ -214,19 +228,25 @@ PROBLEMS: dict[str, tuple[Command, str, str]] = {
     "delta one": (edited(PRIVACY, "delta = 1e-6", "delta = 1.0"), "privacy.delta", "(0, 1)"),
     "delta nan": (edited(PRIVACY, "delta = 1e-6", "delta = nan"), "privacy.delta", "nan"),
     "unknown adjacency": (
-        solving(PRIVACY + 'adjacency = "add"\n'), "privacy.adjacency", "zero-out"
+        solving(PRIVACY + 'adjacency = "add"\n'),
+        "privacy.adjacency",
+        "zero-out",
     ),
     "steps against the horizon": (
         solving(EPOCHS + "\n[privacy]\nepsilon = 1.0\ndelta = 1e-6\nsteps = 7\n"),
-        "privacy.steps", "6, the horizon",
+        "privacy.steps",
+        "6, the horizon",
     ),
     "unknown backend": (solving(RING, "--backend", "gurobi"), "backend", "clarabel"),
     "unknown formulation": (
-        solving(RING, "--backend", "scs", "--formulation", "x"), "formulation", "compact"
+        solving(RING, "--backend", "scs", "--formulation", "x"),
+        "formulation",
+        "compact",
     ),
     "paper form of a temporal design": (
         solving(EPOCHS, "--backend", "clarabel", "--formulation", "paper"),
-        "backend", "several epochs",
+        "backend",
+        "several epochs",
     ),
     "negative gap": (solving(RING, "--gap", "-1e-6"), "gap", "(0, 1)"),
     "gap zero": (solving(RING, "--gap", "0"), "gap", "(0, 1)"),
@@ -235,34 +255,42 @@ PROBLEMS: dict[str, tuple[Command, str, str]] = {
     "no time": (solving(RING, "--time-limit", "0"), "time_limit", "0"),
     "negative time": (solving(RING, "--time-limit", "-3"), "time_limit", "-3"),
     "output folder missing": (
-        solving(RING, "-o", "/no/such/folder/d.npz"), "output", "existing folder"
+        solving(RING, "-o", "/no/such/folder/d.npz"),
+        "output",
+        "existing folder",
     ),
     "output below a file": (
         lambda folder: ["solve", write(folder, RING), "-o", folder / "problem.toml" / "d.npz"],
-        "output", "existing folder",
+        "output",
+        "existing folder",
     ),
     "comparison with an unknown backend": (
         lambda folder: ["compare", write(folder, RING), "--backends", "native,gurobi"],
-        "backend", "gurobi",
+        "backend",
+        "gurobi",
     ),
     "comparison without backends": (
-        lambda folder: ["compare", write(folder, RING), "--backends", ","], "backends", "commas"
+        lambda folder: ["compare", write(folder, RING), "--backends", ","],
+        "backends",
+        "commas",
     ),
     "comparison with a negative gap": (
         lambda folder: ["compare", write(folder, RING), "--backends", "native", "--gap", -1],
-        "gap", "-1",
+        "gap",
+        "-1",
     ),
     "comparison with a bad problem": (
-        lambda folder: [
-            "compare", write(folder, RING), folder / "no.toml", "--backends", "native"
-        ],
-        "problem", "no.toml",
+        lambda folder: ["compare", write(folder, RING), folder / "no.toml", "--backends", "native"],
+        "problem",
+        "no.toml",
     ),
     "baselines of a bad problem": (lambda folder: ["baselines", folder], "problem", "readable"),
     "demo into a file": (
-        lambda folder: ["demo", "-o", write(folder, RING) / "out"], "output", "folder"
+        lambda folder: ["demo", "-o", write(folder, RING) / "out"],
+        "output",
+        "folder",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("command", "field", "words"), list(PROBLEMS.values()), ids=list(PROBLEMS))
@@ -364,9 +392,10 @@ DESIGNS: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize(
-    "command", [["verify"], ["simulate"], ["export", "--to", "npy", "-o"], ["plot", "-o"]],
+    "command",
+    [["verify"], ["simulate"], ["export", "--to", "npy", "-o"], ["plot", "-o"]],
     ids=lambda command: command[0],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("make", list(DESIGNS.values()), ids=list(DESIGNS))
 def test_design_files(make: Callable[[Path], Path], command: list[str], tmp_path: Path) -> None:
     path, target = make(tmp_path), tmp_path / "target.png"
@@ -448,7 +477,7 @@ def test_a_bad_output_is_found_before_the_work(
     def work(*args: object, **kwargs: object) -> None:
         raise AssertionError("solved before the output was looked at")
 
-    monkeypatch.setattr(sys.modules["noisedesign.solving"], "solve", work)
+    monkeypatch.setattr(sys.modules["noisedesign.tasks.solve"], "solve", work)
     outcome = call("solve", write(tmp_path, RING), "-o", tmp_path / "no" / "d.npz")
     assert_refused(outcome, "output")
 
@@ -482,11 +511,25 @@ def test_ctrl_c_during_the_native_solve(tmp_path: Path) -> None:
     write(tmp_path, EPOCHS)
     terminal, inner = os.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", LINGERING, "solve", "problem.toml", "--gap", "1e-9", "--json",
-         "-o", "best.npz"],
-        cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=inner, text=True,
+        [
+            sys.executable,
+            "-c",
+            LINGERING,
+            "solve",
+            "problem.toml",
+            "--gap",
+            "1e-9",
+            "--json",
+            "-o",
+            "best.npz",
+        ],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=inner,
+        text=True,
         preexec_fn=hear_ctrl_c,
-    ) as process:  # fmt: skip
+    ) as process:
         os.close(inner)
         shown = b""
         while b"bound" not in shown:
@@ -523,11 +566,23 @@ def test_ctrl_c_ends_a_solver_that_ignores_it(tmp_path: Path) -> None:
     scratch.mkdir()
     write(tmp_path, PREFIX.replace("separation = 6", "separation = 60"))
     with subprocess.Popen(
-        [*MODULE, "solve", "problem.toml", "--backend", "clarabel", "--formulation", "paper",
-         "--json"],
-        cwd=tmp_path, env=environment(TMPDIR=str(scratch)), stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c,
-    ) as process:  # fmt: skip
+        [
+            *MODULE,
+            "solve",
+            "problem.toml",
+            "--backend",
+            "clarabel",
+            "--formulation",
+            "paper",
+            "--json",
+        ],
+        cwd=tmp_path,
+        env=environment(TMPDIR=str(scratch)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
+    ) as process:
         while not list(scratch.glob("noisedesign-*/ready")):
             assert process.poll() is None
             time.sleep(0.02)
@@ -563,8 +618,12 @@ def test_ctrl_c_while_the_command_is_loading(module: str, tmp_path: Path) -> Non
     code = PRESSED.replace("MODULE", repr(module))
     done = subprocess.run(
         [sys.executable, "-c", code, "solve", str(write(tmp_path, RING))],
-        env=environment(), capture_output=True, text=True, check=False, preexec_fn=hear_ctrl_c,
-    )  # fmt: skip
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=hear_ctrl_c,
+    )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "noisedesign: error: interrupted\n"
 
@@ -574,6 +633,9 @@ def test_ctrl_c_that_is_ignored_stays_so(tmp_path: Path) -> None:
     code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + PRESSED
     done = subprocess.run(
         [sys.executable, "-c", code.replace("MODULE", repr("click")), "--version"],
-        env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -12,19 +12,20 @@ from conic_cases import PROBLEMS, eight, need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import repair
-from noisedesign.backends import Monitor, Stop, conic_model, get_backend
-from noisedesign.backends.conic import ConicBackend
-from noisedesign.backends.conic_data import slacks, square_of, triangles
-from noisedesign.backends.conic_model import lower_bound_scale
-from noisedesign.certificate import lower_bound
-from noisedesign.formulations import Program, program_of
-from noisedesign.graph import mixing_matrix
-from noisedesign.matrix_inequalities.balanced import Balanced, balanced
-from noisedesign.matrix_inequalities.program import ConicProgram
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solving import solve
+from noisedesign.conic.data import slacks, square_of, triangles
+from noisedesign.conic.program import ConicProgram
+from noisedesign.conic.solvers import ConicBackend
+from noisedesign.families.disjoint import conic_model
+from noisedesign.families.disjoint.balanced import Balanced, balanced
+from noisedesign.families.disjoint.conic_model import lower_bound_scale
+from noisedesign.program import repair
+from noisedesign.program.backends import Monitor, Stop, get_backend
+from noisedesign.program.certificate import lower_bound
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.program import Program, program_of
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.tasks.solve import solve
 
 CASES: dict[str, Problem] = {
     **PROBLEMS,

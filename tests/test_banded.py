@@ -11,12 +11,11 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import banded_multipliers as banded_witness
-from noisedesign._checks import InputError
-from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native import banded
-from noisedesign.banded_algebra import BandedError, dense
-from noisedesign.banded_certificate import (
+from noisedesign.base.banded_matrices import BandedError, dense
+from noisedesign.base.checks import InputError
+from noisedesign.families.banded import multipliers as banded_witness
+from noisedesign.families.banded import solver as banded
+from noisedesign.families.banded.bound import (
     BandedProgram,
     Spaced,
     allowance,
@@ -24,10 +23,11 @@ from noisedesign.banded_certificate import (
     banded_program,
     repaired_multipliers,
 )
-from noisedesign.certificate import judge_strategy
-from noisedesign.participation import FixedEpoch, MinSeparation, Patterns, single
-from noisedesign.sensitivity import squared_sensitivity
-from noisedesign.temporal_program import unit_strategy
+from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.program.backend import Monitor, Stop
+from noisedesign.program.certificate import judge_strategy
+from noisedesign.program.temporal import unit_strategy
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, single
 
 Array = oracles.Array
 
@@ -96,10 +96,21 @@ def clarabel_optimum(gram: Array, participation: Spaced, bands: int) -> float:
 # --- price and bound ------------------------------------------------------------------------------
 
 SCHEMES: list[Spaced] = [
-    single(1), single(4), FixedEpoch(epochs=3, separation=2), FixedEpoch(epochs=4, separation=1),
-    min_sep(1, 1, 1), min_sep(6, 1, 6), min_sep(6, 1, 2), min_sep(7, 3, 3), min_sep(7, 3, 2),
-    min_sep(7, 3, 1), min_sep(6, 2, 9), min_sep(5, 5, 2), min_sep(5, 9, 2), min_sep(8, 4, 2),
-]  # fmt: skip
+    single(1),
+    single(4),
+    FixedEpoch(epochs=3, separation=2),
+    FixedEpoch(epochs=4, separation=1),
+    min_sep(1, 1, 1),
+    min_sep(6, 1, 6),
+    min_sep(6, 1, 2),
+    min_sep(7, 3, 3),
+    min_sep(7, 3, 2),
+    min_sep(7, 3, 1),
+    min_sep(6, 2, 9),
+    min_sep(5, 5, 2),
+    min_sep(5, 9, 2),
+    min_sep(8, 4, 2),
+]
 
 
 @pytest.mark.parametrize("participation", SCHEMES, ids=str)
@@ -247,10 +258,17 @@ def test_a_point_where_the_error_overflows_is_far_away_and_not_an_accident() -> 
 # --- optima ---------------------------------------------------------------------------------------
 
 CASES: list[tuple[Spaced, int]] = [
-    (single(6), 2), (single(6), 6), (FixedEpoch(epochs=3, separation=2), 2),
-    (FixedEpoch(epochs=2, separation=3), 2), (min_sep(7, 3, 3), 3), (min_sep(7, 3, 2), 3),
-    (min_sep(7, 2, 9), 1), (min_sep(6, 4, 1), 6), (min_sep(5, 9, 2), 4), (min_sep(6, 1, 3), 1),
-]  # fmt: skip
+    (single(6), 2),
+    (single(6), 6),
+    (FixedEpoch(epochs=3, separation=2), 2),
+    (FixedEpoch(epochs=2, separation=3), 2),
+    (min_sep(7, 3, 3), 3),
+    (min_sep(7, 3, 2), 3),
+    (min_sep(7, 2, 9), 1),
+    (min_sep(6, 4, 1), 6),
+    (min_sep(5, 9, 2), 4),
+    (min_sep(6, 1, 3), 1),
+]
 
 
 @pytest.mark.parametrize(("participation", "bands"), CASES, ids=str)
@@ -310,10 +328,14 @@ def test_min_separation_costs_more_than_fixed_epochs() -> None:
 
 @pytest.mark.parametrize(
     ("participation", "bands"),
-    [(single(128), 16), (FixedEpoch(epochs=4, separation=16), 8), (min_sep(60, 16, 4), 16),
-     (min_sep(64, 16, 3), 4)],
+    [
+        (single(128), 16),
+        (FixedEpoch(epochs=4, separation=16), 8),
+        (min_sep(60, 16, 4), 16),
+        (min_sep(64, 16, 3), 4),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_longer_horizons_are_certified(participation: Spaced, bands: int) -> None:
     program = banded_program(
         gram=prefix(participation.horizon), participation=participation, bands=bands
@@ -392,13 +414,18 @@ def test_more_bands_than_the_separation_are_refused(participation: Spaced) -> No
 def test_what_is_no_problem_is_refused() -> None:
     good = prefix(4)
     cases = [
-        ("bands", {"bands": 5}), ("bands", {"bands": 0}), ("bands", {"bands": 2.0}),
-        ("gram", {"gram": prefix(5)}), ("gram", {"gram": good.astype(np.float32)}),
-        ("gram", {"gram": np.ones((4, 4))}), ("gram", {"gram": np.zeros((4, 4))}),
-        ("gram", {"gram": np.diag([1.0, 1.0, 1.0, -1.0])}), ("gram", {"gram": np.tril(good)}),
+        ("bands", {"bands": 5}),
+        ("bands", {"bands": 0}),
+        ("bands", {"bands": 2.0}),
+        ("gram", {"gram": prefix(5)}),
+        ("gram", {"gram": good.astype(np.float32)}),
+        ("gram", {"gram": np.ones((4, 4))}),
+        ("gram", {"gram": np.zeros((4, 4))}),
+        ("gram", {"gram": np.diag([1.0, 1.0, 1.0, -1.0])}),
+        ("gram", {"gram": np.tril(good)}),
         ("gram", {"gram": np.where(good == 4, np.nan, good)}),
         ("participation", {"participation": Patterns(horizon=4, steps=((0, 2),))}),
-    ]  # fmt: skip
+    ]
     for field, change in cases:
         arguments = {"gram": good, "participation": single(4), "bands": 2} | change
         with pytest.raises(InputError) as caught:

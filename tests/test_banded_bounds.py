@@ -8,20 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native import banded
-from noisedesign.backends.native.banded.recursion import (
-    LONGEST_MEMORY,
-    RecursiveError,
-    inverse_factor,
-)
-from noisedesign.banded_algebra import (
-    BandedError,
-    BandedSolver,
-    banded_product,
-    dense,
-)
-from noisedesign.banded_certificate import (
+from noisedesign.base.banded_matrices import BandedError, BandedSolver, banded_product, dense
+from noisedesign.families.banded import solver as banded
+from noisedesign.families.banded.bound import (
     BandedProgram,
     Spaced,
     allowance,
@@ -31,8 +20,10 @@ from noisedesign.banded_certificate import (
     gram_band,
     multipliers_above,
 )
-from noisedesign.participation import FixedEpoch, MinSeparation, single
-from noisedesign.temporal_program import unit_strategy
+from noisedesign.families.banded.recursion import LONGEST_MEMORY, RecursiveError, inverse_factor
+from noisedesign.program.backend import Monitor, Stop
+from noisedesign.program.temporal import unit_strategy
+from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 
 Array = oracles.Array
 
@@ -184,9 +175,10 @@ def test_banded_products_and_solves_by_dense_algebra(horizon: int, bands: int) -
 
 
 @pytest.mark.parametrize(
-    "participation", [FixedEpoch(epochs=3, separation=4), min_sep(12, 4, 2), min_sep(12, 1, 12)],
+    "participation",
+    [FixedEpoch(epochs=3, separation=4), min_sep(12, 4, 2), min_sep(12, 1, 12)],
     ids=str,
-)  # fmt: skip
+)
 def test_generators_are_applied_as_the_matrix_they_are(participation: Spaced) -> None:
     allowed = allowance(participation)
     rng = np.random.default_rng(3)
@@ -213,9 +205,11 @@ def test_the_factored_bound_by_hand() -> None:
 
 
 @given(
-    seed=st.integers(0, 10**6), bands=st.integers(1, 3), noise=st.floats(0, 3),
+    seed=st.integers(0, 10**6),
+    bands=st.integers(1, 3),
+    noise=st.floats(0, 3),
     participation=st.sampled_from([min_sep(6, 3, 2), FixedEpoch(epochs=2, separation=3)]),
-)  # fmt: skip
+)
 @settings(max_examples=60, derandomize=True, deadline=None)
 def test_any_factor_bounds_every_feasible_design(
     seed: int, bands: int, noise: float, participation: Spaced
@@ -261,10 +255,14 @@ def witnessed(program: BandedProgram, variables: Array) -> tuple[float, float, f
 
 @pytest.mark.parametrize(
     ("participation", "short"),
-    [(single(40), True), (single(24), False), (FixedEpoch(epochs=3, separation=8), True),
-     (min_sep(24, 6, 4), True)],
+    [
+        (single(40), True),
+        (single(24), False),
+        (FixedEpoch(epochs=3, separation=8), True),
+        (min_sep(24, 6, 4), True),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_bounds_of_a_witness_err_by_the_square_of_the_distance(
     participation: Spaced, short: bool
 ) -> None:

@@ -9,11 +9,17 @@ import numpy as np
 import oracles
 import pytest
 
-from noisedesign._checks import InputError
-from noisedesign.baselines import banded_square_root, baseline, baseline_names, compared, published
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solving import solve
+from noisedesign.base.checks import InputError
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.baselines import (
+    banded_square_root,
+    baseline,
+    baseline_names,
+    compared,
+    published,
+)
+from noisedesign.tasks.solve import solve
 
 CLOSE = 1e-9
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
@@ -288,8 +294,7 @@ def test_names_and_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "name"),
-    [(prefix(1, 3), "decor"), (space(LAZY3), "antipgd"), (space(LAZY3), "LDP")],
+    ("problem", "name"), [(prefix(1, 3), "decor"), (space(LAZY3), "antipgd"), (space(LAZY3), "LDP")]
 )
 def test_unknown_baselines_are_refused(problem: Problem, name: str) -> None:
     with pytest.raises(InputError, match="ldp") as caught:

@@ -45,12 +45,13 @@ def test_no_shipped_problem_needs_many(counts: Any) -> None:
 def test_the_largest_of_each_group(counts: Any) -> None:
     def row(limits: str, coarse: int, fine: int) -> dict[str, object]:
         return {
-            "design": "space", "W or H": "regular", "limits": limits, "k": 1,
-            "eigh, gap 1e-06": coarse, "eigh, gap 1e-09": fine,
-        }  # fmt: skip
+            "design": "space",
+            "W or H": "regular",
+            "limits": limits,
+            "k": 1,
+            "eigh, gap 1e-06": coarse,
+            "eigh, gap 1e-09": fine,
+        }
 
     found = counts.largest([row("none", 3, 9), row("cap", 5, 6), row("none", 4, 5)])
-    assert found == [
-        row("cap", 5, 6) | {"problems": 1},
-        row("none", 4, 9) | {"problems": 2},
-    ]
+    assert found == [row("cap", 5, 6) | {"problems": 1}, row("none", 4, 9) | {"problems": 2}]

@@ -15,8 +15,8 @@ import pytest
 from command_line import CAPPED, ROOT, write
 
 import noisedesign as nd
-from noisedesign.comparison import run_comparison
-from noisedesign.io.problem_file import load_problem
+from noisedesign.files.problem_file import load_problem
+from noisedesign.tasks.compare import run_comparison
 
 JAX = "config = type('config', (), {'update': lambda *_: None})\nfrom . import numpy"
 DENSE = """
@@ -46,12 +46,14 @@ def rival(tmp_path: Path) -> str:
     """A Python whose jax_privacy answers with independent noise."""
     home = tmp_path / "rival"
     for name, text in {
-        "jax/__init__.py": JAX, "jax/numpy.py": "from numpy import asarray",
-        "jax_privacy/__init__.py": "", "jax_privacy/matrix_factorization/__init__.py": "",
+        "jax/__init__.py": JAX,
+        "jax/numpy.py": "from numpy import asarray",
+        "jax_privacy/__init__.py": "",
+        "jax_privacy/matrix_factorization/__init__.py": "",
         "jax_privacy/matrix_factorization/dense.py": DENSE,
         "jax-9.9.dist-info/METADATA": "Name: jax\nVersion: 9.9\n",
         "jax_privacy-8.8.dist-info/METADATA": "Name: jax_privacy\nVersion: 8.8\n",
-    }.items():  # fmt: skip
+    }.items():
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
@@ -102,9 +104,20 @@ def test_the_page(
     structured = ROOT / "problems" / "space-structures" / "florentine-edge-local.toml"
     problems = [str(write(tmp_path, CAPPED)), str(structured)]
     arguments = [
-        "-o", str(page), "--quick", "--problems", *problems, "--backends", "native,clarabel",
-        "--results", str(results), "--rival", rival, "--runs", "1",
-    ]  # fmt: skip
+        "-o",
+        str(page),
+        "--quick",
+        "--problems",
+        *problems,
+        "--backends",
+        "native,clarabel",
+        "--results",
+        str(results),
+        "--rival",
+        rival,
+        "--runs",
+        "1",
+    ]
     benchmarks.report.main(arguments)
     text = page.read_text(encoding="utf-8")
     told = ["PYTHON" if word == rival else word for word in arguments]
@@ -120,9 +133,11 @@ def test_the_page(
         tables[tuple(header[:3])] = [dict(zip(header, row, strict=True)) for row in rows]
     # The rows are in the table already: this solves nothing.
     found = run_comparison(
-        [load_problem(path) for path in problems], backends=["native", "clarabel"],
-        time_limit=benchmarks.report.QUICK_LIMIT, output=results,
-    )  # fmt: skip
+        [load_problem(path) for path in problems],
+        backends=["native", "clarabel"],
+        time_limit=benchmarks.report.QUICK_LIMIT,
+        output=results,
+    )
     assert found.kept == 4
     native, clarabel, local, refused = found.rows
     first, second = tables["problem", "native", "clarabel"]
@@ -136,8 +151,9 @@ def test_the_page(
     assert failure["reason"] == refused["reason"]
     summary = tables["backend", "problems", "solved"]
     assert [(s["backend"], s["solved"], s["refused"]) for s in summary] == [
-        ("native", "2", "0"), ("clarabel", "1", "1")
-    ]  # fmt: skip
+        ("native", "2", "0"),
+        ("clarabel", "1", "1"),
+    ]
     assert len(tables["problem", "runs", "seconds"]) == 3
     assert text.endswith("the ratios\n")
     assert str(found.machine) in " ".join(text.split())

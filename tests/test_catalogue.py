@@ -11,15 +11,16 @@ import oracles
 import pytest
 from small_designs import GRAM_4, PATH_3, capped_design, single_epoch_design, time_design
 
-from noisedesign import catalogue, threats
-from noisedesign._checks import InputError
-from noisedesign.baselines import baseline, decor_variances, prefix_optimal_strategy
-from noisedesign.exposure import account
-from noisedesign.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
-from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solving import solve
-from noisedesign.threats.noise import MessageNoise, NodeNoise, SpaceTimeNoise
-from noisedesign.trust_table import setting_of
+from noisedesign.base.checks import InputError
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.exposure import account
+from noisedesign.privacy.views.noise import MessageNoise, NodeNoise, SpaceTimeNoise
+from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
+from noisedesign.tasks import algorithms as catalogue
+from noisedesign.tasks.baselines import baseline, decor_variances, prefix_optimal_strategy
+from noisedesign.tasks.solve import solve
+from noisedesign.tasks.trust_table import setting_of
 
 RING_5 = oracles.metropolis(nx.cycle_graph(5))
 TWO_STEPS = single(2)
@@ -277,39 +278,48 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no strategy": ({"kind": "mf-d-sgd"}, "algorithm.strategy", "a value"),
     "short": ({"kind": "mf-d-sgd", "strategy": np.eye(1)}, "strategy", "at least 2 steps"),
     "not causal": (
-        {"kind": "mf-d-sgd", "strategy": np.eye(3) + np.eye(3, k=2)}, "strategy", "lower triangular"
+        {"kind": "mf-d-sgd", "strategy": np.eye(3) + np.eye(3, k=2)},
+        "strategy",
+        "lower triangular",
     ),
     "no such covariance": ({"kind": "space-time", "covariance": np.eye(5)}, "covariance", "(6, 6)"),
     "negative": ({"kind": "decor", "edge_stddev": -1.0}, "algorithm.edge_stddev", ">= 0"),
     "not finite": ({"kind": "decor", "edge_stddev": math.nan}, "algorithm.edge_stddev", "finite"),
     "too large": ({"kind": "decor", "edge_stddev": 1e200}, "algorithm.edge_variance", "finite"),
     "prefix under separation": (
-        {"kind": "d-mf", "participation": SEPARATED}, "participation.kind", "fixed-epoch"
+        {"kind": "d-mf", "participation": SEPARATED},
+        "participation.kind",
+        "fixed-epoch",
     ),
     "optimum for patterns": (
         {"kind": "mafalda", "participation": Patterns(horizon=2, steps=((0,), (1,)))},
-        "participation.kind", "mf-d-sgd",
+        "participation.kind",
+        "mf-d-sgd",
     ),
     "whisper without balance": ({"kind": "whisper", "w": ROWS}, "mixing", "algorithm.file"),
     "whisper without bound": (
-        {"kind": "whisper", "w": np.full((3, 3), 1 / 3)}, "mixing", "algorithm.file"
+        {"kind": "whisper", "w": np.full((3, 3), 1 / 3)},
+        "mixing",
+        "algorithm.file",
     ),
     "decor without balance": ({"kind": "decor", "w": ROWS}, "mixing", "algorithm.edge_stddev"),
     "too many steps": (
         {"kind": "design", "design": time_design(), "participation": single(5)},
-        "design", "a design of at least 5 steps, as the participation has, got one of 4",
+        "design",
+        "a design of at least 5 steps, as the participation has, got one of 4",
     ),
-    "other nodes": (
-        {"kind": "design", "design": time_design(), "w": RING_5}, "design", "5 nodes"
-    ),
+    "other nodes": ({"kind": "design", "design": time_design(), "w": RING_5}, "design", "5 nodes"),
     "other nodes in space": (
-        {"kind": "design", "design": capped_design(), "w": RING_5}, "design", "got one for 3"
+        {"kind": "design", "design": capped_design(), "w": RING_5},
+        "design",
+        "got one for 3",
     ),
     "central": (
         {"kind": "design", "design": baseline(SpaceProblem(mixing=PATH_3), "cdp")},
-        "design", "cdp noise, which protects the released average only",
+        "design",
+        "cdp noise, which protects the released average only",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("arguments", "field", "words"), list(REFUSED.values()), ids=list(REFUSED))

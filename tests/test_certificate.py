@@ -14,16 +14,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from noisedesign import _linalg, repair
-from noisedesign._checks import InputError
-from noisedesign.certificate import (
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.checks import InputError
+from noisedesign.program import repair
+from noisedesign.program.certificate import (
     Certificate,
     judge_covariance,
     judge_strategy,
     lower_bound,
     repaired_dual,
 )
-from noisedesign.formulations import (
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.program import (
     DualPoint,
     Program,
     denormalized_gram,
@@ -31,9 +33,8 @@ from noisedesign.formulations import (
     program_of,
     uniform_dual,
 )
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solving import solve
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.solve import solve
 
 ROUNDING = 1e-12
 ATTAINED = 1e-10
@@ -394,9 +395,10 @@ def test_what_is_exported_meets_the_constraints_exactly(name: str) -> None:
             if problem.max_variance is not None:
                 assert r[i, i] <= problem.max_variance[i]
         np.testing.assert_allclose(
-            np.diagonal(np.linalg.inv(r)), [float(precision[i][i]) for i in range(len(r))],
+            np.diagonal(np.linalg.inv(r)),
+            [float(precision[i][i]) for i in range(len(r))],
             rtol=1e-9,
-        )  # fmt: skip
+        )
         objective = np.sum((problem.mixing @ r) * problem.mixing)
     else:
         c = design.strategy

@@ -16,17 +16,17 @@ from command_line import CAPPED, EPOCHS, RING, call, write
 from without_extras import ELSEWHERE
 
 from noisedesign import CheckpointFile
-from noisedesign._checks import InputError
-from noisedesign.backends import Bounds, Monitor, Stop
-from noisedesign.backends.native import NativeBackend
-from noisedesign.certificate import lower_bound
-from noisedesign.formulations import DualPoint, Program, program_of
-from noisedesign.io._archive import npy_bytes, pack
-from noisedesign.io.checkpoint_file import digest_of
-from noisedesign.io.design_file import save_design
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solving import Solution, solve
+from noisedesign.base.checks import InputError
+from noisedesign.families.disjoint.native import NativeBackend
+from noisedesign.files._archive import npy_bytes, pack
+from noisedesign.files.checkpoint_file import digest_of
+from noisedesign.files.design_file import save_design
+from noisedesign.program.backends import Bounds, Monitor, Stop
+from noisedesign.program.certificate import lower_bound
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.program import DualPoint, Program, program_of
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.tasks.solve import Solution, solve
 
 KARATE = oracles.metropolis(nx.karate_club_graph())
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
@@ -207,9 +207,10 @@ def test_without_a_checkpoint_nothing_is_kept() -> None:
 
 def program(**changes: Any) -> Program:
     plain = Program(
-        gram=np.diag([1.0, 2, 3, 4]), participation=FixedEpoch(epochs=2, separation=2),
+        gram=np.diag([1.0, 2, 3, 4]),
+        participation=FixedEpoch(epochs=2, separation=2),
         budget=np.ones(2),
-    )  # fmt: skip
+    )
     return replace(plain, **changes)
 
 

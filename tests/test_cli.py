@@ -12,31 +12,20 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from command_line import (
-    CAPPED,
-    EPOCHS,
-    PREFIX,
-    PRIVACY,
-    RING,
-    ROOT,
-    Outcome,
-    call,
-    shell,
-    write,
-)
+from command_line import CAPPED, EPOCHS, PREFIX, PRIVACY, RING, ROOT, Outcome, call, shell, write
 
 import noisedesign
 from noisedesign import cli
-from noisedesign.backends import Availability, all_backends, get_backend
-from noisedesign.backends.conic import ConicBackend
-from noisedesign.baselines import SPACE_BASELINES, TIME_BASELINES
-from noisedesign.comparison import run
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.io.problem_file import load_problem
-from noisedesign.io.problem_set import problem_files
-from noisedesign.solving import solve
+from noisedesign.conic.solvers import ConicBackend
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.problem_file import load_problem
+from noisedesign.files.problem_set import problem_files
+from noisedesign.program.backends import Availability, all_backends, get_backend
+from noisedesign.tasks.baselines import SPACE_BASELINES, TIME_BASELINES
+from noisedesign.tasks.compare import run
+from noisedesign.tasks.solve import solve
 
-SOLVE = sys.modules["noisedesign.solving"]
+SOLVE = sys.modules["noisedesign.tasks.solve"]
 """The module; the package's attribute of that name is the function."""
 
 OPTIMUM = sum(abs(1 + 2 * np.cos(2 * np.pi * k / 5)) / 3 for k in range(5)) ** 2 / 5
@@ -83,17 +72,31 @@ def test_installed_command_is_main() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"noisedesign": "noisedesign.__main__:main"}
     assert set(cli.commands.commands) == {
-        "solve", "verify", "simulate", "compare", "backends", "baselines", "account", "figure",
-        "export", "model", "plot", "problems", "demo", "sweep",
-    }  # fmt: skip
+        "solve",
+        "verify",
+        "simulate",
+        "compare",
+        "backends",
+        "baselines",
+        "account",
+        "figure",
+        "export",
+        "model",
+        "plot",
+        "problems",
+        "demo",
+        "sweep",
+    }
 
 
 def test_every_command_takes_json() -> None:
     for name, command in cli.commands.commands.items():
         flags = [
-            option for parameter in command.params if isinstance(parameter, click.Option)
+            option
+            for parameter in command.params
+            if isinstance(parameter, click.Option)
             for option in parameter.opts
-        ]  # fmt: skip
+        ]
         assert "--json" in flags, name
 
 
@@ -144,8 +147,17 @@ def test_solve_json(text: str, tmp_path: Path) -> None:
     outcome = call("solve", path, "--json")
     assert (outcome.code, outcome.err) == (0, "")
     record = outcome.json()
-    assert {"name", "design", "backend", "status", "objective", "lower_bound", "gap", "seconds",
-            "feasible"} <= set(record)  # fmt: skip
+    assert {
+        "name",
+        "design",
+        "backend",
+        "status",
+        "objective",
+        "lower_bound",
+        "gap",
+        "seconds",
+        "feasible",
+    } <= set(record)
     problem = load_problem(path).problem
     assert (record["name"], record["design"]) == (problem.name, problem.design)
     assert (record["backend"], record["status"], record["feasible"]) == ("native", "optimal", True)
@@ -195,8 +207,15 @@ def test_errors_at_the_target_are_those_of_the_noise_that_meets_it(tmp_path: Pat
         assert stated == {"epsilon": 2.0, "delta": 1e-6, "adjacency": "replace"}
     for command in ("solve", "baselines"):
         table = call(command, path).out
-        for words in ("mu", "epsilon", "delta", "adjacency", "noise stddev", "noise multiplier",
-                      "error at target"):  # fmt: skip
+        for words in (
+            "mu",
+            "epsilon",
+            "delta",
+            "adjacency",
+            "noise stddev",
+            "noise multiplier",
+            "error at target",
+        ):
             assert words in table
         without = call(command, write(tmp_path, RING, "free.toml"), "--json").json()
         record = without if command == "solve" else without[-1]
@@ -286,14 +305,13 @@ def test_a_time_limit_leaves_a_design_and_with_one(tmp_path: Path) -> None:
 
 
 def test_a_failed_solve_leaves_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from noisedesign.backends import Answer, Stop, isolated
+    from noisedesign.conic import process as isolated
+    from noisedesign.program.backends import Answer, Stop
 
     lost = Answer(stop=Stop.FAILED, message="numerical trouble")
     monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: lost)
     output = tmp_path / "d.npz"
-    outcome = call(
-        "solve", write(tmp_path, RING), "--backend", "clarabel", "-o", output, "--json"
-    )  # fmt: skip
+    outcome = call("solve", write(tmp_path, RING), "--backend", "clarabel", "-o", output, "--json")
     assert outcome.code == 1
     record = outcome.json()
     assert (record["status"], record["feasible"], record["objective"]) == ("failed", False, None)
@@ -407,13 +425,16 @@ def test_compare(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [float(row["objective"]) for row in rows] == [r["objective"] for r in records]
     assert [(r["backend"], r["problems"], r["solved"]) for r in value["summary"]] == [
-        ("native", 2, 2), ("scs", 2, 2), ("clarabel", 2, 2)
-    ]  # fmt: skip
+        ("native", 2, 2),
+        ("scs", 2, 2),
+        ("clarabel", 2, 2),
+    ]
     for curve in value["curves"]:
         times = [
             record["build_seconds"] + record["solve_seconds"]
-            for record in records if record["backend"] == curve["backend"]
-        ]  # fmt: skip
+            for record in records
+            if record["backend"] == curve["backend"]
+        ]
         assert curve["seconds"] == sorted(times)
     assert value["machine"]["threads"] == int(rows[0]["threads"])
     assert value["shift_seconds"] == 10
@@ -423,17 +444,28 @@ def test_compare(tmp_path: Path) -> None:
 def test_compare_table(tmp_path: Path) -> None:
     picture = tmp_path / "curves.png"
     outcome = call(
-        "compare", tmp_path, write(tmp_path, RING), "--backend", "native", "--backend", "clarabel",
-        "--plot", picture,
-    )  # fmt: skip
+        "compare",
+        tmp_path,
+        write(tmp_path, RING),
+        "--backend",
+        "native",
+        "--backend",
+        "clarabel",
+        "--plot",
+        picture,
+    )
     assert outcome.code == 0
     lines = [line.split() for line in outcome.out.splitlines() if line.strip()]
     assert ["name", "ring-5"] in lines  # of every row, and so above the table
     (native,) = (line for line in lines if line[0] == "native" and len(line) == 5)
     assert float(native[1]) == pytest.approx(OPTIMUM, rel=1e-5)
     assert [line[0] for line in lines if line[0] == "err1"] == ["err1"]  # one conic row
-    for words in ("solver seconds", "DIMACS errors", "shifted by 10 s, unsolved as 600 s",
-                  "problems solved in time"):  # fmt: skip
+    for words in (
+        "solver seconds",
+        "DIMACS errors",
+        "shifted by 10 s, unsolved as 600 s",
+        "problems solved in time",
+    ):
         assert words in outcome.out
     assert ["solved", "1/1"] in lines
     assert outcome.out.splitlines()[-1].startswith("noisedesign 0.1.0, Python ")
@@ -574,10 +606,13 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         (KeyboardInterrupt(), 130, "interrupted; what was finished has been written"),
         (OSError(28, "No space left on device"), 1, "[Errno 28] No space left on device"),
         (MemoryError("Unable to allocate 9 PiB"), 1, "not enough memory: Unable to allocate 9 PiB"),
-        (noisedesign.InputError("a", expected="one\nline", got="two"), 2,
-         "a: expected one line, got two"),
+        (
+            noisedesign.InputError("a", expected="one\nline", got="two"),
+            2,
+            "a: expected one line, got two",
+        ),
     ],
-)  # fmt: skip
+)
 def test_exit_codes(
     error: BaseException, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

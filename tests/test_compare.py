@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 from command_line import call
 
-from noisedesign import judging
-from noisedesign._checks import InputError
-from noisedesign.backends import Answer, Bounds, Stop, dimacs, get_backend, isolated
-from noisedesign.formulations import diagonal_dual
-from noisedesign.graph import mixing_matrix
-from noisedesign.judging import COLUMNS, LOCAL_REASON, compare
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solving import Solution, solve
-from noisedesign.structure import TimeStructure
+from noisedesign.base.checks import InputError
+from noisedesign.conic import dimacs
+from noisedesign.conic import process as isolated
+from noisedesign.program.backends import Answer, Bounds, Stop, get_backend
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.program.program import diagonal_dual
+from noisedesign.program.structure import TimeStructure
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.compare import rows as judging
+from noisedesign.tasks.compare.rows import COLUMNS, LOCAL_REASON, compare
+from noisedesign.tasks.solve import Solution, solve
 
 RING_5 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(5)), name="ring-5")
 RING_6 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(6)), name="ring-6")
@@ -38,17 +40,22 @@ def test_rows_of_two_problems_and_two_backends() -> None:
         compare([RING_5, TWO_EPOCHS], backends=["native", "clarabel"], announce=said.append)
     )
     assert [(row["name"], row["design"], row["backend"]) for row in rows] == [
-        ("ring-5", "space", "native"), ("ring-5", "space", "clarabel"),
-        ("two", "time", "native"), ("two", "time", "clarabel"),
-    ]  # fmt: skip
+        ("ring-5", "space", "native"),
+        ("ring-5", "space", "clarabel"),
+        ("two", "time", "native"),
+        ("two", "time", "clarabel"),
+    ]
     assert len(said) == 4
     assert "ring-5" in said[1]
     assert "clarabel" in said[1]
     for row, optimum in zip(rows, [OPTIMUM, OPTIMUM, TWO_OPTIMUM, TWO_OPTIMUM], strict=True):
         assert tuple(row) == COLUMNS
         assert (row["solved"], row["feasible"], row["status"], row["reason"]) == (
-            True, True, "optimal", "",
-        )  # fmt: skip
+            True,
+            True,
+            "optimal",
+            "",
+        )
         assert row["objective"] == pytest.approx(optimum, rel=1e-6)
         assert row["lower_bound"] <= optimum * (1 + 1e-12)
         assert row["gap"] <= 1e-6
@@ -86,9 +93,7 @@ def test_it_is_lazy() -> None:
     assert len(said) == 1
 
 
-def test_every_solver_is_asked_for_the_gap_it_is_judged_by(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_solver_is_asked_for_the_gap_it_is_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def spy(*args: Any, **kwargs: Any) -> Solution:
@@ -104,8 +109,10 @@ def test_every_solver_is_asked_for_the_gap_it_is_judged_by(
 def test_refusals_are_rows_with_reasons() -> None:
     (divergent,) = compare([RING_6], backends=["native"])
     assert (divergent["status"], divergent["solved"], divergent["feasible"]) == (
-        "refused", False, False,
-    )  # fmt: skip
+        "refused",
+        False,
+        False,
+    )
     assert "null direction" in divergent["reason"]
     assert divergent["objective"] is None
     (paper,) = compare([TWO_EPOCHS], backends=["clarabel"], formulation="paper")
@@ -130,18 +137,26 @@ def test_native_has_no_formulation_to_choose() -> None:
 @pytest.mark.parametrize(
     ("answer", "status", "feasible"),
     [
-        (Answer(stop=Stop.SOLVED, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
-         "inaccurate", True),
-        (Answer(stop=Stop.SOLVED, gram=-np.eye(5), dual=diagonal_dual(np.ones(5))),
-         "failed", False),
+        (
+            Answer(stop=Stop.SOLVED, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
+            "inaccurate",
+            True,
+        ),
+        (
+            Answer(stop=Stop.SOLVED, gram=-np.eye(5), dual=diagonal_dual(np.ones(5))),
+            "failed",
+            False,
+        ),
         (Answer(stop=Stop.FAILED, message="numerical trouble"), "failed", False),
         (Answer(stop=Stop.TIME_LIMIT, solve_seconds=7.0), "time-limit", False),
-        (Answer(stop=Stop.TIME_LIMIT, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
-         "time-limit", True),
+        (
+            Answer(stop=Stop.TIME_LIMIT, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
+            "time-limit",
+            True,
+        ),
     ],
-    ids=["over the gap", "infeasible", "gave up", "nothing in time",
-         "out of time"],
-)  # fmt: skip
+    ids=["over the gap", "infeasible", "gave up", "nothing in time", "out of time"],
+)
 def test_what_a_solver_says_does_not_count(
     answer: Answer, status: str, feasible: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,10 +213,13 @@ def test_a_looser_gap_accepts_more(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "field"),
     [
-        ({"gap": -1.0}, "gap"), ({"gap": 2.0}, "gap"), ({"time_limit": 0.0}, "time_limit"),
-        ({"formulation": "nonsense"}, "formulation"), ({"formulation": "dual"}, "formulation"),
+        ({"gap": -1.0}, "gap"),
+        ({"gap": 2.0}, "gap"),
+        ({"time_limit": 0.0}, "time_limit"),
+        ({"formulation": "nonsense"}, "formulation"),
+        ({"formulation": "dual"}, "formulation"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments_are_no_rows(kwargs: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as error:
         compare([RING_5], backends=["native"], **kwargs)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from command_line import CAPPED, EPOCHS, PREFIX, RING, call, environment, write
 
-from noisedesign import judging
-from noisedesign import machine as machine_module
-from noisedesign._checks import InputError
-from noisedesign.comparison import run, run_comparison
-from noisedesign.comparison.run import COLUMNS
-from noisedesign.io.problem_file import LoadedProblem, parse_problem
-from noisedesign.machine import FIELDS, this_machine
-from noisedesign.solving import Solution, solve
+from noisedesign.base import machine as machine_module
+from noisedesign.base.checks import InputError
+from noisedesign.base.machine import FIELDS, this_machine
+from noisedesign.files.problem_file import LoadedProblem, parse_problem
+from noisedesign.tasks.compare import rows as judging
+from noisedesign.tasks.compare import run, run_comparison
+from noisedesign.tasks.compare.run import COLUMNS
+from noisedesign.tasks.solve import Solution, solve
 
 
 def loaded(*texts: str) -> list[LoadedProblem]:
@@ -97,8 +97,12 @@ def test_only_what_is_missing_is_run(tmp_path: Path, solved: list[str]) -> None:
     # Words for people do not matter, all that decides an answer does.
     assert names('description = "five nodes"\n' + RING) == ["ring-5"]
     assert solved == []
-    for change in ({"gap": 1e-5}, {"time_limit": 30.0}, {"backends": ["clarabel"]},
-                   {"backends": ["clarabel"], "formulation": "paper"}):  # fmt: skip
+    for change in (
+        {"gap": 1e-5},
+        {"time_limit": 30.0},
+        {"backends": ["clarabel"]},
+        {"backends": ["clarabel"], "formulation": "paper"},
+    ):
         names(RING, **change)
         assert len(solved) == 1, change
     names(RING.replace("nodes = 5", "nodes = 7").replace("ring-5", "ring-7"))
@@ -120,8 +124,7 @@ def test_the_time_limit_reaches_the_solvers(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "kept"),
-    [([0.03, 0.01, 0.02], 0.02), ([0.09, 5.0, 0.01], 0.09), ([0.2, 0.01], 0.2)],
+    ("seconds", "kept"), [([0.03, 0.01, 0.02], 0.02), ([0.09, 5.0, 0.01], 0.09), ([0.2, 0.01], 0.2)]
 )
 def test_the_median_of_short_solves_is_kept(
     seconds: list[float], kept: float, monkeypatch: pytest.MonkeyPatch
@@ -180,8 +183,8 @@ def test_retry_runs_what_was_not_solved(
 KILLED = """
     import os, signal, sys
     from noisedesign import cli
-    from noisedesign import judging as module
-    from noisedesign.comparison import run
+    from noisedesign.tasks.compare import rows as module
+    from noisedesign.tasks.compare import run
 
     run.RUNS = 1
     real, calls = module.solve, []
@@ -208,8 +211,11 @@ def test_a_killed_comparison_goes_on(tmp_path: Path, solved: list[str]) -> None:
     arguments = ["compare", *map(str, paths), "--backend", "native", "-o", str(output)]
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), *arguments],
-        env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     whole = output.read_bytes()
     assert [row["name"] for row in read(output)] == ["ring-5", "complete-4"]
@@ -344,11 +350,12 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         run_comparison(problems, backends=["native"])
     assert (error.value.field, error.value.got) == ("problems", "two called ring-5")
     for options, field in (
-        ({"backends": []}, "backends"), ({"backends": ["gurobi"]}, "backend"),
+        ({"backends": []}, "backends"),
+        ({"backends": ["gurobi"]}, "backend"),
         ({"backends": ["native"], "time_limit": 0.0}, "time_limit"),
         ({"backends": ["native"], "gap": 0.0}, "gap"),
         ({"backends": ["native"], "output": tmp_path / "rows.txt"}, "output"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InputError) as error:
             run_comparison(loaded(RING), **options)
         assert error.value.field == field
@@ -363,14 +370,17 @@ def test_the_blas_is_numpys_where_the_environment_is_a_link(tmp_path: Path) -> N
 
     (tmp_path / "packages").symlink_to(Path(np.__file__).parent.parent, target_is_directory=True)
     paths = f"{tmp_path / 'packages'}:{environment()['PYTHONPATH']}"
-    code = "from noisedesign.machine import this_machine; print(this_machine().blas)"
+    code = "from noisedesign.base.machine import this_machine; print(this_machine().blas)"
     found = {
         subprocess.run(
-            [sys.executable, "-c", before + code], env=environment(PYTHONPATH=paths),
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-c", before + code],
+            env=environment(PYTHONPATH=paths),
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for before in ("", "import cvxopt; ")
-    }  # fmt: skip
+    }
     assert len(found) == 1, found
 
 

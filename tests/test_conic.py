@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 from conic_cases import PROBLEMS, SOLVERS, eight, need
 
-from noisedesign import certificate
-from noisedesign._checks import InputError
-from noisedesign.backends import Answer, Monitor, Stop, all_backends, conic_model, get_backend
-from noisedesign.backends.conic import CONIC_BACKENDS, ConicBackend
-from noisedesign.backends.conic_runs import Outcome, Run
-from noisedesign.formulations import DualPoint, Program, program_of
-from noisedesign.graph import mixing_matrix
-from noisedesign.matrix_inequalities.program import ConicProgram
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solving import solve
+from noisedesign.base.checks import InputError
+from noisedesign.conic.program import ConicProgram
+from noisedesign.conic.run import Outcome, Run
+from noisedesign.conic.solvers import CONIC_BACKENDS, ConicBackend
+from noisedesign.families.disjoint import conic_model
+from noisedesign.program import certificate
+from noisedesign.program.backends import Answer, Monitor, Stop, all_backends, get_backend
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.program.program import DualPoint, Program, program_of
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.tasks.solve import solve
 
 PHI_SQUARED = (3 + 5**0.5) / 2
 
@@ -80,9 +81,7 @@ def by_hand_two_epochs(off: float) -> tuple[np.ndarray, np.ndarray]:
 def test_multipliers_of_two_epochs(solver: str, off: float) -> None:
     gram, expected = by_hand_two_epochs(off)
     assert expected[0, 0] == pytest.approx(expected[1, 1])
-    problem = TimeProblem.from_gram(
-        gram=gram, participation=FixedEpoch(epochs=2, separation=1)
-    )  # fmt: skip
+    problem = TimeProblem.from_gram(gram=gram, participation=FixedEpoch(epochs=2, separation=1))
     answer = direct(program_of(problem), solver)
     assert answer.dual is not None
     # The bound is flat at its top: multipliers are known to the root of its accuracy.
@@ -214,9 +213,7 @@ def blocks_of(program: Program, formulation: str, parts: int = 1) -> list[int]:
 def test_sizes_of_the_formulations() -> None:
     program = program_of(PROBLEMS["budgets"]).normalized()
     sizes = {name: blocks_of(program, name) for name in conic_model.FORMULATIONS}
-    assert sizes == {
-        "balanced": [16], "compact": [16], "covariance": [16], "paper": [8, *[9] * 8]
-    }  # fmt: skip
+    assert sizes == {"balanced": [16], "compact": [16], "covariance": [16], "paper": [8, *[9] * 8]}
     assert blocks_of(program, "balanced", parts=3) == [10, 11, 11]
     compact = conic_model.build(program, formulation="compact").conic
     covariance = conic_model.build(program, formulation="covariance").conic
@@ -258,8 +255,10 @@ ACCURACY: dict[str, set[str]] = {
     },
 }
 LIMIT: dict[str, str] = {
-    "scs": "time_limit_secs", "clarabel": "time_limit", "mosek": "MSK_DPAR_OPTIMIZER_MAX_TIME",
-}  # fmt: skip
+    "scs": "time_limit_secs",
+    "clarabel": "time_limit",
+    "mosek": "MSK_DPAR_OPTIMIZER_MAX_TIME",
+}
 
 
 def flat_options(backend: ConicBackend, watch: Monitor) -> dict[str, Any]:

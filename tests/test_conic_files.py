@@ -15,18 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import noisedesign
-from noisedesign._checks import InputError
-from noisedesign.conic_files import ConicProgram, conic_program, formats, structured
-from noisedesign.conic_files import write as write_file
-from noisedesign.graph import mixing_matrix
-from noisedesign.matrix_inequalities import standard
-from noisedesign.matrix_inequalities.program import MAX_ENTRIES, Assembly, on_diagonal
-from noisedesign.objectives import Objective
-from noisedesign.participation import FixedEpoch, MinSeparation, single
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure, TimeStructure
-from noisedesign.threats import insider, pndp
+from noisedesign.base.checks import InputError
+from noisedesign.conic.formats import ConicProgram, conic_program, formats
+from noisedesign.conic.formats import write as write_file
+from noisedesign.conic.program import MAX_ENTRIES, Assembly, on_diagonal
+from noisedesign.families import structured_models as structured
+from noisedesign.families.disjoint import formulations as standard
+from noisedesign.privacy.views import insider, pndp
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import FixedEpoch, MinSeparation, single
+from noisedesign.system.workloads import Objective
+from noisedesign.tasks.solve import solve
 
 W = eight()
 RING_5 = mixing_matrix(nx.cycle_graph(5))
@@ -40,69 +41,102 @@ CASES: dict[str, tuple[Problem, str | None]] = {
     "floors": (SpaceProblem(mixing=W, min_variance=np.linspace(1.1, 1.6, 8)), None),
     "floors-paper": (SpaceProblem(mixing=W, min_variance=1.4, max_variance=1.6), "paper"),
     "last-iterate": (
-        SpaceProblem(mixing=W, objective=Objective(horizon=3, of="last-iterate")), None
+        SpaceProblem(mixing=W, objective=Objective(horizon=3, of="last-iterate")),
+        None,
     ),
     "edges": (
-        SpaceProblem(mixing=W, budget=np.linspace(0.5, 2.0, 8),
-                     structure=SpaceStructure(kind="edge-local")), None,
+        SpaceProblem(
+            mixing=W, budget=np.linspace(0.5, 2.0, 8), structure=SpaceStructure(kind="edge-local")
+        ),
+        None,
     ),
     "neighbourhoods-capped": (
-        SpaceProblem(mixing=W, max_variance=1.1,
-                     structure=SpaceStructure(kind="neighbourhood")), None,
+        SpaceProblem(mixing=W, max_variance=1.1, structure=SpaceStructure(kind="neighbourhood")),
+        None,
     ),
     "known-seeds": (
-        SpaceProblem(mixing=RING_5, budget=[1.0, 2.0, 0.5, 1.0, 1.0],
-                     structure=SpaceStructure(kind="edge-local", known_seeds=1)), None,
+        SpaceProblem(
+            mixing=RING_5,
+            budget=[1.0, 2.0, 0.5, 1.0, 1.0],
+            structure=SpaceStructure(kind="edge-local", known_seeds=1),
+        ),
+        None,
     ),
     "alone": (SpaceProblem(mixing=W, structure=SpaceStructure(kind="independent")), None),
     "decor": (SpaceProblem(mixing=RING_5, structure=SpaceStructure(kind="decor")), None),
     "decor-capped": (
-        SpaceProblem(mixing=RING_5, max_variance=1.2, structure=SpaceStructure(kind="decor")), None
+        SpaceProblem(mixing=RING_5, max_variance=1.2, structure=SpaceStructure(kind="decor")),
+        None,
     ),
     "decor-consensus": (  # positive correlation would be best here, and no edge gives any
-        SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(4)),
-                     objective=Objective(horizon=1, of="consensus"),
-                     structure=SpaceStructure(kind="decor")), None,
+        SpaceProblem(
+            mixing=mixing_matrix(nx.cycle_graph(4)),
+            objective=Objective(horizon=1, of="consensus"),
+            structure=SpaceStructure(kind="decor"),
+        ),
+        None,
     ),
     "banded": (
-        TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=4),
-                           structure=TimeStructure(kind="banded", bands=3)), None,
+        TimeProblem.prefix(
+            participation=FixedEpoch(epochs=2, separation=4),
+            structure=TimeStructure(kind="banded", bands=3),
+        ),
+        None,
     ),
     "banded-min-separation": (
         TimeProblem.decentralized(
-            mixing=W, structure=TimeStructure(kind="banded", bands=3),
+            mixing=W,
+            structure=TimeStructure(kind="banded", bands=3),
             participation=MinSeparation(horizon=9, separation=3, max_participations=2),
-        ), None,
+        ),
+        None,
     ),
     "banded-any-number": (
         TimeProblem.prefix(
             participation=MinSeparation(horizon=9, separation=3, max_participations=9),
             structure=TimeStructure(kind="banded", bands=2),
-        ), None,
+        ),
+        None,
     ),
     "min-separation": (
         TimeProblem.prefix(
             participation=MinSeparation(horizon=7, separation=2, max_participations=3)
-        ), None,
+        ),
+        None,
     ),
     "space-time": (
-        SpaceTimeProblem(mixing=PATH_4, participation=FixedEpoch(epochs=2, separation=2),
-                         joint="full", budget=[1.0, 2.0, 1.0, 0.5]), None,
+        SpaceTimeProblem(
+            mixing=PATH_4,
+            participation=FixedEpoch(epochs=2, separation=2),
+            joint="full",
+            budget=[1.0, 2.0, 1.0, 0.5],
+        ),
+        None,
     ),
     "space-time-capped": (
         SpaceTimeProblem(mixing=PATH_4, participation=single(3), joint="full", max_variance=1.1),
         None,
     ),
     "observers": (
-        SpaceProblem(mixing=PATH_4, objective=Objective(horizon=2), max_variance=6.0,
-                     budget=[1.0, 2.0, 1.0, 0.5],
-                     observers=(pndp(nodes=[0]), insider(nodes=[2]))), None,
+        SpaceProblem(
+            mixing=PATH_4,
+            objective=Objective(horizon=2),
+            max_variance=6.0,
+            budget=[1.0, 2.0, 1.0, 0.5],
+            observers=(pndp(nodes=[0]), insider(nodes=[2])),
+        ),
+        None,
     ),
     "one-observer": (
-        SpaceProblem(mixing=PATH_4, objective=Objective(horizon=2), max_variance=6.0,
-                     observers=(pndp(nodes=[0]),)), None,
+        SpaceProblem(
+            mixing=PATH_4,
+            objective=Objective(horizon=2),
+            max_variance=6.0,
+            observers=(pndp(nodes=[0]),),
+        ),
+        None,
     ),
-}  # fmt: skip
+}
 WIDEST = {"observers": 2e-5, "one-observer": 2e-5, "known-seeds": 2e-6, "min-separation": 2e-6}
 """What the optimum from ``solve`` is certified to, where it is not to 1e-6."""
 
@@ -214,8 +248,11 @@ def test_ring_in_closed_form(tmp_path: Path) -> None:
 
 def assert_same(found: Read, wanted: Read, *, rel: float = 0.0) -> None:
     assert (found.variables, found.sizes, found.row_count, found.cost) == (
-        wanted.variables, wanted.sizes, wanted.row_count, wanted.cost
-    )  # fmt: skip
+        wanted.variables,
+        wanted.sizes,
+        wanted.row_count,
+        wanted.cost,
+    )
     for one, other in zip([found.rows, *found.blocks], [wanted.rows, *wanted.blocks], strict=True):
         assert one.keys() == other.keys()
         assert one == (pytest.approx(other, rel=rel, abs=0) if rel else other)
@@ -331,9 +368,14 @@ def test_comments_say_what_and_stay_comments(ending: str, tmp_path: Path) -> Non
     assert max(map(len, head)) <= 100
     words = " ".join(line[1:].strip() for line in head)
     for said in (
-        "Erdős VER 9", f"noisedesign {noisedesign.__version__}", '"compact"', "A ring. VER 99",
-        "minimise", "no factor", "no offset",
-    ):  # fmt: skip
+        "Erdős VER 9",
+        f"noisedesign {noisedesign.__version__}",
+        '"compact"',
+        "A ring. VER 99",
+        "minimise",
+        "no factor",
+        "no offset",
+    ):
         assert said in words
     ranges = ("0-14: Y", "15-29: X") if ending == "cbf" else ("1-15: Y", "16-30: X")
     assert all(numbers in words for numbers in ranges)
@@ -342,8 +384,9 @@ def test_comments_say_what_and_stay_comments(ending: str, tmp_path: Path) -> Non
 
 
 def test_many_groups_are_summed_up(tmp_path: Path) -> None:
-    problem = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(50)),
-                           structure=SpaceStructure(kind="edge-local"))  # fmt: skip
+    problem = SpaceProblem(
+        mixing=mixing_matrix(nx.cycle_graph(50)), structure=SpaceStructure(kind="edge-local")
+    )
     path = write_file(conic_program(problem), tmp_path / "ring.cbf")
     head = [line for line in path.read_text().split("\n") if line.startswith("#")]
     assert len(head) < 52
@@ -366,34 +409,70 @@ def test_an_infimum_that_may_not_be_attained_is_remarked_on() -> None:
 @pytest.mark.parametrize(
     ("problem", "formulation", "field", "words"),
     [
-        (SpaceTimeProblem(mixing=RING_5, participation=single(3)), None, "structure.joint",
-         "convex"),
-        (TimeProblem.prefix(participation=single(6), structure=TimeStructure(kind="toeplitz")),
-         None, "structure.time", "convex"),
-        (TimeProblem.prefix(participation=single(6),
-                            structure=TimeStructure(kind="blt", buffers=1)),
-         None, "structure.time", "convex"),
+        (
+            SpaceTimeProblem(mixing=RING_5, participation=single(3)),
+            None,
+            "structure.joint",
+            "convex",
+        ),
+        (
+            TimeProblem.prefix(participation=single(6), structure=TimeStructure(kind="toeplitz")),
+            None,
+            "structure.time",
+            "convex",
+        ),
+        (
+            TimeProblem.prefix(
+                participation=single(6), structure=TimeStructure(kind="blt", buffers=1)
+            ),
+            None,
+            "structure.time",
+            "convex",
+        ),
         (PROBLEMS["epochs"], "paper", "formulation", "several epochs"),
         (PROBLEMS["epochs"], "covariance", "formulation", "several epochs"),
         (CASES["banded"][0], "covariance", "formulation", '"compact"'),
         (CASES["edges"][0], "compact", "formulation", '"covariance"'),
         (PROBLEMS["florentine"], "sparse", "formulation", "one of compact"),
-        (SpaceTimeProblem(mixing=RING_5, joint="full", max_variance=3.0,
-                          participation=FixedEpoch(epochs=2, separation=2)),
-         None, "formulation", "several epochs"),
-        (TimeProblem.prefix(
-            participation=MinSeparation(horizon=60, separation=5, max_participations=12)),
-         None, "problem", "patterns"),
-        (SpaceTimeProblem(mixing=mixing_matrix(nx.cycle_graph(50)), joint="full",
-                          participation=single(1000)),
-         None, "problem", "50,000 pairs"),
-        (SpaceProblem(mixing=mixing_matrix(nx.path_graph(40)),
-                      structure=SpaceStructure(kind="edge-local", known_seeds=10)),
-         None, "problem", "coalitions"),
-        (SpaceProblem(mixing=mixing_matrix(nx.path_graph(300))), "paper", "problem",
-         "300 blocks"),
+        (
+            SpaceTimeProblem(
+                mixing=RING_5,
+                joint="full",
+                max_variance=3.0,
+                participation=FixedEpoch(epochs=2, separation=2),
+            ),
+            None,
+            "formulation",
+            "several epochs",
+        ),
+        (
+            TimeProblem.prefix(
+                participation=MinSeparation(horizon=60, separation=5, max_participations=12)
+            ),
+            None,
+            "problem",
+            "patterns",
+        ),
+        (
+            SpaceTimeProblem(
+                mixing=mixing_matrix(nx.cycle_graph(50)), joint="full", participation=single(1000)
+            ),
+            None,
+            "problem",
+            "50,000 pairs",
+        ),
+        (
+            SpaceProblem(
+                mixing=mixing_matrix(nx.path_graph(40)),
+                structure=SpaceStructure(kind="edge-local", known_seeds=10),
+            ),
+            None,
+            "problem",
+            "coalitions",
+        ),
+        (SpaceProblem(mixing=mixing_matrix(nx.path_graph(300))), "paper", "problem", "300 blocks"),
     ],
-)  # fmt: skip
+)
 def test_refusals(problem: Problem, formulation: str | None, field: str, words: str) -> None:
     with pytest.raises(InputError) as error:
         conic_program(problem, formulation=formulation)
@@ -421,7 +500,7 @@ def test_sizes_are_foreseen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_limit_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = conic_program(PROBLEMS["prefix"]).entries
-    module = importlib.import_module("noisedesign.matrix_inequalities.program")
+    module = importlib.import_module("noisedesign.conic.program")
     assert MAX_ENTRIES == 10_000_000
     monkeypatch.setattr(module, "MAX_ENTRIES", 2 * entries)
     conic_program(PROBLEMS["prefix"])
@@ -433,11 +512,14 @@ def test_the_limit_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("path", "to", "field"),
     [
-        ("model.xml", None, "format"), ("model", None, "format"), ("model.cbf", "mps", "format"),
-        ("model.cbf", "mosek-task", "output"), ("missing/model.cbf", None, "output"),
+        ("model.xml", None, "format"),
+        ("model", None, "format"),
+        ("model.cbf", "mps", "format"),
+        ("model.cbf", "mosek-task", "output"),
+        ("missing/model.cbf", None, "output"),
         (".", "cbf", "output"),
     ],
-)  # fmt: skip
+)
 def test_paths_and_formats(path: str, to: str | None, field: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         write_file(conic_program(TWO), tmp_path / path, to=to)

@@ -22,14 +22,14 @@ import pytest
 from command_line import MODULE, RING, Outcome, call, environment, write
 from small_designs import capped_design, falsify, space_design, time_design, write_sealed
 
-from noisedesign import exports
-from noisedesign._checks import InputError
-from noisedesign.design import Design
-from noisedesign.exports import jax_privacy, seeds
-from noisedesign.io._archive import npy_bytes, pack
-from noisedesign.io.checkpoint_file import CheckpointFile
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.verification import verify
+from noisedesign.base.checks import InputError
+from noisedesign.files import exports
+from noisedesign.files._archive import npy_bytes, pack
+from noisedesign.files.checkpoint_file import CheckpointFile
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.exports import jax_privacy, seeds
+from noisedesign.program.design import Design
+from noisedesign.tasks.verify import verify
 
 SECONDS = 60
 """After which a command counts as hanging: each takes about one."""
@@ -47,10 +47,16 @@ def bounded(*arguments: object, cwd: Path) -> Outcome:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
     done = subprocess.run(
-        [*MODULE, *map(str, arguments)], cwd=cwd, env=environment(OPENBLAS_NUM_THREADS="1"),
-        capture_output=True, text=True, check=False, timeout=SECONDS, preexec_fn=limit,
+        [*MODULE, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(OPENBLAS_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        preexec_fn=limit,
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
@@ -262,9 +268,31 @@ def test_no_damage_is_anything_but_bad_input(name: str, tmp_path: Path) -> None:
 
 
 VALUES: list[object] = [
-    None, True, -1, 0, 1, 2, 10**9, 2**63, 10**30, 1e308, 1e-320, "", "nan", "inf", "x" * 1000, [],
-    [1], ["a", "a"], {}, {"a": 1}, "full", "edge-local", "banded", "space-time",
-]  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2,
+    10**9,
+    2**63,
+    10**30,
+    1e308,
+    1e-320,
+    "",
+    "nan",
+    "inf",
+    "x" * 1000,
+    [],
+    [1],
+    ["a", "a"],
+    {},
+    {"a": 1},
+    "full",
+    "edge-local",
+    "banded",
+    "space-time",
+]
 
 
 def places(entry: object, at: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:

@@ -16,9 +16,9 @@ import networkx as nx
 import pooch
 import pytest
 
-from noisedesign import datasets
-from noisedesign._checks import InputError
-from noisedesign.datasets import data_folder, ego_facebook, peertube
+from noisedesign.base.checks import InputError
+from noisedesign.system import datasets
+from noisedesign.system.datasets import data_folder, ego_facebook, peertube
 
 TRIANGLE = b"1 2\n2 1\n2 3\n3 1\n"
 
@@ -75,7 +75,9 @@ def real_folder() -> Path:
     return Path(folder)
 
 
-@pytest.mark.parametrize(("ego", "nodes", "edges"), [(0, 324, 2514), (107, 1034, 26749), (414, 148, 1692)])  # fmt: skip  # noqa: E501
+@pytest.mark.parametrize(
+    ("ego", "nodes", "edges"), [(0, 324, 2514), (107, 1034, 26749), (414, 148, 1692)]
+)
 def test_real_graphs(ego: int, nodes: int, edges: int) -> None:
     folder = real_folder()
     graph = ego_facebook(ego)
@@ -265,9 +267,13 @@ def test_peertube_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [_FakeDownloadError("no route"), ConnectionError("no route"), FileNotFoundError("no route"),
-     zipfile.BadZipFile("no route")],
-)  # fmt: skip
+    [
+        _FakeDownloadError("no route"),
+        ConnectionError("no route"),
+        FileNotFoundError("no route"),
+        zipfile.BadZipFile("no route"),
+    ],
+)
 def test_peertube_offline(
     fedivertex: ModuleType, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

@@ -11,12 +11,12 @@ import pytest
 from command_line import call
 from matplotlib.image import imread
 
-from noisedesign import demo
-from noisedesign.backends import Bounds
-from noisedesign.baselines import SPACE_BASELINES, TIME_BASELINES
-from noisedesign.io.design_file import load_design
-from noisedesign.solving import Solution, solve
-from noisedesign.verification import verify
+from noisedesign.files.design_file import load_design
+from noisedesign.program.backends import Bounds
+from noisedesign.tasks import demo
+from noisedesign.tasks.baselines import SPACE_BASELINES, TIME_BASELINES
+from noisedesign.tasks.solve import Solution, solve
+from noisedesign.tasks.verify import verify
 
 DESIGNS = ("whisper-florentine", "mafalda-florentine")
 
@@ -45,16 +45,18 @@ def test_demo_without_data(tmp_path: Path) -> None:
         assert stored.problem_text
         assert imread(folder / f"{name}.png").std() > 0.05
         (ours,) = (
-            record for record in records
+            record
+            for record in records
             if record["method"] == "optimal" and record["design"] == stored.design.kind
-        )  # fmt: skip
+        )
         assert (ours["verified"], ours["simulated"], ours["holds"]) == (True, True, True)
         assert ours["objective"] == stored.design.objective
         assert 0 <= ours["gap"] <= 1e-6
         others = [
-            record for record in records
+            record
+            for record in records
             if record["design"] == stored.design.kind and record["protects"] == "every message"
-        ]  # fmt: skip
+        ]
         assert min(others, key=lambda record: record["objective"]) is ours
         assert others[0]["method"] == "ldp"
         assert others[0]["relative_to_ldp"] == pytest.approx(1)
@@ -66,10 +68,17 @@ def test_demo_without_data(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_no_data")
 def test_demo_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = {
-        "graph": "g", "design": "space", "method": "optimal", "objective": 1.5,
-        "relative_to_ldp": 0.75, "gap": 1e-9, "verified": True, "simulated": False,
-        "protects": "every message", "holds": False,
-    }  # fmt: skip
+        "graph": "g",
+        "design": "space",
+        "method": "optimal",
+        "objective": 1.5,
+        "relative_to_ldp": 0.75,
+        "gap": 1e-9,
+        "verified": True,
+        "simulated": False,
+        "protects": "every message",
+        "holds": False,
+    }
     monkeypatch.setattr(demo, "run", lambda *args, **kwargs: [record])
     outcome = call("demo", "-o", tmp_path)
     assert outcome.code == 1  # a design that does not hold
@@ -95,8 +104,9 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
     outcome = call("demo", "-o", tmp_path, "--runs", 200, "--json")
     assert (outcome.code, outcome.out) == (130, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "whisper-florentine.npz", "whisper-florentine.png",
-    ]  # fmt: skip
+        "whisper-florentine.npz",
+        "whisper-florentine.png",
+    ]
     assert verify(load_design(tmp_path / "whisper-florentine.npz")).ok
 
 

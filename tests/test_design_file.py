@@ -33,11 +33,11 @@ from small_designs import (
     write_sealed,
 )
 
-from noisedesign._checks import InputError
-from noisedesign.design import Design
-from noisedesign.io.atomic import StorageError, write_atomically, write_bytes, write_text
-from noisedesign.io.design_file import SEAL, load_design, save_design
-from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.base.atomic import StorageError, write_atomically, write_bytes, write_text
+from noisedesign.base.checks import InputError
+from noisedesign.files.design_file import SEAL, load_design, save_design
+from noisedesign.program.design import Design
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
 
 DESIGNS: dict[str, Callable[[], Design]] = {
     "space": lambda: space_design(privacy=replace(TARGET, steps=10)),
@@ -98,11 +98,12 @@ def test_the_same_design_gives_the_same_bytes(design: Design, tmp_path: Path) ->
 
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(
-    nodes=st.lists(st.text(st.characters(codec="utf-8"), max_size=6), min_size=1, max_size=4,
-                   unique=True),
+    nodes=st.lists(
+        st.text(st.characters(codec="utf-8"), max_size=6), min_size=1, max_size=4, unique=True
+    ),
     text=st.text(st.characters(codec="utf-8"), max_size=30),
     scale=st.floats(1e-300, 1e300),
-)  # fmt: skip
+)
 def test_any_names_text_and_scale_come_back(
     tmp_path_factory: pytest.TempPathFactory, nodes: list[str], text: str, scale: float
 ) -> None:
@@ -133,16 +134,25 @@ def test_the_file_is_what_it_is_documented_to_be(tmp_path: Path) -> None:
     np.testing.assert_array_equal(arrays["mixing"], PATH_3)
     kinds = {name: entry["kind"] for name, entry in manifest["arrays"].items()}
     assert kinds == {
-        "strategy": "C", "noising_matrix": "C^-1", "gram": "H", "mixing": "W", "dual_blocks": "U"
-    }  # fmt: skip
+        "strategy": "C",
+        "noising_matrix": "C^-1",
+        "gram": "H",
+        "mixing": "W",
+        "dual_blocks": "U",
+    }
     assert (manifest["format"], manifest["version"]) == ("noisedesign-design", 3)
     assert (manifest["design"], manifest["horizon"]) == ("time", 4)
     assert manifest["participation"] == {
-        "epochs": 2, "separation": 2, "horizon": None, "max_participations": None
-    }  # fmt: skip
+        "epochs": 2,
+        "separation": 2,
+        "horizon": None,
+        "max_participations": None,
+    }
     assert manifest["sensitivity"] == {
-        "value": design.certificate.sensitivity_squared, "which": "vector-exact", "squared": True
-    }  # fmt: skip
+        "value": design.certificate.sensitivity_squared,
+        "which": "vector-exact",
+        "squared": True,
+    }
     assert manifest["adjacency"] == "replace"
     assert manifest["privacy"] == asdict(TARGET)
     assert manifest["gap"] == design.objective / design.lower_bound - 1
@@ -156,8 +166,13 @@ def test_a_spatial_file_holds_no_horizon(tmp_path: Path) -> None:
     with np.load(path, allow_pickle=False) as file:
         manifest = json.loads(file["manifest.json"])
         assert set(file.files) - {"manifest.json"} == {
-            "covariance", "mixing", "budget", "max_variance", "dual_weights", "dual_cap"
-        }  # fmt: skip
+            "covariance",
+            "mixing",
+            "budget",
+            "max_variance",
+            "dual_weights",
+            "dual_cap",
+        }
         np.testing.assert_array_equal(file["dual_weights"], np.ones(3))
     assert manifest["horizon"] is None
     assert manifest["participation"] is None
@@ -432,8 +447,8 @@ FULL_DISK = """
 import resource, sys
 sys.path.insert(0, {tests!r})
 from small_designs import space_design, time_design
-from noisedesign.io.atomic import StorageError
-from noisedesign.io.design_file import save_design
+from noisedesign.base.atomic import StorageError
+from noisedesign.files.design_file import save_design
 resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
 try:
     save_design(time_design(), {path!r})
@@ -450,9 +465,12 @@ def test_a_full_disk_leaves_the_old_design(tmp_path: Path) -> None:
     code = FULL_DISK.format(tests=str(Path(__file__).parent), path=str(path))
     root = str(Path(__file__).parent.parent)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"PYTHONPATH": root},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     (line,) = done.stdout.splitlines()

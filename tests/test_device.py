@@ -18,23 +18,17 @@ from array_devices import STRICT, gpu, strict_on_host, torch_on_cpu
 from command_line import CAPPED, EPOCHS, RING, call, write
 from without_extras import ELSEWHERE
 
-from noisedesign._checks import InputError
-from noisedesign.backends import Monitor, Stop, extras
-from noisedesign.backends.native import diagonal, fixed_epoch
-from noisedesign.backends.native.device import (
-    CPU,
-    Device,
-    cholesky_of,
-    device_of,
-    namespace,
-    on_host,
-)
-from noisedesign.backends.native.square_roots import singular_values
-from noisedesign.certificate import lower_bound
-from noisedesign.formulations import Program, diagonal_dual, program_of
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solving import solve
+from noisedesign.base.checks import InputError
+from noisedesign.base.device import CPU, Device, cholesky_of, device_of, namespace, on_host
+from noisedesign.families.disjoint import options as extras
+from noisedesign.families.disjoint.native import diagonal, fixed_epoch
+from noisedesign.families.disjoint.native.square_roots import singular_values
+from noisedesign.program.backends import Monitor, Stop
+from noisedesign.program.certificate import lower_bound
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.program.program import Program, diagonal_dual, program_of
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.tasks.solve import solve
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 

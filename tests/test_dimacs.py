@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 from conic_cases import PROBLEMS, need
 
-from noisedesign.backends import Monitor, conic_model, conic_runs, dimacs, get_backend
-from noisedesign.backends.conic import ConicBackend
-from noisedesign.backends.conic_data import Point, errors_of
-from noisedesign.backends.dimacs import Block, Cone, errors
-from noisedesign.formulations import program_of
-from noisedesign.matrix_inequalities.program import (
-    CONSTANT,
-    Assembly,
-    ConicProgram,
-    lower_triangle,
-)
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
+from noisedesign.conic import dimacs
+from noisedesign.conic import run as conic_runs
+from noisedesign.conic.data import Point, errors_of
+from noisedesign.conic.dimacs import Block, Cone, errors
+from noisedesign.conic.program import CONSTANT, Assembly, ConicProgram, lower_triangle
+from noisedesign.conic.solvers import ConicBackend
+from noisedesign.families.disjoint import conic_model
+from noisedesign.program.backends import Monitor, get_backend
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.program import program_of
+from noisedesign.tasks.solve import solve
 
 # minimise x subject to [[x, 1], [1, x]] >= 0: x = 1, with the multiplier [[1, -1], [-1, 1]] / 2.
 SWAP = np.array([0.0, 1.0, 1.0, 0.0])
@@ -35,10 +33,14 @@ def hand(x: float = 1.0, z: np.ndarray = OPTIMAL, equation: float | None = None)
         )
     ]
     if equation is not None:  # 3 x = 3, with a multiplier
-        blocks.append(Block(
-            cone=Cone.ZERO, offset=np.array([3.0]), coefficients=np.array([[3.0]]),
-            multiplier=np.array([equation]),
-        ))  # fmt: skip
+        blocks.append(
+            Block(
+                cone=Cone.ZERO,
+                offset=np.array([3.0]),
+                coefficients=np.array([[3.0]]),
+                multiplier=np.array([equation]),
+            )
+        )
     return errors(objective=np.array([1.0]), point=np.array([x]), blocks=blocks)
 
 
@@ -86,9 +88,11 @@ def test_a_multiplier_of_an_equation_has_any_sign() -> None:
 def test_inequalities_are_judged_entry_by_entry() -> None:
     """minimise x subject to -x <= -2 and x <= 5, at x = 1.5 with multipliers (0.8, -0.25)."""
     block = Block(
-        cone=Cone.NONNEGATIVE, offset=np.array([-2.0, 5.0]),
-        coefficients=np.array([[-1.0], [1.0]]), multiplier=np.array([0.8, -0.25]),
-    )  # fmt: skip
+        cone=Cone.NONNEGATIVE,
+        offset=np.array([-2.0, 5.0]),
+        coefficients=np.array([[-1.0], [1.0]]),
+        multiplier=np.array([0.8, -0.25]),
+    )
     found = errors(objective=np.array([1.0]), point=np.array([1.5]), blocks=[block])
     residual, bound = 1 - 0.8 - 0.25, 0.8 * -2 - 0.25 * 5
     below = 1 + 1.5 + abs(bound)
@@ -124,10 +128,17 @@ def test_unknowns_of_a_symmetric_variable_are_those_of_a_triangle() -> None:
 @pytest.mark.parametrize("solver", ["scs", "clarabel", "cvxopt", "sdpa"])
 @pytest.mark.parametrize(
     ("name", "formulation"),
-    [("florentine", "compact"), ("capped-budgets", "covariance"), ("capped", "paper"),
-     ("epochs", "compact"), ("floored", "covariance"), ("epochs", "balanced"),
-     ("capped-budgets", "balanced"), ("floored", "balanced")],
-)  # fmt: skip
+    [
+        ("florentine", "compact"),
+        ("capped-budgets", "covariance"),
+        ("capped", "paper"),
+        ("epochs", "compact"),
+        ("floored", "covariance"),
+        ("epochs", "balanced"),
+        ("capped-budgets", "balanced"),
+        ("floored", "balanced"),
+    ],
+)
 def test_errors_of_solvers_are_small_and_those_of_a_spoiled_answer_are_not(
     solver: str, name: str, formulation: str
 ) -> None:
@@ -163,7 +174,8 @@ def test_a_measurement_that_is_not_finished_costs_no_answer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     """The answer is handed over first."""
-    from noisedesign.backends import conic_data, isolated
+    from noisedesign.conic import data as conic_data
+    from noisedesign.conic import process as isolated
 
     def killed(conic: ConicProgram, point: Point) -> None:
         raise SystemExit

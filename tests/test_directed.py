@@ -12,19 +12,19 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import certificate, repair
-from noisedesign._checks import InputError
-from noisedesign.backends import Monitor, get_backend
-from noisedesign.directed import (
+from noisedesign.base.checks import InputError
+from noisedesign.program import certificate, repair
+from noisedesign.program.backends import Monitor, get_backend
+from noisedesign.program.program import Program, denormalized_gram
+from noisedesign.system.directed import (
     check_directed,
     column_stochastic_mixing,
     perron_vector,
     push_sum_weights,
     row_stochastic_mixing,
 )
-from noisedesign.formulations import Program, denormalized_gram
-from noisedesign.objectives import Objective, space_gram, space_time_gram
-from noisedesign.participation import single
+from noisedesign.system.participation import single
+from noisedesign.system.workloads import Objective, space_gram, space_time_gram
 
 TRIANGLE = nx.DiGraph([(0, 1), (1, 2), (2, 0), (0, 2)])
 """A directed triangle in which 0 also sends to 2."""
@@ -192,9 +192,11 @@ def least_noise(gram: np.ndarray, budget: np.ndarray) -> float:
         return float(np.trace(gram @ np.linalg.inv(x)))
 
     found = scipy.optimize.minimize(
-        value, np.zeros(len(upper[0])), method="Nelder-Mead",
+        value,
+        np.zeros(len(upper[0])),
+        method="Nelder-Mead",
         options={"xatol": 1e-10, "fatol": 1e-13, "maxiter": 5000},
-    )  # fmt: skip
+    )
     return float(found.fun)
 
 
@@ -215,17 +217,19 @@ def test_designs_take_any_of_these_grams(gram: np.ndarray, backend: str) -> None
     program = Program(gram=gram, participation=single(3), budget=budget)
     solver = get_backend(backend)
     answer = solver.solve(
-        program.normalized(), monitor=Monitor(gap=1e-8, tolerance=1e-10),
+        program.normalized(),
+        monitor=Monitor(gap=1e-8, tolerance=1e-10),
         formulation=solver.formulations[0],
-    )  # fmt: skip
+    )
     assert answer.gram is not None
     assert answer.dual is not None
     feasible = repair.feasible_gram(program, denormalized_gram(program, answer.gram))
     assert feasible is not None
     judged = certificate.judge_covariance(
-        program, repair.covariance_of(program, feasible),
+        program,
+        repair.covariance_of(program, feasible),
         bound=certificate.lower_bound(program, answer.dual.denormalized(program)),
-    )  # fmt: skip
+    )
     assert judged.feasible
     assert judged.gap < 1e-6
     assert judged.objective == pytest.approx(least_noise(gram, budget), rel=1e-7)

@@ -12,10 +12,10 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import elliptope, elliptope_sparse, unit_vectors
-from noisedesign.elliptope import SOLVED, Bounds, block_bounds
-from noisedesign.elliptope_sparse import certified_multiple, sparse_bounds
-from noisedesign.signs import balancing_signs, best_signs
+from noisedesign.privacy.sensitivity import elliptope, elliptope_sparse, unit_vectors
+from noisedesign.privacy.sensitivity.elliptope import SOLVED, Bounds, block_bounds
+from noisedesign.privacy.sensitivity.elliptope_sparse import certified_multiple, sparse_bounds
+from noisedesign.privacy.sensitivity.signs import balancing_signs, best_signs
 
 ROUNDING = 1e-12
 
@@ -120,9 +120,11 @@ def test_three_unit_vectors_by_search_over_angles() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(
-    k=st.integers(1, 30), rank=st.integers(1, 30), exponent=st.integers(0, 12),
+    k=st.integers(1, 30),
+    rank=st.integers(1, 30),
+    exponent=st.integers(0, 12),
     seed=st.integers(0, 10**6),
-)  # fmt: skip
+)
 def test_the_bounds_agree(k: int, rank: int, exponent: int, seed: int) -> None:
     """Whatever the rank, and with rows of very unlike size."""
     rows = 10.0 ** -(exponent * np.random.default_rng(seed).random(k))
@@ -272,8 +274,7 @@ def test_both_searches_find_the_same_maximum(k: int, rank: int, seed: int) -> No
 def test_a_banded_matrix_is_solved_in_its_band() -> None:
     rng = np.random.default_rng(0)
     strategy = scipy.sparse.diags_array(
-        [rng.standard_normal(300 - j) / (1 + j) for j in range(6)],
-        offsets=[-j for j in range(6)],
+        [rng.standard_normal(300 - j) / (1 + j) for j in range(6)], offsets=[-j for j in range(6)]
     )
     m = scipy.sparse.csr_array(strategy.T @ strategy)
     exact = block_bounds(m.toarray())

@@ -9,12 +9,12 @@ import numpy as np
 import oracles
 import pytest
 
-from noisedesign._linalg import gram_factor, reversed_cholesky
-from noisedesign.accounting import calibrate, epsilon_of
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
-from noisedesign.sensitivity import squared_sensitivity
-from noisedesign.solving import solve
+from noisedesign.base.linalg import gram_factor, reversed_cholesky
+from noisedesign.privacy.accounting import calibrate, epsilon_of
+from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.solve import solve
 
 FLORENTINE = nx.florentine_families_graph()
 

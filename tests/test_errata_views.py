@@ -14,9 +14,9 @@ import numpy as np
 import oracles
 import pytest
 
-from noisedesign import threats
-from noisedesign.exposure import account
-from noisedesign.participation import every_step
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.exposure import account
+from noisedesign.system.participation import every_step
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 KARATE = oracles.metropolis(nx.karate_club_graph())
@@ -96,9 +96,12 @@ def test_mafalda_equation_12_bounds_the_square() -> None:
     assert moved > 2 * np.abs(m).sum()
     algorithm = threats.dp_d_sgd(mixing=FLORENTINE, horizon=4)
     (found,) = account(
-        algorithm, threats.pndp(nodes=(0,)), participation=every_step(4), victims=[8],
+        algorithm,
+        threats.pndp(nodes=(0,)),
+        participation=every_step(4),
+        victims=[8],
         adjacency="zero-out",
-    )  # fmt: skip
+    )
     assert found.mu == pytest.approx(moved, rel=1e-9)
 
 

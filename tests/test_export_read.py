@@ -22,17 +22,17 @@ import pytest
 from command_line import call
 from small_designs import space_design, time_design
 
-import noisedesign.exports as exports
-from noisedesign._checks import InputError
-from noisedesign.design import Design
-from noisedesign.exports import Exported, export, exporter, exporter_names, read
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.participation import FixedEpoch, MinSeparation
-from noisedesign.privacy_target import PrivacyTarget
-from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.seed_plan import SeedPlan
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure, TimeStructure
+import noisedesign.files.exports as exports
+from noisedesign.base.checks import InputError
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.exports import Exported, export, exporter, exporter_names, read
+from noisedesign.privacy.seeds import SeedPlan
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.tasks.solve import solve
 
 GENERIC = ("npy", "csv", "mat", "safetensors")
 N, STEPS = 4, 6
@@ -43,24 +43,35 @@ TAU = np.array([1.0, 2.0, 0.5, 1.0])
 NAMES = ("Ann", "Bob, jr.", "Çelik", "Dee")
 TARGET = PrivacyTarget(epsilon=3.0, delta=1e-5, clip=0.25, adjacency="replace")
 FORMS = {
-    "dense": {}, "banded": {"bands": 2}, "banded-inverse": {"bands": 2}, "blt": {"buffers": 2},
+    "dense": {},
+    "banded": {"bands": 2},
+    "banded-inverse": {"bands": 2},
+    "blt": {"buffers": 2},
     "toeplitz": {},
-}  # fmt: skip
+}
 
 
 def in_time(kind: str, **how: Any) -> TimeProblem:
     structure = TimeStructure(kind=kind, **FORMS[kind])
     return TimeProblem.decentralized(
-        mixing=W, participation=how.pop("participation", SCHEME), structure=structure, nodes=NAMES,
+        mixing=W,
+        participation=how.pop("participation", SCHEME),
+        structure=structure,
+        nodes=NAMES,
         **how,
-    )  # fmt: skip
+    )
 
 
 def joint(time: str = "dense", space: str = "dense", **how: Any) -> SpaceTimeProblem:
     return SpaceTimeProblem(
-        mixing=W, participation=SCHEME, budget=TAU, nodes=NAMES,
-        time=TimeStructure(kind=time, **FORMS[time]), space=SpaceStructure(kind=space), **how,
-    )  # fmt: skip
+        mixing=W,
+        participation=SCHEME,
+        budget=TAU,
+        nodes=NAMES,
+        time=TimeStructure(kind=time, **FORMS[time]),
+        space=SpaceStructure(kind=space),
+        **how,
+    )
 
 
 PROBLEMS: dict[str, Any] = {
@@ -185,9 +196,10 @@ def patterns(said: dict[str, Any]) -> list[tuple[int, ...]]:
         assert most * apart == horizon
         return [tuple(range(j, horizon, apart)) for j in range(apart)]
     return [
-        steps for steps in itertools.combinations(range(horizon), most)
+        steps
+        for steps in itertools.combinations(range(horizon), most)
         if all(b - a >= apart for a, b in itertools.pairwise(steps))
-    ]  # fmt: skip
+    ]
 
 
 def mu_by_brute_force(covariance: np.ndarray, said: dict[str, Any]) -> float:
@@ -209,11 +221,13 @@ def mu_by_brute_force(covariance: np.ndarray, said: dict[str, Any]) -> float:
 @pytest.mark.parametrize(
     ("kind", "to"),
     [
-        *((kind, "npy") for kind in PROBLEMS), *((kind, "csv") for kind in ("space", "full")),
-        ("time, blt", "mat"), ("kronecker, dense", "safetensors"),
+        *((kind, "npy") for kind in PROBLEMS),
+        *((kind, "csv") for kind in ("space", "full")),
+        ("time, blt", "mat"),
+        ("kronecker, dense", "safetensors"),
         ("kronecker, blt, seeds", "seeds"),
     ],
-)  # fmt: skip
+)
 def test_what_is_drawn_has_the_privacy_that_is_stated(
     kind: str, to: str, calibrated: bool, adjacency: str, tmp_path: Path
 ) -> None:
@@ -291,16 +305,22 @@ def test_arrays_that_are_not_those_of_their_json_are_refused(to: str, tmp_path: 
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda said: said.update(format="other"), lambda said: said.update(version=2),
-        lambda said: said.pop("noise"), lambda said: said["noise"].update(steps=0),
-        lambda said: said["noise"].update(steps=STEPS + 1), lambda said: said.update(to="exe"),
-        lambda said: said["noise"].update(nodes=3), lambda said: said.update(multiply_by=-1.0),
-        lambda said: said.update(multiply_by="many"), lambda said: said.pop("arrays"),
+        lambda said: said.update(format="other"),
+        lambda said: said.update(version=2),
+        lambda said: said.pop("noise"),
+        lambda said: said["noise"].update(steps=0),
+        lambda said: said["noise"].update(steps=STEPS + 1),
+        lambda said: said.update(to="exe"),
+        lambda said: said["noise"].update(nodes=3),
+        lambda said: said.update(multiply_by=-1.0),
+        lambda said: said.update(multiply_by="many"),
+        lambda said: said.pop("arrays"),
         lambda said: said["arrays"]["strategy"].update(shape=[5, 5]),
-        lambda said: said["arrays"].pop("covariance"), lambda said: said.update(arrays=[]),
+        lambda said: said["arrays"].pop("covariance"),
+        lambda said: said.update(arrays=[]),
         lambda said: said["arrays"]["strategy"].pop("file"),
     ],
-)  # fmt: skip
+)
 def test_json_that_says_something_else_is_refused(edit: Any, tmp_path: Path) -> None:
     export(solved("kronecker, dense", TARGET), to="npy", path=tmp_path / "d.npy")
     said = json.loads((tmp_path / "d.json").read_text(encoding="utf-8"))
@@ -411,8 +431,17 @@ def test_what_is_exported_of_a_structure_grows_with_its_bands(
 
 
 def test_every_trainer_is_told_the_privacy(tmp_path: Path) -> None:
-    keys = {"noise_stddev", "noise_multiplier", "mu", "epsilon", "delta", "adjacency", "clip",
-            "horizon", "participation"}  # fmt: skip
+    keys = {
+        "noise_stddev",
+        "noise_multiplier",
+        "mu",
+        "epsilon",
+        "delta",
+        "adjacency",
+        "clip",
+        "horizon",
+        "participation",
+    }
     (path,) = export(solved("time, dense", TARGET), to="jax-privacy", path=tmp_path / "C.npz")
     with np.load(path, allow_pickle=False) as file:
         assert all(json.loads(str(file["metadata"]))[key] is not None for key in keys)

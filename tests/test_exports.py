@@ -29,13 +29,13 @@ from small_designs import (
 )
 
 import noisedesign as nd
-from noisedesign import exports
-from noisedesign._checks import InputError
-from noisedesign.certificate import Certificate
-from noisedesign.design import Design
-from noisedesign.exports import export, exporter, exporter_names, jax_privacy, mfdl
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import PrivacyTarget, TimeProblem
+from noisedesign.base.checks import InputError
+from noisedesign.files import exports
+from noisedesign.files.exports import export, exporter, exporter_names, jax_privacy, mfdl
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.design import Design
+from noisedesign.program.problem import PrivacyTarget, TimeProblem
+from noisedesign.system.participation import FixedEpoch
 
 FORMATS = ("npy", "csv", "mat", "safetensors")
 OF_STRUCTURES = {"seeds": "space"}
@@ -106,9 +106,9 @@ def test_a_trainer_gets_no_noise_that_does_not_protect(name: str, tmp_path: Path
     central = replace(design, trust="central")
     with pytest.raises(InputError, match="trusted server"):
         export(central, to=name, path=tmp_path / "d.npy")
-    weak = replace(design, certificate=Certificate(
-        objective=1.0, lower_bound=0.5, sensitivity_squared=1.5
-    ))  # fmt: skip
+    weak = replace(
+        design, certificate=Certificate(objective=1.0, lower_bound=0.5, sensitivity_squared=1.5)
+    )
     with pytest.raises(InputError, match=r"feasible.*1\.5"):
         export(weak, to=name, path=tmp_path / "d.npy")
     assert list(tmp_path.iterdir()) == []
@@ -219,8 +219,9 @@ def test_an_infinite_gap_is_written_as_a_word(tmp_path: Path) -> None:
 
 def privatizer_noise(noising_matrix: np.ndarray, stddev: float, white: np.ndarray) -> np.ndarray:
     """What the dense privatizer adds at each step: (row of noising_matrix * stddev) of z_i."""
-    return np.array([sum(c * z for c, z in zip(row * stddev, white, strict=True))
-                     for row in noising_matrix])  # fmt: skip
+    return np.array(
+        [sum(c * z for c, z in zip(row * stddev, white, strict=True)) for row in noising_matrix]
+    )
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
@@ -247,9 +248,11 @@ def test_a_jax_privacy_file_without_target_is_of_unit_sensitivity(tmp_path: Path
     with np.load(path, allow_pickle=False) as file:
         dtypes = {name: file[name].dtype.name for name in file.files if name != "metadata"}
         assert dtypes == {
-            "noising_matrix": "float64", "stddev": "float64", "horizon": "int64",
+            "noising_matrix": "float64",
+            "stddev": "float64",
+            "horizon": "int64",
             "calibrated": "bool",
-        }  # fmt: skip
+        }
         assert (float(file["stddev"]), int(file["horizon"])) == (1.0, 4)
         assert not file["calibrated"]
         assert file["stddev"].shape == ()
@@ -346,9 +349,11 @@ def test_mfdl_adds_the_designed_noise(tmp_path: Path, adjacency: str, factor: in
     assert how["noise_multiplier"] == pytest.approx(factor / mu, rel=1e-6)
     assert how["mu_argument"] == pytest.approx(mu / factor, rel=1e-6)
     covariance = mfdl_noise(
-        strategy, interval=how["participation_interval"], clip=how["l2_norm_clip"],
+        strategy,
+        interval=how["participation_interval"],
+        clip=how["l2_norm_clip"],
         multiplier=how["noise_multiplier"],
-    )  # fmt: skip
+    )
     wanted = (factor * TARGET.clip / mu) ** 2 * np.linalg.inv(GRAM_4)
     np.testing.assert_allclose(covariance, wanted, rtol=1e-6, atol=1e-12)
     assert (how["horizon"], how["max_participations"], how["separation"]) == (4, 2, 2)
@@ -367,11 +372,14 @@ def test_mfdl_never_adds_less_where_its_sensitivity_is_larger(tmp_path: Path) ->
     gram = ((1 + a) * np.eye(3) - a) / (3 + 3 * a)
     strategy = np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T
     certificate = Certificate(
-        objective=1.0, lower_bound=0.5, sensitivity_squared=1.0,
+        objective=1.0,
+        lower_bound=0.5,
+        sensitivity_squared=1.0,
         sensitivity_kind="vector-upper-bound",
-    )  # fmt: skip
-    design = replace(time_design(), problem=problem, matrix=strategy, certificate=certificate,
-                     dual=None)  # fmt: skip
+    )
+    design = replace(
+        time_design(), problem=problem, matrix=strategy, certificate=certificate, dual=None
+    )
     path, sidecar = export(design, to="mfdl", path=tmp_path / "C.npy")
     how = json.loads(sidecar.read_text("utf-8"))
     covariance = mfdl_noise(np.load(path), interval=1, clip=0.5, multiplier=how["noise_multiplier"])

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import InputError, threats
-from noisedesign.accounting import epsilon_of, noise_stddev_for, renyi_of
-from noisedesign.exposure import Exposure, account
-from noisedesign.participation import (
+from noisedesign import InputError
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.accounting import epsilon_of, noise_stddev_for, renyi_of
+from noisedesign.privacy.exposure import Exposure, account
+from noisedesign.privacy.sensitivity import four_numbers
+from noisedesign.system.participation import (
     FixedEpoch,
     MinSeparation,
     Participation,
@@ -22,7 +24,6 @@ from noisedesign.participation import (
     every_step,
     single,
 )
-from noisedesign.sensitivity import four_numbers
 
 PATH = oracles.metropolis(nx.path_graph(4))
 RING = oracles.metropolis(nx.cycle_graph(6))  # singular
@@ -79,10 +80,11 @@ def an_observer(model: str, nodes: tuple[int, ...]) -> threats.Observer:
 
 def schemes(horizon: int) -> list[Participation]:
     found: list[Participation] = [
-        single(horizon), every_step(horizon),
+        single(horizon),
+        every_step(horizon),
         MinSeparation(horizon=horizon, separation=2, max_participations=2),
         Patterns(horizon=horizon, steps=((0,), tuple(range(0, horizon, 2)))),
-    ]  # fmt: skip
+    ]
     if horizon % 2 == 0:
         found.append(FixedEpoch(epochs=2, separation=horizon // 2))
     return found
@@ -100,9 +102,13 @@ def test_two_nodes_by_hand() -> None:
     w = np.full((2, 2), 0.5)
     algorithm = threats.dp_d_sgd(mixing=w, horizon=3).named("pair", nodes=("Ann", "Bob"))
     (bob,) = account(
-        algorithm, threats.pndp(nodes=(0,)), participation=every_step(3), noise_multiplier=2.0,
-        adjacency="zero-out", delta=1e-5,
-    )  # fmt: skip
+        algorithm,
+        threats.pndp(nodes=(0,)),
+        participation=every_step(3),
+        noise_multiplier=2.0,
+        adjacency="zero-out",
+        delta=1e-5,
+    )
     assert bob.node == "Bob"
     assert bob.distance == 1
     assert bob.sensitivity_squared == pytest.approx(3.0)
@@ -192,9 +198,13 @@ def test_unreachable_victims_lose_nothing() -> None:
 
 @settings(derandomize=True, max_examples=150, deadline=None)
 @given(
-    kind=st.sampled_from(ALGORITHMS), model=st.sampled_from(OBSERVERS), n=st.integers(3, 6),
-    p=st.floats(0.2, 1.0), seed=st.integers(0, 10**6), horizon=st.integers(1, 4),
-)  # fmt: skip
+    kind=st.sampled_from(ALGORITHMS),
+    model=st.sampled_from(OBSERVERS),
+    n=st.integers(3, 6),
+    p=st.floats(0.2, 1.0),
+    seed=st.integers(0, 10**6),
+    horizon=st.integers(1, 4),
+)
 def test_more_observers_never_learn_less(
     kind: str, model: str, n: int, p: float, seed: int, horizon: int
 ) -> None:
@@ -208,9 +218,13 @@ def test_more_observers_never_learn_less(
 
 @settings(derandomize=True, max_examples=150, deadline=None)
 @given(
-    kind=st.sampled_from(ALGORITHMS), model=st.sampled_from(OBSERVERS), n=st.integers(2, 6),
-    p=st.floats(0.2, 1.0), seed=st.integers(0, 10**6), horizon=st.integers(1, 4),
-)  # fmt: skip
+    kind=st.sampled_from(ALGORITHMS),
+    model=st.sampled_from(OBSERVERS),
+    n=st.integers(2, 6),
+    p=st.floats(0.2, 1.0),
+    seed=st.integers(0, 10**6),
+    horizon=st.integers(1, 4),
+)
 def test_never_above_a_reader_of_all_messages(
     kind: str, model: str, n: int, p: float, seed: int, horizon: int
 ) -> None:
@@ -230,9 +244,11 @@ def test_never_above_a_reader_of_all_messages(
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from(("dp-d-sgd", "muffliato", "decor", "zip-dl")),
-    model=st.sampled_from(("pndp", "secure-sum", "tap", "insider")), n=st.integers(2, 5),
-    seed=st.integers(0, 10**6), horizon=st.integers(1, 4),
-)  # fmt: skip
+    model=st.sampled_from(("pndp", "secure-sum", "tap", "insider")),
+    n=st.integers(2, 5),
+    seed=st.integers(0, 10**6),
+    horizon=st.integers(1, 4),
+)
 def test_more_steps_never_show_less(kind: str, model: str, n: int, seed: int, horizon: int) -> None:
     """The same record takes part once; observers go on looking."""
     w = a_graph(n, 0.7, seed)
@@ -280,9 +296,12 @@ def test_more_known_seeds_never_hide_more(n: int, seed: int, known: int) -> None
 
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(
-    kind=st.sampled_from(ALGORITHMS), model=st.sampled_from(OBSERVERS), n=st.integers(2, 5),
-    seed=st.integers(0, 10**6), horizon=st.integers(1, 5),
-)  # fmt: skip
+    kind=st.sampled_from(ALGORITHMS),
+    model=st.sampled_from(OBSERVERS),
+    n=st.integers(2, 5),
+    seed=st.integers(0, 10**6),
+    horizon=st.integers(1, 5),
+)
 def test_the_four_numbers_keep_their_order(
     kind: str, model: str, n: int, seed: int, horizon: int
 ) -> None:
@@ -319,9 +338,12 @@ def test_noise_and_clip_scale_as_they_should() -> None:
     assert base.epsilon == pytest.approx(epsilon_of(mu=base.mu, delta=1e-6), rel=1e-12)
     for adjacency in ("zero-out", "add-remove"):
         (other, *_) = account(
-            algorithm, observer, participation=every_step(4), noise_multiplier=4.0,
+            algorithm,
+            observer,
+            participation=every_step(4),
+            noise_multiplier=4.0,
             adjacency=adjacency,
-        )  # fmt: skip
+        )
         assert other.sensitivity_squared == base.sensitivity_squared
         assert other.mu == pytest.approx(base.mu / 8)
         assert other.adjacency == adjacency
@@ -350,9 +372,12 @@ def test_renyi_divergence_by_its_integral() -> None:
 def test_progress_and_chosen_victims() -> None:
     calls: list[tuple[int, int]] = []
     found = account(
-        threats.dp_d_sgd(mixing=RING, horizon=2), threats.pndp(nodes=(0,)),
-        participation=single(2), victims=[3, 1], progress=lambda *done: calls.append(done),
-    )  # fmt: skip
+        threats.dp_d_sgd(mixing=RING, horizon=2),
+        threats.pndp(nodes=(0,)),
+        participation=single(2),
+        victims=[3, 1],
+        progress=lambda *done: calls.append(done),
+    )
     assert [exposure.node for exposure in found] == ["3", "1"]
     assert calls == [(1, 2), (2, 2)]
 
@@ -374,6 +399,7 @@ def test_bad_input_is_named(arguments: dict[str, object], message: str) -> None:
     common: dict[str, object] = {"participation": single(4)}
     with pytest.raises(InputError, match=message):
         account(
-            threats.dp_d_sgd(mixing=RING, horizon=4), threats.pndp(nodes=(0,)),
+            threats.dp_d_sgd(mixing=RING, horizon=4),
+            threats.pndp(nodes=(0,)),
             **(common | arguments),  # type: ignore[arg-type]
-        )  # fmt: skip
+        )

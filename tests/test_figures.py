@@ -19,18 +19,20 @@ import pytest
 import transcripts
 from matplotlib.image import imread
 
-from noisedesign import catalogue, figures, threats
-from noisedesign._checks import InputError
+from noisedesign.base.checks import InputError
 from noisedesign.cli.figures import figure as command
-from noisedesign.figures import (
+from noisedesign.privacy import views as threats
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks import algorithms as catalogue
+from noisedesign.tasks.papers import figures
+from noisedesign.tasks.papers.figures import (
     _gossip,
     _pndp,
     algorithms_by_observer,
     gossip_spectral,
     pndp_by_distance,
 )
-from noisedesign.figures._gossip import SECURE_SUM, SINGLE_NODE, Case
-from noisedesign.participation import FixedEpoch
+from noisedesign.tasks.papers.figures._gossip import SECURE_SUM, SINGLE_NODE, Case
 
 mpl.use("Agg")
 
@@ -95,18 +97,32 @@ def cyffers(w: np.ndarray, v: int, u: int, horizon: int) -> tuple[float, float]:
 
 def row(victim: str, distance: int, exact: float, graph: str = "g") -> _pndp.Row:
     return _pndp.Row(
-        graph, "metropolis-hastings", victim, distance, exact, "vector-exact", 2 * exact, 3 * exact,
+        graph,
+        "metropolis-hastings",
+        victim,
+        distance,
+        exact,
+        "vector-exact",
+        2 * exact,
+        3 * exact,
         10.0,
-    )  # fmt: skip
+    )
 
 
 def test_summaries_are_least_mean_and_greatest() -> None:
-    rows = [row("a", 2, 1.0), row("b", 1, 8.0), row("c", 2, 4.0), row("d", 2, 1.6, graph="h"),
-            row("e", 2, 1.0)]  # fmt: skip
+    rows = [
+        row("a", 2, 1.0),
+        row("b", 1, 8.0),
+        row("c", 2, 4.0),
+        row("d", 2, 1.6, graph="h"),
+        row("e", 2, 1.0),
+    ]
     found = _pndp.summaries(rows)
     assert [(s.graph, s.distance, s.victims) for s in found] == [
-        ("g", 1, 1), ("g", 2, 3), ("h", 2, 1),
-    ]  # fmt: skip
+        ("g", 1, 1),
+        ("g", 2, 3),
+        ("h", 2, 1),
+    ]
     assert numbers(found[1].exact) == [1.0, 2.0, 4.0]
     assert numbers(found[1].cyffers_squared) == [2.0, 4.0, 8.0]
     assert numbers(found[1].cyffers_unsquared) == [3.0, 6.0, 12.0]
@@ -122,8 +138,9 @@ def test_the_panel_shows_the_summaries() -> None:
     assert "exact" in labels[0]
     assert numbers(means.get_ydata()) == [2.0, 0.5]
     assert [numbers(segment[:, 1]) for segment in bars[0].get_segments()] == [
-        [2.0, 2.0], [0.25, 1.0],
-    ]  # fmt: skip
+        [2.0, 2.0],
+        [0.25, 1.0],
+    ]
     assert axes.get_yscale() == "log"
     assert any("LDP" in str(one.get_label()) for one in axes.lines)
 
@@ -151,8 +168,10 @@ def test_a_graph_that_is_not_there_is_skipped_aloud(tmp_path: Path) -> None:
     rows = table(paths[2])
     per_graph = {name: sum(r["graph"] == name for r in rows) for name in {r["graph"] for r in rows}}
     assert per_graph == {
-        "Florentine families": 6, "Erdős–Rényi G(100, 0.2)": 6, "Facebook ego, 148 nodes": 6,
-    }  # fmt: skip
+        "Florentine families": 6,
+        "Erdős–Rényi G(100, 0.2)": 6,
+        "Facebook ego, 148 nodes": 6,
+    }
     assert {words.split(":")[0] for words in said} == {*per_graph, "PeerTube"}
 
 
@@ -237,8 +256,9 @@ def test_constant_gradients_approach_the_limit(view: str, limit: float) -> None:
     distances = [abs(r.constant - limit) for r in rows]
     assert distances[2] < distances[1] < distances[0]
     assert distances[2] < 0.01 * limit
-    assert all(r.constant <= r.exact * (1 + 1e-9) <= r.spectral_upper_bound * (1 + 2e-9)
-               for r in rows)  # fmt: skip
+    assert all(
+        r.constant <= r.exact * (1 + 1e-9) <= r.spectral_upper_bound * (1 + 2e-9) for r in rows
+    )
 
 
 def test_gradients_that_vary_stay_above_the_limit() -> None:
@@ -351,10 +371,15 @@ def test_cells_against_accounts_message_by_message() -> None:
     """Two steps, one record in both: the elliptope maximum is M_11 + M_22 + 2 |M_12|."""
     twins = {kind: (options, twin) for kind, options, twin, _ in literal_twins(2)}
     kinds = ("dp-d-sgd", "muffliato", "antipgd", "zip-dl")
-    rows = list(algorithms_by_observer.rows_for(
-        mixing=W, nodes=NAMES, participation=TWICE, node=3,
-        algorithms={kind: twins[kind][0] for kind in kinds},
-    ))  # fmt: skip
+    rows = list(
+        algorithms_by_observer.rows_for(
+            mixing=W,
+            nodes=NAMES,
+            participation=TWICE,
+            node=3,
+            algorithms={kind: twins[kind][0] for kind in kinds},
+        )
+    )
     observers = literal_observers(3)
     assert [(r.algorithm, r.model) for r in rows] == list(itertools.product(kinds, observers))
     common = 2 * literal_error(twins["dp-d-sgd"][1])  # mu = 1 needs variance 2 at every step
@@ -379,13 +404,20 @@ def test_the_heat_map_writes_every_cell() -> None:
     def cell(algorithm: str, model: str, mu: float | None) -> algorithms_by_observer.Row:
         return algorithms_by_observer.Row(algorithm, model, "v", 1, mu, "w", 1.0, 1.0, "")
 
-    rows = [cell("dp-d-sgd", "ldp", 1.0), cell("dp-d-sgd", "pndp", 0.123456),
-            cell("zip-dl", "ldp", math.inf), cell("zip-dl", "pndp", None)]  # fmt: skip
+    rows = [
+        cell("dp-d-sgd", "ldp", 1.0),
+        cell("dp-d-sgd", "pndp", 0.123456),
+        cell("zip-dl", "ldp", math.inf),
+        cell("zip-dl", "pndp", None),
+    ]
     figure = algorithms_by_observer.draw(rows, title="the setting")
     axes, colourbar = figure.axes
     assert {text.get_position(): text.get_text() for text in axes.texts} == {
-        (0, 0): "1", (1, 0): "0.123", (0, 1): "infinite", (1, 1): "no number",
-    }  # fmt: skip
+        (0, 0): "1",
+        (1, 0): "0.123",
+        (0, 1): "infinite",
+        (1, 1): "no number",
+    }
     (hatched,) = axes.patches
     assert hatched.get_hatch()
     assert hatched.get_xy() == (-0.5, 0.5)
@@ -423,9 +455,10 @@ def test_every_figure_is_complete(name: str, tmp_path: Path) -> None:
 def test_quick_tables_are_what_the_functions_return(tmp_path: Path) -> None:
     _, path = figures.make("gossip-spectral", tmp_path, quick=True)
     expected = [
-        r for case in _gossip.cases(quick=True)
+        r
+        for case in _gossip.cases(quick=True)
         for r in _gossip.rows_for(case, view=SINGLE_NODE, horizons=_gossip.QUICK_HORIZONS)
-    ]  # fmt: skip
+    ]
     rows = table(path)
     assert numbers(r["exact"] for r in rows) == [r.exact for r in expected]
     assert numbers(r["excess"] for r in rows) == [gossip_spectral.excess(r) for r in expected]

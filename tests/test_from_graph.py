@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from noisedesign.directed import directed_mixing
+from noisedesign.system.directed import directed_mixing
 
 GRAPH = nx.florentine_families_graph()
 SCHEME = nd.FixedEpoch(epochs=2, separation=3)
@@ -78,9 +78,16 @@ def test_the_design_of_a_graph_keeps_its_names(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(
     ("records", "batch_size", "epochs", "b"),
-    [(100, 10, 5, 10), (101, 10, 5, 11), (109, 10, 1, 11), (7, 7, 3, 1), (7, 1, 3, 7), (7, 4, 3, 2),
-     (np.int64(60_000), 500, 20, 120)],
-)  # fmt: skip
+    [
+        (100, 10, 5, 10),
+        (101, 10, 5, 11),
+        (109, 10, 1, 11),
+        (7, 7, 3, 1),
+        (7, 1, 3, 7),
+        (7, 4, 3, 2),
+        (np.int64(60_000), 500, 20, 120),
+    ],
+)
 def test_a_record_takes_part_once_an_epoch(
     records: int, batch_size: int, epochs: int, b: int
 ) -> None:
@@ -100,9 +107,14 @@ def test_a_record_takes_part_once_an_epoch(
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"records": 0}, "records"), ({"batch_size": 0}, "batch_size"), ({"epochs": 2.0}, "epochs"),
-     ({"batch_size": 11}, "batch_size"), ({"records": "10"}, "records")],
-)  # fmt: skip
+    [
+        ({"records": 0}, "records"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"epochs": 2.0}, "epochs"),
+        ({"batch_size": 11}, "batch_size"),
+        ({"records": "10"}, "records"),
+    ],
+)
 def test_what_is_no_run(change: dict[str, Any], field: str) -> None:
     with pytest.raises(nd.InputError) as error:
         nd.fixed_epoch(**{"records": 10, "batch_size": 5, "epochs": 2} | change)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.graph import (
+from noisedesign.base.checks import InputError
+from noisedesign.system.graph import (
     WEIGHTS,
     build_graph,
     check_mixing,

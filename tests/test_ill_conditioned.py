@@ -11,12 +11,13 @@ import numpy as np
 import oracles
 import pytest
 
-from noisedesign import _linalg, certificate
-from noisedesign.formulations import program_of, uniform_dual
-from noisedesign.graph import mixing_matrix
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solving import Solution, solve
+from noisedesign.base import linalg as _linalg
+from noisedesign.program import certificate
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.program import program_of, uniform_dual
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.solve import Solution, solve
 
 
 def lazy(w: np.ndarray, share: float) -> np.ndarray:

@@ -14,16 +14,26 @@ import numpy as np
 import pytest
 from conic_cases import PROBLEMS, need
 
-from noisedesign.backends import Monitor, Stop, get_backend, isolated
-from noisedesign.formulations import program_of
-from noisedesign.graph import mixing_matrix
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
+from noisedesign.conic import process as isolated
+from noisedesign.program.backends import Monitor, Stop, get_backend
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.program import program_of
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.tasks.solve import solve
 
 PACKAGE = Path(isolated.__file__).parents[1]
-PICKLING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve",
-            "multiprocessing"}  # fmt: skip
-BETWEEN_PROCESSES = {"sweep/workers.py": {"joblib", "multiprocessing"}}
+PICKLING = {
+    "pickle",
+    "_pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "multiprocessing",
+}
+BETWEEN_PROCESSES = {"tasks/sweep/workers.py": {"joblib", "multiprocessing"}}
 """Plain values of one run go from process to process; no file is read or written that way. The pipe
 of multiprocessing carries nothing: that it is open tells workers that they are wanted."""
 
@@ -68,9 +78,12 @@ def monitor(**kwargs: Any) -> Monitor:
 
 @pytest.mark.parametrize(
     ("name", "backend", "formulation"),
-    [("capped", "clarabel", "covariance"), ("epochs", "scs", "compact"),
-     ("budgets", "native", "dual")],
-)  # fmt: skip
+    [
+        ("capped", "clarabel", "covariance"),
+        ("epochs", "scs", "compact"),
+        ("budgets", "native", "dual"),
+    ],
+)
 def test_same_answer_as_in_process(name: str, backend: str, formulation: str, folder: Path) -> None:
     program = program_of(PROBLEMS[name]).normalized()
     here = get_backend(backend).solve(program, monitor=monitor(), formulation=formulation)
@@ -129,13 +142,10 @@ def test_monitor_and_formulation_reach_the_solver(
 
 
 def test_noisy_solvers_print_nothing(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     impostor(
-        tmp_path / "python",
-        f'echo noise; echo more >&2; exec "{sys.executable}" "$@"',
-        monkeypatch,
+        tmp_path / "python", f'echo noise; echo more >&2; exec "{sys.executable}" "$@"', monkeypatch
     )
     program = program_of(PROBLEMS["prefix"]).normalized()
     answer = isolated.solve(
@@ -155,9 +165,11 @@ def test_sdpa_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_time_limit_kills_and_leaves_independent_noise(
-    tmp_path: Path, folder: Path, children: list[subprocess.Popen[bytes]],
+    tmp_path: Path,
+    folder: Path,
+    children: list[subprocess.Popen[bytes]],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """The solver says it is ready and then never answers; unheard, it would end before we do."""
     monkeypatch.setattr(isolated, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(isolated, "STARTUP_SECONDS", 600.0)
@@ -208,9 +220,13 @@ def test_startup_does_not_count_against_the_limit(
 
 @pytest.mark.parametrize(
     ("script", "reason"),
-    [("echo starting; echo boom >&2; exit 3", "boom"), ("kill -9 $$", "it was killed, perhaps"),
-     ("exit 0", "exit status 0"), ("kill -6 $$", "exit status -6")],
-)  # fmt: skip
+    [
+        ("echo starting; echo boom >&2; exit 3", "boom"),
+        ("kill -9 $$", "it was killed, perhaps"),
+        ("exit 0", "exit status 0"),
+        ("kill -6 $$", "exit status -6"),
+    ],
+)
 def test_a_crash_is_a_failure_with_a_remedy(
     script: str, reason: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,9 +250,11 @@ def test_an_error_in_the_child_names_itself(folder: Path) -> None:
 
 
 def test_ctrl_c_kills_the_child_and_is_a_status(
-    tmp_path: Path, folder: Path, children: list[subprocess.Popen[bytes]],
+    tmp_path: Path,
+    folder: Path,
+    children: list[subprocess.Popen[bytes]],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     impostor(tmp_path / "python", "exec sleep 600", monkeypatch)
     naps = iter(range(3))
 
@@ -259,9 +277,7 @@ def test_an_answer_at_the_last_moment_is_taken(
 ) -> None:
     """The solver answers and then hangs: what it found is worth more than its manners."""
     monkeypatch.setattr(isolated, "GRACE_SECONDS", 1.0)
-    impostor(
-        tmp_path / "python", f'"{sys.executable}" "$@"; exec sleep 600', monkeypatch
-    )  # fmt: skip
+    impostor(tmp_path / "python", f'"{sys.executable}" "$@"; exec sleep 600', monkeypatch)
     solution = solve(PROBLEMS["prefix"], backend="clarabel", gap=1e-6, time_limit=0.5)
     assert solution.status == "optimal"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from small_designs import TARGET, time_design
 
-from noisedesign._checks import InputError
-from noisedesign.exports import export
-from noisedesign.exports.jax_privacy import privatizer, read
+from noisedesign.base.checks import InputError
+from noisedesign.files.exports import export
+from noisedesign.files.exports.jax_privacy import privatizer, read
 
 BITS = np.arange(2, dtype=np.uint32)
 

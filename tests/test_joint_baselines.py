@@ -12,23 +12,30 @@ import pytest
 from command_line import call
 from space_time_cases import patterns_of, stacked_workload
 
-from noisedesign.baselines import baseline, baseline_names, compared
-from noisedesign.design import Design
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.objectives import Objective
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure, TimeStructure
-from noisedesign.verification import verify
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.workloads import Objective
+from noisedesign.tasks.baselines import baseline, baseline_names, compared
+from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import verify
 
 PATH_4 = (oracles.metropolis(nx.path_graph(4)) + np.eye(4)) / 2
 TAU = np.array([1.0, 2.0, 0.5, 1.0])
 SCHEME = FixedEpoch(epochs=2, separation=3)
 NAMES = {
-    "ldp", "cdp", "whisper-one-step", "whisper", "decor", "mafalda", "d-mf", "antipgd",
+    "ldp",
+    "cdp",
+    "whisper-one-step",
+    "whisper",
+    "decor",
+    "mafalda",
+    "d-mf",
+    "antipgd",
     "banded-sqrt",
-}  # fmt: skip
+}
 
 
 def problem(joint: str = "kronecker", **kwargs: Any) -> SpaceTimeProblem:
@@ -72,9 +79,7 @@ def test_every_baseline_is_what_dense_algebra_says(joint: str) -> None:
         assert design.lower_bound <= designs["optimal"].objective * (1 + 1e-9)
         assert design.lower_bound == pytest.approx(designs["optimal"].lower_bound, rel=1e-6)
     # What is designed jointly is no worse than what is designed on one side only.
-    assert designs["optimal"].objective < min(
-        designs[name].objective for name in NAMES - {"cdp"}
-    )  # fmt: skip
+    assert designs["optimal"].objective < min(designs[name].objective for name in NAMES - {"cdp"})
     assert designs["whisper"].objective < designs["whisper-one-step"].objective
     for worse in ("decor", "ldp"):
         assert designs["whisper"].objective < designs[worse].objective
@@ -121,12 +126,14 @@ def test_a_trusted_server_costs_the_prefix_optimum_over_n_tau() -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        {}, {"joint": "full"}, {"max_variance": 5.0},
+        {},
+        {"joint": "full"},
+        {"max_variance": 5.0},
         {"time": TimeStructure(kind="banded", bands=2), "space": SpaceStructure(kind="decor")},
         {"objective": Objective(horizon=6, of="mean-model"), "max_variance": 4.0},
     ],
     ids=["kronecker", "full", "capped", "structured", "mean model"],
-)  # fmt: skip
+)
 def test_every_baseline_is_saved_and_verified(how: dict[str, Any], tmp_path: Path) -> None:
     asked = problem(**how)
     best = solve(asked).design

@@ -56,9 +56,12 @@ def test_every_verdict_is_printed_and_any_failure_fails(
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
     verdicts = {line[0]: line[1] for line in said if line and line[0] in kernels.KERNELS}
     assert verdicts == {
-        "Haswell": "passed", "Zen": "failed", "SkylakeX": "cannot", "Sandybridge": "passed",
+        "Haswell": "passed",
+        "Zen": "failed",
+        "SkylakeX": "cannot",
+        "Sandybridge": "passed",
         "Prescott": "passed",
-    }  # fmt: skip
+    }
     ran.clear()
     assert kernels.main(["another"]) == 0
     assert ran == ["Haswell"]

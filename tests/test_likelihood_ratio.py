@@ -19,9 +19,9 @@ import transcripts
 from scipy import stats
 from transcripts import Observer, Protocol, Sampled, Traced
 
-from noisedesign import threats
-from noisedesign.exposure import account
-from noisedesign.participation import Patterns
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.exposure import account
+from noisedesign.system.participation import Patterns
 
 TRIALS = 40_000
 WRONG = 1e-9
@@ -53,27 +53,40 @@ def _cases() -> dict[str, Case]:
     counted = {"nodes": (0,), "own_noise": "counted"}
     return {
         "zip-dl, eavesdropper": Case(
-            threats.zip_dl(mixing=TRIANGLE, horizon=2, variance=16.0), threats.ldp(),
-            transcripts.zip_dl(TRIANGLE, horizon=2, variance=16.0), Observer(kind="ldp"),
-            victim=1, pattern=(0, 1),
+            threats.zip_dl(mixing=TRIANGLE, horizon=2, variance=16.0),
+            threats.ldp(),
+            transcripts.zip_dl(TRIANGLE, horizon=2, variance=16.0),
+            Observer(kind="ldp"),
+            victim=1,
+            pattern=(0, 1),
         ),
         "decor, a leaf and its seeds": Case(
             threats.decor(mixing=STAR, horizon=3, node_variance=2.0, edge_variance=4.0),
             threats.pndp(nodes=(1,)),
             transcripts.decor(STAR, horizon=3, node_variance=2.0, edge_variance=4.0),
-            Observer(kind="pndp", nodes=(1,)), victim=0, pattern=(0, 1, 2),
+            Observer(kind="pndp", nodes=(1,)),
+            victim=0,
+            pattern=(0, 1, 2),
         ),
         "local strategy, vector gradients": Case(
-            threats.mf_d_sgd(mixing=PATH, strategy=strategy), threats.ldp(),
-            transcripts.local_strategy(PATH, strategy), Observer(kind="ldp"),
-            victim=2, pattern=(0, 1, 2), d=2,
+            threats.mf_d_sgd(mixing=PATH, strategy=strategy),
+            threats.ldp(),
+            transcripts.local_strategy(PATH, strategy),
+            Observer(kind="ldp"),
+            victim=2,
+            pattern=(0, 1, 2),
+            d=2,
         ),
         "muffliato, secure sums": Case(
-            threats.muffliato(mixing=RING, horizon=4, rounds=2), threats.secure_sum(**counted),
+            threats.muffliato(mixing=RING, horizon=4, rounds=2),
+            threats.secure_sum(**counted),
             transcripts.independent(RING, horizon=4, rounds=2),
-            Observer(kind="secure_sum", **counted), victim=2, pattern=(0, 2), d=2,
+            Observer(kind="secure_sum", **counted),
+            victim=2,
+            pattern=(0, 2),
+            d=2,
         ),
-    }  # fmt: skip
+    }
 
 
 CASES = _cases()
@@ -111,9 +124,12 @@ def library_mu(case: Case) -> float:
     """
     pattern = Patterns(horizon=case.algorithm.horizon, steps=(case.pattern,))
     (exposure,) = account(
-        case.algorithm, case.observer, participation=pattern, victims=[case.victim],
+        case.algorithm,
+        case.observer,
+        participation=pattern,
+        victims=[case.victim],
         adjacency="zero-out",
-    )  # fmt: skip
+    )
     return exposure.mu
 
 

@@ -76,5 +76,7 @@ def test_progress_of_an_installation(
     module.main(str(lock))
     lines = re.split(r"[\r\n]+", capsys.readouterr().out)
     assert [line.strip() for line in lines[1:4]] == [
-        "1 of 2: a", "2 of 2: b", "2 packages: unpacking"
-    ]  # fmt: skip
+        "1 of 2: a",
+        "2 of 2: b",
+        "2 packages: unpacking",
+    ]

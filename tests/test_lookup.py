@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import noisedesign as nd
-from noisedesign.datasets import EGO_FACEBOOK_NODES, ego_facebook, local_ego_facebook
-from noisedesign.io.problem_set import problem_files, shipped_problems
+from noisedesign.files.problem_set import problem_files, shipped_problems
+from noisedesign.system.datasets import EGO_FACEBOOK_NODES, ego_facebook, local_ego_facebook
 from tests.test_cli import RING, call, write
 
 ROOT = Path(__file__).parents[1]
@@ -120,9 +120,10 @@ def test_the_command_that_lists_them() -> None:
     assert set(rows[0]) == {"name", "design", "nodes", "steps", "description", "tags", "path"}
     chosen = call("problems", "RING", "space-time", "--json").json()
     assert {row["name"] for row in chosen} == {
-        "space-time/ring-16-mafalda-edge-local", "space-time/ring-8-full",
+        "space-time/ring-16-mafalda-edge-local",
+        "space-time/ring-8-full",
         "space-time/ring-8-kronecker",
-    }  # fmt: skip
+    }
     printed = call("problems", "prefix/").out
     assert "prefix/prefix-20x19" in printed
     assert "380" in printed
@@ -152,9 +153,13 @@ def test_they_are_installed_with_the_package(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> object:
         done = subprocess.run(
-            [sys.executable, "-m", "noisedesign", *arguments, "--json"], cwd=tmp_path,
-            env=environment, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "noisedesign", *arguments, "--json"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return json.loads(done.stdout)
 
     assert run("solve", "whisper/florentine.toml")["status"] == "optimal"  # type: ignore[index]

@@ -12,13 +12,15 @@ import psutil
 import pytest
 
 import noisedesign as nd
-from noisedesign import memory, threats
-from noisedesign._checks import InputError
-from noisedesign.backends import conic_model, get_backend
-from noisedesign.directed import build_digraph
-from noisedesign.formulations import program_of
-from noisedesign.matrix_inequalities.size import model_size
-from noisedesign.objectives import Objective
+from noisedesign.base import memory
+from noisedesign.base.checks import InputError
+from noisedesign.families.disjoint import conic_model
+from noisedesign.families.disjoint.model_size import model_size
+from noisedesign.privacy import views as threats
+from noisedesign.program.backends import get_backend
+from noisedesign.program.program import program_of
+from noisedesign.system.directed import build_digraph
+from noisedesign.system.workloads import Objective
 
 GIB = 2**30
 
@@ -80,9 +82,15 @@ def test_what_would_fit_is_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(17, "17 bytes"), (1536, "1.5 KiB"), (1000 * 2**20, "1000 MiB"),
-                         (23.5 * GIB, "23.5 GiB"), (2**70, "1,048,576 PiB")],
-)  # fmt: skip
+    ("count", "words"),
+    [
+        (17, "17 bytes"),
+        (1536, "1.5 KiB"),
+        (1000 * 2**20, "1000 MiB"),
+        (23.5 * GIB, "23.5 GiB"),
+        (2**70, "1,048,576 PiB"),
+    ],
+)
 def test_words(count: float, words: str) -> None:
     assert memory.words(count) == words
 
@@ -115,9 +123,13 @@ def test_the_size_of_a_model_is_told_before_it_is_built(
 ) -> None:
     program = program_of(MODELS[name]()).normalized()
     told = model_size(
-        program.size, epochs=program.participation.epochs, limited=program.limited, parts=parts,
-        rank=int(np.linalg.matrix_rank(program.factor)), formulation=formulation,
-    )  # fmt: skip
+        program.size,
+        epochs=program.participation.epochs,
+        limited=program.limited,
+        parts=parts,
+        rank=int(np.linalg.matrix_rank(program.factor)),
+        formulation=formulation,
+    )
     conic = conic_model.build(program, formulation=formulation, parts=parts).conic
     assert told.variables == conic.variables
     assert sorted(told.blocks) == sorted(block.size for block in conic.blocks)
@@ -173,9 +185,17 @@ def test_a_graph_that_does_not_fit_is_not_built(
     kind: str, params: dict[str, Any], field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_machine(monkeypatch, 64 * GIB)
-    for generator in ("complete_graph", "path_graph", "star_graph", "cycle_graph", "grid_2d_graph",
-                      "hypercube_graph", "gnp_random_graph", "random_regular_graph",
-                      "barabasi_albert_graph"):  # fmt: skip
+    for generator in (
+        "complete_graph",
+        "path_graph",
+        "star_graph",
+        "cycle_graph",
+        "grid_2d_graph",
+        "hypercube_graph",
+        "gnp_random_graph",
+        "random_regular_graph",
+        "barabasi_albert_graph",
+    ):
         monkeypatch.setattr(nx, generator, lambda *_, **__: pytest.fail("the graph was built"))
     with pytest.raises(InputError) as error:
         nd.build_graph(kind, **params)
@@ -216,19 +236,22 @@ LONG: dict[str, tuple[Callable[[], object], str]] = {
     "min separation": (
         lambda: nd.TimeProblem.prefix(
             participation=nd.MinSeparation(horizon=10**8, separation=5, max_participations=3)
-        ), "participation.horizon",
+        ),
+        "participation.horizon",
     ),
     "on a graph": (
         lambda: nd.TimeProblem.from_graph(
             nx.path_graph(3), participation=nd.FixedEpoch(epochs=10**8, separation=1)
-        ), "participation.epochs",
+        ),
+        "participation.epochs",
     ),
     "space-time": (
         lambda: nd.SpaceTimeProblem.from_graph(
             nx.path_graph(3), participation=nd.FixedEpoch(epochs=1, separation=10**8)
-        ), "participation.separation",
+        ),
+        "participation.separation",
     ),
-}  # fmt: skip
+}
 
 
 ACCOUNTS = {
@@ -238,8 +261,14 @@ ACCOUNTS = {
     "epochs": ("epochs = 1000000000\nseparation = 1", "epochs"),
     "separation": ("epochs = 1\nseparation = 1000000000", "separation"),
 }
-ALGORITHMS = ['kind = "dp-d-sgd"', 'kind = "muffliato"\nrounds = 2', 'kind = "antipgd"',
-              'kind = "zip-dl"', 'kind = "d-mf"', 'kind = "mafalda"']  # fmt: skip
+ALGORITHMS = [
+    'kind = "dp-d-sgd"',
+    'kind = "muffliato"\nrounds = 2',
+    'kind = "antipgd"',
+    'kind = "zip-dl"',
+    'kind = "d-mf"',
+    'kind = "mafalda"',
+]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -9,17 +9,19 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import _linalg
-from noisedesign._checks import InputError
-from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native import banded, min_separation
-from noisedesign.backends.native.min_separation.newton import Newton
-from noisedesign.backends.native.pattern_pairs import ConstantDiagonal, Pairs
-from noisedesign.banded_algebra import dense
-from noisedesign.banded_certificate import banded_program
-from noisedesign.certificate import Certificate, judge_strategy
-from noisedesign.min_separation_certificate import PatternBlocks, overlapping_lower_bound
-from noisedesign.participation import (
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.banded_matrices import dense
+from noisedesign.base.checks import InputError
+from noisedesign.families.banded import solver as banded
+from noisedesign.families.banded.bound import banded_program
+from noisedesign.families.disjoint.native.pattern_pairs import ConstantDiagonal, Pairs
+from noisedesign.families.overlapping import solver as min_separation
+from noisedesign.families.overlapping.bound import PatternBlocks, overlapping_lower_bound
+from noisedesign.families.overlapping.newton import Newton
+from noisedesign.program.backend import Monitor, Stop
+from noisedesign.program.certificate import Certificate, judge_strategy
+from noisedesign.program.temporal import temporal_program, unit_strategy
+from noisedesign.system.participation import (
     FixedEpoch,
     MinSeparation,
     Participation,
@@ -27,7 +29,6 @@ from noisedesign.participation import (
     every_step,
     single,
 )
-from noisedesign.temporal_program import temporal_program, unit_strategy
 
 Array = oracles.Array
 
@@ -188,12 +189,16 @@ def test_the_bound_of_feasible_multipliers_written_out() -> None:
 @pytest.mark.parametrize(
     ("participation", "steps"),
     [
-        (min_sep(6, 2, 2), [0, 1]), (min_sep(6, 2, 2), [0, 2, 4]), (min_sep(6, 2, 2), [2, 0]),
-        (min_sep(6, 2, 2), [3, 6]), (min_sep(6, 2, 2), [-1, 3]),
-        (FixedEpoch(epochs=2, separation=3), [0, 4]), (FixedEpoch(epochs=2, separation=3), [3, 0]),
+        (min_sep(6, 2, 2), [0, 1]),
+        (min_sep(6, 2, 2), [0, 2, 4]),
+        (min_sep(6, 2, 2), [2, 0]),
+        (min_sep(6, 2, 2), [3, 6]),
+        (min_sep(6, 2, 2), [-1, 3]),
+        (FixedEpoch(epochs=2, separation=3), [0, 4]),
+        (FixedEpoch(epochs=2, separation=3), [3, 0]),
         (Patterns(horizon=6, steps=((0, 1, 2), (3, 4, 5))), [1, 3]),
     ],
-)  # fmt: skip
+)
 def test_multipliers_of_no_pattern_are_refused(
     participation: Participation, steps: list[int]
 ) -> None:

@@ -12,21 +12,21 @@ import oracles
 import pytest
 from conic_cases import need
 
-from noisedesign import decor
-from noisedesign._checks import InputError
-from noisedesign.backends import isolated
-from noisedesign.backends.base import Bounds, Monitor
-from noisedesign.backends.native import NativeBackend
-from noisedesign.backends.native.limits import smoothed, variance_limits
-from noisedesign.baselines import baseline
-from noisedesign.certificate import Certificate, lower_bound
-from noisedesign.formulations import DualPoint, Program, program_of
-from noisedesign.objectives import Objective
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import SpaceProblem
-from noisedesign.random_mixing import NodeDropout
-from noisedesign.solving import Solution, solve
-from noisedesign.structure import SpaceStructure
+from noisedesign.base.checks import InputError
+from noisedesign.conic import process as isolated
+from noisedesign.families.decor import program as decor
+from noisedesign.families.disjoint.native import NativeBackend
+from noisedesign.families.disjoint.native.limits import smoothed, variance_limits
+from noisedesign.program.backend import Bounds, Monitor
+from noisedesign.program.certificate import Certificate, lower_bound
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.program import DualPoint, Program, program_of
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.random_mixing import NodeDropout
+from noisedesign.system.workloads import Objective
+from noisedesign.tasks.baselines import baseline
+from noisedesign.tasks.solve import Solution, solve
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 GRAPHS = {
@@ -69,9 +69,11 @@ def test_independent_noise_where_h_is_diagonal() -> None:
     weights, tau = np.array([1.0, 5, 0.5, 2]), np.array([1.0, 2, 0.5, 4])
     floor = np.array([3.0, 0.5, 1.0, 0.25 * 1.001])
     problem = SpaceProblem(
-        mixing=w, objective=Objective(horizon=1, node_weights=weights), budget=tau,
+        mixing=w,
+        objective=Objective(horizon=1, node_weights=weights),
+        budget=tau,
         min_variance=floor,
-    )  # fmt: skip
+    )
     h = np.roll(weights, 1)  # node i hands on to node i - 1
     np.testing.assert_array_equal(problem.gram, np.diag(h))
     variance = np.array([3.0, 0.5, 2.0, 0.25 * 1.001])  # max(f, 1 / tau) by hand
@@ -135,9 +137,7 @@ def test_different_floors_caps_and_budgets() -> None:
     floor = rng.uniform(0.5, 3, 15) / tau
     cap = np.maximum(floor, 1.05 / tau) * np.where(rng.uniform(size=15) < 0.3, 1.0, 2.0)
     assert (cap == floor).any()
-    interval = oracles.floored_interval(
-        FLORENTINE @ FLORENTINE, floor=floor, budget=tau, cap=cap
-    )  # fmt: skip
+    interval = oracles.floored_interval(FLORENTINE @ FLORENTINE, floor=floor, budget=tau, cap=cap)
     assert interval.width < 1e-6
     problem = SpaceProblem(mixing=FLORENTINE, budget=tau, min_variance=floor, max_variance=cap)
     found = certified(problem)
@@ -197,7 +197,7 @@ def test_conic_solver_in_its_own_process() -> None:
 
 
 def need_backend(name: str):  # type: ignore[no-untyped-def]
-    from noisedesign.backends import get_backend
+    from noisedesign.program.backends import get_backend
 
     return get_backend(need(name))
 
@@ -279,9 +279,10 @@ def test_units_and_names_do_not_matter() -> None:
     plain = certified(SpaceProblem(mixing=FLORENTINE, budget=tau, min_variance=floor))
     for unit in (1e-12, 1e9):
         other = SpaceProblem(
-            mixing=FLORENTINE[np.ix_(order, order)], budget=tau[order] / unit,
+            mixing=FLORENTINE[np.ix_(order, order)],
+            budget=tau[order] / unit,
             min_variance=floor[order] * unit,
-        )  # fmt: skip
+        )
         found = certified(other)
         assert found.objective == pytest.approx(unit * plain.objective, rel=3e-9)
         assert found.lower_bound == pytest.approx(unit * plain.lower_bound, rel=3e-9)
@@ -358,9 +359,11 @@ def test_derivatives_of_the_barrier(kind: str) -> None:
 
 def test_several_epochs_are_refused() -> None:
     program = Program(
-        gram=np.eye(4), participation=FixedEpoch(epochs=2, separation=2), budget=np.ones(2),
+        gram=np.eye(4),
+        participation=FixedEpoch(epochs=2, separation=2),
+        budget=np.ones(2),
         floor=np.full(4, 5.0),
-    )  # fmt: skip
+    )
     refusal = NativeBackend().refusal(program, "dual")
     assert refusal is not None
     assert "floor" in refusal
@@ -410,9 +413,7 @@ def test_what_a_floor_cannot_be() -> None:
     assert "node 2" in str(caught.value)
     for structure in ("edge-local", "independent", "decor"):
         with pytest.raises(InputError, match="without a structure") as caught:
-            SpaceProblem(
-                mixing=RING, min_variance=2.0, structure=SpaceStructure(kind=structure)
-            )  # fmt: skip
+            SpaceProblem(mixing=RING, min_variance=2.0, structure=SpaceStructure(kind=structure))
         assert caught.value.field == "limits.min_variance"
     for wrong in (0.0, -1.0, math.nan, [1.0, 2.0]):
         with pytest.raises(InputError) as caught:

@@ -13,12 +13,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from noisedesign import repair
-from noisedesign.certificate import Certificate, judge_covariance, lower_bound, repaired_dual
-from noisedesign.formulations import Program, diagonal_dual, program_of
-from noisedesign.participation import single
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
+from noisedesign.program import repair
+from noisedesign.program.certificate import (
+    Certificate,
+    judge_covariance,
+    lower_bound,
+    repaired_dual,
+)
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.program import Program, diagonal_dual, program_of
+from noisedesign.system.participation import single
+from noisedesign.tasks.solve import solve
 
 RING = oracles.metropolis(nx.cycle_graph(5))
 PROBLEM = SpaceProblem(mixing=RING, min_variance=4.0)
@@ -139,17 +144,22 @@ def test_without_a_floor_its_multipliers_are_ignored() -> None:
 @example(root=np.ones((4, 4)), floor=np.full(4, 2.0), room=np.ones(4), capped=True)
 @example(
     root=np.array([[0.0, 0, 3, 3], [3, 3, 3, 3], [3, 3, 3, 3], [1, 3, 3, 3]]),
-    floor=np.array([0.1, 7.0, 0.1, 0.1]), room=np.array([1.0, 1.0, 1e3, 1.0]), capped=True,
-)  # fmt: skip
+    floor=np.array([0.1, 7.0, 0.1, 0.1]),
+    room=np.array([1.0, 1.0, 1e3, 1.0]),
+    capped=True,
+)
 def test_any_answer_is_made_feasible(
     root: np.ndarray, floor: np.ndarray, room: np.ndarray, capped: bool
 ) -> None:
     tau = np.array([1.0, 2.0, 0.5, 1.0])
     cap = np.maximum(floor, 1.001 / tau) * room
     program = Program(
-        gram=np.diag([1.0, 2, 3, 4]) + 0.1, participation=single(4), budget=tau,
-        cap=cap if capped else None, floor=floor,
-    )  # fmt: skip
+        gram=np.diag([1.0, 2, 3, 4]) + 0.1,
+        participation=single(4),
+        budget=tau,
+        cap=cap if capped else None,
+        floor=floor,
+    )
     x = repair.feasible_gram(program, root @ root.T + 1e-8 * np.eye(4))
     assert x is not None
     judged = judge_covariance(program, repair.covariance_of(program, x), bound=1.0)

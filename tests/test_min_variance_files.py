@@ -13,16 +13,16 @@ import pytest
 from scipy.io import loadmat
 from small_designs import PATH_3, PROVENANCE, falsify
 
-from noisedesign._checks import InputError
-from noisedesign.certificate import Certificate
-from noisedesign.design import Design
-from noisedesign.exports import export
-from noisedesign.formulations import diagonal_dual
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.io.problem_file import load_problem, parse_problem
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
-from noisedesign.verification import Verification, verify
+from noisedesign.base.checks import InputError
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.exports import export
+from noisedesign.files.problem_file import load_problem, parse_problem
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.program import diagonal_dual
+from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import Verification, verify
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 RING = 'name = "ring"\ndesign = "space"\n[graph]\nkind = "ring"\nnodes = 5\n'
@@ -41,13 +41,19 @@ def by_hand() -> Design:
     """
     problem = SpaceProblem(mixing=PATH_3, min_variance=2.0, max_variance=4.0, name="floored")
     certificate = Certificate(
-        objective=26 / 9, lower_bound=25 / 27, sensitivity_squared=0.5, variance_ratio=0.5,
+        objective=26 / 9,
+        lower_bound=25 / 27,
+        sensitivity_squared=0.5,
+        variance_ratio=0.5,
         floor_ratio=1.0,
-    )  # fmt: skip
+    )
     return Design(
-        problem=problem, matrix=2 * np.eye(3), certificate=certificate, provenance=PROVENANCE,
+        problem=problem,
+        matrix=2 * np.eye(3),
+        certificate=certificate,
+        provenance=PROVENANCE,
         dual=diagonal_dual(np.ones(3), cap=np.zeros(3), floor=np.zeros(3)),
-    )  # fmt: skip
+    )
 
 
 def best() -> Design:
@@ -86,17 +92,23 @@ def test_floors_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "field", "words"),
     [
-        (RING + "[limits]\nmin_variance = 3\nmax_variance = 2\n", "limits.min_variance",
-         ["at most limits.max_variance = 2", "got 3"]),
+        (
+            RING + "[limits]\nmin_variance = 3\nmax_variance = 2\n",
+            "limits.min_variance",
+            ["at most limits.max_variance = 2", "got 3"],
+        ),
         (RING + "[limits]\nmin_variance = 0\n", "limits.min_variance", ["> 0"]),
         (RING + "[limits]\nmin_variance = [1, 2]\n", "limits.min_variance", ["5 values"]),
         (RING + "[limits]\nmin_varience = 2\n", "limits.min_varience", ["min_variance"]),
         (RING + "[limits]\n", "limits.max_variance", ["limits.min_variance", "nothing"]),
-        (RING + '[limits]\nmin_variance = 2\n[structure]\nspace = "edge-local"\n',
-         "limits.min_variance", ["dense", "edge-local"]),
+        (
+            RING + '[limits]\nmin_variance = 2\n[structure]\nspace = "edge-local"\n',
+            "limits.min_variance",
+            ["dense", "edge-local"],
+        ),
         (OTHER + "[limits]\nmin_variance = 2\n", "limits.min_variance", ["space designs"]),
     ],
-)  # fmt: skip
+)
 def test_bad_floors_are_refused(text: str, field: str, words: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         parse_problem(text, folder=".")

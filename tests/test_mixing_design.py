@@ -13,18 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.backends import Bounds, Monitor, Stop
-from noisedesign.mixing_design import (
-    design_mixing_and_noise,
-    fastest_mixing,
-    joint,
-    mixing_norm,
-    norm_lower_bound,
-)
-from noisedesign.mixing_design.weights import EdgeWeights
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
+from noisedesign.base.checks import InputError
+from noisedesign.program.backends import Bounds, Monitor, Stop
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.system.fastest_mixing import fastest_mixing, mixing_norm, norm_lower_bound
+from noisedesign.system.fastest_mixing.weights import EdgeWeights
+from noisedesign.tasks import mixing_and_noise as joint
+from noisedesign.tasks.mixing_and_noise import design_mixing_and_noise
+from noisedesign.tasks.solve import solve
 
 PAW = nx.Graph([(0, 1), (1, 2), (2, 0), (2, 3)])
 """A triangle with a tail."""

@@ -29,9 +29,14 @@ def test_command(tmp_path: Path) -> None:
     outcome = call("model", problem, "-o", path, "--json")
     assert outcome.code == 0
     assert outcome.json() == {
-        "file": str(path), "format": "sdpa", "formulation": "compact", "variables": 30,
-        "blocks": [10], "rows": 5, "entries": 30 + 15 + 5 + 5,
-    }  # fmt: skip
+        "file": str(path),
+        "format": "sdpa",
+        "formulation": "compact",
+        "variables": 30,
+        "blocks": [10],
+        "rows": 5,
+        "entries": 30 + 15 + 5 + 5,
+    }
     text = path.read_text()
     assert re.search(r"^\* Five in a ring\. .* between 1\.15 and 1\.25 \(by eye\)\.$", text, re.M)
     plain = call("model", problem, "--format", "cbf", "--formulation", "paper", "-o", path)
@@ -62,8 +67,10 @@ def test_command_with_bad_input(
 
 
 def test_command_refuses_what_is_not_convex(tmp_path: Path) -> None:
-    problem = write(tmp_path, RING.replace('"space"', '"space-time"')
-                    + "[participation]\nepochs = 1\nseparation = 4\n")  # fmt: skip
+    problem = write(
+        tmp_path,
+        RING.replace('"space"', '"space-time"') + "[participation]\nepochs = 1\nseparation = 4\n",
+    )
     outcome = call("model", problem, "-o", tmp_path / "x.cbf")
     assert outcome.code == 2
     assert "structure.joint: expected a problem that is convex" in outcome.err

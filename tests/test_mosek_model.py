@@ -15,20 +15,16 @@ import numpy as np
 import pytest
 from conic_cases import PROBLEMS
 
-from noisedesign._checks import InputError
-from noisedesign.backends import Monitor, get_backend
-from noisedesign.backends.conic import ConicBackend
-from noisedesign.formulations import program_of
-from noisedesign.solving import solve
+from noisedesign.base.checks import InputError
+from noisedesign.conic.solvers import ConicBackend
+from noisedesign.program.backends import Monitor, get_backend
+from noisedesign.program.program import program_of
+from noisedesign.tasks.solve import solve
 
 mosek = pytest.importorskip("mosek", reason="pip install 'noisedesign[mosek]'")
 from mosek_reader import TaskData, read, rebuild  # noqa: E402  (it imports mosek)
 
-PARAMETERS = (
-    "intpnt_co_tol_rel_gap",
-    "intpnt_co_tol_pfeas",
-    "intpnt_co_tol_dfeas",
-)
+PARAMETERS = ("intpnt_co_tol_rel_gap", "intpnt_co_tol_pfeas", "intpnt_co_tol_dfeas")
 CASES = [
     ("florentine", "compact"),
     ("budgets", "compact"),

@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.backends.base import Bounds, Monitor, Stop
-from noisedesign.backends.native import NativeBackend, diagonal, fixed_epoch
-from noisedesign.backends.native.diagonal_curvature import Preconditioner
-from noisedesign.backends.native.fixed_epoch import newton as fixed_epoch_newton
-from noisedesign.backends.native.limits import capped
-from noisedesign.certificate import lower_bound
-from noisedesign.formulations import Program, diagonal_dual, program_of
-from noisedesign.io.problem_file import load_problem
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solving import Solution, solve
+from noisedesign.base.checks import InputError
+from noisedesign.families.disjoint.native import NativeBackend, diagonal, fixed_epoch
+from noisedesign.families.disjoint.native.diagonal_curvature import Preconditioner
+from noisedesign.families.disjoint.native.fixed_epoch import newton as fixed_epoch_newton
+from noisedesign.families.disjoint.native.limits import capped
+from noisedesign.files.problem_file import load_problem
+from noisedesign.program.backend import Bounds, Monitor, Stop
+from noisedesign.program.certificate import lower_bound
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.program import Program, diagonal_dual, program_of
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.solve import Solution, solve
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 SPARSE20 = oracles.metropolis(oracles.erdos_renyi(20, 0.2))
@@ -235,11 +235,7 @@ def test_capped_with_different_caps_and_budgets() -> None:
 
 @pytest.mark.parametrize(
     ("w", "ratio"),
-    [
-        (FLORENTINE, 0.789),
-        (SPARSE20, 0.736),
-        (oracles.metropolis(nx.cycle_graph(16)), 0.692),
-    ],
+    [(FLORENTINE, 0.789), (SPARSE20, 0.736), (oracles.metropolis(nx.cycle_graph(16)), 0.692)],
     ids=["florentine", "erdos-renyi", "ring"],
 )
 def test_whisper_over_independent_noise(w: np.ndarray, ratio: float) -> None:
@@ -250,11 +246,7 @@ def test_whisper_over_independent_noise(w: np.ndarray, ratio: float) -> None:
 
 @pytest.mark.parametrize(
     ("w", "ratio"),
-    [
-        (FLORENTINE, 0.375),
-        (SPARSE20, 0.390),
-        (oracles.metropolis(nx.cycle_graph(20)), 0.363),
-    ],
+    [(FLORENTINE, 0.375), (SPARSE20, 0.390), (oracles.metropolis(nx.cycle_graph(20)), 0.363)],
     ids=["florentine", "erdos-renyi", "ring"],
 )
 def test_mafalda_over_independent_noise(w: np.ndarray, ratio: float) -> None:
@@ -337,11 +329,12 @@ def test_relabelling_nodes_relabels_the_design(cap: float | None) -> None:
     plain = solved(space(FLORENTINE, budget=tau, max_variance=limit), gap=1e-9)
     moved = solved(
         space(
-            FLORENTINE[np.ix_(order, order)], budget=tau[order],
+            FLORENTINE[np.ix_(order, order)],
+            budget=tau[order],
             max_variance=None if limit is None else limit[order],
         ),
         gap=1e-9,
-    )  # fmt: skip
+    )
     assert plain.design is not None
     assert moved.design is not None
     expected = plain.design.covariance[np.ix_(order, order)]
@@ -714,9 +707,11 @@ def test_scaling_the_workload_scales_the_objective() -> None:
 
 def test_a_cap_with_several_epochs_is_refused() -> None:
     program = Program(
-        gram=np.eye(4), participation=FixedEpoch(epochs=2, separation=2), budget=np.ones(2),
+        gram=np.eye(4),
+        participation=FixedEpoch(epochs=2, separation=2),
+        budget=np.ones(2),
         cap=np.full(4, 5.0),
-    )  # fmt: skip
+    )
     refusal = NativeBackend().refusal(program, "dual")
     assert refusal is not None
     assert "cap" in refusal

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noisedesign._checks import InputError
-from noisedesign.noise import (
+from noisedesign.base.checks import InputError
+from noisedesign.privacy.seeds import SeedPlan, SharedSeed
+from noisedesign.program.noise import (
     BandedForm,
     BandedInverseForm,
     BufferedForm,
@@ -20,7 +21,6 @@ from noisedesign.noise import (
     form_of_arrays,
     noise_of_arrays,
 )
-from noisedesign.seed_plan import SeedPlan, SharedSeed
 
 T = 7
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}

@@ -150,9 +150,12 @@ def test_results_show_themselves_as_tables(executed: Executed) -> None:
         if "text/html" in output.get("data", {})
     ]
     for title in (
-        "Solution of", "Certificate", "Calibration", "Validation: agrees",
+        "Solution of",
+        "Certificate",
+        "Calibration",
+        "Validation: agrees",
         "Verification: every claim holds",
-    ):  # fmt: skip
+    ):
         assert sum(title in table for table in tables) == 1, title
     assert f"{executed.results['objective']:.6g}</td>" in tables[0]
     assert "array(" not in "".join(tables)

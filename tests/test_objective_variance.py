@@ -12,17 +12,18 @@ import oracles
 import pytest
 import structured_oracles as slow
 
-from noisedesign._checks import InputError
-from noisedesign.io.problem_file import parse_problem
-from noisedesign.objectives import ERRORS, Objective
-from noisedesign.random_mixing import (
+from noisedesign.base.checks import InputError
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.system.random_mixing import (
     EdgeDropout,
     NodeDropout,
     RandomMixing,
     maximal_matchings,
     pairwise_gossip,
 )
-from noisedesign.simulate import (
+from noisedesign.system.workloads import ERRORS, Objective
+from noisedesign.tasks.simulate import validate
+from noisedesign.tasks.simulation import (
     NoiseSource,
     VarianceReport,
     block_noise,
@@ -31,8 +32,7 @@ from noisedesign.simulate import (
     space_noise_stream,
     time_noise_stream,
 )
-from noisedesign.solving import solve
-from noisedesign.validation import validate
+from noisedesign.tasks.solve import solve
 
 PATH_3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 SKEWED = np.array([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])
@@ -83,25 +83,28 @@ SCHEDULES: list[dict[str, Any]] = [
 
 
 CASES = [
-    (of, how) for of in ERRORS for how in SCHEDULES
+    (of, how)
+    for of in ERRORS
+    for how in SCHEDULES
     # The last iterate has step weights of its own.
     if not (of == "last-iterate" and "step_weights" in how)
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("w", [PATH_3, SKEWED], ids=["path", "skewed"])
-@pytest.mark.parametrize(
-    ("of", "how"), CASES, ids=[" ".join([of, *how]) for of, how in CASES]
-)  # fmt: skip
+@pytest.mark.parametrize(("of", "how"), CASES, ids=[" ".join([of, *how]) for of, how in CASES])
 def test_fixed_noise_gives_the_error_of_one_run_by_hand(
     of: str, how: dict[str, Any], w: np.ndarray
 ) -> None:
     noise = np.random.default_rng(3).normal(size=(4, 3))
     expected = errors_by_hand(w, noise, of, **how)
     report = simulate_objective(
-        mixing=w, objective=Objective(horizon=4, of=of, **how), noise=fixed(noise),
-        predicted=sum(expected), runs=30,
-    )  # fmt: skip
+        mixing=w,
+        objective=Objective(horizon=4, of=of, **how),
+        noise=fixed(noise),
+        predicted=sum(expected),
+        runs=30,
+    )
     np.testing.assert_allclose(report.per_step, expected, rtol=1e-12, atol=1e-14)
     assert report.estimate == pytest.approx(sum(expected), rel=1e-12)
     # All runs alike: no width but that of rounding.
@@ -113,9 +116,12 @@ def test_one_step_by_hand() -> None:
     noise = np.array([[1.0, 0.0, 0.0]])
     for of, expected in [("all-iterates", 5 / 9), ("mean-model", 3 / 9), ("consensus", 2 / 9)]:
         report = simulate_objective(
-            mixing=PATH_3, objective=Objective(horizon=1, of=of), noise=fixed(noise),
-            predicted=expected, runs=30,
-        )  # fmt: skip
+            mixing=PATH_3,
+            objective=Objective(horizon=1, of=of),
+            noise=fixed(noise),
+            predicted=expected,
+            runs=30,
+        )
         assert report.estimate == pytest.approx(expected, rel=1e-14)
 
 
@@ -136,13 +142,23 @@ def test_white_noise_costs_the_trace_of_all_unit_runs(of: str, momentum: float) 
 
 
 def simulated(
-    w: np.ndarray, objective: Objective, predicted: float, *, random: RandomMixing | None = None,
-    runs: int = 4000, seed: int = 0,
-) -> VarianceReport:  # fmt: skip
+    w: np.ndarray,
+    objective: Objective,
+    predicted: float,
+    *,
+    random: RandomMixing | None = None,
+    runs: int = 4000,
+    seed: int = 0,
+) -> VarianceReport:
     return simulate_objective(
-        mixing=w, objective=objective, noise=white(len(w), objective.horizon), random=random,
-        predicted=predicted, runs=runs, seed=seed,
-    )  # fmt: skip
+        mixing=w,
+        objective=objective,
+        noise=white(len(w), objective.horizon),
+        random=random,
+        predicted=predicted,
+        runs=runs,
+        seed=seed,
+    )
 
 
 # --- random mixing: every sequence of outcomes --------------------------------------------------
@@ -151,18 +167,25 @@ SQUARE = nx.cycle_graph(4)
 W_4 = oracles.metropolis(SQUARE)
 RANDOM: dict[str, tuple[np.ndarray, RandomMixing, list[tuple[float, np.ndarray]]]] = {
     "dropout": (
-        PATH_3, NodeDropout(mixing=PATH_3, probability=0.4), list(slow.node_dropouts(PATH_3, 0.4))
+        PATH_3,
+        NodeDropout(mixing=PATH_3, probability=0.4),
+        list(slow.node_dropouts(PATH_3, 0.4)),
     ),
     "edge failures": (
-        PATH_3, EdgeDropout(mixing=PATH_3, probability=0.5), list(slow.edge_failures(PATH_3, 0.5))
+        PATH_3,
+        EdgeDropout(mixing=PATH_3, probability=0.5),
+        list(slow.edge_failures(PATH_3, 0.5)),
     ),
     "pairs": (W_4, pairwise_gossip(SQUARE), list(slow.one_pair(SQUARE))),
     "maximal matchings": (
-        W_4, maximal_matchings(SQUARE),
-        [(0.5, np.kron(np.eye(2), np.full((2, 2), 0.5))),
-         (0.5, np.array([[1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 1, 0], [1, 0, 0, 1]]) / 2)],
+        W_4,
+        maximal_matchings(SQUARE),
+        [
+            (0.5, np.kron(np.eye(2), np.full((2, 2), 0.5))),
+            (0.5, np.array([[1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 1, 0], [1, 0, 0, 1]]) / 2),
+        ],
     ),
-}  # fmt: skip
+}
 
 
 def expected_over_sequences(
@@ -207,9 +230,13 @@ def test_every_run_draws_its_own_mixing() -> None:
     """
     w = np.full((2, 2), 0.5)
     report = simulate_objective(
-        mixing=w, objective=Objective(horizon=1), noise=fixed(np.array([[1.0, -1.0]])),
-        random=EdgeDropout(mixing=w, probability=0.5), predicted=1.0, runs=2000,
-    )  # fmt: skip
+        mixing=w,
+        objective=Objective(horizon=1),
+        noise=fixed(np.array([[1.0, -1.0]])),
+        random=EdgeDropout(mixing=w, probability=0.5),
+        predicted=1.0,
+        runs=2000,
+    )
     assert report.agrees
     # A mean of 2,000 fair coins of 0 and 2: standard error 1 / sqrt(2000), times 3.89 each way.
     width = report.interval[1] - report.interval[0]
@@ -223,9 +250,13 @@ def test_every_step_draws_its_own_mixing() -> None:
     """
     w = np.full((2, 2), 0.5)
     report = simulate_objective(
-        mixing=w, objective=Objective(horizon=2), noise=fixed(np.array([[1.0, -1.0], [0.0, 0.0]])),
-        random=EdgeDropout(mixing=w, probability=0.5), predicted=1.5, runs=4000,
-    )  # fmt: skip
+        mixing=w,
+        objective=Objective(horizon=2),
+        noise=fixed(np.array([[1.0, -1.0], [0.0, 0.0]])),
+        random=EdgeDropout(mixing=w, probability=0.5),
+        predicted=1.5,
+        runs=4000,
+    )
     assert report.agrees
     np.testing.assert_allclose(report.per_step, [1.0, 0.5], atol=0.1)
 
@@ -250,16 +281,23 @@ def test_noise_and_mixing_do_not_share_their_draws() -> None:
 
     for random in (None, RANDOM["dropout"][1]):
         simulate_objective(
-            mixing=PATH_3, objective=Objective(horizon=2), noise=source, random=random,
-            predicted=1.0, runs=40,
-        )  # fmt: skip
+            mixing=PATH_3,
+            objective=Objective(horizon=2),
+            noise=source,
+            random=random,
+            predicted=1.0,
+            runs=40,
+        )
     np.testing.assert_array_equal(drawn[:2], drawn[2:])
 
 
 def test_bad_input() -> None:
     good: dict[str, Any] = {
-        "mixing": PATH_3, "objective": Objective(horizon=2), "noise": white(3, 2), "predicted": 1.0
-    }  # fmt: skip
+        "mixing": PATH_3,
+        "objective": Objective(horizon=2),
+        "noise": white(3, 2),
+        "predicted": 1.0,
+    }
     for key, value in [("mixing", PATH_3[:2]), ("predicted", 0.0), ("runs", 29)]:
         with pytest.raises(InputError, match=f"^{key}"):
             simulate_objective(**(good | {key: value}))
@@ -285,9 +323,10 @@ def test_kronecker_noise_is_the_root_of_r_on_noise_of_every_node() -> None:
     in_time = np.einsum("ts,snd->tnd", NOISING, plain)
     # Whatever root of R: what both nodes' noise has in common with itself is R.
     solved_for = np.linalg.lstsq(
-        in_time.transpose(1, 0, 2).reshape(2, -1).T, found.transpose(1, 0, 2).reshape(2, -1).T,
+        in_time.transpose(1, 0, 2).reshape(2, -1).T,
+        found.transpose(1, 0, 2).reshape(2, -1).T,
         rcond=None,
-    )[0].T  # fmt: skip
+    )[0].T
     np.testing.assert_allclose(solved_for @ solved_for.T, COVARIANCE, rtol=1e-12)
     np.testing.assert_allclose(np.einsum("ij,tjd->tid", solved_for, in_time), found, atol=1e-12)
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.objectives import ERRORS, Objective, space_gram, space_time_gram, time_gram
-from noisedesign.workload import decentralized_gram, prefix_gram
+from noisedesign.base.checks import InputError
+from noisedesign.system.workloads import ERRORS, Objective, space_gram, space_time_gram, time_gram
+from noisedesign.system.workloads.closed_forms import decentralized_gram, prefix_gram
 
 PATH3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 SKEWED = np.array([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])
@@ -82,10 +82,7 @@ def check_all_shapes(w: np.ndarray, horizon: int, of: str, **how: Any) -> None:
     space = np.cov(rng.normal(size=(n, 2 * n + 2))).reshape(n, n)
     for found, expected in [
         (space_gram(w, objective=objective), in_space(full, n, np.eye(horizon))),
-        (
-            space_gram(w, objective=objective, time_covariance=time),
-            in_space(full, n, time),
-        ),
+        (space_gram(w, objective=objective, time_covariance=time), in_space(full, n, time)),
         (time_gram(w, objective=objective), in_time(full, n, np.eye(n))),
         (time_gram(w, objective=objective, node_covariance=space), in_time(full, n, space)),
     ]:

@@ -15,17 +15,13 @@ import space_time_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import threats
-from noisedesign._checks import InputError
-from noisedesign.backends import Stop
-from noisedesign.objectives import Objective
-from noisedesign.observer_design import (
-    ObserverDesign,
-    ObserverProblem,
-    design_against,
-)
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
+from noisedesign.base.checks import InputError
+from noisedesign.families.observers import ObserverDesign, ObserverProblem, design_against
+from noisedesign.privacy import views as threats
+from noisedesign.program.backends import Stop
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.system.workloads import Objective
+from noisedesign.tasks.solve import solve
 
 Array = Any
 
@@ -98,9 +94,12 @@ def test_on_a_complete_graph_neighbours_see_everything(n: int, horizon: int, tau
     # one-step error at each of the T - s + 1 iterates that follow.
     cap = 1.7
     design = design_against(
-        mixing=np.ones((n, n)) / n, horizon=horizon, observers=everyone(n),
-        max_variance=cap / tau, budget=tau,
-    )  # fmt: skip
+        mixing=np.ones((n, n)) / n,
+        horizon=horizon,
+        observers=everyone(n),
+        max_variance=cap / tau,
+        budget=tau,
+    )
     optimum = oracles.complete_graph_capped(n, cap=cap / tau, tau=tau) * horizon * (horizon + 1) / 2
     assert_certified(design)
     assert design.certificate.lower_bound <= optimum <= design.certificate.objective
@@ -112,9 +111,12 @@ def test_against_a_secure_sum_one_noise_for_all_is_enough(own_noise: str) -> Non
     # The sum shows 1^T g + 1^T z: tr(R J) has to be 1 / tau, and costs that over n. LDP pays 1/tau.
     n, tau = 4, 0.5
     design = design_against(
-        mixing=np.ones((n, n)) / n, horizon=1, budget=tau, max_variance=3.0,
+        mixing=np.ones((n, n)) / n,
+        horizon=1,
+        budget=tau,
+        max_variance=3.0,
         observers=[threats.secure_sum(nodes=[0], own_noise=own_noise)],
-    )  # fmt: skip
+    )
     assert_certified(design)
     assert design.certificate.objective == pytest.approx(1 / (n * tau), rel=GAP)
 
@@ -123,9 +125,13 @@ def test_against_a_reader_of_all_messages_it_is_whispers_design() -> None:
     # A ring of 5: nuclear norm squared over n tau, at a cap that does not bind.
     horizon, tau = 3, 2.0
     design = design_against(
-        mixing=RING_5, horizon=horizon, budget=tau, observers=[threats.ldp()],
-        max_variance=[50.0] * 5, objective=one_step(horizon),
-    )  # fmt: skip
+        mixing=RING_5,
+        horizon=horizon,
+        budget=tau,
+        observers=[threats.ldp()],
+        max_variance=[50.0] * 5,
+        objective=one_step(horizon),
+    )
     assert_certified(design)
     optimum = oracles.vertex_transitive_optimum(RING_5, tau=tau)
     assert design.certificate.objective == pytest.approx(optimum, rel=GAP)
@@ -140,9 +146,13 @@ def test_whisper_with_budgets_and_cap_by_the_other_solver() -> None:
     assert other.certificate is not None
     for observers in ([threats.ldp()], [threats.insider(nodes=[u]) for u in range(6)]):
         design = design_against(
-            mixing=PATH_6, horizon=2, budget=budget, max_variance=cap, observers=observers,
+            mixing=PATH_6,
+            horizon=2,
+            budget=budget,
+            max_variance=cap,
+            observers=observers,
             objective=one_step(2),
-        )  # fmt: skip
+        )
         assert_certified(design)
         assert design.certificate.objective == pytest.approx(other.certificate.objective, rel=GAP)
 
@@ -154,11 +164,14 @@ def least(cost: Any, limits: Any, starts: list[Array]) -> float:
     """Least cost that a local search finds under limits(x) >= 0, from several starts."""
     found = [
         scipy.optimize.minimize(
-            cost, start, method="SLSQP", constraints={"type": "ineq", "fun": limits},
+            cost,
+            start,
+            method="SLSQP",
+            constraints={"type": "ineq", "fun": limits},
             options={"ftol": 1e-13, "maxiter": 500},
         )
         for start in starts
-    ]  # fmt: skip
+    ]
     return min(one.fun for one in found if limits(one.x).min() > -1e-9)
 
 
@@ -185,9 +198,12 @@ def test_ring_of_six_over_all_circulant_covariances(cap: float) -> None:
     rng = np.random.default_rng(1)
     brute = least(cost, limits, [rng.normal(0.3, 0.5, size=4) for _ in range(4)])
     design = design_against(
-        mixing=RING_6, horizon=horizon, observers=everyone(6), max_variance=cap,
+        mixing=RING_6,
+        horizon=horizon,
+        observers=everyone(6),
+        max_variance=cap,
         objective=one_step(horizon),
-    )  # fmt: skip
+    )
     assert_certified(design)
     assert design.certificate.objective == pytest.approx(brute, rel=1e-5)
 
@@ -218,9 +234,12 @@ def test_three_nodes_over_all_covariances(w: Array, looking: list[int]) -> None:
     starts = [1.3 * np.eye(3)[lower] + 0.2 * rng.normal(size=6) for _ in range(6)]
     brute = least(cost, limits, starts)
     design = design_against(
-        mixing=w, horizon=horizon, budget=budget, max_variance=cap,
+        mixing=w,
+        horizon=horizon,
+        budget=budget,
+        max_variance=cap,
         observers=[threats.pndp(nodes=[v]) for v in looking],
-    )  # fmt: skip
+    )
     assert_certified(design)
     assert design.certificate.objective == pytest.approx(brute, rel=1e-5)
 
@@ -231,9 +250,13 @@ def test_over_time_against_a_reader_of_all_messages() -> None:
     w = space_time_cases.GRAPHS["path-4"]
     w = (w + np.eye(4)) / 2  # regular, so that a large cap does not bind
     design = design_against(
-        mixing=w, horizon=2, budget=tau, max_variance=500.0, observers=[threats.ldp()],
+        mixing=w,
+        horizon=2,
+        budget=tau,
+        max_variance=500.0,
+        observers=[threats.ldp()],
         correlated_over_time=True,
-    )  # fmt: skip
+    )
     assert_certified(design)
     optimum = space_time_cases.conic_optimum(w, 1, 2, tau)
     assert design.certificate.objective == pytest.approx(optimum, rel=GAP)
@@ -248,8 +271,10 @@ def test_over_time_less_noise_is_enough() -> None:
     assert design.certificate.objective < 0.9 * afresh.certificate.lower_bound
     for v in range(3):
         assert told(PATH_3, design.covariance, v, 3).max() <= 1 + 1e-9
-    variance = np.sum((space_time_cases.stacked_workload(PATH_3, 3) @ design.covariance)
-                      * space_time_cases.stacked_workload(PATH_3, 3))  # fmt: skip
+    variance = np.sum(
+        (space_time_cases.stacked_workload(PATH_3, 3) @ design.covariance)
+        * space_time_cases.stacked_workload(PATH_3, 3)
+    )
     assert design.certificate.objective == pytest.approx(variance, rel=1e-12)
 
 
@@ -305,9 +330,11 @@ def test_a_larger_cap_costs_less_and_a_binding_one_binds() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=12)
 @given(
-    seed=st.integers(0, 10_000), n=st.integers(2, 4), horizon=st.integers(1, 3),
+    seed=st.integers(0, 10_000),
+    n=st.integers(2, 4),
+    horizon=st.integers(1, 3),
     magnitude=st.sampled_from([1e-6, 1.0, 1e6]),
-)  # fmt: skip
+)
 def test_designs_hold_their_budgets_by_the_dense_views(
     seed: int, n: int, horizon: int, magnitude: float
 ) -> None:
@@ -318,9 +345,12 @@ def test_designs_hold_their_budgets_by_the_dense_views(
     budget = magnitude * rng.uniform(0.3, 3.0, size=n)
     looking = sorted({int(v) for v in rng.integers(0, n, size=2)})
     design = design_against(
-        mixing=w, horizon=horizon, budget=budget, max_variance=4 / budget.min(),
+        mixing=w,
+        horizon=horizon,
+        budget=budget,
+        max_variance=4 / budget.min(),
         observers=[threats.pndp(nodes=[v]) for v in looking],
-    )  # fmt: skip
+    )
     assert design.certificate.feasible
     assert 0 <= design.certificate.gap <= 1e-4
     # A covariance near singular is judged with a little more noise, which only hides more.
@@ -369,8 +399,11 @@ def test_the_first_step_is_the_one_learnt_most_about(w: Array) -> None:
 )
 def test_bad_input_names_its_field(changed: dict[str, Any], field: str) -> None:
     asked = {
-        "mixing": PATH_3, "horizon": 2, "observers": [threats.pndp(nodes=[0])], "max_variance": 3.0
-    }  # fmt: skip
+        "mixing": PATH_3,
+        "horizon": 2,
+        "observers": [threats.pndp(nodes=[0])],
+        "max_variance": 3.0,
+    }
     with pytest.raises(InputError) as error:
         design_against(**{**asked, **changed})
     assert error.value.field == field
@@ -380,6 +413,9 @@ def test_an_objective_that_no_noise_changes_is_refused() -> None:
     # On one node there is no consensus to lose.
     with pytest.raises(InputError, match="objective"):
         ObserverProblem(
-            mixing=np.ones((1, 1)), horizon=1, observers=(threats.ldp(),), max_variance=2.0,
+            mixing=np.ones((1, 1)),
+            horizon=1,
+            observers=(threats.ldp(),),
+            max_variance=2.0,
             objective=Objective(horizon=1, of="consensus"),
-        )  # fmt: skip
+        )

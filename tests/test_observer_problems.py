@@ -16,28 +16,29 @@ import structured_oracles as slow
 from command_line import call
 from small_designs import falsify, space_design
 
-from noisedesign import against_observers, threats
-from noisedesign._checks import InputError
-from noisedesign.accounting import calibrate, delta_of
-from noisedesign.baselines import baseline_names
-from noisedesign.design import Design
-from noisedesign.exports import export
-from noisedesign.exposure import account
-from noisedesign.formulations import program_of
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.io.problem_file import parse_problem
-from noisedesign.observer_design import ObserverProgram, lower_bound
-from noisedesign.observer_design.certificate import ObservedNoise
-from noisedesign.participation import every_step, single
-from noisedesign.problem import PrivacyTarget, SpaceProblem
-from noisedesign.report import solution_record
-from noisedesign.simulate import Watcher, audit_observers
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure
-from noisedesign.threats import Observer
-from noisedesign.trust_table import setting_of
-from noisedesign.validation import validate
-from noisedesign.verification import verify
+from noisedesign.base.checks import InputError
+from noisedesign.families.observers import ObserverProgram, lower_bound
+from noisedesign.families.observers import family as against_observers
+from noisedesign.families.observers.bound import ObservedNoise
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.exports import export
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.accounting import calibrate, delta_of
+from noisedesign.privacy.exposure import account
+from noisedesign.privacy.views import Observer
+from noisedesign.program.design import Design
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem
+from noisedesign.program.program import program_of
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.participation import every_step, single
+from noisedesign.tasks.baselines import baseline_names
+from noisedesign.tasks.report import solution_record
+from noisedesign.tasks.simulate import validate
+from noisedesign.tasks.simulation import Watcher, audit_observers
+from noisedesign.tasks.solve import solve
+from noisedesign.tasks.trust_table import setting_of
+from noisedesign.tasks.verify import verify
 
 PATH_5 = 'name = "x"\ndesign = "space"\n[graph]\nkind = "path"\nnodes = 5\n'
 CAP = "[limits]\nmax_variance = 20.0\n"
@@ -77,16 +78,22 @@ def stacked_error(w: np.ndarray, covariance: np.ndarray, horizon: int) -> float:
     [
         ('model = "pndp"', [threats.pndp(nodes=[i]) for i in range(5)]),
         ('model = "pndp"\nnodes = [3, "0"]', [threats.pndp(nodes=[3]), threats.pndp(nodes=[0])]),
-        ('model = "pndp"\nnodes = [[3, "0"], 1]\nown_noise = "counted"',
-         [threats.pndp(nodes=[3, 0], own_noise="counted"),
-          threats.pndp(nodes=[1], own_noise="counted")]),
-        ('model = "secure-sum"\nnodes = [2]\nown_noise = "values"',
-         [threats.secure_sum(nodes=[2], own_noise="values")]),
+        (
+            'model = "pndp"\nnodes = [[3, "0"], 1]\nown_noise = "counted"',
+            [
+                threats.pndp(nodes=[3, 0], own_noise="counted"),
+                threats.pndp(nodes=[1], own_noise="counted"),
+            ],
+        ),
+        (
+            'model = "secure-sum"\nnodes = [2]\nown_noise = "values"',
+            [threats.secure_sum(nodes=[2], own_noise="values")],
+        ),
         ('model = "insider"\nnodes = [[0, 1]]', [threats.insider(nodes=[0, 1])]),
         ('model = "tap"\nnodes = [4]', [threats.tap(nodes=[4])]),
         ('model = "ldp"', [threats.ldp()]),
     ],
-)  # fmt: skip
+)
 def test_observers_of_a_file(table: str, expected: list[Observer]) -> None:
     problem = parse(PATH_5 + CAP + f"[observers]\n{table}\nhorizon = 2\n")
     assert list(problem.observers) == expected
@@ -121,17 +128,24 @@ def test_errors_go_with_the_horizon_of_the_observers() -> None:
         (TEXT + "nodes = [[]]\n", "observers.nodes.0", "a node"),
         (TEXT + "node = [1]\n", "observers.node", "Did you mean nodes?"),
         (TEXT.replace('"pndp"', '"ldp"\nnodes = [1]'), "observers.nodes", 'model = "ldp"'),
-        (TEXT.replace('"pndp"', '"insider"\nown_noise = "counted"'), "observers.own_noise",
-         "insider"),
+        (
+            TEXT.replace('"pndp"', '"insider"\nown_noise = "counted"'),
+            "observers.own_noise",
+            "insider",
+        ),
         (TEXT + '[structure]\nspace = "edge-local"\n', "structure.space", "observers"),
         (TEXT + "[mixing]\ndropout = 0.1\n", "mixing", "observers"),
         (TEXT + "[error]\nhorizon = 2\n", "error.horizon", "observers.horizon = 3"),
         (TEXT + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\nsteps = 2\n", "privacy.steps", "3"),
         (TEXT.replace("20.0", "20.0\nmin_variance = 1.0"), "limits.min_variance", "observers"),
-        (TEXT.replace('"space"', '"space-time"') + "[participation]\nepochs = 1\nseparation = 3\n",
-         "observers", 'belongs to design = "space"'),
+        (
+            TEXT.replace('"space"', '"space-time"')
+            + "[participation]\nepochs = 1\nseparation = 3\n",
+            "observers",
+            'belongs to design = "space"',
+        ),
     ],
-)  # fmt: skip
+)
 def test_errors_name_the_key(text: str, field: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(text)
@@ -215,8 +229,9 @@ def test_a_gap_and_a_backend_can_be_asked_for() -> None:
     assert loose.status == "inaccurate"
     assert loose.remedy
     for options, field in (
-        ({"backend": "none"}, "backend"), ({"formulation": "compact"}, "formulation")
-    ):  # fmt: skip
+        ({"backend": "none"}, "backend"),
+        ({"formulation": "compact"}, "formulation"),
+    ):
         with pytest.raises(InputError, match=f"^{field}: expected"):
             solve(parse(TEXT), **options)  # type: ignore[arg-type]
     cramped = TEXT.replace("20.0", "0.1")
@@ -227,7 +242,7 @@ def test_a_gap_and_a_backend_can_be_asked_for() -> None:
 
 
 def test_a_solver_that_finds_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    from noisedesign.observer_design import conic
+    from noisedesign.families.observers import conic
 
     monkeypatch.setattr(conic, "solve", lambda *a, **k: None)
     solution = solve(parse(TEXT))
@@ -322,9 +337,10 @@ def test_the_stored_bound_holds_in_any_basis() -> None:
     for seen in program.observers:
         q = np.linalg.qr(rng.standard_normal((seen.responses.shape[1],) * 2))[0]
         rotated.append(
-            ObservedNoise(responses=np.einsum("mn,jnp->jmp", q, seen.responses),
-                          signals=q @ seen.signals)
-        )  # fmt: skip
+            ObservedNoise(
+                responses=np.einsum("mn,jnp->jmp", q, seen.responses), signals=q @ seen.signals
+            )
+        )
     elsewhere = ObserverProgram(gram=program.gram, observers=tuple(rotated), cap=program.cap)
     for one in (program, elsewhere):
         witness = against_observers.stored_witness(one, design.witness)
@@ -373,8 +389,12 @@ def test_nobody_takes_it_for_noise_that_protects_every_message(tmp_path: Path) -
     with pytest.raises(InputError, match="^observers: expected none"):
         program_of(problem)
     with pytest.raises(InputError, match=r"^structure\.space"):
-        replace(space_design().problem, observers=(threats.ldp(),), max_variance=2.0,
-                structure=SpaceStructure(kind="decor"))  # fmt: skip
+        replace(
+            space_design().problem,
+            observers=(threats.ldp(),),
+            max_variance=2.0,
+            structure=SpaceStructure(kind="decor"),
+        )
 
 
 def test_the_simulator_agrees() -> None:
@@ -400,20 +420,33 @@ def test_audits_see_what_the_account_says(own_noise: str) -> None:
         (threats.secure_sum(nodes=[0], own_noise=own_noise), W_5[:1]),
     ):
         algorithm = threats.whisper(mixing=W_5, covariance=covariance, horizon=3)
-        mu = max(e.mu for e in account(
-            algorithm, observer, participation=single(3), adjacency="zero-out"
-        ))  # fmt: skip
+        mu = max(
+            e.mu
+            for e in account(algorithm, observer, participation=single(3), adjacency="zero-out")
+        )
         known = (0,) if own_noise == "values" else ()
         watcher = Watcher(readout=readout, known=known, inside=(0,))
         report = audit_observers(
-            mixing=W_5, covariance=covariance, watchers=[watcher], horizon=3, claimed_mu=mu,
-            noise_stddev=1.0, runs=3000, seed=2,
-        )  # fmt: skip
+            mixing=W_5,
+            covariance=covariance,
+            watchers=[watcher],
+            horizon=3,
+            claimed_mu=mu,
+            noise_stddev=1.0,
+            runs=3000,
+            seed=2,
+        )
         assert report.agrees, (observer, mu, report)
         twice = audit_observers(
-            mixing=W_5, covariance=covariance, watchers=[watcher], horizon=3, claimed_mu=mu / 2,
-            noise_stddev=2.0, runs=3000, seed=2,
-        )  # fmt: skip
+            mixing=W_5,
+            covariance=covariance,
+            watchers=[watcher],
+            horizon=3,
+            claimed_mu=mu / 2,
+            noise_stddev=2.0,
+            runs=3000,
+            seed=2,
+        )
         assert twice.agrees
 
 

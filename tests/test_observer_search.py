@@ -14,11 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import threats
-from noisedesign.backends import Monitor, Stop
-from noisedesign.exposure import account
-from noisedesign.objectives import Objective
-from noisedesign.observer_design import (
+from noisedesign.families.observers import (
     ObserverDesign,
     ObserverProblem,
     ObserverProgram,
@@ -27,8 +23,12 @@ from noisedesign.observer_design import (
     design_against,
     lower_bound,
 )
-from noisedesign.observer_design.certificate import ObservedNoise
-from noisedesign.participation import single
+from noisedesign.families.observers.bound import ObservedNoise
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.exposure import account
+from noisedesign.program.backends import Monitor, Stop
+from noisedesign.system.participation import single
+from noisedesign.system.workloads import Objective
 
 Array = Any
 
@@ -107,9 +107,10 @@ def test_small_errors_cost_little_and_nonsense_proves_nothing(solved: ObserverDe
 def test_the_bound_on_one_number(factor: float, weight: float, price: float, bound: float) -> None:
     # min R with 1 / R <= 1 and R <= 3: the optimum is 1. The scales tried can only raise a bound.
     program = ObserverProgram(
-        gram=np.ones((1, 1)), cap=np.array([3.0]),
+        gram=np.ones((1, 1)),
+        cap=np.array([3.0]),
         observers=(ObservedNoise(responses=np.ones((1, 1, 1)), signals=np.ones((1, 1))),),
-    )  # fmt: skip
+    )
     witness = ObserverWitness(
         factors=(np.array([[factor]]),), weights=(np.array([weight]),), cap=np.array([price])
     )
@@ -122,9 +123,12 @@ def test_the_bound_on_one_number(factor: float, weight: float, price: float, bou
 def test_where_the_optimum_is_zero_the_gap_is_infinite() -> None:
     # Noise that sums to zero leaves the mean of the models alone, and no node sees all of it.
     design = design_against(
-        mixing=oracles.metropolis(nx.path_graph(4)), horizon=2, observers=everyone(4),
-        max_variance=5.0, objective=Objective(horizon=2, of="mean-model"),
-    )  # fmt: skip
+        mixing=oracles.metropolis(nx.path_graph(4)),
+        horizon=2,
+        observers=everyone(4),
+        max_variance=5.0,
+        objective=Objective(horizon=2, of="mean-model"),
+    )
     assert design.certificate.feasible
     assert design.certificate.objective < 1e-6
     assert design.certificate.gap == np.inf
@@ -136,9 +140,13 @@ def test_where_the_optimum_is_zero_the_gap_is_infinite() -> None:
 
 def test_another_solver_reaches_the_same_optimum(solved: ObserverDesign) -> None:
     other = design_against(
-        mixing=PATH_3, horizon=2, observers=everyone(3), max_variance=1.2, backend="scs",
+        mixing=PATH_3,
+        horizon=2,
+        observers=everyone(3),
+        max_variance=1.2,
+        backend="scs",
         monitor=Monitor(gap=1e-4, tolerance=1e-7),
-    )  # fmt: skip
+    )
     assert other.stop is Stop.SOLVED
     assert 0 <= other.certificate.gap <= 1e-4
     assert other.certificate.objective == pytest.approx(solved.certificate.objective, rel=1e-4)
@@ -250,9 +258,11 @@ def test_units_may_be_singular() -> None:
     # One noise for all solves it, and the other directions have no unit then.
     n = 3
     problem = ObserverProblem(
-        mixing=np.ones((n, n)) / n, horizon=1, max_variance=3.0,
+        mixing=np.ones((n, n)) / n,
+        horizon=1,
+        max_variance=3.0,
         observers=(threats.secure_sum(nodes=[0], own_noise="counted"),),
-    )  # fmt: skip
+    )
     program = problem.program()
     answer = conic.solve(
         program, units=np.ones((n, n)), backend="clarabel", monitor=Monitor(gap=GAP)

@@ -22,9 +22,9 @@ PATIENCE_SECONDS = 60.0
 
 ASKING = """
 import networkx as nx
-from noisedesign.graph import mixing_matrix
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.tasks.solve import solve
 
 mixing = mixing_matrix(nx.path_graph({nodes}), weights="lazy-metropolis-hastings")
 solve(SpaceProblem(mixing=mixing), backend={backend!r}, formulation={formulation!r}, gap=1e-12,
@@ -99,14 +99,16 @@ def test_an_end_of_standard_input_ends_the_process(platform: str, busy: str) -> 
     if not sys.platform.startswith(platform) and platform == "linux":
         pytest.skip("no signal tells of the end of a pipe here")
     code = (
-        "import sys; from noisedesign.backends import isolated\n"
+        "import sys; from noisedesign.conic import process as isolated\n"
         f"sys.platform = {platform!r}; isolated._end_with_parent(); print('busy', flush=True)\n"
         + BUSY[busy]
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         env=environment(),
-    )  # fmt: skip
+    )
     assert child.stdin is not None
     assert child.stdout is not None
     try:
@@ -141,8 +143,9 @@ def test_workers_end_when_their_parent_is_killed(rows: int, tmp_path: Path) -> N
     table = tmp_path / "rows.csv"
     sweep = subprocess.Popen(
         [*MODULE, "sweep", str(plan), "-o", str(table), "--jobs", "2"],
-        env=environment(), stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+    )
     left: list[psutil.Process] = []
 
     def at_work() -> bool:
@@ -182,8 +185,9 @@ graph.nodes = [80, 81, 82, 83]
     plan = write(tmp_path, text, "sweep.toml")
     sweep = subprocess.Popen(
         [*MODULE, "sweep", str(plan), "-o", str(tmp_path / "rows.csv"), "--jobs", "2"],
-        env=environment(TMPDIR=str(tmp_path)), stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        env=environment(TMPDIR=str(tmp_path)),
+        stderr=subprocess.DEVNULL,
+    )
     left: list[psutil.Process] = []
 
     def solving() -> bool:

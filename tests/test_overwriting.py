@@ -16,14 +16,14 @@ import pytest
 from command_line import EPOCHS, RING, call, environment, write
 from small_designs import space_design, time_design
 
-from noisedesign._checks import InputError
-from noisedesign.conic_files import conic_program
-from noisedesign.conic_files import write as write_program
-from noisedesign.exports import export, exporter, exporter_names
-from noisedesign.io.atomic import overwriting
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.io.file_kinds import kind_of
-from noisedesign.plot import picture
+from noisedesign.base.atomic import overwriting
+from noisedesign.base.checks import InputError
+from noisedesign.base.file_kinds import kind_of
+from noisedesign.conic.formats import conic_program
+from noisedesign.conic.formats import write as write_program
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.exports import export, exporter, exporter_names
+from noisedesign.tasks.plot import picture
 
 SWEEP = RING + '\n[grid]\n"graph.nodes" = [5]\n'
 
@@ -65,9 +65,13 @@ OWN_INPUT = [
 @pytest.mark.parametrize(("command", "option", "other"), OWN_INPUT)
 @pytest.mark.parametrize("force", [(), ("--force",)])
 def test_a_file_that_is_read_is_never_written(
-    command: str, option: str, other: str, force: tuple[str, ...], folder: Path,
+    command: str,
+    option: str,
+    other: str,
+    force: tuple[str, ...],
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(folder)
     before = contents(folder)
     outcome = call(*command.split(), *force)
@@ -115,7 +119,7 @@ def test_outputs_are_looked_at_before_the_work(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("solved")
 
-    monkeypatch.setattr("noisedesign.solving.solve", never)
+    monkeypatch.setattr("noisedesign.tasks.solve.solve", never)
     assert call("solve", folder / "problem.toml", "-o", folder / "sweep.toml").code == 2
     outcome = call(
         "compare", folder / "problem.toml", "--backends", "native", "--plot", folder / "p.jpg"
@@ -242,7 +246,7 @@ def test_an_inner_call_takes_no_leave_away(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from noisedesign.io.atomic import write_atomically
+from noisedesign.base.atomic import write_atomically
 
 def write(file):
     file.write(b"half")
@@ -259,8 +263,10 @@ write_atomically(sys.argv[1], write)
 def writing(path: Path, how: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(path), how],
-        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"half\n"
     return process
@@ -287,7 +293,7 @@ def test_what_a_killed_save_left_is_removed_by_the_next(tmp_path: Path) -> None:
 
 def test_many_who_save_in_one_folder_do_not_take_each_others_files(tmp_path: Path) -> None:
     code = (
-        "import sys; from noisedesign.io.atomic import write_bytes\n"
+        "import sys; from noisedesign.base.atomic import write_bytes\n"
         "for k in range(200): write_bytes(sys.argv[1], b'PAR1' + bytes([k]) * 1000)"
     )
     processes = [

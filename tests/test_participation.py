@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.participation import (
+from noisedesign.base.checks import InputError
+from noisedesign.system.participation import (
     FixedEpoch,
     MinSeparation,
     Patterns,
@@ -100,9 +100,11 @@ def test_a_count_of_many_by_hand() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=80)
 @given(
-    horizon=st.integers(1, 9), separation=st.integers(1, 10), most=st.integers(1, 6),
+    horizon=st.integers(1, 9),
+    separation=st.integers(1, 10),
+    most=st.integers(1, 6),
     seed=st.integers(0, 10**6),
-)  # fmt: skip
+)
 def test_the_heaviest_pattern_is_found(horizon: int, separation: int, most: int, seed: int) -> None:
     weights = np.random.default_rng(seed).exponential(size=horizon)
     patterns = oracles.min_separation_patterns(horizon, separation, most)

@@ -15,22 +15,22 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import pattern_bounds
-from noisedesign.participation import (
+from noisedesign.privacy.sensitivity import (
+    ABS_SUM_UPPER_BOUND,
+    EXACT,
+    SPECTRAL_UPPER_BOUND,
+    UPPER_BOUND,
+    four_numbers,
+    pattern_bounds,
+    squared_sensitivity,
+)
+from noisedesign.system.participation import (
     FixedEpoch,
     MinSeparation,
     Participation,
     Patterns,
     every_step,
     single,
-)
-from noisedesign.sensitivity import (
-    ABS_SUM_UPPER_BOUND,
-    EXACT,
-    SPECTRAL_UPPER_BOUND,
-    UPPER_BOUND,
-    four_numbers,
-    squared_sensitivity,
 )
 
 ROUNDING = 1e-12
@@ -59,9 +59,11 @@ def unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=12)
 @given(
-    horizon=st.integers(2, 6), separation=st.integers(1, 4), most=st.integers(2, 4),
+    horizon=st.integers(2, 6),
+    separation=st.integers(1, 4),
+    most=st.integers(2, 4),
     seed=st.integers(0, 10**6),
-)  # fmt: skip
+)
 def test_min_separation_is_the_worst_of_all_its_patterns(
     horizon: int, separation: int, most: int, seed: int
 ) -> None:
@@ -80,9 +82,13 @@ def test_min_separation_is_the_worst_of_all_its_patterns(
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(
-    horizon=st.integers(2, 9), separation=st.integers(1, 5), most=st.integers(1, 6),
-    band=st.integers(0, 9), positive=st.booleans(), seed=st.integers(0, 10**6),
-)  # fmt: skip
+    horizon=st.integers(2, 9),
+    separation=st.integers(1, 5),
+    most=st.integers(1, 6),
+    band=st.integers(0, 9),
+    positive=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
 def test_too_many_patterns_are_bounded_row_by_row(
     horizon: int, separation: int, most: int, band: int, positive: bool, seed: int
 ) -> None:
@@ -209,9 +215,12 @@ def test_more_participations_are_worse_and_more_separation_is_better(
 
 
 SCHEMES: list[Participation] = [
-    single(12), every_step(12), FixedEpoch(epochs=3, separation=4), min_separation(12, 3, 3),
+    single(12),
+    every_step(12),
+    FixedEpoch(epochs=3, separation=4),
+    min_separation(12, 3, 3),
     Patterns(horizon=12, steps=((0, 1, 2, 3, 7), (5,), (4, 6, 8, 9, 10, 11))),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)

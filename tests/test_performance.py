@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.comparison import picture
-from noisedesign.comparison.performance import (
+from noisedesign.base.checks import InputError
+from noisedesign.tasks.compare import picture
+from noisedesign.tasks.compare.performance import (
     Profile,
     profiles,
     seconds_of,
@@ -28,21 +28,30 @@ def row(name: str, backend: str, seconds: float | None, status: str = "optimal")
     """Solved where there are seconds, a quarter of them to build."""
     solved = status == "optimal"
     return {
-        "name": name, "backend": backend, "solved": solved, "status": status,
+        "name": name,
+        "backend": backend,
+        "solved": solved,
+        "status": status,
         "build_seconds": None if seconds is None else seconds / 4,
         "solve_seconds": None if seconds is None else 3 * seconds / 4,
         "time_limit": LIMIT,
-    }  # fmt: skip
+    }
 
 
 ROWS = [
-    row("a", "quick", 0.0), row("b", "quick", 30.0), row("c", "quick", 2.0),
+    row("a", "quick", 0.0),
+    row("b", "quick", 30.0),
+    row("c", "quick", 2.0),
     row("d", "quick", 1.0),
-    row("a", "slow", 30.0), row("b", "slow", 5.0, status="inaccurate"), row("c", "slow", 95.0),
+    row("a", "slow", 30.0),
+    row("b", "slow", 5.0, status="inaccurate"),
+    row("c", "slow", 95.0),
     row("d", "slow", None, status="refused"),
-    row("a", "absent", None, status="refused"), row("b", "absent", None, status="refused"),
-    row("c", "absent", None, status="refused"), row("d", "absent", None, status="refused"),
-]  # fmt: skip
+    row("a", "absent", None, status="refused"),
+    row("b", "absent", None, status="refused"),
+    row("c", "absent", None, status="refused"),
+    row("d", "absent", None, status="refused"),
+]
 
 
 # --- means ----------------------------------------------------------------------------------------
@@ -60,9 +69,7 @@ def test_small_times_keep_their_digits() -> None:
 
 
 @settings(derandomize=True, deadline=None)
-@given(
-    st.lists(st.floats(0, 1e6), min_size=1, max_size=20), st.floats(1e-3, 1e3), st.randoms()
-)  # fmt: skip
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=20), st.floats(1e-3, 1e3), st.randoms())
 def test_means_lie_between_the_geometric_and_the_arithmetic(
     seconds: list[float], shift: float, random: Any
 ) -> None:
@@ -99,8 +106,14 @@ def test_curves_by_hand() -> None:
     assert (slow.backend, slow.problems, slow.seconds) == ("slow", 4, (30.0,))
     assert (absent.problems, absent.seconds) == (4, ())
     assert [quick.share(within=t) for t in (0, 0.5, 1, 2, 29.9, 30, 1e9)] == [
-        0.25, 0.25, 0.5, 0.75, 0.75, 1, 1,
-    ]  # fmt: skip
+        0.25,
+        0.25,
+        0.5,
+        0.75,
+        0.75,
+        1,
+        1,
+    ]
     assert slow.share(within=30) == 0.25
     assert absent.share(within=LIMIT) == 0
 
@@ -124,25 +137,37 @@ def test_summary_by_hand() -> None:
 
 def test_a_search_is_no_failure() -> None:
     """The best that was found of what nobody can certify is counted as that."""
-    (only,) = summary([row("a", "one", 1.0), row("b", "one", 2.0, status="local-optimum"),
-                       row("c", "one", 3.0, status="failed")])  # fmt: skip
+    (only,) = summary(
+        [
+            row("a", "one", 1.0),
+            row("b", "one", 2.0, status="local-optimum"),
+            row("c", "one", 3.0, status="failed"),
+        ]
+    )
     counts = ("problems", "solved", "best_found", "refused", "failed")
     assert [only[key] for key in counts] == [3, 1, 1, 0, 1]
 
 
 def test_a_certified_answer_past_the_limit_is_late() -> None:
     """Its row says that it is certified, and it did not fail."""
-    (only,) = summary([row("a", "one", 1.0), row("b", "one", LIMIT + 1),
-                       row("c", "one", LIMIT + 1, status="inaccurate")])  # fmt: skip
+    (only,) = summary(
+        [
+            row("a", "one", 1.0),
+            row("b", "one", LIMIT + 1),
+            row("c", "one", LIMIT + 1, status="inaccurate"),
+        ]
+    )
     counts = ("problems", "solved", "late", "best_found", "refused", "failed")
     assert [only[key] for key in counts] == [3, 1, 1, 0, 0, 1]
 
 
 def test_nothing_in_common() -> None:
     rows = [
-        row("a", "one", 1.0), row("b", "one", None, status="refused"),
-        row("a", "two", None, status="refused"), row("b", "two", 1.0),
-    ]  # fmt: skip
+        row("a", "one", 1.0),
+        row("b", "one", None, status="refused"),
+        row("a", "two", None, status="refused"),
+        row("b", "two", 1.0),
+    ]
     assert [(r["common"], r["mean_seconds_common"]) for r in summary(rows)] == [(0, None)] * 2
     (alone,) = summary(rows[1:2])
     assert (alone["common"], alone["mean_seconds_common"]) == (0, None)

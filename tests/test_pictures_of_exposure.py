@@ -12,10 +12,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from noisedesign._checks import InputError
-from noisedesign.exposure import Exposure
-from noisedesign.io.atomic import StorageError
-from noisedesign.pictures_of_exposure import NAMED_POINTS, draw, figure_of
+from noisedesign.base.atomic import StorageError
+from noisedesign.base.checks import InputError
+from noisedesign.privacy.exposure import Exposure
+from noisedesign.tasks.plot_exposure import NAMED_POINTS, draw, figure_of
 
 mpl.use("Agg")
 
@@ -32,10 +32,14 @@ def exposure(mu: float, *, distance: int | None = None, node: str = "v") -> Expo
 
 
 MIXED = [
-    exposure(0.5, distance=2), exposure(math.inf, distance=1), exposure(0.7, distance=2),
-    exposure(0.2, distance=3), exposure(0.0), exposure(math.inf, distance=1),
+    exposure(0.5, distance=2),
+    exposure(math.inf, distance=1),
+    exposure(0.7, distance=2),
+    exposure(0.2, distance=3),
+    exposure(0.0),
+    exposure(math.inf, distance=1),
     exposure(0.6, distance=2),
-]  # fmt: skip
+]
 
 
 def line(axes: Any, words: str) -> Any:
@@ -59,8 +63,11 @@ def test_victims_stand_at_their_distance_and_mu() -> None:
     points = line(axes, "victim")
     places = np.round(points.get_xdata())
     assert sorted(zip(places, points.get_ydata(), strict=True)) == [
-        (1, 0.5), (1, 0.6), (1, 0.7), (2, 0.2),
-    ]  # fmt: skip
+        (1, 0.5),
+        (1, 0.6),
+        (1, 0.7),
+        (2, 0.2),
+    ]
     assert len(set(points.get_xdata())) == 4  # none hides another
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "3", "no path"]
     assert "hops" in axes.get_xlabel()
@@ -85,8 +92,9 @@ def test_infinite_and_zero_are_marked_at_the_edges_in_words() -> None:
     for marked, low, high in ((infinite, 0.9, 1.0), (nothing, 0.0, 0.1)):
         assert marked.get_transform() == axes.get_xaxis_transform()
         assert low < marked.get_ydata()[0] < high
-    shares = axes.transAxes.inverted().transform(axes.transData.transform(
-        [(0, mu) for mu in (0.2, 0.7)]))[:, 1]  # fmt: skip
+    shares = axes.transAxes.inverted().transform(
+        axes.transData.transform([(0, mu) for mu in (0.2, 0.7)])
+    )[:, 1]
     assert 0.06 < shares[0] < shares[1] < 0.93
     shown = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert len(shown) == 4
@@ -159,9 +167,11 @@ def test_no_victims_and_no_folder(tmp_path: Path) -> None:
 def test_few_victims_are_named_beside_their_points() -> None:
     """Those that have a point: marks at the edges, of an infinite or no loss, have no names."""
     named = [
-        exposure(0.5, distance=1, node="ann"), exposure(0.7, distance=1, node="bob"),
-        exposure(math.inf, distance=1, node="cat"), exposure(0.0, distance=2, node="dan"),
-    ]  # fmt: skip
+        exposure(0.5, distance=1, node="ann"),
+        exposure(0.7, distance=1, node="bob"),
+        exposure(math.inf, distance=1, node="cat"),
+        exposure(0.0, distance=2, node="dan"),
+    ]
     (axes,) = figure_of(named, title="t").axes
     points = line(axes, "victim")
     at = {text.get_text(): tuple(text.xy) for text in axes.texts}

@@ -17,14 +17,15 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from noisedesign._checks import InputError
-from noisedesign.baselines import published
-from noisedesign.design import Design
-from noisedesign.graph import mixing_matrix
-from noisedesign.io.atomic import StorageError
-from noisedesign.io.file_kinds import PICTURE, kind_of
-from noisedesign.participation import FixedEpoch
-from noisedesign.plot import (
+from noisedesign.base.atomic import StorageError
+from noisedesign.base.checks import InputError
+from noisedesign.base.file_kinds import PICTURE, kind_of
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.baselines import published
+from noisedesign.tasks.plot import (
     LEAST,
     NAMED,
     draw_comparison,
@@ -32,8 +33,7 @@ from noisedesign.plot import (
     draw_matrix,
     picture,
 )
-from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solving import solve
+from noisedesign.tasks.solve import solve
 
 W = mixing_matrix(nx.path_graph(5))
 TAU = np.array([1.0, 2.0, 0.5, 1.0, 4.0])
@@ -93,9 +93,10 @@ def test_heat_map_of_a_strategy_shows_the_noise(axes: Any) -> None:
 def test_colours_saturate_where_one_entry_is_large(axes: Any) -> None:
     n = 20
     problem = SpaceProblem(
-        mixing=mixing_matrix(nx.complete_graph(n)), budget=[1.0] * (n - 1) + [1e-3],
+        mixing=mixing_matrix(nx.complete_graph(n)),
+        budget=[1.0] * (n - 1) + [1e-3],
         max_variance=[2.0] * (n - 1) + [2000.0],
-    )  # fmt: skip
+    )
     design = solve(problem, time_limit=1e-9).design
     assert design is not None
     draw_matrix(axes, design)

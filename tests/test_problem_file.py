@@ -12,11 +12,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign._checks import InputError
-from noisedesign.graph import mixing_matrix
-from noisedesign.io import _schema
-from noisedesign.io.problem_file import LoadedProblem, load_problem, parse_problem
-from noisedesign.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.base.checks import InputError
+from noisedesign.files import _schema
+from noisedesign.files.problem_file import LoadedProblem, load_problem, parse_problem
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.system.graph import mixing_matrix
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 SHIPPED = sorted(
@@ -61,11 +61,13 @@ def test_space_problem_defaults() -> None:
 
 def test_space_problem_with_everything() -> None:
     loaded = parse(
-        SPACE + 'description = "d"\nsource = "s"\ntags = ["a", "b"]\n' + RING
+        SPACE
+        + 'description = "d"\nsource = "s"\ntags = ["a", "b"]\n'
+        + RING
         + 'weights = "max-degree"\n[budget]\ntau = [1, 2, 3, 4, 5.5]\n[limits]\nmax_variance = 3\n'
         "[privacy]\nepsilon = 1\ndelta = 1e-5\nclip = 0.5\nsteps = 10\n"
         'adjacency = "zero-out"\nconversion = "rdp"\n' + REFERENCE
-    )  # fmt: skip
+    )
     problem = loaded.problem
     assert isinstance(problem, SpaceProblem)
     np.testing.assert_array_equal(problem.budget, [1, 2, 3, 4, 5.5])
@@ -102,8 +104,10 @@ def test_prefix_workload() -> None:
 
 
 def test_decentralized_workload() -> None:
-    problem = time('[graph]\nkind = "star"\nnodes = 3\nweights = "row-normalized"\n'
-                   '[workload]\nkind = "decentralized"\n' + TWO_BY_TWO)  # fmt: skip
+    problem = time(
+        '[graph]\nkind = "star"\nnodes = 3\nweights = "row-normalized"\n'
+        '[workload]\nkind = "decentralized"\n' + TWO_BY_TWO
+    )
     assert problem.mixing is not None
     np.testing.assert_allclose(problem.mixing[0], np.full(3, 1 / 3))
     np.testing.assert_allclose(problem.mixing[1], [1 / 2, 1 / 2, 0])
@@ -175,8 +179,11 @@ REFUSED = [
     (SPACE + '[graph]\nkind = ["ring"]\n', "graph.kind", ["one of florentine", "(list)"]),
     (SPACE + '[graph]\nkind = "ring"\n', "graph.nodes", ["nothing"]),
     (SPACE + RING.replace("nodes", "node"), "graph.node", ["nodes", "Did you mean nodes?"]),
-    (SPACE + RING + "seed = 0\n", "graph.seed",
-     ["only the keys directed, kind, nodes, weights in [graph]"]),
+    (
+        SPACE + RING + "seed = 0\n",
+        "graph.seed",
+        ["only the keys directed, kind, nodes, weights in [graph]"],
+    ),
     (SPACE + RING + "ring = 0\n", "graph.ring", ["unknown key ring"]),
     (SPACE + RING.replace("5", "20.0"), "graph.nodes", ["an integer", "20.0 (float)"]),
     (SPACE + RING.replace("5", "true"), "graph.nodes", ["an integer", "True (bool)"]),
@@ -188,24 +195,32 @@ REFUSED = [
     (SPACE + '[graph]\nkind = "ego-facebook"\nego = false\n', "graph.ego", ["an integer"]),
     (SPACE + RING + 'weights = "max-degrees"\n', "graph.weights", ["Did you mean max-degree?"]),
     (
-        SPACE + '[graph]\nkind = "star"\nnodes = 4\nweights = "row-normalized"\n', "graph.weights",
+        SPACE + '[graph]\nkind = "star"\nnodes = 4\nweights = "row-normalized"\n',
+        "graph.weights",
         ["columns that sum to 1", "sum 1.75 in column 0", "doubly stochastic"],
     ),
     (SPACE + '[graph]\nkind = "edges"\nfile = "none"\n', "graph.file", ["none", "No such file"]),
     (SPACE + '[graph]\nkind = "edges"\nfile = ""\n', "graph.file", ["non-empty"]),
     (
         SPACE + '[graph]\nkind = "matrix"\nfile = "w.npy"\nweights = "max-degree"\n',
-        "graph.weights", ["only the keys file, kind in [graph]"],
+        "graph.weights",
+        ["only the keys file, kind in [graph]"],
     ),
     # [workload] and [participation]
     (TIME + '[workload]\nkind = "prefixes"\n' + TWO_BY_TWO, "workload.kind", ["prefix, gram"]),
     (TIME + '[workload]\nkind = "gram"\n' + TWO_BY_TWO, "workload.file", ["nothing"]),
     (TIME + PREFIX + 'file = "h.npy"\n' + TWO_BY_TWO, "workload.file", ["unknown key file"]),
     (TIME + PREFIX + "[participation]\nepochs = 2\n", "participation.separation", ["nothing"]),
-    (TIME + PREFIX + TWO_BY_TWO.replace("epochs = 2", "epochs = 0"), "participation.epochs",
-     ["an integer >= 1", "0"]),
-    (TIME + PREFIX + TWO_BY_TWO.replace("epochs = 2", "epochs = 2.0"), "participation.epochs",
-     ["an integer", "2.0 (float)"]),
+    (
+        TIME + PREFIX + TWO_BY_TWO.replace("epochs = 2", "epochs = 0"),
+        "participation.epochs",
+        ["an integer >= 1", "0"],
+    ),
+    (
+        TIME + PREFIX + TWO_BY_TWO.replace("epochs = 2", "epochs = 2.0"),
+        "participation.epochs",
+        ["an integer", "2.0 (float)"],
+    ),
     # [budget] and [limits]
     (SPACE + RING + "[budget]\nta = 1\n", "budget.ta", ["Did you mean tau?"]),
     (SPACE + RING + "[budget]\ntau = true\n", "budget.tau", ["a number", "True"]),
@@ -219,8 +234,11 @@ REFUSED = [
     (SPACE + RING + "[limits]\nmax_variance = inf\n", "limits.max_variance", ["finite", "inf"]),
     (SPACE + RING + "[limits]\nmax_variance = 1.0\n", "limits.max_variance", ["more than 1 / tau"]),
     # [privacy] and [reference]
-    (SPACE + RING + "[privacy]\nepsilon = 1.0\n", "privacy.steps",
-     ["how many steps the noise is used for", "participation"]),
+    (
+        SPACE + RING + "[privacy]\nepsilon = 1.0\n",
+        "privacy.steps",
+        ["how many steps the noise is used for", "participation"],
+    ),
     (SPACE + RING + "[privacy]\ndelta = 1e-5\n", "privacy.epsilon", ["nothing"]),
     (SPACE + RING + PRIVACY.replace("1.0", "0.0"), "privacy.epsilon", ["(0, inf)", "0.0"]),
     (SPACE + RING + PRIVACY.replace("1e-5", "1.0"), "privacy.delta", ["(0, 1)", "1.0"]),
@@ -234,7 +252,7 @@ REFUSED = [
     (SPACE + RING + REFERENCE.replace("1.0", "0.0"), "reference.lower", ["(0, inf)"]),
     (SPACE + RING + REFERENCE.replace("1.5", "inf"), "reference.upper", ["inf"]),
     (SPACE + RING + "[reference]\nlower = 1\nupper = 2\n", "reference.method", ["nothing"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "field", "words"), REFUSED)
@@ -353,9 +371,16 @@ def damaged(kind: str, good: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     "kind",
-    ["empty", "truncated header", "truncated data", "text", "header that is not Python", "archive",
-     "forged size"],
-)  # fmt: skip
+    [
+        "empty",
+        "truncated header",
+        "truncated data",
+        "text",
+        "header that is not Python",
+        "archive",
+        "forged size",
+    ],
+)
 def test_damaged_npy_files(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.npy"
     np.save(path, np.full((2, 2), 0.5))
@@ -381,10 +406,18 @@ def test_npy_files_that_are_not_there(tmp_path: Path) -> None:
 # --- the shipped files ---------------------------------------------------------------------------
 
 FAMILY_SIZES = {
-    "whisper": 10, "mafalda": 16, "prefix": 4, "examples": 3, "time-structures": 5,
-    "space-structures": 11, "space-time": 7, "objectives": 11, "directed": 3, "observers": 2,
+    "whisper": 10,
+    "mafalda": 16,
+    "prefix": 4,
+    "examples": 3,
+    "time-structures": 5,
+    "space-structures": 11,
+    "space-time": 7,
+    "objectives": 11,
+    "directed": 3,
+    "observers": 2,
     "mixing-weights": 1,
-}  # fmt: skip
+}
 
 
 def test_every_family_is_complete_and_names_are_unique() -> None:

@@ -15,19 +15,19 @@ import pytest
 import structured_oracles as slow
 from command_line import call
 
-from noisedesign import threats
-from noisedesign._checks import InputError
-from noisedesign.design import Design
-from noisedesign.edge_list import edge_list_graph
-from noisedesign.exposure import account
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.io.problem_file import parse_problem
-from noisedesign.mixing_design import FastestMixing, fastest_mixing, stated
-from noisedesign.objectives import Objective
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solving import solve
-from noisedesign.verification import Check, verify
+from noisedesign.base.checks import InputError
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.exposure import account
+from noisedesign.program.design import Design
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.edge_list import edge_list_graph
+from noisedesign.system.fastest_mixing import FastestMixing, fastest_mixing, stated
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.workloads import Objective
+from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import Check, verify
 
 SPACE = 'name = "x"\ndesign = "space"\n'
 MODELS = 'name = "x"\ndesign = "time"\nworkload = {kind = "decentralized"}\n'
@@ -42,8 +42,10 @@ COLUMN = np.array([[1 / 3, 0, 1 / 2], [1 / 3, 1 / 2, 0], [1 / 3, 1 / 2, 1 / 2]])
 
 def graph(kind: str, weights: str = "", **keys: Any) -> str:
     lines = ["[graph]", f'kind = "{kind}"', f'weights = "{weights}"' if weights else ""]
-    lines += [f'{key} = "{v}"' if isinstance(v, str) else f"{key} = {str(v).lower()}"
-              for key, v in keys.items()]  # fmt: skip
+    lines += [
+        f'{key} = "{v}"' if isinstance(v, str) else f"{key} = {str(v).lower()}"
+        for key, v in keys.items()
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -314,9 +316,10 @@ def test_means_and_weights_of_another_mixing_are_not_stored(tmp_path: Path) -> N
         (Objective(horizon=4, push_sum_weights=np.array([1.0, 2.0, 3.0])), "push_sum_weights"),
     ):
         problem = TimeProblem.decentralized(
-            mixing=COLUMN if field == "push_sum_weights" else ROW, participation=participation,
+            mixing=COLUMN if field == "push_sum_weights" else ROW,
+            participation=participation,
             objective=objective,
-        )  # fmt: skip
+        )
         design = solve(problem).design
         assert design is not None
         with pytest.raises(InputError, match=rf"objective\.{field}"):
@@ -327,9 +330,10 @@ def test_an_account_of_push_sum(links: Path) -> None:
     """Messages are the states, whatever they are divided by; node 0 hears from node 2 only."""
     problem = parse(MODELS + TWO_BY_TWO + directed("column-stochastic"), links)
     found = account(
-        threats.dp_d_sgd(mixing=problem.mixing, horizon=3), threats.pndp(nodes=[0]),
+        threats.dp_d_sgd(mixing=problem.mixing, horizon=3),
+        threats.pndp(nodes=[0]),
         participation=single(3),
-    )  # fmt: skip
+    )
     view = dense_views.neighbour(COLUMN, 0, horizon=3)
     for exposure, u in zip(found, (1, 2), strict=True):
         worst = np.diagonal(view.victim(u, nodes=3, horizon=3)).max()
@@ -351,16 +355,31 @@ def test_an_account_of_push_sum(links: Path) -> None:
         (SPACE + directed("row-stochastic"), "graph.directed", "column 0"),
         (SPACE + directed("column-stochastic"), "graph.directed", "row 0"),
         (SPACE + graph("path", nodes=2, directed=True), "graph.directed", "unknown key"),
-        (SPACE + graph("ring", nodes=4, directed=True) .replace("true", '"yes"'), "graph.directed",
-         "yes"),
-        (MODELS + TWO_BY_TWO + graph("ring", "row-stochastic", nodes=2, directed=True),
-         "graph.nodes", "integer >= 3"),
-        (MODELS + TWO_BY_TWO + directed("row-stochastic") + "[mixing]\nedge_failure = 0.1\n",
-         "mixing", "directed"),
-        (MODELS + TWO_BY_TWO + directed("column-stochastic") + '[mixing]\nmatching = "maximal"\n',
-         "mixing", "directed"),
+        (
+            SPACE + graph("ring", nodes=4, directed=True).replace("true", '"yes"'),
+            "graph.directed",
+            "yes",
+        ),
+        (
+            MODELS + TWO_BY_TWO + graph("ring", "row-stochastic", nodes=2, directed=True),
+            "graph.nodes",
+            "integer >= 3",
+        ),
+        (
+            MODELS + TWO_BY_TWO + directed("row-stochastic") + "[mixing]\nedge_failure = 0.1\n",
+            "mixing",
+            "directed",
+        ),
+        (
+            MODELS
+            + TWO_BY_TWO
+            + directed("column-stochastic")
+            + '[mixing]\nmatching = "maximal"\n',
+            "mixing",
+            "directed",
+        ),
     ],
-)  # fmt: skip
+)
 def test_errors_name_the_key(text: str, field: str, words: str, links: Path) -> None:
     with pytest.raises(InputError) as caught:
         parse(text, links)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.published_bounds import cyffers, renyi_divergence
+from noisedesign.base.checks import InputError
+from noisedesign.tasks.papers.bounds import cyffers, renyi_divergence
 
 Array = np.ndarray
 PATH = oracles.metropolis(nx.path_graph(3))

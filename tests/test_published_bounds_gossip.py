@@ -14,8 +14,8 @@ import numpy as np
 import oracles
 import pytest
 
-from noisedesign._checks import InputError
-from noisedesign.published_bounds import gossip, utility
+from noisedesign.base.checks import InputError
+from noisedesign.tasks.papers.bounds import gossip, utility
 
 Array = np.ndarray
 RING = oracles.metropolis(nx.cycle_graph(10))
@@ -132,9 +132,16 @@ def test_theorem_15_by_hand() -> None:
     found = gossip.theorem_15_squared_sensitivity(mixing=lazy, observers=[1], horizon=16)
     assert found == pytest.approx(4 + 8 * 2 + 32)
     assert utility.theorem_17(
-        mixing=lazy, horizon=16, dimension=1, epsilon=0.5, delta=0.1, smoothness=1,
-        strong_convexity=1, heterogeneity_squared=0, start_distance_squared=0,
-    ).squared_sensitivity_as_claimed == pytest.approx(found)  # fmt: skip
+        mixing=lazy,
+        horizon=16,
+        dimension=1,
+        epsilon=0.5,
+        delta=0.1,
+        smoothness=1,
+        strong_convexity=1,
+        heterogeneity_squared=0,
+        start_distance_squared=0,
+    ).squared_sensitivity_as_claimed == pytest.approx(found)
 
 
 def test_theorem_15_as_printed_says_nothing() -> None:
@@ -304,9 +311,15 @@ def test_dwork_roth_calibration() -> None:
 
 
 ARGUMENTS = {
-    "horizon": 16, "dimension": 3, "epsilon": 0.5, "delta": math.exp(-4), "smoothness": 8.0,
-    "strong_convexity": 2.0, "heterogeneity_squared": 5.0, "start_distance_squared": 7.0,
-}  # fmt: skip
+    "horizon": 16,
+    "dimension": 3,
+    "epsilon": 0.5,
+    "delta": math.exp(-4),
+    "smoothness": 8.0,
+    "strong_convexity": 2.0,
+    "heterogeneity_squared": 5.0,
+    "start_distance_squared": 7.0,
+}
 
 
 def test_theorem_17_by_hand() -> None:
@@ -397,9 +410,14 @@ def test_other_bad_arguments() -> None:
     with pytest.raises(InputError, match="symmetric"):
         gossip.spectral_upper_bound(gram=np.array([[1.0, 0.5], [0.0, 1.0]]))
     for field, value in (
-        ("strong_convexity", 9.0), ("epsilon", 1.5), ("delta", 0.0), ("dimension", 0),
-        ("heterogeneity_squared", -1.0), ("start_distance_squared", math.inf), ("rate", 0.0),
-    ):  # fmt: skip
+        ("strong_convexity", 9.0),
+        ("epsilon", 1.5),
+        ("delta", 0.0),
+        ("dimension", 0),
+        ("heterogeneity_squared", -1.0),
+        ("start_distance_squared", math.inf),
+        ("rate", 0.0),
+    ):
         with pytest.raises(InputError) as error:
             utility.theorem_17(mixing=RING, **ARGUMENTS | {field: value})
         assert error.value.field == field

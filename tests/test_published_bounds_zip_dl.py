@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.published_bounds import zip_dl
+from noisedesign.base.checks import InputError
+from noisedesign.tasks.papers.bounds import zip_dl
 
 Array = np.ndarray
 PATH = oracles.metropolis(nx.path_graph(4))
@@ -123,9 +123,16 @@ def test_theorem_5_9_on_virtual_nodes(name: str, observers: list[int], first: in
         )
     expected *= 2 * alpha * gamma**2 * delta**2 / (smooth + 4 * gamma**2 * smooth**2)
     found = zip_dl.theorem_5_9(
-        mixing=w, observers=observers, horizon=horizon, alpha=alpha, step_size=gamma,
-        step_sensitivity=delta, smoothness=smooth, zeta=zeta, first=first,
-    )  # fmt: skip
+        mixing=w,
+        observers=observers,
+        horizon=horizon,
+        alpha=alpha,
+        step_size=gamma,
+        step_sensitivity=delta,
+        smoothness=smooth,
+        zeta=zeta,
+        first=first,
+    )
     assert found == pytest.approx(expected, rel=1e-11)
     assert found > 0
 
@@ -150,9 +157,14 @@ def test_theorem_5_12_on_virtual_nodes(name: str, observers: list[int], first: i
                 expected[a] += numerator / variance[x] if variance[x] else math.inf
     expected[observers] = math.inf
     found = zip_dl.theorem_5_12(
-        mixing=w, observers=observers, horizon=horizon, alpha=alpha, step_sensitivity=delta,
-        noise_variance=variances, first=first,
-    )  # fmt: skip
+        mixing=w,
+        observers=observers,
+        horizon=horizon,
+        alpha=alpha,
+        step_sensitivity=delta,
+        noise_variance=variances,
+        first=first,
+    )
     np.testing.assert_allclose(found, alpha * delta**2 / 2 * expected, rtol=1e-11)
 
 
@@ -186,9 +198,12 @@ def test_a_node_alone() -> None:
 
 @settings(max_examples=40, derandomize=True, deadline=None)
 @given(
-    st.sampled_from(sorted(CASES)), st.integers(1, 5), st.floats(1.1, 9), st.floats(0.01, 3),
+    st.sampled_from(sorted(CASES)),
+    st.integers(1, 5),
+    st.floats(1.1, 9),
+    st.floats(0.01, 3),
     st.floats(0.1, 4),
-)  # fmt: skip
+)
 def test_scaling(name: str, horizon: int, alpha: float, delta: float, noise: float) -> None:
     w = CASES[name]
     plain = {"mixing": w, "observers": [1], "horizon": horizon, "first": 1}
@@ -211,9 +226,15 @@ def test_scaling(name: str, horizon: int, alpha: float, delta: float, noise: flo
 def test_long_horizons_do_not_overflow() -> None:
     """2^t leaves float64 after a thousand rounds; the claim is then infinite, without a warning."""
     found = zip_dl.theorem_5_9(
-        mixing=PATH, observers=[0], horizon=1100, alpha=2.0, step_size=0.1,
-        step_sensitivity=1.0, smoothness=1.0, zeta=1.0,
-    )  # fmt: skip
+        mixing=PATH,
+        observers=[0],
+        horizon=1100,
+        alpha=2.0,
+        step_size=0.1,
+        step_sensitivity=1.0,
+        smoothness=1.0,
+        zeta=1.0,
+    )
     assert found == math.inf
 
 
@@ -231,8 +252,12 @@ def test_theorem_5_9_misses_the_first_message() -> None:
     variance = zip_dl.message_variance(mixing=PATH)[1, 0]
     assert exact_divergence(PATH, 0, 1, horizon=1) == pytest.approx(1 / (2 * variance))
     arguments = {
-        "mixing": PATH, "observers": [0], "alpha": 2.0, "step_sensitivity": 1.0, "zeta": 1.0,
-    }  # fmt: skip
+        "mixing": PATH,
+        "observers": [0],
+        "alpha": 2.0,
+        "step_sensitivity": 1.0,
+        "zeta": 1.0,
+    }
     assert zip_dl.theorem_5_9(**arguments, horizon=1, step_size=0.1, smoothness=1.0) == 0.0
     # The index moved, or a step later, a large L makes up noise that is not there.
     steep = {**arguments, "step_size": 1e-3, "smoothness": 500.0}
@@ -246,9 +271,12 @@ def test_theorem_5_9_misses_the_first_message() -> None:
 
 def test_theorem_5_12_starts_from_a_model_without_noise() -> None:
     arguments = {
-        "mixing": PATH, "observers": [0], "alpha": 2.0, "step_sensitivity": 1.0,
+        "mixing": PATH,
+        "observers": [0],
+        "alpha": 2.0,
+        "step_sensitivity": 1.0,
         "noise_variance": 1.0,
-    }  # fmt: skip
+    }
     for horizon in (1, 2, 3, 5):
         found = zip_dl.theorem_5_12(**arguments, horizon=horizon)
         assert found[1] == math.inf  # while the first message has noise
@@ -262,9 +290,14 @@ def test_theorem_5_12_starts_from_a_model_without_noise() -> None:
 def test_theorem_5_12_with_the_index_moved_is_no_bound() -> None:
     """Two nodes with weight 0.9 for each other, T = 1, by hand."""
     found = zip_dl.theorem_5_12(
-        mixing=swap(0.1), observers=[0], horizon=1, alpha=2.0, step_sensitivity=1.0,
-        noise_variance=1.0, first=1,
-    )  # fmt: skip
+        mixing=swap(0.1),
+        observers=[0],
+        horizon=1,
+        alpha=2.0,
+        step_sensitivity=1.0,
+        noise_variance=1.0,
+        first=1,
+    )
     # D_1 = s / 2 at both nodes, s = 0.82, and W_01 + W_11 = 1; the message has noise s / (4 0.81).
     assert found[1] == pytest.approx(2 / 0.82)
     view = dense_views.zip_dl_received(swap(0.1), 0, horizon=1, averaging=True)
@@ -276,9 +309,13 @@ def test_theorem_5_12_with_the_index_moved_is_no_bound() -> None:
 # --- bad input ------------------------------------------------------------------------------------
 
 AVERAGING = {
-    "mixing": PATH, "observers": [0], "horizon": 2, "alpha": 2.0, "step_sensitivity": 1.0,
+    "mixing": PATH,
+    "observers": [0],
+    "horizon": 2,
+    "alpha": 2.0,
+    "step_sensitivity": 1.0,
     "noise_variance": 1.0,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

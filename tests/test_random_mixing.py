@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.objectives import ERRORS, Objective, space_gram, space_time_gram, time_gram
-from noisedesign.random_mixing import (
+from noisedesign.base.checks import InputError
+from noisedesign.system.random_mixing import (
     EdgeDropout,
     NodeDropout,
     RandomMatchings,
@@ -24,6 +23,7 @@ from noisedesign.random_mixing import (
     maximal_matchings,
     pairwise_gossip,
 )
+from noisedesign.system.workloads import ERRORS, Objective, space_gram, space_time_gram, time_gram
 
 Outcome = tuple[float, np.ndarray]
 HOUSE = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 4), (1, 4)])
@@ -93,11 +93,7 @@ def models() -> list[tuple[str, RandomMixing, list[Outcome]]]:
         ("nodes", NodeDropout(mixing=w, probability=0.3), list(node_outcomes(w, np.full(5, 0.3)))),
         ("uneven", NodeDropout(mixing=w, probability=uneven), list(node_outcomes(w, uneven))),
         ("edges", EdgeDropout(mixing=w, probability=0.4), list(edge_outcomes(w, 0.4))),
-        (
-            "pairs",
-            pairwise_gossip(HOUSE),
-            [(1 / 6, averaging(5, [edge])) for edge in edges],
-        ),
+        ("pairs", pairwise_gossip(HOUSE), [(1 / 6, averaging(5, [edge])) for edge in edges]),
         (
             "maximal",
             maximal_matchings(HOUSE),
@@ -237,9 +233,10 @@ def test_every_shape_equals_all_sequences(
         space_gram(model, objective=objective), np.einsum("susv->uv", blocks), atol=1e-12
     )
     np.testing.assert_allclose(
-        time_gram(model, objective=objective), np.einsum("surv,uv->sr", blocks, np.eye(3)),
+        time_gram(model, objective=objective),
+        np.einsum("surv,uv->sr", blocks, np.eye(3)),
         atol=1e-12,
-    )  # fmt: skip
+    )
 
 
 def test_nobody_out_is_the_fixed_mixing() -> None:

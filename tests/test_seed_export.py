@@ -14,14 +14,14 @@ import pytest
 from command_line import call
 from small_designs import TARGET, space_design, time_design
 
-from noisedesign._checks import InputError
-from noisedesign.design import Design
-from noisedesign.exports import export, exporter
-from noisedesign.exports import seeds as exporter_of_seeds
-from noisedesign.graph import mixing_matrix
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure
+from noisedesign.base.checks import InputError
+from noisedesign.files.exports import export, exporter
+from noisedesign.files.exports import seeds as exporter_of_seeds
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.tasks.solve import solve
 
 PAW = nx.Graph([("Ann", "Bob"), ("Bob", "Çelik"), ("Çelik", "Ann"), ("Çelik", "Dee, jr.")])
 NAMES = tuple(PAW)
@@ -144,12 +144,14 @@ def test_designs_without_seeds_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "no JSON", "[]", "{}",
+        "no JSON",
+        "[]",
+        "{}",
         '{"nodes": ["a"], "seeds": [{"members": ["b"], "coefficients": [1]}]}',
         '{"nodes": ["a"], "seeds": [{"members": ["a"], "coefficients": [1, 2]}]}',
         '{"nodes": ["a"], "seeds": [{"members": ["a"], "coefficients": [Infinity]}]}',
     ],
-)  # fmt: skip
+)
 def test_the_reader_refuses_other_files(text: str, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(InputError, match="seeds file"):

@@ -8,16 +8,16 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign._checks import InputError
-from noisedesign.design import Design
-from noisedesign.graph import build_graph, mixing_matrix
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import SpaceProblem, SpaceTimeProblem
-from noisedesign.seed_plan import SeedPlan, SharedSeed, seed_plan
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure
-from noisedesign.structured_space import clique_program, seed_plan_of, stored_blocks
+from noisedesign.base.checks import InputError
+from noisedesign.families.shared_seeds.family import clique_program, seed_plan_of, stored_blocks
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.privacy.seeds import SeedPlan, SharedSeed, seed_plan
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.graph import build_graph, mixing_matrix
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.solve import solve
 
 RING = mixing_matrix(build_graph("ring", nodes=5))
 
@@ -61,11 +61,12 @@ def test_a_singular_pair_needs_no_seed_of_one_node() -> None:
 @pytest.mark.parametrize(
     "structure",
     [
-        SpaceStructure(kind="edge-local"), SpaceStructure(kind="neighbourhood"),
+        SpaceStructure(kind="edge-local"),
+        SpaceStructure(kind="neighbourhood"),
         SpaceStructure(kind="clusters", clusters=(0, 0, 1, 1, 1)),
         SpaceStructure(kind="edge-local", known_seeds=1),
     ],
-)  # fmt: skip
+)
 def test_the_plan_of_a_design_makes_its_covariance(structure: SpaceStructure) -> None:
     design = solved(structure)
     plan = seed_plan_of(design)
@@ -119,21 +120,25 @@ def test_blocks_of_another_size_are_refused() -> None:
 @pytest.mark.parametrize(
     "structure",
     [
-        SpaceStructure(kind="edge-local"), SpaceStructure(kind="hops", hops=2),
-        SpaceStructure(kind="neighbourhood"), SpaceStructure(kind="decor"),
+        SpaceStructure(kind="edge-local"),
+        SpaceStructure(kind="hops", hops=2),
+        SpaceStructure(kind="neighbourhood"),
+        SpaceStructure(kind="decor"),
         SpaceStructure(kind="independent"),
         SpaceStructure(kind="clusters", clusters=(0, 0, 1, 1)),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_the_plan_of_a_joint_design_makes_its_covariance_in_space(
     structure: SpaceStructure, tmp_path: Path
 ) -> None:
     path = nx.path_graph(4)
     problem = SpaceTimeProblem(
-        mixing=(mixing_matrix(path) + np.eye(4)) / 2, space=structure,
-        participation=FixedEpoch(epochs=2, separation=3), budget=np.array([1.0, 2.0, 0.5, 1.0]),
-    )  # fmt: skip
+        mixing=(mixing_matrix(path) + np.eye(4)) / 2,
+        space=structure,
+        participation=FixedEpoch(epochs=2, separation=3),
+        budget=np.array([1.0, 2.0, 0.5, 1.0]),
+    )
     design = solve(problem).design
     assert design is not None
     for held in (design, load_design(save_design(design, tmp_path / "d.npz")).design):

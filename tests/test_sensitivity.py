@@ -12,22 +12,22 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import pattern_bounds
-from noisedesign._checks import InputError
-from noisedesign.participation import (
+from noisedesign.base.checks import InputError
+from noisedesign.privacy.sensitivity import (
+    ABS_SUM_UPPER_BOUND,
+    EXACT,
+    UPPER_BOUND,
+    four_numbers,
+    pattern_bounds,
+    squared_sensitivity,
+)
+from noisedesign.system.participation import (
     FixedEpoch,
     MinSeparation,
     Participation,
     Patterns,
     every_step,
     single,
-)
-from noisedesign.sensitivity import (
-    ABS_SUM_UPPER_BOUND,
-    EXACT,
-    UPPER_BOUND,
-    four_numbers,
-    squared_sensitivity,
 )
 
 ROUNDING = 1e-12
@@ -75,9 +75,7 @@ def test_the_worst_pattern_is_found_wherever_it_is(j: int) -> None:
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
-@given(
-    epochs=st.integers(1, 4), separation=st.integers(1, 4), seed=st.integers(0, 10**6)
-)  # fmt: skip
+@given(epochs=st.integers(1, 4), separation=st.integers(1, 4), seed=st.integers(0, 10**6))
 def test_nonnegative_entries_are_exact(epochs: int, separation: int, seed: int) -> None:
     strategy = np.abs(
         np.tril(np.random.default_rng(seed).standard_normal((epochs * separation,) * 2))
@@ -173,9 +171,11 @@ def test_identity_and_ones_by_hand(size: int) -> None:
         found = four_numbers(gram, every_step(size))
         assert found.vector_exact
         for number in (
-            found.scalar_exact, found.vector,
-            found.spectral_upper_bound, found.abs_sum_upper_bound,
-        ):  # fmt: skip
+            found.scalar_exact,
+            found.vector,
+            found.spectral_upper_bound,
+            found.abs_sum_upper_bound,
+        ):
             assert number == pytest.approx(expected, rel=ROUNDING)
 
 
@@ -287,12 +287,12 @@ def test_rounding_below_zero_is_still_exact_and_errs_upwards() -> None:
 
 
 def test_a_bound_is_not_called_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noisedesign.elliptope.NEWTON_STEPS", 4)
+    monkeypatch.setattr("noisedesign.privacy.sensitivity.elliptope.NEWTON_STEPS", 4)
     found = squared_sensitivity(PENTAGON, every_step(5))
     assert found.kind == UPPER_BOUND
     assert oracles.odd_cycle_elliptope(5) < found.squared < 20
     assert not four_numbers(PENTAGON, every_step(5)).vector_exact
-    monkeypatch.setattr("noisedesign.elliptope.NEWTON_STEPS", 0)
+    monkeypatch.setattr("noisedesign.privacy.sensitivity.elliptope.NEWTON_STEPS", 0)
     found = squared_sensitivity(PENTAGON, every_step(5))
     assert found.squared == pytest.approx(20)
     assert found.kind == ABS_SUM_UPPER_BOUND
@@ -305,10 +305,13 @@ def test_a_bound_is_not_called_exact(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("ceiling", "squared", "kind"),
     [
-        (19.0, 18.0901699, EXACT), (math.inf, 18.0901699, EXACT), (18.0901700, 18.0901699, EXACT),
-        (17.0, 18.0901699, EXACT), (0.0, 18.0901699, EXACT),
+        (19.0, 18.0901699, EXACT),
+        (math.inf, 18.0901699, EXACT),
+        (18.0901700, 18.0901699, EXACT),
+        (17.0, 18.0901699, EXACT),
+        (0.0, 18.0901699, EXACT),
     ],
-)  # fmt: skip
+)
 def test_a_ceiling_does_not_undercut_what_is_attained(
     scheme: Participation, ceiling: float, squared: float, kind: str
 ) -> None:
@@ -325,7 +328,7 @@ def test_a_ceiling_that_rounds_below_what_is_attained_does_not_lower_it() -> Non
 
 def test_a_ceiling_below_a_loose_bound_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = oracles.odd_cycle_elliptope(5)
-    monkeypatch.setattr("noisedesign.elliptope.NEWTON_STEPS", 0)
+    monkeypatch.setattr("noisedesign.privacy.sensitivity.elliptope.NEWTON_STEPS", 0)
     found = squared_sensitivity(PENTAGON, every_step(5), ceiling=19.0)
     assert (found.squared, found.kind) == (19.0, UPPER_BOUND)
     assert squared_sensitivity(PENTAGON, every_step(5), ceiling=21.0).squared == 20

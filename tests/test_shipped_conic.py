@@ -6,17 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from noisedesign import datasets
-from noisedesign.io.problem_file import load_problem
-from noisedesign.solving import solve
+from noisedesign.files.problem_file import load_problem
+from noisedesign.system import datasets
+from noisedesign.tasks.solve import solve
 
 FOLDER = Path(__file__).parents[1] / "problems"
 SMALL = [
-    "whisper/erdos-renyi-20-p02", "whisper/erdos-renyi-20-p04", "whisper/erdos-renyi-20-p06",
-    "whisper/erdos-renyi-20-p08", "whisper/erdos-renyi-20-p10-capped", "whisper/florentine",
-    "whisper/ring-20", "whisper/karate", "examples/edge-list", "examples/space-with-privacy",
+    "whisper/erdos-renyi-20-p02",
+    "whisper/erdos-renyi-20-p04",
+    "whisper/erdos-renyi-20-p06",
+    "whisper/erdos-renyi-20-p08",
+    "whisper/erdos-renyi-20-p10-capped",
+    "whisper/florentine",
+    "whisper/ring-20",
+    "whisper/karate",
+    "examples/edge-list",
+    "examples/space-with-privacy",
     "examples/time-with-privacy",
-]  # fmt: skip
+]
 ACCURACY = {"scs": 1e-4, "clarabel": 1e-6, "cvxopt": 1e-6}
 """Certified gap at the solvers' own defaults: first order, and interior point."""
 
@@ -37,9 +44,12 @@ def test_conic_solvers_agree(name: str, backend: str) -> None:
 
 
 LARGE = [
-    "prefix/prefix-128", "prefix/prefix-8x16", "prefix/prefix-20x19", "whisper/ego-148",
+    "prefix/prefix-128",
+    "prefix/prefix-8x16",
+    "prefix/prefix-20x19",
+    "whisper/ego-148",
     "mafalda/florentine-20x16-mh",
-]  # fmt: skip
+]
 
 
 @pytest.mark.slow

@@ -12,10 +12,10 @@ import pytest
 import structured_oracles
 import structured_references
 
-from noisedesign.graph import build_graph
-from noisedesign.io.problem_file import LoadedProblem, load_problem
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
+from noisedesign.files.problem_file import LoadedProblem, load_problem
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.system.graph import build_graph
+from noisedesign.tasks.solve import solve
 
 FOLDER = Path(__file__).parents[1] / "problems"
 FILES = {
@@ -30,9 +30,11 @@ found within the structure."""
 
 STRUCTURED = structured_references.REFERENCES
 
-ROUGH = {"space-structures/florentine-known-seeds.toml",
-         "space-structures/florentine-two-hops.toml",
-         *(name for name in FILES if name.startswith("observers/"))}  # fmt: skip
+ROUGH = {
+    "space-structures/florentine-known-seeds.toml",
+    "space-structures/florentine-two-hops.toml",
+    *(name for name in FILES if name.startswith("observers/")),
+}
 """What is promised is the default gap: multipliers are not unique (coalitions; pairs that the
 optimum leaves without a seed), or a conic solver does the work."""
 
@@ -94,8 +96,7 @@ def test_searches_end_no_worse_than_another(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    sorted(n for n in FILES if not n.startswith("mafalda") and n not in LOCAL | ROUGH),
+    "name", sorted(n for n in FILES if not n.startswith("mafalda") and n not in LOCAL | ROUGH)
 )
 def test_a_thousandfold_tighter_gap_on_request(name: str) -> None:
     loaded = load(name)
@@ -164,17 +165,26 @@ def test_references_are_reproduced(name: str) -> None:
 
 
 CHEAP = [
-    "time-structures/prefix-banded-min-separation", "space-time/path-5-full-2x4",
-    "objectives/florentine-momentum", "objectives/ring-10-dropout",
-    "objectives/path-5-edge-failures-2x4", "objectives/path-6-last-iterate-2x2",
-    "objectives/ring-9-mean-model-4x8", "objectives/florentine-consensus-2x6",
-    "objectives/florentine-step-weights", "objectives/florentine-node-weights-last",
-    "objectives/ring-12-learning-rates-2x8", "objectives/ring-12-pairwise-gossip",
-    "objectives/path-5-maximal-matchings-2x4", "space-structures/ring-16-edge-local",
-    "space-structures/florentine-edge-local-capped", "space-structures/florentine-neighbourhood",
-    "space-structures/florentine-clusters", "space-structures/florentine-independent",
+    "time-structures/prefix-banded-min-separation",
+    "space-time/path-5-full-2x4",
+    "objectives/florentine-momentum",
+    "objectives/ring-10-dropout",
+    "objectives/path-5-edge-failures-2x4",
+    "objectives/path-6-last-iterate-2x2",
+    "objectives/ring-9-mean-model-4x8",
+    "objectives/florentine-consensus-2x6",
+    "objectives/florentine-step-weights",
+    "objectives/florentine-node-weights-last",
+    "objectives/ring-12-learning-rates-2x8",
+    "objectives/ring-12-pairwise-gossip",
+    "objectives/path-5-maximal-matchings-2x4",
+    "space-structures/ring-16-edge-local",
+    "space-structures/florentine-edge-local-capped",
+    "space-structures/florentine-neighbourhood",
+    "space-structures/florentine-clusters",
+    "space-structures/florentine-independent",
     "space-structures/complete-10-edge-local-capped",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", CHEAP)

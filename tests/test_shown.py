@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from noisedesign import threats, toeplitz
-from noisedesign._shown import LONGEST, ROWS, Listing, Shown
-from noisedesign.baselines import compared
-from noisedesign.comparison import run_comparison
-from noisedesign.mixing_design import fastest_mixing
+from noisedesign.base.shown import LONGEST, ROWS, Listing, Shown
+from noisedesign.families import toeplitz
+from noisedesign.privacy import views as threats
+from noisedesign.system.fastest_mixing import fastest_mixing
+from noisedesign.tasks.baselines import compared
+from noisedesign.tasks.compare import run_comparison
 
 LINES, WIDTH = 15, 160
 
@@ -29,9 +30,7 @@ SOLUTION = nd.solve(PROBLEM)
 assert SOLUTION.design is not None
 DESIGN = SOLUTION.design
 ALGORITHM = threats.dp_d_sgd(mixing=PROBLEM.mixing, horizon=3)
-EXPOSURES = nd.account(
-    ALGORITHM, nd.pndp(nodes=(0,)), participation=nd.every_step(3), delta=1e-6
-)  # fmt: skip
+EXPOSURES = nd.account(ALGORITHM, nd.pndp(nodes=(0,)), participation=nd.every_step(3), delta=1e-6)
 
 
 class Parsed(HTMLParser):
@@ -154,9 +153,16 @@ def test_a_solution_says_how_good_it_is() -> None:
 
 def test_a_solution_without_a_design_says_what_to_do() -> None:
     failed = nd.Solution(
-        problem=PROBLEM, backend="native", status="failed", design=None, remedy="Try another.",
-        seconds=1.0, build_seconds=0.0, solve_seconds=1.0, evaluations=0,
-    )  # fmt: skip
+        problem=PROBLEM,
+        backend="native",
+        status="failed",
+        design=None,
+        remedy="Try another.",
+        seconds=1.0,
+        build_seconds=0.0,
+        solve_seconds=1.0,
+        evaluations=0,
+    )
     text = repr(failed)
     assert "failed" in text
     assert "Try another." in text
@@ -195,6 +201,7 @@ def test_showing_a_result_loads_nothing() -> None:
         "before = set(sys.modules)\n"
         "repr(solution), solution._repr_html_(), repr(problem), repr(nd.calibrate(problem))\n"
         "assert not {'rich', 'pydantic', 'IPython', 'matplotlib'} & set(sys.modules)\n"
-        "assert set(sys.modules) - before <= {'noisedesign.accounting'}, set(sys.modules) - before"
+        "privacy = {'noisedesign.privacy', 'noisedesign.privacy.accounting'}\n"
+        "assert set(sys.modules) - before <= privacy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

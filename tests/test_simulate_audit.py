@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from noisedesign._checks import InputError
-from noisedesign.simulate import audit_space, audit_time, streams
-from noisedesign.simulate.audit import Attack, AuditReport
-from noisedesign.simulate.directions import check_patterns, worst_difference
-from noisedesign.simulate.estimates import gaussian_separation, proportion_upper_limit
+from noisedesign.base.checks import InputError
+from noisedesign.program.noise import streams
+from noisedesign.tasks.simulation import audit_space, audit_time
+from noisedesign.tasks.simulation.audit import Attack, AuditReport
+from noisedesign.tasks.simulation.directions import check_patterns, worst_difference
+from noisedesign.tasks.simulation.estimates import gaussian_separation, proportion_upper_limit
 
 RING = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
 COMPLETE = np.full((3, 3), 1 / 3)
@@ -36,12 +37,9 @@ def strategy_of(gram: np.ndarray) -> np.ndarray:
 def stacked_messages(w: np.ndarray, steps: int) -> np.ndarray:
     """theta_{t+1/2} = sum_{s <= t} W^(t-s) x_s as one matrix; invertible even for singular W."""
     blocks = [
-        [
-            np.linalg.matrix_power(w, t - s) if s <= t else np.zeros_like(w)
-            for s in range(steps)
-        ]
+        [np.linalg.matrix_power(w, t - s) if s <= t else np.zeros_like(w) for s in range(steps)]
         for t in range(steps)
-    ]  # fmt: skip
+    ]
     return np.block(blocks)
 
 
@@ -81,9 +79,12 @@ def test_hand_made_covariance(
     covariance: list[list[float]], budget: Any, node: int, mu: float
 ) -> None:
     report = audit_space(
-        mixing=np.array([[0.7, 0.3], [0.3, 0.7]]), covariance=np.array(covariance),
-        budget=budget, claimed_mu=mu, runs=RUNS,
-    )  # fmt: skip
+        mixing=np.array([[0.7, 0.3], [0.3, 0.7]]),
+        covariance=np.array(covariance),
+        budget=budget,
+        claimed_mu=mu,
+        runs=RUNS,
+    )
     assert report.node == node
     assert report.agrees
     assert covers(report, mu)
@@ -110,9 +111,12 @@ def test_space_equals_stacked_mu_on_singular_mixing() -> None:
 def test_independent_steps_have_mu_root_k(mixing: np.ndarray | None) -> None:
     patterns = np.arange(6).reshape(3, 2).T
     report = audit_time(
-        noising_matrix=np.eye(6), mixing=mixing, patterns=patterns,
-        claimed_mu=math.sqrt(3), runs=RUNS // 2,
-    )  # fmt: skip
+        noising_matrix=np.eye(6),
+        mixing=mixing,
+        patterns=patterns,
+        claimed_mu=math.sqrt(3),
+        runs=RUNS // 2,
+    )
     assert report.agrees
     assert covers(report, math.sqrt(3))
     assert set(report.steps) in ({0, 2, 4}, {1, 3, 5})
@@ -123,9 +127,13 @@ def test_nonnegative_gram_adds_up_over_the_worst_pattern() -> None:
     # {1, 3}: 3 + 1 + 2 * 1 = 6.
     noising = np.linalg.inv(np.tril(np.ones((4, 4))))
     report = audit_time(
-        noising_matrix=np.tril(noising), mixing=RING, patterns=np.array([[1, 3], [0, 2]]),
-        claimed_mu=math.sqrt(10) / 2, noise_stddev=2.0, runs=RUNS,
-    )  # fmt: skip
+        noising_matrix=np.tril(noising),
+        mixing=RING,
+        patterns=np.array([[1, 3], [0, 2]]),
+        claimed_mu=math.sqrt(10) / 2,
+        noise_stddev=2.0,
+        runs=RUNS,
+    )
     assert report.steps == (0, 2)
     assert report.agrees
     assert covers(report, math.sqrt(10) / 2)
@@ -136,9 +144,11 @@ def test_vectors_find_more_than_signs() -> None:
     a = 0.45
     gram = (1 + a) * np.eye(3) - a
     report = audit_time(
-        noising_matrix=np.tril(np.linalg.inv(strategy_of(gram))), patterns=np.array([[0, 1, 2]]),
-        claimed_mu=math.sqrt(3 + 3 * a), runs=RUNS,
-    )  # fmt: skip
+        noising_matrix=np.tril(np.linalg.inv(strategy_of(gram))),
+        patterns=np.array([[0, 1, 2]]),
+        claimed_mu=math.sqrt(3 + 3 * a),
+        runs=RUNS,
+    )
     assert report.agrees
     assert covers(report, math.sqrt(3 + 3 * a))
     assert report.interval[0] > math.sqrt(3 + 2 * a)
@@ -154,9 +164,13 @@ def test_time_equals_stacked_mu() -> None:
         change[0, 0], change[2, 0] = 1, sign
         exact = max(exact, stacked_mu(COMPLETE, covariance, change.ravel()))
     report = audit_time(
-        noising_matrix=noising, mixing=COMPLETE, patterns=np.array([[0, 2]]),
-        claimed_mu=exact / 3, noise_stddev=3.0, runs=RUNS,
-    )  # fmt: skip
+        noising_matrix=noising,
+        mixing=COMPLETE,
+        patterns=np.array([[0, 2]]),
+        claimed_mu=exact / 3,
+        noise_stddev=3.0,
+        runs=RUNS,
+    )
     assert report.agrees
     assert covers(report, exact / 3)
 
@@ -172,9 +186,13 @@ def test_statistic_is_the_log_density_ratio_of_all_messages(w: np.ndarray) -> No
     gradients = rng.standard_normal((3, 2))
     precision = np.linalg.inv(noising @ noising.T)
     attack = Attack(
-        mixing=w, node=1, seen=slice(1, 2), sigma=sigma, gradients=gradients,
+        mixing=w,
+        node=1,
+        seen=slice(1, 2),
+        sigma=sigma,
+        gradients=gradients,
         weights=(precision @ gradients)[:, None] / sigma**2,
-    )  # fmt: skip
+    )
     white = rng.standard_normal((3, n, 2))
     noise = np.einsum("ts,snd->tnd", noising, white)
     b = stacked_messages(w, 3)
@@ -198,9 +216,12 @@ def test_statistic_is_the_log_density_ratio_of_all_messages(w: np.ndarray) -> No
 def test_claim_that_is_too_low_is_exceeded() -> None:
     space = audit_space(mixing=RING, covariance=np.eye(4), claimed_mu=0.8, runs=10_000)
     time = audit_time(
-        noising_matrix=np.eye(4), mixing=RING, patterns=np.array([[0, 2]]),
-        claimed_mu=0.8 * math.sqrt(2), runs=10_000,
-    )  # fmt: skip
+        noising_matrix=np.eye(4),
+        mixing=RING,
+        patterns=np.array([[0, 2]]),
+        claimed_mu=0.8 * math.sqrt(2),
+        runs=10_000,
+    )
     for report in (space, time):
         assert report.exceeds
         assert report.close
@@ -210,9 +231,12 @@ def test_claim_that_is_too_low_is_exceeded() -> None:
 def test_claim_that_is_too_high_is_not_close() -> None:
     space = audit_space(mixing=RING, covariance=np.eye(4), claimed_mu=1.3, runs=10_000)
     time = audit_time(
-        noising_matrix=np.eye(4), mixing=RING, patterns=np.array([[0, 2]]),
-        claimed_mu=1.3 * math.sqrt(2), runs=10_000,
-    )  # fmt: skip
+        noising_matrix=np.eye(4),
+        mixing=RING,
+        patterns=np.array([[0, 2]]),
+        claimed_mu=1.3 * math.sqrt(2),
+        runs=10_000,
+    )
     for report in (space, time):
         assert not report.close
         assert not report.exceeds
@@ -222,9 +246,12 @@ def test_claim_that_is_too_high_is_not_close() -> None:
 def test_noise_too_small_for_its_claim_is_exceeded() -> None:
     # Noise 10 % short of what the claim needs: the exported matrix was scaled by 0.9.
     report = audit_time(
-        noising_matrix=0.9 * np.eye(4), mixing=RING, patterns=np.array([[0], [1]]),
-        claimed_mu=1.0, runs=RUNS,
-    )  # fmt: skip
+        noising_matrix=0.9 * np.eye(4),
+        mixing=RING,
+        patterns=np.array([[0], [1]]),
+        claimed_mu=1.0,
+        runs=RUNS,
+    )
     assert report.exceeds
 
 
@@ -242,9 +269,15 @@ def test_verdict_on_a_claim_of_one(
     low: float, high: float, bound: float, exceeds: bool, close: bool
 ) -> None:
     report = AuditReport(
-        mu=(low + high) / 2, interval=(low, high), lower_bound=bound, confidence=0.9999,
-        claimed=1.0, runs=100, node=0, steps=(),
-    )  # fmt: skip
+        mu=(low + high) / 2,
+        interval=(low, high),
+        lower_bound=bound,
+        confidence=0.9999,
+        claimed=1.0,
+        runs=100,
+        node=0,
+        steps=(),
+    )
     assert (report.exceeds, report.close) == (exceeds, close)
     assert report.agrees == (close and not exceeds)
 
@@ -256,7 +289,7 @@ def test_lower_bound_splits_its_error_between_both_rates(monkeypatch: pytest.Mon
         counts.append(successes)
         return float(stats.beta.ppf(confidence, successes + 1, trials - successes))
 
-    monkeypatch.setattr("noisedesign.simulate.audit.proportion_upper_limit", limit)
+    monkeypatch.setattr("noisedesign.tasks.simulation.audit.proportion_upper_limit", limit)
     report = audit_space(
         mixing=RING, covariance=np.eye(4), claimed_mu=1.0, runs=1000, confidence=0.9
     )
@@ -295,13 +328,18 @@ def test_interval_covers_at_its_confidence() -> None:
     hits = sum(
         covers(
             audit_space(
-                mixing=np.eye(1), covariance=np.eye(1), claimed_mu=1.5, runs=200, seed=seed,
-                noise_stddev=1 / 1.5, confidence=0.9,
+                mixing=np.eye(1),
+                covariance=np.eye(1),
+                claimed_mu=1.5,
+                runs=200,
+                seed=seed,
+                noise_stddev=1 / 1.5,
+                confidence=0.9,
             ),
             1.5,
         )
         for seed in range(400)
-    )  # fmt: skip
+    )
     # 360 expected; 4 standard deviations of a binomial are 24.
     assert 336 <= hits <= 384
 
@@ -332,9 +370,12 @@ def test_memory_does_not_grow_with_runs(monkeypatch: pytest.MonkeyPatch) -> None
 
     def job(runs: int) -> Callable[[], object]:
         return lambda: audit_time(
-            noising_matrix=np.eye(20), mixing=RING, patterns=np.array([[0, 10]]),
-            claimed_mu=1.0, runs=runs,
-        )  # fmt: skip
+            noising_matrix=np.eye(20),
+            mixing=RING,
+            patterns=np.array([[0, 10]]),
+            claimed_mu=1.0,
+            runs=runs,
+        )
 
     job(500)()
     assert peak(job(25_000)) < 1.1 * peak(job(500)) + 10_000
@@ -380,9 +421,11 @@ def test_worst_pattern_is_chosen() -> None:
 def test_upper_limit_is_the_beta_quantile(trials: int, share: float, confidence: float) -> None:
     successes = min(trials, int(share * trials))
     limit = proportion_upper_limit(successes, trials, confidence=confidence)
-    exact = 1.0 if successes == trials else stats.beta.ppf(
-        confidence, successes + 1, trials - successes
-    )  # fmt: skip
+    exact = (
+        1.0
+        if successes == trials
+        else stats.beta.ppf(confidence, successes + 1, trials - successes)
+    )
     assert limit == pytest.approx(exact, rel=1e-9)
 
 
@@ -402,8 +445,11 @@ def test_separation_of_error_rates() -> None:
 # Bad input ---------------------------------------------------------------------------------------
 
 TIME: dict[str, Any] = {
-    "noising_matrix": np.eye(3), "mixing": RING, "patterns": np.array([[0, 2]]), "claimed_mu": 1.0
-}  # fmt: skip
+    "noising_matrix": np.eye(3),
+    "mixing": RING,
+    "patterns": np.array([[0, 2]]),
+    "claimed_mu": 1.0,
+}
 SPACE: dict[str, Any] = {"mixing": RING, "covariance": np.eye(4), "claimed_mu": 1.0}
 
 

@@ -12,15 +12,15 @@ import oracles
 import pytest
 from scipy import stats
 
-from noisedesign._checks import InputError
-from noisedesign.design import Design
-from noisedesign.problem import SpaceProblem
-from noisedesign.seed_plan import SeedPlan, SharedSeed
-from noisedesign.simulate import AuditReport, audit_coalition, audit_space, worst_coalition
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure
-from noisedesign.structured_space import seed_plan_of
-from noisedesign.validation import validate
+from noisedesign.base.checks import InputError
+from noisedesign.families.shared_seeds.family import seed_plan_of
+from noisedesign.privacy.seeds import SeedPlan, SharedSeed
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.tasks.simulate import validate
+from noisedesign.tasks.simulation import AuditReport, audit_coalition, audit_space, worst_coalition
+from noisedesign.tasks.solve import solve
 
 GRAPHS = {
     "ring": oracles.metropolis(nx.cycle_graph(5)),
@@ -43,9 +43,10 @@ WRONG = 1e-9
 @cache
 def solved(graph: str, known_seeds: int, tau: float = 1.0) -> Design:
     problem = SpaceProblem(
-        mixing=GRAPHS[graph], budget=tau,
+        mixing=GRAPHS[graph],
+        budget=tau,
         structure=SpaceStructure(kind="edge-local", known_seeds=known_seeds),
-    )  # fmt: skip
+    )
     design = solve(problem).design
     assert design is not None
     return design
@@ -53,9 +54,12 @@ def solved(graph: str, known_seeds: int, tau: float = 1.0) -> Design:
 
 def audited(graph: str, design: Design, coalition: tuple[int, ...], **options: Any) -> AuditReport:
     return audit_coalition(
-        mixing=GRAPHS[graph], plan=seed_plan_of(design), coalition=coalition, claimed_mu=1.0,
+        mixing=GRAPHS[graph],
+        plan=seed_plan_of(design),
+        coalition=coalition,
+        claimed_mu=1.0,
         **options,
-    )  # fmt: skip
+    )
 
 
 def left_over(plan: SeedPlan, coalition: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -75,15 +79,24 @@ def left_over(plan: SeedPlan, coalition: tuple[int, ...]) -> tuple[np.ndarray, n
 
 @pytest.mark.parametrize(
     ("coalition", "mu", "node"),
-    [((), math.sqrt(2 / 3), {0, 1}), ((0,), 1.0, {1}), ((1,), 1.0, {0}), ((0, 1), 0.5, {2}),
-     ((2,), math.sqrt(2 / 3), {0, 1})],
-)  # fmt: skip
+    [
+        ((), math.sqrt(2 / 3), {0, 1}),
+        ((0,), 1.0, {1}),
+        ((1,), 1.0, {0}),
+        ((0, 1), 0.5, {2}),
+        ((2,), math.sqrt(2 / 3), {0, 1}),
+    ],
+)
 def test_three_nodes_by_hand(coalition: tuple[int, ...], mu: float, node: set[int]) -> None:
     def play(claimed: float, **options: Any) -> AuditReport:
         return audit_coalition(
-            mixing=PATH, plan=BY_HAND, coalition=coalition, claimed_mu=claimed, runs=20_000,
+            mixing=PATH,
+            plan=BY_HAND,
+            coalition=coalition,
+            claimed_mu=claimed,
+            runs=20_000,
             **options,
-        )  # fmt: skip
+        )
 
     report = play(mu)
     assert report.agrees
@@ -145,9 +158,12 @@ def test_validation_lets_the_coalition_use_its_seeds() -> None:
     assert outcome.audit == audited("ring", design, worst, budget=np.ones(5), runs=runs)
     # To an outsider the same noise shows less than it may: that claim would be loose.
     outsider = audit_space(
-        mixing=GRAPHS["ring"], covariance=design.covariance, claimed_mu=3.0,
-        noise_stddev=1 / 3, runs=runs,
-    )  # fmt: skip
+        mixing=GRAPHS["ring"],
+        covariance=design.covariance,
+        claimed_mu=3.0,
+        noise_stddev=1 / 3,
+        runs=runs,
+    )
     assert not outsider.close
 
 
@@ -243,20 +259,26 @@ def test_noise_that_cancels_is_refused() -> None:
 
 
 def test_bad_input() -> None:
-    good: dict[str, Any] = {
-        "mixing": PATH, "plan": BY_HAND, "coalition": (0,), "claimed_mu": 1.0
-    }  # fmt: skip
+    good: dict[str, Any] = {"mixing": PATH, "plan": BY_HAND, "coalition": (0,), "claimed_mu": 1.0}
     wrong: list[tuple[str, Any, str]] = [
-        ("mixing", PATH[:2], "mixing"), ("mixing", np.eye(4), "plan"),
-        ("coalition", (3,), "coalition"), ("coalition", (0, 0), "coalition"),
-        ("coalition", (0, 1, 2), "coalition"), ("coalition", (True,), "coalition"),
-        ("claimed_mu", 0.0, "claimed_mu"), ("noise_stddev", 0.0, "noise_stddev"),
-        ("budget", [1.0, -1.0, 1.0], "budget"), ("runs", 29, "runs"),
-    ]  # fmt: skip
+        ("mixing", PATH[:2], "mixing"),
+        ("mixing", np.eye(4), "plan"),
+        ("coalition", (3,), "coalition"),
+        ("coalition", (0, 0), "coalition"),
+        ("coalition", (0, 1, 2), "coalition"),
+        ("coalition", (True,), "coalition"),
+        ("claimed_mu", 0.0, "claimed_mu"),
+        ("noise_stddev", 0.0, "noise_stddev"),
+        ("budget", [1.0, -1.0, 1.0], "budget"),
+        ("runs", 29, "runs"),
+    ]
     for key, value, field in wrong:
         with pytest.raises(InputError, match=f"^{field}"):
             audit_coalition(**(good | {key: value}))
-    for options, field in [({"size": 3}, "size"), ({"size": -1}, "size"),
-                           ({"size": 1, "budget": 0.0}, "budget")]:  # fmt: skip
+    for options, field in [
+        ({"size": 3}, "size"),
+        ({"size": -1}, "size"),
+        ({"size": 1, "budget": 0.0}, "budget"),
+    ]:
         with pytest.raises(InputError, match=f"^{field}"):
             worst_coalition(BY_HAND, **options)

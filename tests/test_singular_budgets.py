@@ -20,16 +20,16 @@ import numpy as np
 import oracles
 import pytest
 
-from noisedesign import attainment
-from noisedesign._checks import InputError
-from noisedesign.backends import Monitor
-from noisedesign.backends.native import barrier, diagonal
-from noisedesign.formulations import diagonal_dual, program_of
-from noisedesign.io.problem_file import load_problem
-from noisedesign.objectives import Objective
-from noisedesign.participation import single
-from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solving import Solution, solve
+from noisedesign.base.checks import InputError
+from noisedesign.families.disjoint import attainment
+from noisedesign.families.disjoint.native import barrier, diagonal
+from noisedesign.files.problem_file import load_problem
+from noisedesign.program.backends import Monitor
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.program.program import diagonal_dual, program_of
+from noisedesign.system.participation import single
+from noisedesign.system.workloads import Objective
+from noisedesign.tasks.solve import Solution, solve
 
 Array = np.ndarray
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from noisedesign import threats
-from noisedesign.threats.algorithms import Algorithm
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.views.algorithms import Algorithm
 
 STEPS = 2
 

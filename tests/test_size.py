@@ -12,8 +12,8 @@ import oracles
 import pytest
 
 import noisedesign as nd
-from noisedesign.backends.native import diagonal
-from noisedesign.participation import FixedEpoch
+from noisedesign.families.disjoint.native import diagonal
+from noisedesign.system.participation import FixedEpoch
 
 SIZE = 400
 MOST = 7.5

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import backends, certificate, repair
-from noisedesign._checks import InputError
-from noisedesign.backends import Answer, Availability, Bounds, Monitor, Stop, get_backend
-from noisedesign.backends.native import barrier, diagonal
-from noisedesign.formulations import DualPoint, Program, diagonal_dual, program_of
-from noisedesign.graph import mixing_matrix
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solving import solve
+from noisedesign.base.checks import InputError
+from noisedesign.families.disjoint.native import barrier, diagonal
+from noisedesign.program import backends, certificate, repair
+from noisedesign.program.backends import Answer, Availability, Bounds, Monitor, Stop, get_backend
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.program import DualPoint, Program, diagonal_dual, program_of
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.tasks.solve import solve
 
 RING_5 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(5)), name="ring-5")
 """Vertex transitive: the optimum is (nuclear norm of W)^2 / n."""
@@ -255,8 +255,7 @@ def test_bounded_optimum_of_a_singular_matrix(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gram", "direction"),
-    [([[1, 1], [1, 1]], [1, -1]), ([[1, -1], [-1, 1]], [1, 1])],
+    ("gram", "direction"), [([[1, 1], [1, 1]], [1, -1]), ([[1, -1], [-1, 1]], [1, 1])]
 )
 def test_singular_workload_in_time_is_refused(gram: Any, direction: Any) -> None:
     """H = 11^T: with X = [[1, x], [x, 1]] the objective 2 / (1 + x) falls towards x = 1, where
@@ -287,9 +286,7 @@ def test_a_step_that_costs_nothing(backend: str) -> None:
 def test_singular_workload_with_a_slack_budget(backend: str) -> None:
     """H = hh^T, h = (1, -2): h^T X^-1 h >= h_2^2 / X_22 = 4, attained where X_12 = -X_22 / 2
     and any X_11 between 1/4 and 1."""
-    problem = TimeProblem.from_gram(
-        gram=np.array([[1.0, -2], [-2, 4]]), participation=single(2)
-    )  # fmt: skip
+    problem = TimeProblem.from_gram(gram=np.array([[1.0, -2], [-2, 4]]), participation=single(2))
     solution = solve(problem, backend=backend)
     assert solution.status == "optimal"
     assert solution.design is not None
@@ -303,9 +300,7 @@ def test_epochs_that_cost_nothing_do_not_crash() -> None:
     """Noise on a step without a price, inside a pattern that has one, is best made infinite."""
     gram = np.zeros((3, 3))
     gram[:2, :2] = [[2, 1], [1, 1]]
-    problem = TimeProblem.from_gram(
-        gram=gram, participation=FixedEpoch(epochs=3, separation=1)
-    )  # fmt: skip
+    problem = TimeProblem.from_gram(gram=gram, participation=FixedEpoch(epochs=3, separation=1))
     with pytest.raises(InputError, match="2: \\+1.000"):
         solve(problem)
 
@@ -352,9 +347,13 @@ class Fake:
 
 
 def claimed(
-    gram: Any, dual: Any = None, *, stop: Stop = Stop.SOLVED, problem: Problem = RING_5,
+    gram: Any,
+    dual: Any = None,
+    *,
+    stop: Stop = Stop.SOLVED,
+    problem: Problem = RING_5,
     gap: float | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """The solution made of an answer of a registered fake."""
     answer = Answer(
         stop=stop,
@@ -404,9 +403,9 @@ def test_a_backends_own_claim_never_matters(stop: Stop) -> None:
     X, v = true_answer()
     assert claimed(X, v, stop=stop).status == "optimal"
     bad = claimed(np.eye(5), v, stop=stop)
-    assert bad.status == {
-        Stop.TIME_LIMIT: "time-limit", Stop.INTERRUPTED: "interrupted"
-    }.get(stop, "inaccurate")  # fmt: skip
+    assert bad.status == {Stop.TIME_LIMIT: "time-limit", Stop.INTERRUPTED: "interrupted"}.get(
+        stop, "inaccurate"
+    )
     assert bad.certificate.objective == pytest.approx(LDP)
     assert bad.certificate.gap == pytest.approx(LDP / OPTIMUM - 1)
     assert_honest(bad)
@@ -530,17 +529,19 @@ def test_backends_get_the_normalised_program() -> None:
     np.testing.assert_allclose(solution.design.covariance, np.diag(1 / np.arange(1, 6)), atol=1e-12)
 
 
-matrices = st.lists(
-    st.floats(-3, 3, allow_subnormal=False), min_size=25, max_size=25
-).map(lambda entries: np.reshape(entries, (5, 5)))  # fmt: skip
+matrices = st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=25, max_size=25).map(
+    lambda entries: np.reshape(entries, (5, 5))
+)
 vectors = st.lists(st.floats(-1, 5, allow_subnormal=False), min_size=5, max_size=5).map(np.array)
 
 
 @settings(derandomize=True, max_examples=150, deadline=None)
 @given(
-    gram=matrices, shift=st.sampled_from([0.0, 1.0, 5.0]), dual=vectors,
+    gram=matrices,
+    shift=st.sampled_from([0.0, 1.0, 5.0]),
+    dual=vectors,
     stop=st.sampled_from(list(Stop)),
-)  # fmt: skip
+)
 def test_no_answer_whatever_becomes_an_infeasible_or_overstated_design(
     gram: np.ndarray, shift: float, dual: np.ndarray, stop: Stop
 ) -> None:

@@ -14,17 +14,17 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from space_time_cases import GRAPHS, patterns_of, stacked_workload
 
-from noisedesign import certificate
-from noisedesign._checks import InputError
-from noisedesign.backends.base import Monitor
-from noisedesign.backends.native.kronecker import witness as kronecker_witness
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.simulate.space_time_streams import block_noise, kronecker_noise_stream
-from noisedesign.simulate.streams import space_noise_stream
-from noisedesign.space_time import JointProgram
-from noisedesign.space_time_certificate import Witness, full_dual, judge_kronecker, lower_bound
-from noisedesign.space_time_design import design_full, design_kronecker
-from noisedesign.space_time_workload import AllIterates
+from noisedesign.base.checks import InputError
+from noisedesign.families.kronecker import bound_search as kronecker_witness
+from noisedesign.families.kronecker.bound import Witness, full_dual, judge_kronecker, lower_bound
+from noisedesign.families.kronecker.program import JointProgram
+from noisedesign.families.kronecker.solver import design_full, design_kronecker
+from noisedesign.program import certificate
+from noisedesign.program.backend import Monitor
+from noisedesign.program.noise.space_time_streams import block_noise, kronecker_noise_stream
+from noisedesign.program.noise.streams import space_noise_stream
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.workloads.space_time import AllIterates
 
 Array = Any
 SYMMETRIC = [name for name in GRAPHS if name != "directed"]
@@ -61,9 +61,11 @@ def test_bound_of_one_edge_by_hand() -> None:
     w = np.array([[0.75, 0.25], [0.25, 0.75]])
     witness = Witness(blocks=np.full((1, 1, 1), 7.0), weights=np.full(2, 3.0))
     found = lower_bound(
-        AllIterates(mixing=w, horizon=1), participation=single(1),
-        budget=np.full(2, 2.0), witness=witness,
-    )  # fmt: skip
+        AllIterates(mixing=w, horizon=1),
+        participation=single(1),
+        budget=np.full(2, 2.0),
+        witness=witness,
+    )
     assert found == pytest.approx(1.5**2 / 4, rel=1e-12)
 
 
@@ -101,9 +103,10 @@ def test_full_dual_prices_every_pattern(epochs: int) -> None:
 @hypothesis_settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     name=st.sampled_from(["path-4", "lollipop", "star-4, singular"]),
-    shape=st.sampled_from([(1, 3), (2, 2)]), seed=st.integers(0, 10**6),
+    shape=st.sampled_from([(1, 3), (2, 2)]),
+    seed=st.integers(0, 10**6),
     scale=st.sampled_from([1e-150, 1.0, 1e150]),
-)  # fmt: skip
+)
 def test_any_witness_proves_at_most_the_optimum(
     name: str, shape: tuple[int, int], seed: int, scale: float
 ) -> None:
@@ -132,9 +135,10 @@ def solved(name: str, epochs: int, separation: int) -> tuple[JointProgram, float
     if key not in SOLVED:
         w = GRAPHS[name]
         asked = JointProgram.all_iterates(
-            mixing=w, participation=FixedEpoch(epochs=epochs, separation=separation),
+            mixing=w,
+            participation=FixedEpoch(epochs=epochs, separation=separation),
             budget=np.linspace(2.0, 1.0, len(w)),
-        )  # fmt: skip
+        )
         SOLVED[key] = asked, design_full(asked, gap=1e-9).certificate.objective
     return SOLVED[key]
 
@@ -147,9 +151,7 @@ def test_a_broken_witness_proves_nothing(broken: float) -> None:
         replace(good, blocks=good.blocks * broken),
         replace(good, weights=good.weights * broken),
     ):
-        found = lower_bound(
-            workload, participation=single(2), budget=np.ones(4), witness=witness
-        )  # fmt: skip
+        found = lower_bound(workload, participation=single(2), budget=np.ones(4), witness=witness)
         assert found == 0
 
 
@@ -216,9 +218,7 @@ def test_improved_witnesses_prove_more() -> None:
     assert modes is not None
 
     def bound(witness: Witness) -> float:
-        return lower_bound(
-            workload, participation=participation, budget=tau, witness=witness
-        )  # fmt: skip
+        return lower_bound(workload, participation=participation, budget=tau, witness=witness)
 
     start = random_witness(5, 2, 3, 1)
     better = kronecker_witness.improved(
@@ -234,9 +234,12 @@ def test_improved_witnesses_prove_more() -> None:
     assert 0.97 * optimum.lower_bound < bound(better) <= optimum.objective
     # Out of time at once: the start is returned.
     stopped = kronecker_witness.improved(
-        start, modes=modes, participation=participation, budget=tau,
+        start,
+        modes=modes,
+        participation=participation,
+        budget=tau,
         monitor=Monitor(gap=1e-9, time_limit=0.0),
-    )  # fmt: skip
+    )
     assert bound(stopped) == pytest.approx(bound(start), rel=1e-9)
 
 
@@ -247,9 +250,13 @@ def test_what_is_no_covariance_is_not_certified() -> None:
     asked = JointProgram.all_iterates(mixing=GRAPHS["path-4"], participation=single(2))
     for covariance in (np.ones((4, 4)), np.eye(4) + np.triu(np.ones((4, 4)), 1), -np.eye(4)):
         judged = judge_kronecker(
-            asked.workload, participation=single(2), budget=np.ones(4), strategy=np.eye(2),
-            covariance=covariance, bound=1.0,
-        )  # fmt: skip
+            asked.workload,
+            participation=single(2),
+            budget=np.ones(4),
+            strategy=np.eye(2),
+            covariance=covariance,
+            bound=1.0,
+        )
         assert judged.sensitivity_squared == np.inf
         assert not judged.feasible
 
@@ -260,10 +267,14 @@ def test_sensitivity_is_that_of_both_factors() -> None:
         mixing=GRAPHS["path-4"], participation=FixedEpoch(epochs=2, separation=1)
     )
     judged = judge_kronecker(
-        asked.workload, participation=asked.participation, budget=np.array([1e3, 4.0, 1e3, 1e3]),
-        strategy=2 * np.eye(2), covariance=np.diag([1.0, 0.5, 1.0, 1.0]), bound=1.0,
+        asked.workload,
+        participation=asked.participation,
+        budget=np.array([1e3, 4.0, 1e3, 1e3]),
+        strategy=2 * np.eye(2),
+        covariance=np.diag([1.0, 0.5, 1.0, 1.0]),
+        bound=1.0,
         cap=np.full(4, 0.8),
-    )  # fmt: skip
+    )
     assert judged.sensitivity_squared == pytest.approx(4.0, rel=1e-12)
     assert judged.variance_ratio == pytest.approx(1.25, rel=1e-12)
 

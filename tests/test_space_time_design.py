@@ -16,16 +16,16 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from space_time_cases import GRAPHS, conic_optimum, covariance, patterns_of, stacked_workload
 
-from noisedesign._checks import InputError
-from noisedesign.backends.base import Monitor, Stop
-from noisedesign.backends.native import kronecker
-from noisedesign.io.problem_file import load_problem
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import SpaceTimeProblem
-from noisedesign.solving import solve as solve_any
-from noisedesign.space_time import FullDesign, JointProgram, KroneckerDesign
-from noisedesign.space_time_design import design_full, design_kronecker
-from noisedesign.space_time_workload import AllIterates
+from noisedesign.base.checks import InputError
+from noisedesign.families.kronecker import alternation as kronecker
+from noisedesign.families.kronecker.program import FullDesign, JointProgram, KroneckerDesign
+from noisedesign.families.kronecker.solver import design_full, design_kronecker
+from noisedesign.files.problem_file import load_problem
+from noisedesign.program.backend import Monitor, Stop
+from noisedesign.program.problem import SpaceTimeProblem
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.workloads.space_time import AllIterates
+from noisedesign.tasks.solve import solve as solve_any
 
 Array = Any
 
@@ -86,9 +86,12 @@ def test_a_directed_graph_has_no_modes() -> None:
 
 @hypothesis_settings(max_examples=40, deadline=None, derandomize=True)
 @given(
-    n=st.integers(1, 5), horizon=st.integers(1, 5), seed=st.integers(0, 10**6),
-    symmetric=st.booleans(), rank=st.integers(0, 3),
-)  # fmt: skip
+    n=st.integers(1, 5),
+    horizon=st.integers(1, 5),
+    seed=st.integers(0, 10**6),
+    symmetric=st.booleans(),
+    rank=st.integers(0, 3),
+)
 def test_partial_grams_are_one_trace(
     n: int, horizon: int, seed: int, symmetric: bool, rank: int
 ) -> None:
@@ -295,9 +298,14 @@ def test_the_two_starts_of_the_alternation(time_first: bool) -> None:
     assert whisper.gram is not None
     in_time, in_space = np.linalg.inv(mafalda.gram), np.linalg.inv(whisper.gram)
     found = kronecker.alternate(
-        asked.workload, time=np.eye(horizon), space=np.eye(n), time_step=lambda gram: in_time,
-        space_step=lambda gram: in_space, time_first=time_first, monitor=Monitor(gap=1e-9),
-    )  # fmt: skip
+        asked.workload,
+        time=np.eye(horizon),
+        space=np.eye(n),
+        time_step=lambda gram: in_time,
+        space_step=lambda gram: in_space,
+        time_first=time_first,
+        monitor=Monitor(gap=1e-9),
+    )
     first = mafalda if time_first else whisper
     assert found.history[1] == pytest.approx(first.upper, rel=1e-9)
     assert found.objective < first.lower
@@ -312,8 +320,10 @@ def test_the_better_start_is_returned(factor: str) -> None:
     free = design_kronecker(asked)
     noising = np.linalg.inv(free.strategy)
     answers = {"time": noising @ noising.T, "space": free.covariance}
-    first = {"time": asked.workload.time_gram(np.eye(5)), "space": asked.workload.space_gram(
-        np.eye(4))}  # fmt: skip
+    first = {
+        "time": asked.workload.time_gram(np.eye(5)),
+        "space": asked.workload.space_gram(np.eye(4)),
+    }
 
     def once(gram: Array) -> Array:
         same = np.allclose(gram, first[factor], rtol=1e-12)

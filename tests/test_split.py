@@ -8,10 +8,10 @@ import pytest
 import scipy.linalg
 from symmetric_cases import Array, assert_splits, make_eager, program, shuffled, spatial
 
-from noisedesign.backends.native import diagonal
-from noisedesign.backends.native.square_roots import square_root
-from noisedesign.backends.native.symmetry import Symmetry, halves, symmetry_of
-from noisedesign.backends.native.symmetry.split import Split
+from noisedesign.families.disjoint.native import diagonal
+from noisedesign.families.disjoint.native.square_roots import square_root
+from noisedesign.families.disjoint.native.symmetry import Symmetry, halves, symmetry_of
+from noisedesign.families.disjoint.native.symmetry.split import Split
 
 
 @pytest.fixture
@@ -22,11 +22,16 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "graph",
     [
-        nx.path_graph(9), nx.grid_2d_graph(4, 6), nx.star_graph(6), nx.lollipop_graph(5, 4),
-        nx.complete_bipartite_graph(3, 5), nx.barbell_graph(5, 3), nx.balanced_tree(2, 3),
+        nx.path_graph(9),
+        nx.grid_2d_graph(4, 6),
+        nx.star_graph(6),
+        nx.lollipop_graph(5, 4),
+        nx.complete_bipartite_graph(3, 5),
+        nx.barbell_graph(5, 3),
+        nx.balanced_tree(2, 3),
         nx.balanced_tree(3, 2),
     ],
-)  # fmt: skip
+)
 def test_blocks_say_what_the_whole_says(graph: nx.Graph, eager: None) -> None:
     """Trace, diagonal, curvature, X and its rescaled objective, at multipliers equal on orbits."""
     whole = spatial(graph, shuffled(len(graph)))

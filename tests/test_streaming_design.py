@@ -16,12 +16,8 @@ from command_line import call
 from small_designs import falsify
 from test_export_read import GENERIC, TARGET, mu_of
 
-from noisedesign._checks import InputError
-from noisedesign.backends.base import Monitor
-from noisedesign.exports import export, read
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.participation import FixedEpoch, MinSeparation
-from noisedesign.toeplitz import (
+from noisedesign.base.checks import InputError
+from noisedesign.families.toeplitz import (
     GramWorkload,
     StreamingDesign,
     gossip_workload,
@@ -30,8 +26,12 @@ from noisedesign.toeplitz import (
     optimize_toeplitz,
     prefix_workload,
 )
-from noisedesign.verification import verify
-from noisedesign.workload import prefix_gram
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.exports import export, read
+from noisedesign.program.backend import Monitor
+from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.workloads.closed_forms import prefix_gram
+from noisedesign.tasks.verify import verify
 
 LONG = 100_000
 T = 24
@@ -71,13 +71,26 @@ def test_a_design_survives_its_file_and_is_verified(
     outcome = verify(stored)
     assert outcome.ok, outcome
     assert [check.name for check in outcome.checks if check.ok] == [
-        "squared error", "sensitivity", "objective", "lower bound", "manifest"
-    ]  # fmt: skip
+        "squared error",
+        "sensitivity",
+        "objective",
+        "lower bound",
+        "manifest",
+    ]
     assert verify(design).ok
     np.testing.assert_array_equal(again.strategy.dense(T), design.strategy.dense(T))
-    for name in ("horizon", "squared_error", "squared_sensitivity", "sensitivity_kind", "stop",
-                 "lower_bound_of_unrestricted_optimum", "evaluations", "participation", "privacy",
-                 "name"):  # fmt: skip
+    for name in (
+        "horizon",
+        "squared_error",
+        "squared_sensitivity",
+        "sensitivity_kind",
+        "stop",
+        "lower_bound_of_unrestricted_optimum",
+        "evaluations",
+        "participation",
+        "privacy",
+        "name",
+    ):
         assert getattr(again, name) == getattr(design, name), name
     assert save_design(again, tmp_path / "e.npz").read_bytes() == path.read_bytes()
     # Against dense linear algebra, which knows no Toeplitz matrices.
@@ -108,10 +121,7 @@ def claimed(**values: Any) -> Any:
         (claimed(strategy="toeplitz"), {"manifest"}),
         (scaled("buffer_decays", 0.5), {"squared error", "sensitivity", "objective"}),
         (scaled("weights", 0.5), {"squared error", "objective", "lower bound"}),
-        (
-            claimed(participation={"epochs": 4, "separation": 6}),
-            {"sensitivity", "objective"},
-        ),
+        (claimed(participation={"epochs": 4, "separation": 6}), {"sensitivity", "objective"}),
     ],
 )
 def test_what_is_false_is_found(edit: Any, expected: set[str], tmp_path: Path) -> None:
@@ -187,9 +197,10 @@ def test_other_programs_and_tasks_say_what_it_is(tmp_path: Path) -> None:
 def test_a_long_horizon_takes_no_square_of_it(family: str, tmp_path: Path) -> None:
     scheme = FixedEpoch(epochs=10, separation=LONG // 10)
     design = FAMILIES[family](
-        workload=prefix_workload(horizon=LONG), participation=scheme,
+        workload=prefix_workload(horizon=LONG),
+        participation=scheme,
         monitor=Monitor(gap=1e-6, time_limit=0.5),
-    )  # fmt: skip
+    )
     tracemalloc.start()
     try:
         path = save_design(replace(design, privacy=TARGET), tmp_path / "d.npz")

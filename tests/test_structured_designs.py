@@ -17,15 +17,15 @@ import pytest
 from command_line import call
 from small_designs import falsify, single_epoch_design, space_design
 
-from noisedesign._checks import InputError
-from noisedesign.design import Design
-from noisedesign.io._layout import arrays_of
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.io.problem_file import parse_problem
-from noisedesign.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.random_mixing import RandomMatchings
-from noisedesign.solving import solve
-from noisedesign.verification import Verification, verify
+from noisedesign.base.checks import InputError
+from noisedesign.files._layout import arrays_of
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.random_mixing import RandomMatchings
+from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import Verification, verify
 
 DATA = Path(__file__).parent / "data"
 Edit = Callable[[dict[str, Any], dict[str, np.ndarray]], None]
@@ -149,14 +149,25 @@ def test_what_is_written(tmp_path: Path) -> None:
     manifest = load_design(save_design(solved("kronecker, error"), tmp_path / "d.npz")).manifest
     assert manifest["version"] == 3
     assert manifest["structure"] == {
-        "time": "dense", "bands": None, "buffers": None, "space": "dense", "hops": None,
-        "clusters": None, "known_seeds": 0, "joint": "kronecker",
-    }  # fmt: skip
+        "time": "dense",
+        "bands": None,
+        "buffers": None,
+        "space": "dense",
+        "hops": None,
+        "clusters": None,
+        "known_seeds": 0,
+        "joint": "kronecker",
+    }
     assert manifest["error"] == {
-        "horizon": 6, "of": "all-iterates", "node_weights": [1.0, 2.0, 3.0, 4.0],
-        "step_weights": None, "learning_rates": None, "momentum": 0.5, "mean": "plain",
+        "horizon": 6,
+        "of": "all-iterates",
+        "node_weights": [1.0, 2.0, 3.0, 4.0],
+        "step_weights": None,
+        "learning_rates": None,
+        "momentum": 0.5,
+        "mean": "plain",
         "push_sum": False,
-    }  # fmt: skip
+    }
     assert manifest["local"] is True
     assert manifest["unrestricted_lower_bound"] == manifest["lower_bound"]
     full = load_design(save_design(solved("full, matchings"), tmp_path / "f.npz"))
@@ -166,8 +177,10 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert "covariance" not in full.arrays
     space = load_design(save_design(solved("dropout in space"), tmp_path / "s.npz")).manifest
     assert space["random"] == {
-        "kind": "dropout", "probability": [0.1, 0.2, 0.3, 0.0], "matchings": None
-    }  # fmt: skip
+        "kind": "dropout",
+        "probability": [0.1, 0.2, 0.3, 0.0],
+        "matchings": None,
+    }
     assert (space["structure"], space["local"]) == (None, False)
 
 
@@ -278,9 +291,13 @@ def test_falsified_numbers_are_found(
 
 
 STATES_THE_SCALE = {
-    "strategy", "strategy_bands", "strategy_coefficients", "noising_coefficients",
-    "strategy_diagonal", "covariance",
-}  # fmt: skip
+    "strategy",
+    "strategy_bands",
+    "strategy_coefficients",
+    "noising_coefficients",
+    "strategy_diagonal",
+    "covariance",
+}
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -336,11 +353,19 @@ LIES: list[tuple[str, str, Edit, set[str]]] = [
     ("banded", "fewer bands", nested("structure", bands=1), {"structure", "problem"}),
     ("banded", "toeplitz", nested("structure", time="toeplitz", bands=None), {"structure"}),
     ("toeplitz", "banded", nested("structure", time="banded", bands=2), {"structure"}),
-    ("toeplitz", "banded inverse", nested("structure", time="banded-inverse", bands=2),
-     {"structure"}),
+    (
+        "toeplitz",
+        "banded inverse",
+        nested("structure", time="banded-inverse", bands=2),
+        {"structure"},
+    ),
     ("toeplitz", "buffered", nested("structure", time="blt", buffers=1), {"structure"}),
-    ("blt", "banded inverse", nested("structure", time="banded-inverse", bands=2, buffers=None),
-     {"structure"}),
+    (
+        "blt",
+        "banded inverse",
+        nested("structure", time="banded-inverse", bands=2, buffers=None),
+        {"structure"},
+    ),
     ("decor", "independent", nested("structure", space="independent"), {"structure", "problem"}),
     ("kronecker", "banded", nested("structure", time="banded", bands=2), {"structure", "problem"}),
     ("kronecker", "decor", nested("structure", space="decor"), {"structure", "problem"}),
@@ -349,14 +374,26 @@ LIES: list[tuple[str, str, Edit, set[str]]] = [
     ("edge-local", "less noise", scaled("covariance", 0.99), {"structure", "sensitivity"}),
     ("edge-local", "more noise", scaled("covariance", 1.01), {"structure", "objective"}),
     ("edge-local", "no seeds", lent, {"sensitivity", "feasible"}),
-    ("edge-local, known seeds", "more noise", scaled("covariance", 1.01),
-     {"structure", "objective", "sensitivity", "feasible"}),
+    (
+        "edge-local, known seeds",
+        "more noise",
+        scaled("covariance", 1.01),
+        {"structure", "objective", "sensitivity", "feasible"},
+    ),
     # Another error, another mixing, other limits.
     ("kronecker, error", "momentum", nested("error", momentum=0.4), {"objective", "problem"}),
-    ("kronecker, error", "weights", nested("error", node_weights=[1.0, 2.0, 3.0, 4.1]),
-     {"objective", "problem"}),
-    ("kronecker, edge failures", "fewer failures", nested("random", probability=0.1),
-     {"objective", "problem"}),
+    (
+        "kronecker, error",
+        "weights",
+        nested("error", node_weights=[1.0, 2.0, 3.0, 4.1]),
+        {"objective", "problem"},
+    ),
+    (
+        "kronecker, edge failures",
+        "fewer failures",
+        nested("random", probability=0.1),
+        {"objective", "problem"},
+    ),
     ("kronecker, edge failures", "no failures", claim(random=None), {"objective", "problem"}),
     ("schedule in time", "momentum", nested("error", momentum=0.1), {"workload"}),
     ("dropout in space", "all are in", nested("random", probability=0.0), {"objective", "problem"}),
@@ -365,15 +402,20 @@ LIES: list[tuple[str, str, Edit, set[str]]] = [
     ("full, capped", "cap", scaled("max_variance", 0.9), {"sensitivity", "feasible"}),
     ("full, budgets", "budgets", scaled("budget", 0.5), {"sensitivity", "feasible", "problem"}),
     ("kronecker", "budgets", scaled("budget", 0.5), {"sensitivity", "feasible", "problem"}),
-    ("kronecker", "less noise in space", scaled("covariance", 0.99),
-     {"objective", "sensitivity", "feasible"}),
-]  # fmt: skip
+    (
+        "kronecker",
+        "less noise in space",
+        scaled("covariance", 0.99),
+        {"objective", "sensitivity", "feasible"},
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    ("kind", "edit", "expected"), [(kind, edit, expected) for kind, _, edit, expected in LIES],
+    ("kind", "edit", "expected"),
+    [(kind, edit, expected) for kind, _, edit, expected in LIES],
     ids=[f"{kind}: {what}" for kind, what, _, _ in LIES],
-)  # fmt: skip
+)
 def test_falsified_designs_are_found(
     kind: str, edit: Edit, expected: set[str], tmp_path: Path
 ) -> None:
@@ -427,12 +469,15 @@ def test_arrays_of_another_kind_are_refused(tmp_path: Path) -> None:
         return edit
 
     for kind, name, array in [
-        ("full", "covariance", np.eye(4)), ("kronecker", "dual_cap", np.ones(6)),
-        ("banded", "dual_weights", np.ones(6)), ("kronecker", "dual_weights", np.ones(3)),
-        ("banded", "strategy_bands", np.ones((7, 6))), ("toeplitz", "strategy", np.eye(6)),
+        ("full", "covariance", np.eye(4)),
+        ("kronecker", "dual_cap", np.ones(6)),
+        ("banded", "dual_weights", np.ones(6)),
+        ("kronecker", "dual_weights", np.ones(3)),
+        ("banded", "strategy_bands", np.ones((7, 6))),
+        ("toeplitz", "strategy", np.eye(6)),
         ("banded-inverse", "noising_coefficients", -np.ones(2)),
         ("blt", "strategy_diagonal", np.zeros(1)),
-    ]:  # fmt: skip
+    ]:
         path = save_design(solved(kind), tmp_path / "d.npz")
         falsify(path, add(name, array))
         with pytest.raises(InputError, match=rf"^design file\.{name}"):
@@ -460,10 +505,9 @@ LDP = {
     # tr(W W^T): rows (2, 1, 0, 0) / 3 and (1, 1, 1, 0) / 3 twice.
     "decor": 2 * 5 / 9 + 2 * 3 / 9,
     # k tr H of all iterates, two participations in six steps: 2 sum_a (7 - a) tr W^(2a).
-    "toeplitz": 2 * sum(
-        (7 - a) * np.trace(np.linalg.matrix_power(W_4, 2 * a)) for a in range(1, 7)
-    ),
-}  # fmt: skip
+    "toeplitz": 2
+    * sum((7 - a) * np.trace(np.linalg.matrix_power(W_4, 2 * a)) for a in range(1, 7)),
+}
 
 
 @pytest.mark.parametrize("kind", LDP)

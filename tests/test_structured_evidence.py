@@ -14,21 +14,24 @@ import pytest
 import structured_oracles as slow
 from space_time_cases import stacked_workload
 
-from noisedesign.design import Design
-from noisedesign.objectives import Objective
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.random_mixing import NodeDropout, RandomMixing, pairwise_gossip
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure, TimeStructure
+from noisedesign.program.design import Design
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.random_mixing import NodeDropout, RandomMixing, pairwise_gossip
+from noisedesign.system.workloads import Objective
+from noisedesign.tasks.solve import solve
 
 CLOSE = 2e-6
 """Relative: both sides are certified to 1e-6."""
 
 GRAPHS = {
-    "path": nx.path_graph(5), "star": nx.star_graph(4), "lollipop": nx.lollipop_graph(3, 2),
-    "wheel": nx.wheel_graph(6), "bull": nx.bull_graph(),
-}  # fmt: skip
+    "path": nx.path_graph(5),
+    "star": nx.star_graph(4),
+    "lollipop": nx.lollipop_graph(3, 2),
+    "wheel": nx.wheel_graph(6),
+    "bull": nx.bull_graph(),
+}
 
 
 def mixing(graph: str) -> np.ndarray:
@@ -61,9 +64,12 @@ def in_order(values: list[float]) -> bool:
 def test_more_sharing_never_costs_more(graph: str) -> None:
     two_hops, everyone = cost(graph, "hops", hops=2), cost(graph, "dense")
     values = [
-        cost(graph, "independent"), cost(graph, "decor"), cost(graph, "edge-local"), two_hops,
+        cost(graph, "independent"),
+        cost(graph, "decor"),
+        cost(graph, "edge-local"),
+        two_hops,
         everyone,
-    ]  # fmt: skip
+    ]
     assert in_order(values)
     assert in_order([cost(graph, "edge-local"), cost(graph, "neighbourhood"), everyone])
     assert values[0] > 1.01 * values[-1]
@@ -101,10 +107,13 @@ def test_more_structure_never_lowers_the_cost_of_a_joint_design(graph: str) -> N
     kinds = ["independent", "edge-local", "dense"]
     in_space = [joint(space=SpaceStructure(kind=kind)) for kind in kinds]
     in_time = [
-        joint(time=time) for time in
-        (TimeStructure(kind="banded", bands=1), TimeStructure(kind="banded", bands=2),
-         TimeStructure())
-    ]  # fmt: skip
+        joint(time=time)
+        for time in (
+            TimeStructure(kind="banded", bands=1),
+            TimeStructure(kind="banded", bands=2),
+            TimeStructure(),
+        )
+    ]
     full = joint(joint="full")
     assert in_order([*in_space, full])
     assert in_order([*in_time, full])
@@ -135,12 +144,15 @@ def test_independent_nodes_in_closed_form() -> None:
 @pytest.mark.parametrize(
     "structure",
     [
-        SpaceStructure(), SpaceStructure(kind="edge-local"), SpaceStructure(kind="neighbourhood"),
-        SpaceStructure(kind="hops", hops=2), SpaceStructure(kind="decor"),
+        SpaceStructure(),
+        SpaceStructure(kind="edge-local"),
+        SpaceStructure(kind="neighbourhood"),
+        SpaceStructure(kind="hops", hops=2),
+        SpaceStructure(kind="decor"),
         SpaceStructure(kind="clusters", clusters=(0,) * 6),
     ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize(("cap", "tau"), [(1.5, 1.0), (40.0, 1.0), (2.0, 3.0)])
 def test_a_complete_graph_with_a_cap_in_closed_form(
     structure: SpaceStructure, cap: float, tau: float
@@ -280,10 +292,13 @@ def test_other_errors_and_mixings_of_shared_seeds_agree(
     random: RandomMixing | None = how["random"](w) if "random" in how else None
     found = designed(
         SpaceProblem(
-            mixing=w, structure=structure_of(kind, 0), max_variance=cap, random=random,
+            mixing=w,
+            structure=structure_of(kind, 0),
+            max_variance=cap,
+            random=random,
             objective=how.get("objective"),
         )
-    )  # fmt: skip
+    )
     expected = clique_oracles.clique_interval(gram_of(w), cliques(w, kind), cap=cap)
     assert expected.width <= 1e-6
     assert expected.meets(found.lower_bound, found.objective)
@@ -295,10 +310,11 @@ def test_either_factor_of_a_joint_edge_local_design_is_best_for_the_other(graph:
     w = mixing(graph)
     design = designed(
         SpaceTimeProblem(
-            mixing=w, participation=FixedEpoch(epochs=2, separation=2),
+            mixing=w,
+            participation=FixedEpoch(epochs=2, separation=2),
             space=SpaceStructure(kind="edge-local"),
         )
-    )  # fmt: skip
+    )
     r = design.covariance
     noising = np.linalg.inv(design.strategy)
     s = noising @ noising.T

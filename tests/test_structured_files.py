@@ -13,13 +13,13 @@ import pytest
 import structured_oracles as slow
 from space_time_cases import stacked_workload
 
-from noisedesign._checks import InputError
-from noisedesign.io.problem_file import parse_problem
-from noisedesign.joint_program import joint_program
-from noisedesign.participation import FixedEpoch, MinSeparation
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure, TimeStructure
+from noisedesign.base.checks import InputError
+from noisedesign.families.kronecker.workload import joint_program
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.tasks.solve import solve
 
 PATH_4 = '[graph]\nkind = "path"\nnodes = 4\n'
 STAR_4 = '[graph]\nkind = "star"\nnodes = 4\nweights = "row-normalized"\n'
@@ -198,34 +198,58 @@ CLUSTERED = SPACE + '[structure]\nspace = "clusters"\nclusters = "c.json"\n'
 REFUSED = [
     # structure: words, and the one key a word needs
     (PREFIX + TWO_BY_THREE + '[structure]\ntime = "bandit"\n', "structure.time", ["banded, toep"]),
-    (PREFIX + TWO_BY_THREE + '[structure]\ntime = 3\n', "structure.time", ["a string", "3 (int)"]),
-    (PREFIX + TWO_BY_THREE + '[structure]\ntime = "banded"\n', "structure.bands",
-     ['a value for structure.time = "banded"', "None"]),
-    (PREFIX + TWO_BY_THREE + '[structure]\ntime = "blt"\nbands = 2\n', "structure.bands",
-     ['nothing for structure.time = "blt"', "2"]),
-    (PREFIX + TWO_BY_THREE + '[structure]\nbuffers = 2\n', "structure.buffers",
-     ['nothing for structure.time = "dense"']),
-    (PREFIX + TWO_BY_THREE + '[structure]\ntime = "blt"\nbuffers = 0\n', "structure.buffers",
-     ["an integer >= 1", "0"]),
-    (PREFIX + TWO_BY_THREE + '[structure]\ntime = "banded"\nbands = 2.0\n', "structure.bands",
-     ["an integer", "2.0 (float)"]),
+    (PREFIX + TWO_BY_THREE + "[structure]\ntime = 3\n", "structure.time", ["a string", "3 (int)"]),
+    (
+        PREFIX + TWO_BY_THREE + '[structure]\ntime = "banded"\n',
+        "structure.bands",
+        ['a value for structure.time = "banded"', "None"],
+    ),
+    (
+        PREFIX + TWO_BY_THREE + '[structure]\ntime = "blt"\nbands = 2\n',
+        "structure.bands",
+        ['nothing for structure.time = "blt"', "2"],
+    ),
+    (
+        PREFIX + TWO_BY_THREE + "[structure]\nbuffers = 2\n",
+        "structure.buffers",
+        ['nothing for structure.time = "dense"'],
+    ),
+    (
+        PREFIX + TWO_BY_THREE + '[structure]\ntime = "blt"\nbuffers = 0\n',
+        "structure.buffers",
+        ["an integer >= 1", "0"],
+    ),
+    (
+        PREFIX + TWO_BY_THREE + '[structure]\ntime = "banded"\nbands = 2.0\n',
+        "structure.bands",
+        ["an integer", "2.0 (float)"],
+    ),
     (PREFIX + TWO_BY_THREE + '[structure]\nspace = "decor"\n', "structure.space", ["unknown key"]),
     (PREFIX + TWO_BY_THREE + '[structure]\njoint = "full"\n', "structure.joint", ["unknown key"]),
     (SPACE + '[structure]\nspace = "edges"\n', "structure.space", ["edge-local", "edges"]),
     (SPACE + '[structure]\nspace = "hops"\n', "structure.hops", ["a value"]),
     (SPACE + '[structure]\nspace = "hops"\nhops = 0\n', "structure.hops", ["an integer >= 1"]),
     (SPACE + '[structure]\nspace = "decor"\nhops = 1\n', "structure.hops", ["nothing"]),
-    (SPACE + '[structure]\nspace = "decor"\nknown_seeds = 1\n', "structure.known_seeds",
-     ['0 for structure.space = "decor"', "1"]),
+    (
+        SPACE + '[structure]\nspace = "decor"\nknown_seeds = 1\n',
+        "structure.known_seeds",
+        ['0 for structure.space = "decor"', "1"],
+    ),
     (SPACE + '[structure]\ntime = "banded"\n', "structure.time", ["unknown key"]),
     (SPACE + "structure = 3\n".replace("structure", "structures"), "graph.structures", ["unknown"]),
     # space-time
     (JOINT + '[structure]\njoint = "both"\n', "structure.joint", ["kronecker, full", "both"]),
-    (JOINT + '[structure]\njoint = "full"\ntime = "banded"\nbands = 2\n', "structure.joint",
-     ['"kronecker" for a structure']),
+    (
+        JOINT + '[structure]\njoint = "full"\ntime = "banded"\nbands = 2\n',
+        "structure.joint",
+        ['"kronecker" for a structure'],
+    ),
     (JOINT + '[structure]\njoint = "full"\nspace = "decor"\n', "structure.joint", ['"kronecker"']),
-    (JOINT.replace(TWO_BY_THREE, APART + "max_participations = 2\n"), "participation.kind",
-     ["fixed-epoch for a space-time design", "min-separation"]),
+    (
+        JOINT.replace(TWO_BY_THREE, APART + "max_participations = 2\n"),
+        "participation.kind",
+        ["fixed-epoch for a space-time design", "min-separation"],
+    ),
     (JOINT.replace(TWO_BY_THREE, ""), "participation", ["a [participation] table"]),
     (JOINT.replace(PATH_4, ""), "graph", ["a [graph] table"]),
     (JOINT + '[workload]\nkind = "prefix"\n', "workload", ['belongs to design = "time"']),
@@ -253,8 +277,11 @@ REFUSED = [
     # mixing
     (PREFIX + TWO_BY_THREE + "[mixing]\ndropout = 0.1\n", "mixing", ["no [mixing] table"]),
     (SPACE + "[mixing]\n", "mixing", ["one of dropout, edge_failure, matching", "nothing"]),
-    (SPACE + "[mixing]\ndropout = 0.1\nedge_failure = 0.1\n", "mixing",
-     ["one of dropout, edge_failure, matching", "dropout and edge_failure"]),
+    (
+        SPACE + "[mixing]\ndropout = 0.1\nedge_failure = 0.1\n",
+        "mixing",
+        ["one of dropout, edge_failure, matching", "dropout and edge_failure"],
+    ),
     (SPACE + "[mixing]\ndropout = 1.0\n", "mixing.dropout", ["[0, 1)", "1"]),
     (SPACE + "[mixing]\ndropout = -0.1\n", "mixing.dropout", ["[0, 1)", "-0.1"]),
     (SPACE + "[mixing]\ndropout = [0.1, 0.2]\n", "mixing.dropout", ["4 values", "2"]),
@@ -262,9 +289,12 @@ REFUSED = [
     (SPACE + "[mixing]\nedge_failure = [0.1]\n", "mixing.edge_failure", ["a number"]),
     (SPACE + '[mixing]\nmatching = "perfect"\n', "mixing.matching", ["pairwise, maximal"]),
     (SPACE + "[mixing]\nfailure = 0.1\n", "mixing.failure", ["unknown key", "edge_failure"]),
-    (MODELS.replace(PATH_4, STAR_4) + TWO_BY_THREE + "[mixing]\ndropout = 0.1\n", "graph.weights",
-     ["columns that sum to 1"]),
-]  # fmt: skip
+    (
+        MODELS.replace(PATH_4, STAR_4) + TWO_BY_THREE + "[mixing]\ndropout = 0.1\n",
+        "graph.weights",
+        ["columns that sum to 1"],
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "field", "words"), REFUSED)
@@ -302,7 +332,7 @@ def test_files_that_are_no_clusters(tmp_path: Path, content: str | None, words: 
 
 
 def test_more_maximal_matchings_than_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noisedesign.random_mixing.matchings.MAX_MATCHINGS", 1)
+    monkeypatch.setattr("noisedesign.system.random_mixing.matchings.MAX_MATCHINGS", 1)
     with pytest.raises(InputError, match=r"^mixing\.matching: expected at most 1 maximal"):
         space('[mixing]\nmatching = "maximal"\n')
 
@@ -310,18 +340,33 @@ def test_more_maximal_matchings_than_are_listed(monkeypatch: pytest.MonkeyPatch)
 # --- what a file says and no solver can do --------------------------------------------------------
 
 UNSOLVABLE = [
-    (PREFIX + TWO_BY_THREE + '[structure]\ntime = "banded"\nbands = 4\n', "bands",
-     ["at most the separation, 3", "4"]),
-    (PREFIX + APART + 'max_participations = 2\n[structure]\ntime = "banded"\nbands = 8\n', "bands",
-     ["at most the horizon, 7", "8"]),
-    (PREFIX + TWO_BY_THREE + '[structure]\ntime = "banded-inverse"\nbands = 7\n', "bands",
-     ["at most 6", "7"]),
+    (
+        PREFIX + TWO_BY_THREE + '[structure]\ntime = "banded"\nbands = 4\n',
+        "bands",
+        ["at most the separation, 3", "4"],
+    ),
+    (
+        PREFIX + APART + 'max_participations = 2\n[structure]\ntime = "banded"\nbands = 8\n',
+        "bands",
+        ["at most the horizon, 7", "8"],
+    ),
+    (
+        PREFIX + TWO_BY_THREE + '[structure]\ntime = "banded-inverse"\nbands = 7\n',
+        "bands",
+        ["at most 6", "7"],
+    ),
     # The distance from the mean does not see noise that is the same everywhere.
-    (JOINT + '[structure]\njoint = "full"\n[error]\nof = "consensus"\n', "mixing",
-     ["bounded", "singular"]),
-    (JOINT + '[structure]\njoint = "full"\n[limits]\nmax_variance = 2\n', "max_variance",
-     ["single participation"]),
-]  # fmt: skip
+    (
+        JOINT + '[structure]\njoint = "full"\n[error]\nof = "consensus"\n',
+        "mixing",
+        ["bounded", "singular"],
+    ),
+    (
+        JOINT + '[structure]\njoint = "full"\n[limits]\nmax_variance = 2\n',
+        "max_variance",
+        ["single participation"],
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "field", "words"), UNSOLVABLE)
@@ -336,11 +381,12 @@ def test_problems_that_cannot_be_solved_say_why(text: str, field: str, words: li
 @pytest.mark.parametrize(
     "text",
     [
-        JOINT, SPACE + '[structure]\nspace = "decor"\n',
+        JOINT,
+        SPACE + '[structure]\nspace = "decor"\n',
         PREFIX + TWO_BY_THREE + '[structure]\ntime = "toeplitz"\n',
         PREFIX + APART + 'max_participations = 2\n[structure]\ntime = "banded"\nbands = 3\n',
     ],
-)  # fmt: skip
+)
 def test_structures_are_for_the_native_backend(text: str) -> None:
     with pytest.raises(InputError, match="^backend: expected native for a structured") as caught:
         solve(parse(text), backend="clarabel")

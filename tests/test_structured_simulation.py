@@ -11,14 +11,14 @@ import numpy as np
 import oracles
 import pytest
 
-from noisedesign.design import Design
-from noisedesign.io.problem_file import load_problem, parse_problem
-from noisedesign.problem import SpaceProblem
-from noisedesign.seed_plan import SeedPlan
-from noisedesign.simulate import simulate_space
-from noisedesign.solving import solve
-from noisedesign.structured_space import seed_plan_of
-from noisedesign.validation import validate
+from noisedesign.families.shared_seeds.family import seed_plan_of
+from noisedesign.files.problem_file import load_problem, parse_problem
+from noisedesign.privacy.seeds import SeedPlan
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.tasks.simulate import validate
+from noisedesign.tasks.simulation import simulate_space
+from noisedesign.tasks.solve import solve
 
 RUNS = 3000
 GRAPH = '[graph]\nkind = "path"\nnodes = 5\n'
@@ -57,7 +57,8 @@ FAMILIES = {
     "edge-local, last iterate": in_space("edge-local") + with_error("last-iterate", "horizon = 3"),
     "edge-local, dropout": in_space("edge-local") + "[mixing]\ndropout = 0.3\n",
     "last iterate": SPACE + with_error("last-iterate", "horizon = 4\n"),
-    "step weights": SPACE + with_error(
+    "step weights": SPACE
+    + with_error(
         "all-iterates", "horizon = 4\nstep_weights = [0, 1, 2, 3]\nnode_weights = [1, 2, 3, 4, 5]\n"
     ),
     "pairwise gossip": SPACE + '[mixing]\nmatching = "pairwise"\n',
@@ -69,9 +70,9 @@ FAMILIES = {
     "blt": in_time("blt") + "buffers = 2\n",
     "mean model": TIME + TWO_BY_THREE + with_error("mean-model"),
     "consensus": TIME + TWO_BY_THREE + with_error("consensus"),
-    "learning rates": TIME + TWO_BY_THREE + with_error(
-        "all-iterates", "learning_rates = [1, 1, 0.5, 0.5, 0.25, 0.25]\nmomentum = 0.5\n"
-    ),
+    "learning rates": TIME
+    + TWO_BY_THREE
+    + with_error("all-iterates", "learning_rates = [1, 1, 0.5, 0.5, 0.25, 0.25]\nmomentum = 0.5\n"),
     "banded, edge failures": in_time("banded") + "bands = 2\n[mixing]\nedge_failure = 0.3\n",
     "maximal matchings": TIME + TWO_BY_THREE + '[mixing]\nmatching = "maximal"\n',
     "dropout over time": TIME + TWO_BY_THREE + "[mixing]\ndropout = 0.3\n",
@@ -81,7 +82,7 @@ FAMILIES = {
     "kronecker, toeplitz and neighbourhood": JOINT
     + '[structure]\ntime = "toeplitz"\nspace = "neighbourhood"\n',
     "full, edge failures": JOINT + '[structure]\njoint = "full"\n[mixing]\nedge_failure = 0.3\n',
-}  # fmt: skip
+}
 
 
 @cache

@@ -9,10 +9,10 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from noisedesign.graph import build_graph, mixing_matrix
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import OPTIMAL, solve
-from noisedesign.structure import SpaceStructure
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.graph import build_graph, mixing_matrix
+from noisedesign.tasks.solve import OPTIMAL, solve
 
 PATH_4 = mixing_matrix(build_graph("path", nodes=4))
 RING_5 = mixing_matrix(build_graph("ring", nodes=5))
@@ -59,13 +59,12 @@ def clarabel(
         rest = [i for i in range(n) if i not in known]
         unknown = sum(
             e @ p @ e.T
-            for g, e, p in zip(groups, pick, blocks, strict=True) if not set(g) & set(known)
-        )[rest][:, rest]  # fmt: skip
+            for g, e, p in zip(groups, pick, blocks, strict=True)
+            if not set(g) & set(known)
+        )[rest][:, rest]
         precision = cp.Variable((len(rest), len(rest)), symmetric=True)
         eye = np.eye(len(rest))
-        constraints += [
-            cp.bmat([[unknown, eye], [eye, precision]]) >> 0, cp.diag(precision) <= tau
-        ]  # fmt: skip
+        constraints += [cp.bmat([[unknown, eye], [eye, precision]]) >> 0, cp.diag(precision) <= tau]
     if cap is not None:
         constraints.append(cp.diag(total) <= cap)
     problem = cp.Problem(cp.Minimize(cp.trace(w.T @ w @ total)), constraints)
@@ -118,9 +117,13 @@ def test_more_sharing_never_costs_more(graph: str) -> None:
     w = GRAPHS[graph]
     whole = SpaceStructure(kind="clusters", clusters=(0,) * len(w))
     order = [
-        SpaceStructure(kind="independent", known_seeds=1), STRUCTURES["independent"],
-        SpaceStructure(kind="edge-local", known_seeds=1), EDGES, STRUCTURES["two hops"], whole,
-    ]  # fmt: skip
+        SpaceStructure(kind="independent", known_seeds=1),
+        STRUCTURES["independent"],
+        SpaceStructure(kind="edge-local", known_seeds=1),
+        EDGES,
+        STRUCTURES["two hops"],
+        whole,
+    ]
     values = []
     for structure in order:
         design = solve(SpaceProblem(mixing=w, structure=structure)).design

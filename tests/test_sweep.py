@@ -22,13 +22,13 @@ import pytest
 from command_line import EPOCHS, MODULE, RING, call, environment, write
 from scipy.stats import norm
 
-from noisedesign import judging
-from noisedesign._checks import InputError
-from noisedesign.io import results_file
-from noisedesign.io.atomic import overwriting
-from noisedesign.io.results_file import open_results
-from noisedesign.sweep import Summary, Sweep, parse_sweep, rows, run_sweep
-from noisedesign.sweep.rows import columns_of, row_of
+from noisedesign.base.atomic import overwriting
+from noisedesign.base.checks import InputError
+from noisedesign.files import results_file
+from noisedesign.files.results_file import open_results
+from noisedesign.tasks.compare import rows as judging
+from noisedesign.tasks.sweep import Summary, Sweep, parse_sweep, rows, run_sweep
+from noisedesign.tasks.sweep.rows import columns_of, row_of
 
 FOUR = RING + "[grid]\ngraph.nodes = [5, 7]\nbudget.tau = [1.0, 4.0]\n"
 CLARABEL = 'backends = ["clarabel"]\n'
@@ -73,12 +73,21 @@ def test_rows_hold_parameters_and_answers(tmp_path: Path) -> None:
     assert said == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     found = read(table)
     assert tuple(found[0]) == (
-        "sweep_format", "key", "graph.nodes", "budget.tau", "asked_gap", "time_limit", "warm",
+        "sweep_format",
+        "key",
+        "graph.nodes",
+        "budget.tau",
+        "asked_gap",
+        "time_limit",
+        "warm",
         *judging.COLUMNS,
-    )  # fmt: skip
+    )
     assert [(row["graph.nodes"], row["budget.tau"]) for row in found] == [
-        ("5", "1.0"), ("5", "4.0"), ("7", "1.0"), ("7", "4.0")
-    ]  # fmt: skip
+        ("5", "1.0"),
+        ("5", "4.0"),
+        ("7", "1.0"),
+        ("7", "4.0"),
+    ]
     for row, planned in zip(found, plan().rows, strict=True):
         assert row["key"] == planned.key
         assert (row["sweep_format"], row["asked_gap"], row["time_limit"]) == ("3", "1e-06", "")
@@ -162,8 +171,9 @@ def test_rows_of_other_sizes_and_of_conic_solvers_start_cold(tmp_path: Path) -> 
     run_sweep(plan(both), output=tmp_path / "both.csv")
     found = read(tmp_path / "both.csv")
     assert [(row["backend"], row["warm"], row["solved"]) for row in found] == [
-        ("native", "False", "True"), ("clarabel", "False", "True")
-    ]  # fmt: skip
+        ("native", "False", "True"),
+        ("clarabel", "False", "True"),
+    ]
 
 
 def test_rows_that_are_there_are_skipped(tmp_path: Path, solved: list[str]) -> None:
@@ -330,8 +340,15 @@ def test_a_table_cut_anywhere_keeps_its_whole_rows(tmp_path: Path) -> None:
     columns = columns_of(["graph.kind"])
     with open_results(table, columns=columns) as whole:
         for key in ("a", "b"):
-            whole.put(dict.fromkeys(whole.columns) | {"sweep_format": 3, "key": key,
-                      "graph.kind": "ring", "reason": 'one, "two"\r\nthree'})  # fmt: skip
+            whole.put(
+                dict.fromkeys(whole.columns)
+                | {
+                    "sweep_format": 3,
+                    "key": key,
+                    "graph.kind": "ring",
+                    "reason": 'one, "two"\r\nthree',
+                }
+            )
     content = table.read_bytes()
     header, first, second = content.splitlines(keepends=True)
     assert header + first + second == content
@@ -362,9 +379,12 @@ def test_killed_in_the_middle_and_run_again(tmp_path: Path) -> None:
     outcome = call("sweep", problem, "-o", table, "--json")
     assert outcome.code == 0
     assert outcome.json() == {
-        "output": str(table), "rows": 150, "skipped": kept.count(b"\n") - 1,
-        "run": 151 - kept.count(b"\n"), "unsolved": 0,
-    }  # fmt: skip
+        "output": str(table),
+        "rows": 150,
+        "skipped": kept.count(b"\n") - 1,
+        "run": 151 - kept.count(b"\n"),
+        "unsolved": 0,
+    }
     assert table.read_bytes().startswith(kept)
     assert sorted(int(row["graph.seed"]) for row in read(table)) == seeds
 
@@ -402,17 +422,27 @@ def other_version(text: str) -> str:
     [
         (other_version, "version 3 in column sweep_format, got"),
         (lambda text: other_version(text).replace("asked_gap", "gap_asked"), "version 3"),
-        (lambda text: text.replace("budget.tau", "limits.max_variance"), "without budget.tau and "
-         "with limits.max_variance"),
+        (
+            lambda text: text.replace("budget.tau", "limits.max_variance"),
+            "without budget.tau and with limits.max_variance",
+        ),
         (lambda text: text.replace("graph.nodes,budget.tau", "budget.tau,graph.nodes"), "order"),
         (lambda _: "name,age\nAda,36\n", "without sweep_format"),
         (lambda _: "notes", "without sweep_format"),
         (lambda text: text + "3,2,3\n", "3 cells in line 6"),
         (lambda text: text + '3,"2\n', "unexpected end of data"),
     ],
-    ids=["version", "version and columns", "columns", "order", "other table", "no table", "short",
-         "quote"],
-)  # fmt: skip
+    ids=[
+        "version",
+        "version and columns",
+        "columns",
+        "order",
+        "other table",
+        "no table",
+        "short",
+        "quote",
+    ],
+)
 def test_other_tables_are_refused_and_left_alone(
     spoil: Callable[[str], str], said: str, tmp_path: Path
 ) -> None:
@@ -505,9 +535,10 @@ budget.tau = [1.0, [1.0, 1.0, 2.0, 2.0, 1.0]]
     assert [row["budget.tau"] for row in found] == ["1.0", "[1.0, 1.0, 2.0, 2.0, 1.0]"] * 2
     assert [row["solved"] for row in found] == [True, True, True, False]  # five budgets of seven
     for row, same in zip(found, text, strict=True):
-        assert {name: "" if row[name] is None else str(row[name])
-                for name in ("objective", "status", "reason", "budget.tau", "evaluations")
-                }.items() <= same.items()  # fmt: skip
+        assert {
+            name: "" if row[name] is None else str(row[name])
+            for name in ("objective", "status", "reason", "budget.tau", "evaluations")
+        }.items() <= same.items()
     assert run_sweep(sweep, output=tmp_path / "rows.parquet").run == 0
     grown = plan(RING + kinds.replace("[5, 7]", "[5, 7, 8]"))
     assert run_sweep(grown, output=tmp_path / "rows.parquet").run == 2
@@ -546,5 +577,9 @@ def test_command_says_what_is_not_solved(tmp_path: Path) -> None:
     assert "2/2" in outcome.err
     assert "1 rows are not solved" in outcome.err
     assert json.loads(call("sweep", problem, "-o", tmp_path / "rows.csv", "--json").out) == {
-        "output": str(tmp_path / "rows.csv"), "rows": 2, "skipped": 2, "run": 0, "unsolved": 1
-    }  # fmt: skip
+        "output": str(tmp_path / "rows.csv"),
+        "rows": 2,
+        "skipped": 2,
+        "run": 0,
+        "unsolved": 1,
+    }

@@ -13,10 +13,10 @@ from command_line import RING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.io import _grid, sweep_file
-from noisedesign.io._toml_out import dumped
-from noisedesign.io.sweep_file import Sweep, load_sweep, parse_sweep
+from noisedesign.base.checks import InputError
+from noisedesign.files import _grid, sweep_file
+from noisedesign.files._toml_out import dumped
+from noisedesign.files.sweep_file import Sweep, load_sweep, parse_sweep
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,11 +43,14 @@ def test_two_keys_and_two_backends_by_hand() -> None:
     sweep = parse('backends = ["native", "scs"]\ngap = 1e-4\ntime_limit = 9\n' + RING + GRID)
     assert sweep.keys == ("graph.nodes", "budget.tau")
     expected = [
-        ({"graph.nodes": nodes, "budget.tau": tau}, backend,
-         BASE | {"graph": {"kind": "ring", "nodes": nodes}, "budget": {"tau": tau}})
+        (
+            {"graph.nodes": nodes, "budget.tau": tau},
+            backend,
+            BASE | {"graph": {"kind": "ring", "nodes": nodes}, "budget": {"tau": tau}},
+        )
         for nodes, tau in ((5, 1.0), (5, 2.0), (7, 1.0), (7, 2.0))
         for backend in ("native", "scs")
-    ]  # fmt: skip
+    ]
     found = [(row.parameters, row.backend, tomllib.loads(row.text)) for row in sweep.rows]
     assert found == expected
     assert {(row.gap, row.time_limit, row.name, row.design) for row in sweep.rows} == {
@@ -86,8 +89,9 @@ def test_the_grid_may_give_what_the_base_lacks() -> None:
     text = 'name = "p"\ndesign = "time"\nworkload = {kind = "prefix"}\n[grid]\n'
     text += "participation.epochs = [1, 2]\nparticipation.separation = [4]\n"
     assert [tomllib.loads(row.text)["participation"] for row in parse(text).rows] == [
-        {"epochs": 1, "separation": 4}, {"epochs": 2, "separation": 4}
-    ]  # fmt: skip
+        {"epochs": 1, "separation": 4},
+        {"epochs": 2, "separation": 4},
+    ]
 
 
 def test_a_base_of_its_own_file(tmp_path: Path) -> None:
@@ -103,8 +107,11 @@ def test_shipped_example_has_eight_rows() -> None:
     sweep = load_sweep(ROOT / "problems/sweeps/random-graphs.toml")
     assert len(sweep.rows) == 8
     assert {tuple(row.parameters.values()) for row in sweep.rows} == {
-        (10, 0), (10, 1), (20, 0), (20, 1)
-    }  # fmt: skip
+        (10, 0),
+        (10, 1),
+        (20, 0),
+        (20, 1),
+    }
 
 
 # --- keys ----------------------------------------------------------------------------------------
@@ -112,9 +119,7 @@ def test_shipped_example_has_eight_rows() -> None:
 
 def test_key_by_hand() -> None:
     (row,) = parse(RING + "[grid]\ngraph.nodes = [5]\n").rows
-    assert row.text == (
-        'design = "space"\ngraph = {kind = "ring", nodes = 5}\nname = "ring-5"\n'
-    )  # fmt: skip
+    assert row.text == ('design = "space"\ngraph = {kind = "ring", nodes = 5}\nname = "ring-5"\n')
     said = (
         r'[3, "design = \"space\"\ngraph = {kind = \"ring\", nodes = 5}\nname = \"ring-5\"\n", '
         r'"native", 1e-06]'

@@ -21,11 +21,11 @@ import pytest
 import threadpoolctl
 from command_line import MODULE, RING, call, environment, write
 
-from noisedesign._checks import InputError
-from noisedesign.judging import COLUMNS
-from noisedesign.sweep import Sweep, SweepRow, cluster, parse_sweep, rows, run_sweep, workers
-from noisedesign.sweep.rows import row_of
-from noisedesign.warm_start import Neighbours
+from noisedesign.base.checks import InputError
+from noisedesign.families.disjoint.warm_start import Neighbours
+from noisedesign.tasks.compare.rows import COLUMNS
+from noisedesign.tasks.sweep import Sweep, SweepRow, cluster, parse_sweep, rows, run_sweep, workers
+from noisedesign.tasks.sweep.rows import row_of
 
 TIMES = {"build_seconds", "solve_seconds", "seconds"}
 ANSWERS = [column for column in COLUMNS if column not in TIMES]
@@ -136,8 +136,11 @@ def test_workers_never_hear_ctrl_c(tmp_path: Path) -> None:
     problem = write(tmp_path, RING + "[grid]\ngraph.nodes = [5, 7, 8, 10]\n")
     with subprocess.Popen(
         [*MODULE, "sweep", str(problem), "-o", str(tmp_path / "rows.csv"), "--jobs", "2"],
-        env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as sweep:  # fmt: skip
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as sweep:
         pressed = set()
         while sweep.poll() is None:
             with contextlib.suppress(psutil.Error):
@@ -164,9 +167,13 @@ def distributed() -> Any:
 def threads(distributed: Any, tmp_path: Path) -> Iterator[Any]:
     """A cluster of threads of this process: a real scheduler and real messages."""
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None,
-        protocol="tcp://", local_directory=str(tmp_path),
-    ) as local:  # fmt: skip
+        n_workers=2,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address=None,
+        protocol="tcp://",
+        local_directory=str(tmp_path),
+    ) as local:
         yield local
 
 
@@ -201,11 +208,14 @@ def test_a_worker_of_the_cluster_is_killed(distributed: Any, tmp_path: Path) -> 
     killed: list[bytes] = []
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
             local_directory=str(tmp_path),
         ) as local,
         distributed.Client(local, set_as_default=False) as client,
-    ):  # fmt: skip
+    ):
         client.wait_for_workers(2)
 
         def kill_one(done: int, total: int) -> None:
@@ -236,12 +246,15 @@ def test_a_row_that_kills_every_worker_is_a_row(
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None,
+            n_workers=1,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
             local_directory=str(tmp_path),
         ) as local,
         distributed.Client(local, set_as_default=False) as client,
         ThreadPoolExecutor(1) as thread,
-    ):  # fmt: skip
+    ):
         client.upload_file(__file__)
         killing = thread.submit(_kill_who_asks, local, tmp_path, over)
         try:
@@ -333,9 +346,14 @@ def _kill_who_asks(local: Any, folder: Path, over: threading.Event) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["tcp://127.0.0.1:{closed}", "tcp://127.0.0.1:{silent}", "nonsense", "tcp://127.0.0.1",
-     "ftp://127.0.0.1:1"],
-)  # fmt: skip
+    [
+        "tcp://127.0.0.1:{closed}",
+        "tcp://127.0.0.1:{silent}",
+        "nonsense",
+        "tcp://127.0.0.1",
+        "ftp://127.0.0.1:1",
+    ],
+)
 def test_a_cluster_that_does_not_answer(address: str, distributed: Any, tmp_path: Path) -> None:
     """Nobody listens there; or somebody does, and never says a word; or it is no address."""
     server = socket.create_server
@@ -343,9 +361,15 @@ def test_a_cluster_that_does_not_answer(address: str, distributed: Any, tmp_path
         ports = {"silent": silent.getsockname()[1], "closed": gone.getsockname()[1]}
         gone.close()
         outcome = call(
-            "sweep", write(tmp_path, RING + "[grid]\ngraph.nodes = [5]\n"), "-o",
-            tmp_path / "rows.csv", "--cluster", address.format(**ports), "--timeout", 0.5,
-        )  # fmt: skip
+            "sweep",
+            write(tmp_path, RING + "[grid]\ngraph.nodes = [5]\n"),
+            "-o",
+            tmp_path / "rows.csv",
+            "--cluster",
+            address.format(**ports),
+            "--timeout",
+            0.5,
+        )
     assert (outcome.code, outcome.out) == (2, "")
     assert "cluster: expected a scheduler that answers within 0.5 s" in outcome.err
     assert len(outcome.err.strip().splitlines()) == 1

@@ -13,25 +13,17 @@ import oracles
 import pytest
 import scipy.linalg
 from array_devices import STRICT, strict_on_host
-from symmetric_cases import (
-    Array,
-    make_eager,
-    program,
-    random_gram,
-    shuffled,
-    spatial,
-    workload,
-)
+from symmetric_cases import Array, make_eager, program, random_gram, shuffled, spatial, workload
 
 from noisedesign import CheckpointFile
-from noisedesign.backends import Answer, Monitor, Stop
-from noisedesign.backends.native import diagonal, square_roots, symmetry
-from noisedesign.backends.native.symmetry import translations
-from noisedesign.certificate import lower_bound
-from noisedesign.formulations import Program, program_of
-from noisedesign.participation import single
-from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solving import solve
+from noisedesign.families.disjoint.native import diagonal, square_roots, symmetry
+from noisedesign.families.disjoint.native.symmetry import translations
+from noisedesign.program.backends import Answer, Monitor, Stop
+from noisedesign.program.certificate import lower_bound
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.program.program import Program, program_of
+from noisedesign.system.participation import single
+from noisedesign.tasks.solve import solve
 
 GAP = 1e-9
 

@@ -25,22 +25,22 @@ from symmetric_cases import (
     workload,
 )
 
-from noisedesign.backends.native import symmetry
-from noisedesign.backends.native.symmetry import (
+from noisedesign.families.disjoint.native import symmetry
+from noisedesign.families.disjoint.native.symmetry import (
     Symmetry,
     halves,
     one_of_each,
     symmetry_of,
     twins_of,
 )
-from noisedesign.backends.native.symmetry.involutions import (
+from noisedesign.families.disjoint.native.symmetry.involutions import (
     MISSES,
     Involutions,
     involutions_of,
     preserves,
 )
-from noisedesign.backends.native.symmetry.refinement import Refiner, grouped
-from noisedesign.backends.native.symmetry.split import Split
+from noisedesign.families.disjoint.native.symmetry.refinement import Refiner, grouped
+from noisedesign.families.disjoint.native.symmetry.split import Split
 
 Permutation = NDArray[np.intp]
 
@@ -126,12 +126,20 @@ def twins_by_definition(gram: Array) -> set[tuple[int, int]]:
 @pytest.mark.parametrize(
     "graph",
     [
-        nx.star_graph(6), nx.complete_bipartite_graph(3, 5), nx.complete_graph(6),
-        nx.lollipop_graph(5, 3), nx.barbell_graph(4, 1), nx.balanced_tree(2, 3), nx.path_graph(3),
-        nx.complete_multipartite_graph(2, 2, 3), nx.windmill_graph(3, 4), nx.cycle_graph(7),
-        nx.karate_club_graph(), nx.balanced_tree(2, 5),
+        nx.star_graph(6),
+        nx.complete_bipartite_graph(3, 5),
+        nx.complete_graph(6),
+        nx.lollipop_graph(5, 3),
+        nx.barbell_graph(4, 1),
+        nx.balanced_tree(2, 3),
+        nx.path_graph(3),
+        nx.complete_multipartite_graph(2, 2, 3),
+        nx.windmill_graph(3, 4),
+        nx.cycle_graph(7),
+        nx.karate_club_graph(),
+        nx.balanced_tree(2, 5),
     ],
-)  # fmt: skip
+)
 def test_twins_are_the_pairs_that_may_be_swapped(graph: nx.Graph) -> None:
     order = shuffled(len(graph))
     gram = np.asarray(spatial(graph, order).gram)
@@ -248,8 +256,9 @@ def test_hidden_involutions_are_found(size: int, seed: int) -> None:
     swaps = int(rng.integers(1, size // 2 + 1))
     hidden = np.arange(size)
     hidden[order[:swaps]], hidden[order[swaps : 2 * swaps]] = (
-        order[swaps : 2 * swaps], order[:swaps],
-    )  # fmt: skip
+        order[swaps : 2 * swaps],
+        order[:swaps],
+    )
     gram = averaged(random_gram(size, seed), [np.arange(size), hidden])
     refiner = Refiner(gram, rounds=1000)
     found = involutions_of(refiner, refiner.first())

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from command_line import MODULE, RING, call, environment, write
 
-from noisedesign._checks import InputError
-from noisedesign.io.results_file import open_results
-from noisedesign.sweep import parse_sweep, run_sweep
+from noisedesign.base.checks import InputError
+from noisedesign.files.results_file import open_results
+from noisedesign.tasks.sweep import parse_sweep, run_sweep
 
 SWEEP = RING + "[grid]\ngraph.nodes = [5, 7]\n"
 HOLD = """
 import sys
-from noisedesign.io.results_file import open_results
+from noisedesign.files.results_file import open_results
 
 with open_results(sys.argv[1], columns=("graph.nodes",)):
     print("open", flush=True)
@@ -33,9 +33,11 @@ with open_results(sys.argv[1], columns=("graph.nodes",)):
 def held(table: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that has ``table`` open until it is told to end, or killed."""
     child = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(table)], env=environment(), stdin=subprocess.PIPE,
+        [sys.executable, "-c", HOLD, str(table)],
+        env=environment(),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-    )  # fmt: skip
+    )
     assert child.stdout is not None
     try:
         assert child.stdout.readline() == b"open\n"
@@ -131,9 +133,11 @@ def test_two_sweeps_on_one_table(tmp_path: Path) -> None:
     problem = write(tmp_path, f"{text}[grid]\ngraph.seed = {seeds}\n", "sweep.toml")
     table = tmp_path / "rows.csv"
     first = subprocess.Popen(
-        [*MODULE, "sweep", str(problem), "-o", str(table)], env=environment(),
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [*MODULE, "sweep", str(problem), "-o", str(table)],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     while not (table.exists() and table.read_bytes().count(b"\n") > 3):
         assert first.poll() is None, first.communicate()
         time.sleep(0.001)

@@ -14,14 +14,20 @@ from command_line import MODULE, RING, ROOT, call, environment, shell, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import tables
+from noisedesign.base import tables
 
 ROWS = [
-    {"name": "one", "kind": "ring", "objective": 9.2123456e-7, "gap": None, "n": 3, "ok": True,
-     "why": "it would not"},
-    {"name": "two", "kind": "ring", "objective": 4.5, "gap": None, "n": 12, "ok": False,
-     "why": ""},
-]  # fmt: skip
+    {
+        "name": "one",
+        "kind": "ring",
+        "objective": 9.2123456e-7,
+        "gap": None,
+        "n": 3,
+        "ok": True,
+        "why": "it would not",
+    },
+    {"name": "two", "kind": "ring", "objective": 4.5, "gap": None, "n": 12, "ok": False, "why": ""},
+]
 COLUMNS = ["name", "kind", "objective", "gap", "n", "ok", "why"]
 
 WIDE = """\
@@ -108,9 +114,12 @@ def test_sentences_and_words_beside_numbers(shown: Terminal) -> None:
 
 
 CELLS = st.one_of(
-    st.floats(allow_nan=False), st.integers(-(10**9), 10**9), st.booleans(), st.none(),
+    st.floats(allow_nan=False),
+    st.integers(-(10**9), 10**9),
+    st.booleans(),
+    st.none(),
     st.text(st.sampled_from("abcé漢 [red]:key:"), max_size=30),
-)  # fmt: skip
+)
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
@@ -145,9 +154,13 @@ def on_a_terminal(*arguments: str, columns: int, cwd: Path) -> str:
     """What a command sends to a terminal."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
-        [*MODULE, *arguments], cwd=cwd, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
+        [*MODULE, *arguments],
+        cwd=cwd,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
         env=environment(COLUMNS=str(columns), TERM="dumb"),
-    )  # fmt: skip
+    )
     os.close(theirs)
     received = bytearray()
     try:
@@ -165,11 +178,17 @@ COMMANDS = [
     ("solve", "examples/time-with-privacy.toml"),
     ("baselines", "whisper/florentine.toml"),
     ("baselines", "mafalda/florentine-20x16-mh.toml"),
-    ("compare", "whisper/florentine.toml", "whisper/ring-20.toml",
-     "space-structures/florentine-decor.toml", "--backends", "native,scs"),
+    (
+        "compare",
+        "whisper/florentine.toml",
+        "whisper/ring-20.toml",
+        "space-structures/florentine-decor.toml",
+        "--backends",
+        "native,scs",
+    ),
     ("backends",),
     ("account", "accounts/florentine-pndp.toml"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import InputError, threats
-from noisedesign.threats import innovations, observed, stationary
-from noisedesign.threats.distances import distances
-from noisedesign.threats.noise import Knowledge
+from noisedesign import InputError
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.views import innovations, observed, stationary
+from noisedesign.privacy.views.distances import distances
+from noisedesign.privacy.views.noise import Knowledge
 
 PATH = oracles.metropolis(nx.path_graph(5))
 RING = oracles.metropolis(nx.cycle_graph(6))  # singular
@@ -61,9 +62,11 @@ def test_the_stationary_filter_and_the_recursion_agree(
     algorithm = threats.whisper(mixing=w, covariance=covariance(15), horizon=horizon)
     victims = [0, 3, 14]
     for observer in (
-        threats.pndp(nodes=(1, 4)), threats.pndp(nodes=(1,), own_noise="counted"),
-        threats.secure_sum(nodes=(8,)), threats.tap(nodes=(8, 2)),
-    ):  # fmt: skip
+        threats.pndp(nodes=(1, 4)),
+        threats.pndp(nodes=(1,), own_noise="counted"),
+        threats.secure_sum(nodes=(8,)),
+        threats.tap(nodes=(8, 2)),
+    ):
         fast = grams_of(algorithm, observer, victims)
         with monkeypatch.context() as patch:
             patch.setattr(stationary, "stationary", lambda *_: None)
@@ -211,9 +214,13 @@ def test_what_has_no_stationary_filter_is_left_to_the_recursion() -> None:
 
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(
-    n=st.integers(2, 6), p=st.floats(0.2, 1.0), seed=st.integers(0, 10**6),
-    horizon=st.integers(1, 5), rounds=st.integers(1, 4), counted=st.booleans(),
-)  # fmt: skip
+    n=st.integers(2, 6),
+    p=st.floats(0.2, 1.0),
+    seed=st.integers(0, 10**6),
+    horizon=st.integers(1, 5),
+    rounds=st.integers(1, 4),
+    counted=st.booleans(),
+)
 def test_grams_are_those_of_the_stacked_pseudo_inverse(
     n: int, p: float, seed: int, horizon: int, rounds: int, counted: bool
 ) -> None:
@@ -450,9 +457,7 @@ def test_values_of_noise_tell_less_than_its_seeds() -> None:
             r"covariance: expected finite",
         ),
         (
-            lambda: threats.whisper(
-                mixing=PATH, covariance=np.eye(5, dtype=np.float32), horizon=1
-            ),
+            lambda: threats.whisper(mixing=PATH, covariance=np.eye(5, dtype=np.float32), horizon=1),
             r"covariance: expected a float64",
         ),
         (
@@ -475,7 +480,7 @@ def test_values_of_noise_tell_less_than_its_seeds() -> None:
             r"mixing: expected rows that sum to 1",
         ),
     ],
-)  # fmt: skip
+)
 def test_bad_values_are_named(build: object, message: str) -> None:
     assert callable(build)
     with pytest.raises(InputError, match=message):

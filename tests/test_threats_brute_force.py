@@ -17,7 +17,7 @@ import pytest
 import transcripts
 from transcripts import Observer, Protocol, Traced
 
-from noisedesign import threats
+from noisedesign.privacy import views as threats
 
 CLOSE = 1e-9
 """Largest difference of two Grams, relative to the larger of 1 and their largest entry."""
@@ -66,8 +66,9 @@ def algorithms(w: np.ndarray, horizon: int) -> Iterator[tuple[str, threats.Algor
         yield f"muffliato {k}", threats.muffliato(**common, rounds=k), twin
     yield "antipgd", threats.antipgd(**common), transcripts.anti_pgd(w, horizon=horizon)
     general = np.tril(rng.standard_normal((4, 4)), -1) + np.diag([1.0, 2.0, 1.5, 0.8])
-    toeplitz = np.array([[(1, 0.5, -0.3, 0.7)[i - j] if i >= j else 0 for j in range(4)]
-                         for i in range(4)])  # fmt: skip
+    toeplitz = np.array(
+        [[(1, 0.5, -0.3, 0.7)[i - j] if i >= j else 0 for j in range(4)] for i in range(4)]
+    )
     for name, c in (("general", general), ("Toeplitz", toeplitz)):
         c = c[:horizon, :horizon]
         for k in (1, 2, 3):
@@ -176,14 +177,20 @@ def test_what_reaches_the_far_end_is_small_and_still_right() -> None:
     w = np.array(weights, dtype=float)
     c = [[Fraction(x) for x in row] for row in ((1, 0, 0), (-2, 1, 0), (1, -3, Fraction(1, 4)))]
     cases = [
-        (threats.dp_d_sgd(mixing=w, horizon=horizon),
-         transcripts.independent(weights, horizon=horizon)),
-        (threats.muffliato(mixing=w, horizon=2, rounds=3),
-         transcripts.independent(weights, horizon=2, rounds=3)),
-        (threats.mf_d_sgd(mixing=w, strategy=np.array(c, dtype=float), rounds=2),
-         transcripts.local_strategy(weights, c, rounds=2)),
+        (
+            threats.dp_d_sgd(mixing=w, horizon=horizon),
+            transcripts.independent(weights, horizon=horizon),
+        ),
+        (
+            threats.muffliato(mixing=w, horizon=2, rounds=3),
+            transcripts.independent(weights, horizon=2, rounds=3),
+        ),
+        (
+            threats.mf_d_sgd(mixing=w, strategy=np.array(c, dtype=float), rounds=2),
+            transcripts.local_strategy(weights, c, rounds=2),
+        ),
         (threats.zip_dl(mixing=w, horizon=horizon), transcripts.zip_dl(weights, horizon=horizon)),
-    ]  # fmt: skip
+    ]
     pairs = [
         (threats.pndp(nodes=(0,)), Observer(kind="pndp", nodes=(0,))),
         (threats.secure_sum(nodes=(0,)), Observer(kind="secure_sum", nodes=(0,))),

@@ -13,12 +13,8 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.backends import Monitor, Stop
-from noisedesign.backends.base import Bounds
-from noisedesign.participation import FixedEpoch, MinSeparation, every_step, single
-from noisedesign.sensitivity import EXACT
-from noisedesign.toeplitz import (
+from noisedesign.base.checks import InputError
+from noisedesign.families.toeplitz import (
     BandedInverse,
     BufferedToeplitz,
     GramWorkload,
@@ -32,10 +28,14 @@ from noisedesign.toeplitz import (
     optimize_buffered,
     optimize_toeplitz,
     prefix_workload,
-    sensitivity,
 )
-from noisedesign.toeplitz.optimize import log_objective
-from noisedesign.toeplitz.search import minimized
+from noisedesign.families.toeplitz.optimize import log_objective
+from noisedesign.families.toeplitz.search import minimized
+from noisedesign.privacy.sensitivity import EXACT
+from noisedesign.privacy.sensitivity import toeplitz as sensitivity
+from noisedesign.program.backend import Bounds
+from noisedesign.program.backends import Monitor, Stop
+from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
 
 Scheme = FixedEpoch | MinSeparation
 ERDOS_RENYI = oracles.metropolis(oracles.erdos_renyi(20, 0.2))
@@ -54,8 +54,9 @@ def smallest(polynomial: np.ndarray, *, low: float = -math.inf) -> float:
 def dense_objective(column: np.ndarray, gram: np.ndarray, patterns: list[tuple[int, ...]]) -> float:
     """tr(H (C^T C)^-1) times the largest sum of C^T C over a pattern, by dense algebra."""
     horizon = len(gram)
-    c = np.array([[column[t - s] if t >= s else 0.0 for s in range(horizon)]
-                  for t in range(horizon)])  # fmt: skip
+    c = np.array(
+        [[column[t - s] if t >= s else 0.0 for s in range(horizon)] for t in range(horizon)]
+    )
     x = c.T @ c
     worst = max(x[np.ix_(p, p)].sum() for p in patterns)
     return float(np.trace(gram @ np.linalg.inv(x)) * worst)
@@ -132,17 +133,22 @@ def test_toeplitz_against_a_simplex_search_on_dense_matrices() -> None:
     patterns = [(t,) for t in range(5)]
     found = scipy.optimize.minimize(
         lambda x: dense_objective(np.concatenate([[1.0], x]), gram, patterns),
-        0.5 / np.arange(1, 5), method="Nelder-Mead",
+        0.5 / np.arange(1, 5),
+        method="Nelder-Mead",
         options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 10_000},
-    )  # fmt: skip
+    )
     design = optimize_toeplitz(workload=GramWorkload(matrix=gram), participation=single(5))
     assert design.objective == pytest.approx(found.fun, rel=1e-8)
 
 
-@pytest.mark.parametrize("scheme", [
-    FixedEpoch(epochs=3, separation=2),
-    MinSeparation(horizon=6, separation=2, max_participations=3),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        FixedEpoch(epochs=3, separation=2),
+        MinSeparation(horizon=6, separation=2, max_participations=3),
+    ],
+    ids=str,
+)
 def test_several_participations_against_a_simplex_search(scheme: Scheme) -> None:
     gram = gossip_workload(ERDOS_RENYI, horizon=6).gram()
     patterns = [(0, 2, 4), (1, 3, 5)]
@@ -158,14 +164,14 @@ def test_several_participations_against_a_simplex_search(scheme: Scheme) -> None
         return dense_objective(column, gram, patterns)
 
     best = min(
-
-            scipy.optimize.minimize(
-                objective, start, method="Nelder-Mead",
-                options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 20_000, "adaptive": True},
-            ).fun
-            for start in ([0.5, 0.4, 0.3, 0.2, 0.1], [0.4, 1e-3, 1e-4, 1e-5, 1e-6])
-
-    )  # fmt: skip
+        scipy.optimize.minimize(
+            objective,
+            start,
+            method="Nelder-Mead",
+            options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 20_000, "adaptive": True},
+        ).fun
+        for start in ([0.5, 0.4, 0.3, 0.2, 0.1], [0.4, 1e-3, 1e-4, 1e-5, 1e-6])
+    )
     design = optimize_toeplitz(
         workload=gossip_workload(ERDOS_RENYI, horizon=6), participation=scheme
     )
@@ -258,11 +264,15 @@ def all_designs(workload: Workload, scheme: Scheme) -> dict[str, StreamingDesign
     return designs
 
 
-@pytest.mark.parametrize("scheme", [
-    single(64),
-    FixedEpoch(epochs=4, separation=16),
-    MinSeparation(horizon=64, separation=16, max_participations=4),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        single(64),
+        FixedEpoch(epochs=4, separation=16),
+        MinSeparation(horizon=64, separation=16, max_participations=4),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("mixing", [None, BIPARTITE], ids=["prefix", "bipartite"])
 def test_answers_are_ordered_and_above_the_certified_optimum(
     mixing: np.ndarray | None, scheme: Scheme, monkeypatch: pytest.MonkeyPatch
@@ -283,9 +293,13 @@ def test_answers_are_ordered_and_above_the_certified_optimum(
         assert design.stop == Stop.SOLVED
     values = {name: design.objective for name, design in designs.items()}
     for smaller, larger in (
-        ("banded 1", "banded 2"), ("banded 2", "banded 4"), ("banded 4", "banded 8"),
-        ("buffered 1", "buffered 2"), ("buffered 2", "buffered 3"), ("buffered 3", "buffered 5"),
-    ):  # fmt: skip
+        ("banded 1", "banded 2"),
+        ("banded 2", "banded 4"),
+        ("banded 4", "banded 8"),
+        ("buffered 1", "buffered 2"),
+        ("buffered 2", "buffered 3"),
+        ("buffered 3", "buffered 5"),
+    ):
         assert values[larger] <= values[smaller] * (1 + 1e-7)
     if epochs == 1:
         # Every other form is a Toeplitz C; five buffers follow the best one to a thousandth.
@@ -343,9 +357,11 @@ def test_units_do_not_matter(scale: float) -> None:
 
 def test_no_time_leaves_the_start() -> None:
     design = optimize_buffered(
-        workload=prefix_workload(horizon=30), participation=single(30), buffers=3,
+        workload=prefix_workload(horizon=30),
+        participation=single(30),
+        buffers=3,
         monitor=Monitor(gap=1e-6, time_limit=0.0),
-    )  # fmt: skip
+    )
     assert design.stop == Stop.TIME_LIMIT
     assert design.evaluations == 1
     assert design.objective >= design.lower_bound_of_unrestricted_optimum
@@ -377,9 +393,11 @@ def test_an_interrupted_second_search_keeps_the_answer_of_the_first() -> None:
             raise KeyboardInterrupt
 
     design = optimize_buffered(
-        workload=prefix_workload(horizon=40), participation=single(40), buffers=2,
+        workload=prefix_workload(horizon=40),
+        participation=single(40),
+        buffers=2,
         monitor=Monitor(gap=1e-6, progress=interrupt),
-    )  # fmt: skip
+    )
     assert design.stop == Stop.INTERRUPTED
     assert design.objective == pytest.approx(seen[-2], rel=1e-9)
 
@@ -427,8 +445,9 @@ def test_bad_requests_are_refused() -> None:
         optimize_buffered(workload=workload, participation=single(6), buffers=0)
     for optimize in (optimize_toeplitz, optimize_banded_inverse, optimize_buffered):
         size: dict[str, Any] = {
-            "optimize_banded_inverse": {"bands": 2}, "optimize_buffered": {"buffers": 2},
-        }.get(optimize.__name__, {})  # fmt: skip
+            "optimize_banded_inverse": {"bands": 2},
+            "optimize_buffered": {"buffers": 2},
+        }.get(optimize.__name__, {})
         with pytest.raises(InputError, match="participation: expected a horizon of 6"):
             optimize(workload=workload, participation=single(7), **size)
 

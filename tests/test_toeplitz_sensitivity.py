@@ -9,10 +9,11 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
-from noisedesign.sensitivity import ABS_SUM_UPPER_BOUND, EXACT, UPPER_BOUND
-from noisedesign.toeplitz import sensitivity, squared_sensitivity
+from noisedesign.base.checks import InputError
+from noisedesign.families.toeplitz import squared_sensitivity
+from noisedesign.privacy.sensitivity import ABS_SUM_UPPER_BOUND, EXACT, UPPER_BOUND
+from noisedesign.privacy.sensitivity import toeplitz as sensitivity
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
 
 ROUNDING = 1e-12
 

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.participation import FixedEpoch, MinSeparation, every_step, single
-from noisedesign.sensitivity import EXACT
-from noisedesign.toeplitz import (
+from noisedesign.base.checks import InputError
+from noisedesign.families.toeplitz import (
     BandedInverse,
     BufferedToeplitz,
     GramWorkload,
@@ -27,7 +25,9 @@ from noisedesign.toeplitz import (
     lower_bound_of_unrestricted_optimum,
     prefix_workload,
 )
-from noisedesign.workload import decentralized_gram, prefix_gram
+from noisedesign.privacy.sensitivity import EXACT
+from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
+from noisedesign.system.workloads.closed_forms import decentralized_gram, prefix_gram
 
 STRATEGIES = [
     ToeplitzStrategy(coefficients=np.array([2.0, -0.5, 0.3])),
@@ -151,11 +151,14 @@ def test_closed_form_stays_below_the_nuclear_norm(
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(
-    poles=st.lists(st.sampled_from([-1.0, -0.9, -0.2, 0.0, 0.1, 0.6, 0.99, 1 - 1e-9, 1.0]),
-                   min_size=1, max_size=6),
+    poles=st.lists(
+        st.sampled_from([-1.0, -0.9, -0.2, 0.0, 0.1, 0.6, 0.99, 1 - 1e-9, 1.0]),
+        min_size=1,
+        max_size=6,
+    ),
     seed=st.integers(0, 100),
     horizon=st.integers(1, 40),
-)  # fmt: skip
+)
 def test_closed_form_bounds_any_poles(poles: list[float], seed: int, horizon: int) -> None:
     weights = 10 ** np.random.default_rng(seed).uniform(-3, 3, len(poles))
     workload = PoleWorkload(poles=np.array(poles), weights=weights, horizon=horizon)

@@ -11,15 +11,15 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign._checks import InputError
-from noisedesign.toeplitz import (
+from noisedesign.base import power_series as series
+from noisedesign.base.checks import InputError
+from noisedesign.families.toeplitz import (
     GramWorkload,
     PoleWorkload,
     gossip_workload,
     prefix_workload,
-    series,
 )
-from noisedesign.workload import decentralized_gram, prefix_gram
+from noisedesign.system.workloads.closed_forms import decentralized_gram, prefix_gram
 
 
 def toeplitz(column: np.ndarray) -> np.ndarray:

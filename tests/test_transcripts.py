@@ -218,9 +218,7 @@ def test_a_local_strategy_loses_its_own_gram(weights: list[list[Fraction]]) -> N
 
 def test_anti_pgd_is_the_prefix_strategy() -> None:
     """C is all ones below the diagonal: entry (s, s') of C^T C counts the steps from the later."""
-    assert_loss(
-        transcripts.anti_pgd(PATH, horizon=3), LDP, 1, [[3, 2, 1], [2, 2, 1], [1, 1, 1]]
-    )  # fmt: skip
+    assert_loss(transcripts.anti_pgd(PATH, horizon=3), LDP, 1, [[3, 2, 1], [2, 2, 1], [1, 1, 1]])
     # The path's far end: (g_2 + z_2) / 3 + z_1' - z_1 in m_1^1 beside g_1 + z_1 = known.
     assert_loss(
         transcripts.anti_pgd(PATH, horizon=2), pndp(0), 2, np.diag([(1 / 9) / (1 / 9 + 1), 0])

@@ -13,22 +13,32 @@ from command_line import PREFIX, call, write
 from path_of_three import assert_sensitive, gram, messages
 from small_designs import PATH_3, TARGET, space_design, time_design
 
-from noisedesign import threats, trust_table
-from noisedesign._checks import InputError
-from noisedesign.baselines import baseline
-from noisedesign.exposure import Exposure
-from noisedesign.io.design_file import save_design
-from noisedesign.participation import FixedEpoch, every_step, single
-from noisedesign.problem import PrivacyTarget, SpaceProblem
-from noisedesign.threats import observed
-from noisedesign.trust_table import busiest_node, every_model, observer_words
+from noisedesign.base.checks import InputError
+from noisedesign.files.design_file import save_design
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.exposure import Exposure
+from noisedesign.privacy.views import observed
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem
+from noisedesign.system.participation import FixedEpoch, every_step, single
+from noisedesign.tasks import trust_table
+from noisedesign.tasks.baselines import baseline
+from noisedesign.tasks.trust_table import busiest_node, every_model, observer_words
 
 MODELS = ["ldp", "pndp", "pndp-counted", "secure-sum", "insider", "secldp", "shared-seed"]
 UNIT = ("--adjacency", "zero-out")
 """A step changes by one clip, the unit of the dense views."""
 
-KEYS = ["model", "observer", "victim", "distance", "sensitivity_squared", "which", "mu", "epsilon",
-        "note"]  # fmt: skip
+KEYS = [
+    "model",
+    "observer",
+    "victim",
+    "distance",
+    "sensitivity_squared",
+    "which",
+    "mu",
+    "epsilon",
+    "note",
+]
 
 
 def rows_of(path: Path, *options: object) -> dict[str, dict[str, object]]:
@@ -228,9 +238,12 @@ def test_scale_and_progress() -> None:
     algorithm = threats.dp_d_sgd(mixing=PATH_3, horizon=4)
     shown: list[tuple[int, int]] = []
     rows = every_model(
-        algorithm, participation=every_step(4), node=1, noise_multiplier=3.0,
+        algorithm,
+        participation=every_step(4),
+        node=1,
+        noise_multiplier=3.0,
         progress=lambda done, total: shown.append((done, total)),
-    )  # fmt: skip
+    )
     assert rows[0].mu == pytest.approx(4 / 3, rel=1e-12)
     assert shown == [(i, 7) for i in range(1, 8)]
 

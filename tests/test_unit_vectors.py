@@ -9,7 +9,7 @@ import oracles
 import pytest
 import scipy.sparse
 
-from noisedesign.unit_vectors import ascend, first_guess, widened
+from noisedesign.privacy.sensitivity.unit_vectors import ascend, first_guess, widened
 
 MANY = 10_000
 

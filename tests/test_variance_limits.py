@@ -12,15 +12,15 @@ import numpy as np
 import oracles
 import pytest
 
-from noisedesign.backends.base import Answer, Monitor
-from noisedesign.backends.native import NativeBackend
-from noisedesign.backends.native.limits import floored, floored_step, smoothed
-from noisedesign.backends.native.limits.frame import Frame, longest
-from noisedesign.backends.native.limits.variance_limits import Limits, limits_of, sides_of
-from noisedesign.formulations import Program, program_of
-from noisedesign.io.problem_file import load_problem
-from noisedesign.problem import SpaceProblem
-from noisedesign.solving import solve
+from noisedesign.families.disjoint.native import NativeBackend
+from noisedesign.families.disjoint.native.limits import floored, floored_step, smoothed
+from noisedesign.families.disjoint.native.limits.frame import Frame, longest
+from noisedesign.families.disjoint.native.limits.variance_limits import Limits, limits_of, sides_of
+from noisedesign.files.problem_file import load_problem
+from noisedesign.program.backend import Answer, Monitor
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.program import Program, program_of
+from noisedesign.tasks.solve import solve
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
@@ -100,16 +100,25 @@ RAISED: dict[str, SpaceProblem] = {
         mixing=oracles.metropolis(nx.barbell_graph(5, 2)), min_variance=5.0, max_variance=50.0
     ),
     "some of both": SpaceProblem(
-        mixing=STAR, min_variance=np.where(np.arange(20) % 3 == 0, 2.0, 1.0),
+        mixing=STAR,
+        min_variance=np.where(np.arange(20) % 3 == 0, 2.0, 1.0),
         max_variance=np.where(np.arange(20) % 3 == 0, 1e4, 1.5),
     ),
     "in one": SpaceProblem(mixing=FLORENTINE, min_variance=2.0, max_variance=2.0),
-}  # fmt: skip
+}
 MOST = {
-    "florentine, 1.1": 9, "florentine, 2": 11, "florentine, 5": 12, "sparse, 1.1": 8,
-    "sparse, 2": 13, "sparse, 5": 12, "karate, 5": 24, "both": 12, "far apart": 10,
-    "some of both": 10, "in one": 10,
-}  # fmt: skip
+    "florentine, 1.1": 9,
+    "florentine, 2": 11,
+    "florentine, 5": 12,
+    "sparse, 1.1": 8,
+    "sparse, 2": 13,
+    "sparse, 5": 12,
+    "karate, 5": 24,
+    "both": 12,
+    "far apart": 10,
+    "some of both": 10,
+    "in one": 10,
+}
 """Decompositions: one more than were counted, or a few where the way there is long."""
 
 
@@ -164,9 +173,10 @@ def test_what_is_known_is_not_forgotten() -> None:
 def test_sides() -> None:
     """Node 1 has a cap, node 4 a floor, node 6 both, node 7 both in one."""
     limits = Limits(
-        node=np.array([1, 4, 6, 7]), cap=np.array([2.0, np.inf, 5, 3 + 3e-9]),
+        node=np.array([1, 4, 6, 7]),
+        cap=np.array([2.0, np.inf, 5, 3 + 3e-9]),
         floor=np.array([0.0, 1.5, 4, 3]),
-    )  # fmt: skip
+    )
     sides = sides_of(limits, room=1e-8)
     np.testing.assert_array_equal(sides.node, [1, 6, 7, 4, 6])
     np.testing.assert_array_equal(sides.sign, [1, 1, 1, -1, -1])
@@ -278,10 +288,7 @@ def test_a_small_step_leaves_little_to_correct(seed: int) -> None:
         there = moved.gram + np.diag(sides.net(state.x + step.x, n))
         held = sides.held(np.diagonal(x), np.diagonal(np.linalg.inv(x)))
         left.append(
-            [
-                np.abs(x @ v @ x - there).max(),
-                np.abs(held + state.slack + step.slack - limit).max(),
-            ]
+            [np.abs(x @ v @ x - there).max(), np.abs(held + state.slack + step.slack - limit).max()]
         )
     ratios = np.array(left[0]) / np.array(left[1])
     assert (ratios > 6.5).all()

@@ -24,19 +24,19 @@ from small_designs import (
     time_design,
 )
 
-from noisedesign import memory
-from noisedesign._checks import InputError
-from noisedesign.baselines import baseline, baseline_names
-from noisedesign.certificate import Certificate
-from noisedesign.design import Design
-from noisedesign.graph import mixing_matrix
-from noisedesign.io import _schema, rebuild
-from noisedesign.io.design_file import load_design, save_design
-from noisedesign.io.problem_file import parse_problem
-from noisedesign.participation import FixedEpoch
-from noisedesign.problem import SpaceProblem, TimeProblem
-from noisedesign.solving import solve
-from noisedesign.verification import Check, Verification, verify
+from noisedesign.base import memory
+from noisedesign.base.checks import InputError
+from noisedesign.files import _schema, rebuild
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.baselines import baseline, baseline_names
+from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import Check, Verification, verify
 
 Edit = Callable[[dict[str, Any], dict[str, np.ndarray]], None]
 
@@ -133,9 +133,12 @@ def central_space() -> Design:
     )
     problem = SpaceProblem(mixing=PATH_3)
     return Design(
-        problem=problem, matrix=np.full((3, 3), 1 / 9), certificate=certificate,
-        provenance=PROVENANCE, trust="central",
-    )  # fmt: skip
+        problem=problem,
+        matrix=np.full((3, 3), 1 / 9),
+        certificate=certificate,
+        provenance=PROVENANCE,
+        trust="central",
+    )
 
 
 def central_time() -> Design:
@@ -144,9 +147,12 @@ def central_time() -> Design:
     problem = TimeProblem.decentralized(mixing=PATH_3, participation=participation)
     certificate = Certificate(objective=1.0, lower_bound=0.0, sensitivity_squared=1.0)
     return Design(
-        problem=problem, matrix=np.eye(2), certificate=certificate, provenance=PROVENANCE,
+        problem=problem,
+        matrix=np.eye(2),
+        certificate=certificate,
+        provenance=PROVENANCE,
         trust="central",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("make", [central_space, central_time])
@@ -204,8 +210,11 @@ def higher_bound(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> Non
 
 
 SPACE_LIES: list[tuple[str, Edit, set[str]]] = [
-    ("R scaled", change("covariance", lambda a: a * 0.99),
-     {"objective", "sensitivity", "feasible"}),
+    (
+        "R scaled",
+        change("covariance", lambda a: a * 0.99),
+        {"objective", "sensitivity", "feasible"},
+    ),
     ("R asymmetric", change("covariance", lambda a: entry(a, (0, 2), 1e-9)), {"covariance"}),
     ("R indefinite", change("covariance", lambda a: entry(a, (0, 0), -1)), {"covariance"}),
     ("R enormous", change("covariance", lambda a: a * 1e300), {"objective"}),
@@ -221,17 +230,24 @@ SPACE_LIES: list[tuple[str, Edit, set[str]]] = [
     ("no multipliers", change("dual_weights", lambda a: a * 0), {"lower bound"}),
     ("negative multipliers", change("dual_weights", lambda a: -a), {"lower bound"}),
     ("other multipliers", change("dual_weights", lambda a: a * [1, 1, 9]), {"lower bound"}),
-    ("sensitivity", claim(sensitivity={"value": 0.9, "which": "vector-exact", "squared": True}),
-     {"sensitivity"}),
-    ("which", claim(sensitivity={"value": 1.0, "which": "scalar", "squared": True}),
-     {"sensitivity"}),
+    (
+        "sensitivity",
+        claim(sensitivity={"value": 0.9, "which": "vector-exact", "squared": True}),
+        {"sensitivity"},
+    ),
+    (
+        "which",
+        claim(sensitivity={"value": 1.0, "which": "scalar", "squared": True}),
+        {"sensitivity"},
+    ),
     ("cap", claim(variance_ratio=0.5), {"sensitivity"}),
     ("NaN", claim(objective="nan"), {"objective"}),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("edit", "expected"), [lie[1:] for lie in SPACE_LIES],
-                         ids=[lie[0] for lie in SPACE_LIES])  # fmt: skip
+@pytest.mark.parametrize(
+    ("edit", "expected"), [lie[1:] for lie in SPACE_LIES], ids=[lie[0] for lie in SPACE_LIES]
+)
 def test_falsified_spatial_designs_are_found(
     tmp_path: Path, edit: Edit, expected: set[str]
 ) -> None:
@@ -284,8 +300,11 @@ def of_prefix_sums(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> N
 
 
 TIME_LIES: list[tuple[str, Edit, set[str]]] = [
-    ("C scaled", change("strategy", lambda a: a * 1.01),
-     {"objective", "sensitivity", "feasible", "inverse"}),
+    (
+        "C scaled",
+        change("strategy", lambda a: a * 1.01),
+        {"objective", "sensitivity", "feasible", "inverse"},
+    ),
     ("C not causal", change("strategy", lambda a: entry(a, (0, 3), 1e-12)), {"causal"}),
     ("C^-1 not causal", change("noising_matrix", lambda a: entry(a, (0, 1), 1e-12)), {"causal"}),
     ("C^-1 not C^-1", change("noising_matrix", lambda a: a * (1 + 1e-9)), {"inverse"}),
@@ -296,14 +315,18 @@ TIME_LIES: list[tuple[str, Edit, set[str]]] = [
     ("another W", change("mixing", lambda a: np.full((3, 3), 1 / 3)), {"workload"}),
     ("objective", lower_objective, {"objective"}),
     ("bound", higher_bound, {"lower bound", "gap"}),
-    ("fewer epochs", claim(horizon=4, participation={"epochs": 1, "separation": 4}),
-     {"sensitivity"}),
+    (
+        "fewer epochs",
+        claim(horizon=4, participation={"epochs": 1, "separation": 4}),
+        {"sensitivity"},
+    ),
     ("multipliers", change("dual_blocks", lambda a: a * 0), {"lower bound"}),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("edit", "expected"), [lie[1:] for lie in TIME_LIES],
-                         ids=[lie[0] for lie in TIME_LIES])  # fmt: skip
+@pytest.mark.parametrize(
+    ("edit", "expected"), [lie[1:] for lie in TIME_LIES], ids=[lie[0] for lie in TIME_LIES]
+)
 def test_falsified_temporal_designs_are_found(
     tmp_path: Path, edit: Edit, expected: set[str]
 ) -> None:
@@ -388,20 +411,40 @@ def test_the_problem_text_is_rebuilt_and_compared(
         (SPACE_TEXT, space_design, "tau = 1.0", "tau = 1.0000000001", "budget"),
         (SPACE_TEXT, space_design, 'kind = "path"', 'kind = "ring"', "mixing"),
         (SPACE_TEXT, space_design, "path-3", "other", "name"),
-        (SPACE_TEXT, space_design, "[budget]", "[limits]\nmax_variance = 9.0\n[budget]",
-         "max_variance"),
-        (SPACE_TEXT, space_design, "[budget]", "[privacy]\nepsilon = 1.0\nsteps = 3\n[budget]",
-         "privacy"),
+        (
+            SPACE_TEXT,
+            space_design,
+            "[budget]",
+            "[limits]\nmax_variance = 9.0\n[budget]",
+            "max_variance",
+        ),
+        (
+            SPACE_TEXT,
+            space_design,
+            "[budget]",
+            "[privacy]\nepsilon = 1.0\nsteps = 3\n[budget]",
+            "privacy",
+        ),
         # It decides on nothing in R, and on all of the noise: k = 20 for k = 1.
         (IN_ONE_STEP, space_design, "epochs = 1", "epochs = 20", "participation"),
-        (IN_ONE_STEP, space_design, "[participation]\nepochs = 1\nseparation = 16\n", "",
-         "participation"),
+        (
+            IN_ONE_STEP,
+            space_design,
+            "[participation]\nepochs = 1\nseparation = 16\n",
+            "",
+            "participation",
+        ),
         (TIME_TEXT, time_design, "separation = 2", "separation = 3", "participation"),
         (TIME_TEXT, time_design, 'kind = "path"', 'kind = "ring"', "mixing"),
-        (TIME_TEXT, time_design, 'kind = "path"\nnodes = 3',
-         'kind = "path"\nnodes = 3\nweights = "row-normalized"', "mixing"),
+        (
+            TIME_TEXT,
+            time_design,
+            'kind = "path"\nnodes = 3',
+            'kind = "path"\nnodes = 3\nweights = "row-normalized"',
+            "mixing",
+        ),
     ],
-)  # fmt: skip
+)
 def test_another_problem_is_told_apart(
     text: str, make: Callable[[], Design], old: str, new: str, different: str, tmp_path: Path
 ) -> None:
@@ -431,7 +474,7 @@ def test_nothing_that_a_text_names_is_read(
 ) -> None:
     """A file beside it, one of the system, an endless one, one that never answers; a download."""
     monkeypatch.delenv("NOISEDESIGN_DATA", raising=False)
-    monkeypatch.setattr("noisedesign.datasets._download", None)
+    monkeypatch.setattr("noisedesign.system.datasets._download", None)
     os.mkfifo(tmp_path / "pipe")
     np.save(tmp_path / "W.npy", PATH_3)
     text = SPACE_TEXT.replace('kind = "path"\nnodes = 3', graph.format(path=tmp_path / target))
@@ -451,16 +494,19 @@ def test_every_key_that_names_data_is_known() -> None:
         for table in tables_in(field.annotation)
     }
     paths = {
-        key for table in tables for key in table.model_fields
+        key
+        for table in tables
+        for key in table.model_fields
         if key in ("file", "clusters", "ego", "path", "folder", "url", "source")
-    }  # fmt: skip
+    }
     assert paths == set(rebuild._OUTSIDE)
     gram = TIME_TEXT.replace('kind = "decentralized"', 'kind = "gram"\nfile = "/etc/passwd"')
     gram = gram.replace('[graph]\nkind = "path"\nnodes = 3\n', "")
     seeds = SPACE_TEXT + '[structure]\nspace = "clusters"\nclusters = "/etc/passwd"\n'
     for text, key, design in (
-        (gram, "workload.file", time_design()), (seeds, "structure.clusters", space_design())
-    ):  # fmt: skip
+        (gram, "workload.file", time_design()),
+        (seeds, "structure.clusters", space_design()),
+    ):
         with pytest.raises(rebuild.NotRebuiltError) as error:
             rebuild.differences_from_text(text, stored=design.problem, tolerance=1e-12)
         assert error.value.field == key
@@ -476,23 +522,48 @@ def tables_in(annotation: Any) -> set[Any]:
     ("make", "text", "old", "new", "different"),
     [
         (space_design, SPACE_TEXT, "nodes = 3", "nodes = 1000000000", "nodes"),
-        (space_design, SPACE_TEXT, 'kind = "path"\nnodes = 3', 'kind = "hypercube"\ndimension = 62',
-         "nodes"),
-        (space_design, SPACE_TEXT, 'kind = "path"\nnodes = 3',
-         'kind = "grid"\nrows = 100000\ncolumns = 100000', "nodes"),
+        (
+            space_design,
+            SPACE_TEXT,
+            'kind = "path"\nnodes = 3',
+            'kind = "hypercube"\ndimension = 62',
+            "nodes",
+        ),
+        (
+            space_design,
+            SPACE_TEXT,
+            'kind = "path"\nnodes = 3',
+            'kind = "grid"\nrows = 100000\ncolumns = 100000',
+            "nodes",
+        ),
         (space_design, SPACE_TEXT, "[budget]", "[error]\nhorizon = 1000000000\n[budget]", "error"),
-        (space_design, SPACE_TEXT, "[budget]",
-         '[observers]\nmodel = "pndp"\nhorizon = 1000000000\n[budget]', "error"),
-        (space_design, SPACE_TEXT, "[budget]", '[mixing]\nmatching = "maximal"\n[budget]',
-         "mixing randomness"),
+        (
+            space_design,
+            SPACE_TEXT,
+            "[budget]",
+            '[observers]\nmodel = "pndp"\nhorizon = 1000000000\n[budget]',
+            "error",
+        ),
+        (
+            space_design,
+            SPACE_TEXT,
+            "[budget]",
+            '[mixing]\nmatching = "maximal"\n[budget]',
+            "mixing randomness",
+        ),
         (time_design, TIME_TEXT, "epochs = 2", "epochs = 2000000000", "participation"),
         (time_design, TIME_TEXT, 'kind = "decentralized"', 'kind = "prefix"', "workload"),
     ],
-)  # fmt: skip
+)
 def test_a_text_builds_nothing_larger_than_the_arrays(
-    make: Callable[[], Design], text: str, old: str, new: str, different: str, tmp_path: Path,
+    make: Callable[[], Design],
+    text: str,
+    old: str,
+    new: str,
+    different: str,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     assert old in text
     monkeypatch.setattr(rebuild, "built", None)
     outcome = verified(make(), tmp_path / "d.npz", text=text.replace(old, new))

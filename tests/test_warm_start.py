@@ -14,18 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from without_extras import ELSEWHERE
 
-from noisedesign import warm_start
-from noisedesign._checks import InputError
-from noisedesign.backends import start
-from noisedesign.backends.start import INSIDE, Start
-from noisedesign.design import Design
-from noisedesign.formulations import DualPoint, Program, diagonal_dual, program_of
-from noisedesign.io.checkpoint_file import CheckpointFile
-from noisedesign.participation import FixedEpoch, single
-from noisedesign.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.solving import solve
-from noisedesign.structure import SpaceStructure
-from noisedesign.warm_start import Neighbours, distance, start_of
+from noisedesign.base.checks import InputError
+from noisedesign.families.disjoint import start, warm_start
+from noisedesign.families.disjoint.start import INSIDE, Start
+from noisedesign.families.disjoint.warm_start import Neighbours, distance, start_of
+from noisedesign.files.checkpoint_file import CheckpointFile
+from noisedesign.program.design import Design
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.program import DualPoint, Program, diagonal_dual, program_of
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.tasks.solve import solve
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 EPOCHS = FixedEpoch(epochs=4, separation=6)
@@ -121,9 +120,10 @@ def separable(diagonal: Any, budget: Any, *, epochs: int = 1) -> Program:
     """H diagonal: the best X is diagonal, and v_i = (H_ii / tau_i)^1/2 at unit budgets."""
     patterns = len(diagonal) // epochs
     return Program(
-        gram=np.diag(np.asarray(diagonal, dtype=float)), budget=np.asarray(budget, dtype=float),
+        gram=np.diag(np.asarray(diagonal, dtype=float)),
+        budget=np.asarray(budget, dtype=float),
         participation=FixedEpoch(epochs=epochs, separation=patterns),
-    )  # fmt: skip
+    )
 
 
 def test_what_is_known_of_single_patterns_is_used() -> None:
@@ -172,9 +172,12 @@ def test_multipliers_that_vanish_are_raised() -> None:
 
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(
-    epochs=st.integers(1, 4), patterns=st.integers(1, 4), rank=st.integers(1, 4),
-    seed=st.integers(0, 2**16), scale=st.sampled_from([1e-200, 1.0, 1e200]),
-)  # fmt: skip
+    epochs=st.integers(1, 4),
+    patterns=st.integers(1, 4),
+    rank=st.integers(1, 4),
+    seed=st.integers(0, 2**16),
+    scale=st.sampled_from([1e-200, 1.0, 1e200]),
+)
 def test_every_positive_semidefinite_start_is_inside(
     epochs: int, patterns: int, rank: int, seed: int, scale: float
 ) -> None:
@@ -267,8 +270,9 @@ def test_distance_by_hand() -> None:
     the trace 5: diag(2.5, 2.5), so 1.5 sqrt(2) of sqrt(17)."""
 
     def between(one: Problem, other: Problem) -> float:
-        return distance(Start(dual=diagonal_dual(np.ones(2)), program=program_of(one)),
-                        program_of(other))  # fmt: skip
+        return distance(
+            Start(dual=diagonal_dual(np.ones(2)), program=program_of(one)), program_of(other)
+        )
 
     assert between(scaled(2, 4), scaled(1, 2)) == pytest.approx(0, abs=1e-15)
     assert between(scaled(1, 1), scaled(1, 2)) == pytest.approx(np.sqrt(4.5 / 17), rel=1e-14)

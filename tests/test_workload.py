@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign import workload
-from noisedesign._checks import InputError
-from noisedesign.datasets import ego_facebook
-from noisedesign.graph import mixing_matrix
-from noisedesign.workload import decentralized_gram, prefix_gram
+from noisedesign.base.checks import InputError
+from noisedesign.system.datasets import ego_facebook
+from noisedesign.system.graph import mixing_matrix
+from noisedesign.system.workloads import closed_forms as workload
+from noisedesign.system.workloads.closed_forms import decentralized_gram, prefix_gram
 
 CLOSE = 1e-13
 """Relative: sums of at most a few hundred terms of one sign."""

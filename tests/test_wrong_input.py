@@ -18,7 +18,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import noisedesign as nd
-from noisedesign import threats
+from noisedesign.privacy import views as threats
 
 W = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 2.0]]) / 3
 GRAPH = nx.path_graph(3)
@@ -93,55 +93,123 @@ WRONG: dict[str, Callable[[], Any]] = {
 }
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "SpaceProblem": (nd.SpaceProblem, {
-        "mixing": W, "budget": 1.0, "max_variance": 9.0, "min_variance": 0.1,
-        "structure": nd.SpaceStructure(), "objective": None, "random": None, "observers": (),
-        "name": "s", "nodes": ("a", "b", "c"), "privacy": TARGET, "participation": SCHEME,
-    }),
-    "SpaceProblem.from_graph": (nd.SpaceProblem.from_graph, {
-        "graph": GRAPH, "weights": "max-degree",
-    }),
-    "TimeProblem": (nd.TimeProblem, {
-        "gram": np.eye(4), "participation": SCHEME, "workload": "gram", "mixing": None,
-        "structure": nd.TimeStructure(), "objective": None, "random": None, "name": "t",
-        "nodes": (), "privacy": TARGET,
-    }),
+    "SpaceProblem": (
+        nd.SpaceProblem,
+        {
+            "mixing": W,
+            "budget": 1.0,
+            "max_variance": 9.0,
+            "min_variance": 0.1,
+            "structure": nd.SpaceStructure(),
+            "objective": None,
+            "random": None,
+            "observers": (),
+            "name": "s",
+            "nodes": ("a", "b", "c"),
+            "privacy": TARGET,
+            "participation": SCHEME,
+        },
+    ),
+    "SpaceProblem.from_graph": (
+        nd.SpaceProblem.from_graph,
+        {"graph": GRAPH, "weights": "max-degree"},
+    ),
+    "TimeProblem": (
+        nd.TimeProblem,
+        {
+            "gram": np.eye(4),
+            "participation": SCHEME,
+            "workload": "gram",
+            "mixing": None,
+            "structure": nd.TimeStructure(),
+            "objective": None,
+            "random": None,
+            "name": "t",
+            "nodes": (),
+            "privacy": TARGET,
+        },
+    ),
     "TimeProblem.prefix": (nd.TimeProblem.prefix, {"participation": SCHEME}),
-    "TimeProblem.from_gram": (nd.TimeProblem.from_gram, {
-        "gram": np.eye(4), "participation": SCHEME,
-    }),
-    "TimeProblem.decentralized": (nd.TimeProblem.decentralized, {
-        "mixing": W, "participation": SCHEME, "objective": None, "random": None,
-        "nodes": ["a", "b", "c"],
-    }),
-    "TimeProblem.from_graph": (nd.TimeProblem.from_graph, {
-        "graph": GRAPH, "participation": SCHEME, "weights": "max-degree",
-    }),
-    "SpaceTimeProblem": (nd.SpaceTimeProblem, {
-        "mixing": W, "participation": SCHEME, "budget": 1.0, "max_variance": 9.0,
-        "time": nd.TimeStructure(), "space": nd.SpaceStructure(), "joint": "kronecker",
-        "objective": None, "random": None, "name": "st", "nodes": (), "privacy": TARGET,
-    }),
-    "SpaceTimeProblem.from_graph": (nd.SpaceTimeProblem.from_graph, {
-        "graph": GRAPH, "participation": SCHEME, "weights": "max-degree",
-    }),
-    "solve": (nd.solve, {
-        "problem": SPACE, "backend": "native", "gap": 1e-4, "time_limit": 9.0, "formulation": None,
-        "isolate": False, "device": "cpu", "start": None, "checkpoint": None,
-    }),
+    "TimeProblem.from_gram": (
+        nd.TimeProblem.from_gram,
+        {"gram": np.eye(4), "participation": SCHEME},
+    ),
+    "TimeProblem.decentralized": (
+        nd.TimeProblem.decentralized,
+        {
+            "mixing": W,
+            "participation": SCHEME,
+            "objective": None,
+            "random": None,
+            "nodes": ["a", "b", "c"],
+        },
+    ),
+    "TimeProblem.from_graph": (
+        nd.TimeProblem.from_graph,
+        {"graph": GRAPH, "participation": SCHEME, "weights": "max-degree"},
+    ),
+    "SpaceTimeProblem": (
+        nd.SpaceTimeProblem,
+        {
+            "mixing": W,
+            "participation": SCHEME,
+            "budget": 1.0,
+            "max_variance": 9.0,
+            "time": nd.TimeStructure(),
+            "space": nd.SpaceStructure(),
+            "joint": "kronecker",
+            "objective": None,
+            "random": None,
+            "name": "st",
+            "nodes": (),
+            "privacy": TARGET,
+        },
+    ),
+    "SpaceTimeProblem.from_graph": (
+        nd.SpaceTimeProblem.from_graph,
+        {"graph": GRAPH, "participation": SCHEME, "weights": "max-degree"},
+    ),
+    "solve": (
+        nd.solve,
+        {
+            "problem": SPACE,
+            "backend": "native",
+            "gap": 1e-4,
+            "time_limit": 9.0,
+            "formulation": None,
+            "isolate": False,
+            "device": "cpu",
+            "start": None,
+            "checkpoint": None,
+        },
+    ),
     "calibrate": (nd.calibrate, {"problem": TARGETED}),
     "verify": (nd.verify, {"stored": DESIGN}),
     "validate": (nd.validate, {"design": DESIGN, "runs": 300, "seed": 0}),
     "baseline": (nd.baseline, {"problem": SPACE, "name": "ldp", "dual": None}),
     "baseline_names": (nd.baseline_names, {"problem": SPACE}),
-    "compare": (lambda **kwargs: list(nd.compare(**kwargs)), {
-        "problems": [SPACE], "backends": ["native"], "gap": 1e-4, "time_limit": 9.0,
-        "formulation": None,
-    }),
-    "account": (nd.account, {
-        "algorithm": ALGORITHM, "observer": nd.ldp(), "participation": SCHEME,
-        "noise_multiplier": 1.0, "adjacency": "replace", "delta": 1e-5, "victims": [0, 1],
-    }),
+    "compare": (
+        lambda **kwargs: list(nd.compare(**kwargs)),
+        {
+            "problems": [SPACE],
+            "backends": ["native"],
+            "gap": 1e-4,
+            "time_limit": 9.0,
+            "formulation": None,
+        },
+    ),
+    "account": (
+        nd.account,
+        {
+            "algorithm": ALGORITHM,
+            "observer": nd.ldp(),
+            "participation": SCHEME,
+            "noise_multiplier": 1.0,
+            "adjacency": "replace",
+            "delta": 1e-5,
+            "victims": [0, 1],
+        },
+    ),
     "export": (nd.export, {"design": DESIGN, "to": "npy", "path": "out.npy"}),
     "save_design": (nd.save_design, {"design": DESIGN, "path": "out.npz", "problem_text": ""}),
     "load_design": (nd.load_design, {"path": "out.npz"}),
@@ -152,50 +220,81 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "ring": (nd.build_graph, {"kind": "ring", "nodes": 5}),
     "grid": (nd.build_graph, {"kind": "grid", "rows": 2, "columns": 2}),
     "hypercube": (nd.build_graph, {"kind": "hypercube", "dimension": 2}),
-    "random-regular": (nd.build_graph, {
-        "kind": "random-regular", "nodes": 6, "degree": 3, "seed": 0,
-    }),
-    "barabasi-albert": (nd.build_graph, {
-        "kind": "barabasi-albert", "nodes": 6, "links": 2, "seed": 0,
-    }),
+    "random-regular": (
+        nd.build_graph,
+        {"kind": "random-regular", "nodes": 6, "degree": 3, "seed": 0},
+    ),
+    "barabasi-albert": (
+        nd.build_graph,
+        {"kind": "barabasi-albert", "nodes": 6, "links": 2, "seed": 0},
+    ),
     "mixing_matrix": (nd.mixing_matrix, {"graph": GRAPH, "weights": "max-degree"}),
     "mu_of": (nd.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "gdp"}),
     "mu_of rdp": (nd.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "rdp"}),
     "epsilon_of": (nd.epsilon_of, {"mu": 1.0, "delta": 1e-5, "conversion": "gdp"}),
     "delta_of": (nd.delta_of, {"mu": 1.0, "epsilon": 1.0}),
     "renyi_of": (nd.renyi_of, {"mu": 1.0, "alpha": 2.0}),
-    "noise_stddev_for": (nd.noise_stddev_for, {
-        "sensitivity_squared": 1.0, "epsilon": 1.0, "delta": 1e-5, "clip": 1.0,
-        "adjacency": "replace",
-    }),
-    "PrivacyTarget": (nd.PrivacyTarget, {
-        "epsilon": 1.0, "delta": 1e-5, "clip": 1.0, "steps": 3, "adjacency": "replace",
-        "conversion": "gdp",
-    }),
+    "noise_stddev_for": (
+        nd.noise_stddev_for,
+        {
+            "sensitivity_squared": 1.0,
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "clip": 1.0,
+            "adjacency": "replace",
+        },
+    ),
+    "PrivacyTarget": (
+        nd.PrivacyTarget,
+        {
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "clip": 1.0,
+            "steps": 3,
+            "adjacency": "replace",
+            "conversion": "gdp",
+        },
+    ),
     "FixedEpoch": (nd.FixedEpoch, {"epochs": 2, "separation": 2}),
     "MinSeparation": (nd.MinSeparation, {"horizon": 9, "separation": 2, "max_participations": 3}),
     "Patterns": (nd.Patterns, {"horizon": 4, "steps": [[0, 1], [2]]}),
     "single": (nd.single, {"horizon": 4}),
     "every_step": (nd.every_step, {"horizon": 4}),
     "fixed_epoch": (nd.fixed_epoch, {"records": 9, "batch_size": 2, "epochs": 3}),
-    "SpaceStructure": (nd.SpaceStructure, {
-        "kind": "hops", "hops": 2, "clusters": None, "known_seeds": 1,
-    }),
+    "SpaceStructure": (
+        nd.SpaceStructure,
+        {"kind": "hops", "hops": 2, "clusters": None, "known_seeds": 1},
+    ),
     "clusters": (nd.SpaceStructure, {"kind": "clusters", "clusters": (0, 0, 1)}),
     "TimeStructure": (nd.TimeStructure, {"kind": "banded", "bands": 2, "buffers": None}),
-    "Objective": (nd.Objective, {
-        "horizon": 4, "of": "all-iterates", "node_weights": None, "average": None,
-        "step_weights": None, "learning_rates": None, "momentum": 0.0, "push_sum_weights": None,
-    }),
-    "readout": (lambda **kwargs: nd.Objective(**kwargs).readout(nodes=3), {
-        "horizon": 4, "node_weights": np.ones(3), "average": np.ones(3),
-        "push_sum_weights": np.ones(3),
-    }),
+    "Objective": (
+        nd.Objective,
+        {
+            "horizon": 4,
+            "of": "all-iterates",
+            "node_weights": None,
+            "average": None,
+            "step_weights": None,
+            "learning_rates": None,
+            "momentum": 0.0,
+            "push_sum_weights": None,
+        },
+    ),
+    "readout": (
+        lambda **kwargs: nd.Objective(**kwargs).readout(nodes=3),
+        {
+            "horizon": 4,
+            "node_weights": np.ones(3),
+            "average": np.ones(3),
+            "push_sum_weights": np.ones(3),
+        },
+    ),
     "NodeDropout": (nd.NodeDropout, {"mixing": W, "probability": 0.1}),
     "EdgeDropout": (nd.EdgeDropout, {"mixing": W, "probability": 0.1}),
-    "RandomMatchings": (nd.RandomMatchings, {
-        "nodes": 3, "matchings": (((0, 1),), ((1, 2),)), "probabilities": (0.5, 0.5),
-    }),
+    "RandomMatchings": (
+        nd.RandomMatchings,
+        {"nodes": 3, "matchings": (((0, 1),), ((1, 2),)), "probabilities": (0.5, 0.5)},
+    ),
     "pairwise_gossip": (nd.pairwise_gossip, {"graph": GRAPH}),
     "maximal_matchings": (nd.maximal_matchings, {"graph": GRAPH}),
     "pndp": (nd.pndp, {"nodes": [0], "own_noise": "seeds"}),
@@ -209,24 +308,27 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "antipgd": (threats.antipgd, {"mixing": W, "horizon": 4}),
     "mf_d_sgd": (threats.mf_d_sgd, {"mixing": W, "strategy": np.eye(4), "rounds": 1}),
     "whisper": (threats.whisper, {"mixing": W, "covariance": np.eye(3), "horizon": 4}),
-    "decor": (threats.decor, {
-        "mixing": W, "horizon": 4, "node_variance": 1.0, "edge_variance": 1.0,
-    }),
-    "zip_dl": (threats.zip_dl, {
-        "mixing": W, "horizon": 4, "variance": 1.0, "neighbourhood": "closed",
-        "self_message": "unseen",
-    }),
+    "decor": (
+        threats.decor,
+        {"mixing": W, "horizon": 4, "node_variance": 1.0, "edge_variance": 1.0},
+    ),
+    "zip_dl": (
+        threats.zip_dl,
+        {
+            "mixing": W,
+            "horizon": 4,
+            "variance": 1.0,
+            "neighbourhood": "closed",
+            "self_message": "unseen",
+        },
+    ),
     "space_time": (threats.space_time, {"mixing": W, "covariance": np.eye(6), "horizon": 2}),
     "named": (ALGORITHM.named, {"name": "x", "nodes": ("a", "b", "c")}),
     "view": (threats.view, {"algorithm": ALGORITHM, "observer": nd.ldp()}),
     "CheckpointFile": (nd.CheckpointFile, {"path": "c.npz", "seconds": 1.0}),
-}  # fmt: skip
-
-LATER = {
-    ("Objective", "node_weights"),
-    ("Objective", "average"),
-    ("TimeProblem", "nodes"),
 }
+
+LATER = {("Objective", "node_weights"), ("Objective", "average"), ("TimeProblem", "nodes")}
 """What is checked only where the number of nodes is known, and there may be none."""
 
 FILES = {
@@ -312,43 +414,60 @@ MEANT: dict[str, tuple[Callable[[], object], str, str]] = {
     "verify(problem)": (lambda: nd.verify(SPACE), "design", "solve(problem).design"),
     "export(problem)": (lambda: nd.export(SPACE, to="npy", path="x"), "design", "solve(problem)"),
     "SpaceProblem(mixing=graph)": (
-        lambda: nd.SpaceProblem(mixing=GRAPH), "mixing", "mixing_matrix(graph)"
+        lambda: nd.SpaceProblem(mixing=GRAPH),
+        "mixing",
+        "mixing_matrix(graph)",
     ),
     "TimeProblem.decentralized(mixing=graph)": (
-        lambda: nd.TimeProblem.decentralized(mixing=GRAPH, participation=SCHEME), "mixing",
+        lambda: nd.TimeProblem.decentralized(mixing=GRAPH, participation=SCHEME),
+        "mixing",
         "mixing_matrix(graph)",
     ),
     "structure as text": (
-        lambda: nd.SpaceProblem(mixing=W, structure="decor"), "structure", "SpaceStructure(kind="
+        lambda: nd.SpaceProblem(mixing=W, structure="decor"),
+        "structure",
+        "SpaceStructure(kind=",
     ),
     "objective as text": (
-        lambda: nd.SpaceProblem(mixing=W, objective="consensus"), "objective", "Objective(horizon="
+        lambda: nd.SpaceProblem(mixing=W, objective="consensus"),
+        "objective",
+        "Objective(horizon=",
     ),
     "participation as pair": (
-        lambda: nd.TimeProblem.prefix(participation=(2, 3)), "participation", "FixedEpoch(epochs="
+        lambda: nd.TimeProblem.prefix(participation=(2, 3)),
+        "participation",
+        "FixedEpoch(epochs=",
     ),
     "target as pair": (
-        lambda: nd.SpaceProblem(mixing=W, privacy=(1.0, 1e-5)), "privacy", "PrivacyTarget(epsilon="
+        lambda: nd.SpaceProblem(mixing=W, privacy=(1.0, 1e-5)),
+        "privacy",
+        "PrivacyTarget(epsilon=",
     ),
     "name as number": (lambda: nd.SpaceProblem(mixing=W, name=1), "name", "a text"),
     "names as one text": (lambda: nd.SpaceProblem(mixing=W, nodes="abc"), "nodes", "list"),
     "names without order": (lambda: nd.SpaceProblem(mixing=W, nodes={1, 2, 3}), "nodes", "list"),
     "unknown workload": (
-        lambda: nd.TimeProblem(gram=np.eye(4), participation=SCHEME, workload="foo"), "workload",
+        lambda: nd.TimeProblem(gram=np.eye(4), participation=SCHEME, workload="foo"),
+        "workload",
         "decentralized, prefix, gram",
     ),
     "masked W": (
-        lambda: nd.SpaceProblem(mixing=np.ma.masked_array(W, mask=W == 0)), "mixing", "masked"
+        lambda: nd.SpaceProblem(mixing=np.ma.masked_array(W, mask=W == 0)),
+        "mixing",
+        "masked",
     ),
     "masked tau": (
         lambda: nd.SpaceProblem(mixing=W, budget=np.ma.masked_equal([1.0, 2.0, 3.0], 1.0)),
-        "budget.tau", "masked",
+        "budget.tau",
+        "masked",
     ),
     "sparse W": (lambda: nd.SpaceProblem(mixing=csr_array(W)), "mixing", "toarray()"),
     "float32 tau": (
-        lambda: nd.SpaceProblem(mixing=W, budget=np.float32(1)), "budget.tau", "float32"
+        lambda: nd.SpaceProblem(mixing=W, budget=np.float32(1)),
+        "budget.tau",
+        "float32",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("call", "field", "words"), list(MEANT.values()), ids=list(MEANT))
@@ -395,12 +514,18 @@ def test_a_problem_file_that_never_ends() -> None:
         ("[budget]\ntau = [1.0, 1e308, 1.0]\n", "budget.tau"),
         ("[limits]\nmax_variance = 1e308\n", "limits.max_variance"),
         ("[limits]\nmin_variance = 1e308\n", "limits.min_variance"),
-        ("[participation]\nepochs = 2\nseparation = 2\n[privacy]\nepsilon = 1e308\ndelta = 1e-5\n",
-         "privacy.epsilon"),
-        ("[participation]\nepochs = 2\nseparation = 2\n[privacy]\nepsilon = 1.0\nclip = 1e-320\n",
-         "privacy.clip"),
+        (
+            "[participation]\nepochs = 2\nseparation = 2\n"
+            "[privacy]\nepsilon = 1e308\ndelta = 1e-5\n",
+            "privacy.epsilon",
+        ),
+        (
+            "[participation]\nepochs = 2\nseparation = 2\n"
+            "[privacy]\nepsilon = 1.0\nclip = 1e-320\n",
+            "privacy.clip",
+        ),
     ],
-)  # fmt: skip
+)
 def test_numbers_beyond_computing(text: str, field: str) -> None:
     with pytest.raises(nd.InputError) as error:
         nd.load_problem(problem_with(text))
@@ -422,9 +547,11 @@ def test_noise_beyond_computing_is_not_nothing() -> None:
 def test_a_cap_that_decor_cannot_keep_is_named_with_its_node() -> None:
     """Budget .1 at node 0 asks for variance 10 there and, as DECOR noise is alike, everywhere."""
     problem = nd.SpaceProblem.from_graph(
-        nx.path_graph(4), structure=nd.SpaceStructure(kind="decor"),
-        budget=[0.1, 1.0, 1.0, 1.0], max_variance=[20.0, 2.0, 20.0, 20.0],
-    )  # fmt: skip
+        nx.path_graph(4),
+        structure=nd.SpaceStructure(kind="decor"),
+        budget=[0.1, 1.0, 1.0, 1.0],
+        max_variance=[20.0, 2.0, 20.0, 20.0],
+    )
     with pytest.raises(nd.InputError, match=r"got 2 at node 1, .* 5 times as much") as error:
         nd.solve(problem)
     assert error.value.field == "limits.max_variance"

@@ -273,9 +273,7 @@ def whisper(w: Weights, covariance: Weights, *, horizon: int) -> Protocol:
     return dealt(w, stacked, horizon=horizon)
 
 
-def decor(
-    w: Weights, *, node_variance: Number, edge_variance: Number, horizon: int
-) -> Protocol:  # fmt: skip
+def decor(w: Weights, *, node_variance: Number, edge_variance: Number, horizon: int) -> Protocol:
     """DECOR: a source per node, and one per edge that its ends add with opposite signs."""
     n = len(w)
     edges = [(i, j) for i in range(n) for j in range(i + 1, n) if w[i][j] != 0 or w[j][i] != 0]
@@ -391,11 +389,9 @@ def transcript(run: Run, observer: Observer) -> list[Quantity]:
     # line by an observer that counts the noise.
     sent = [m for a in coalition for m in run.spoken[a]]
     kept = [m for a in coalition for m in run.kept[a]]
-    held = {
-        "seeds": kept + _seeds(run, coalition),
-        "values": kept + values,
-        "counted": [],
-    }[observer.own_noise]
+    held = {"seeds": kept + _seeds(run, coalition), "values": kept + values, "counted": []}[
+        observer.own_noise
+    ]
     if observer.kind == "secure_sum":
         return [s for a in coalition for s in run.sums[a]] + held
     received = [m for a in coalition for v, m in run.heard[a] if v not in coalition]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import networkx as nx
 import oracles
 
-from noisedesign import threats
-from noisedesign.participation import single
-from noisedesign.problem import Problem, SpaceProblem, SpaceTimeProblem
-from noisedesign.structure import SpaceStructure
+from noisedesign.privacy import views as threats
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.participation import single
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 
@@ -16,7 +16,8 @@ ELSEWHERE: dict[str, tuple[Problem, str]] = {
     "cap": (SpaceProblem(mixing=FLORENTINE, max_variance=1.5), "native"),
     "floor": (SpaceProblem(mixing=FLORENTINE, min_variance=1.5), "native"),
     "structure": (
-        SpaceProblem(mixing=FLORENTINE, structure=SpaceStructure(kind="edge-local")), "native",
+        SpaceProblem(mixing=FLORENTINE, structure=SpaceStructure(kind="edge-local")),
+        "native",
     ),
     "space-time": (SpaceTimeProblem(mixing=FLORENTINE, participation=single(3)), "native"),
     "observers": (
@@ -24,4 +25,4 @@ ELSEWHERE: dict[str, tuple[Problem, str]] = {
         "native",
     ),
     "conic": (SpaceProblem(mixing=FLORENTINE), "scs"),
-}  # fmt: skip
+}

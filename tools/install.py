@@ -19,8 +19,17 @@ ENDS = "Installing collected packages"
 def main(lock: str) -> int:
     locked = Path(lock).read_text(encoding="utf-8").splitlines()
     names = {line.partition("==")[0] for line in locked if "==" in line and line[0].isalnum()}
-    command = [sys.executable, "-m", "pip", "install", "--progress-bar", "off",
-               "--require-hashes", "-r", lock]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--progress-bar",
+        "off",
+        "--require-hashes",
+        "-r",
+        lock,
+    ]
     print(f"installing up to {len(names)} packages of {lock}, once", flush=True)
     done = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as pip:

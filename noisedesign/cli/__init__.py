@@ -13,7 +13,7 @@ import sys
 import click
 
 from noisedesign import __version__
-from noisedesign._checks import InputError
+from noisedesign.base.checks import InputError
 from noisedesign.cli import accounts, designs, figures, models, outputs, solvers, sweeps
 from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
 
@@ -27,10 +27,21 @@ def commands() -> None:
 
 
 for command in (
-    designs.solve, designs.verify, designs.simulate, designs.baselines, solvers.compare,
-    solvers.backends, accounts.account, figures.figure, outputs.export, models.model,
-    models.problems, outputs.plot, outputs.demo, sweeps.sweep,
-):  # fmt: skip
+    designs.solve,
+    designs.verify,
+    designs.simulate,
+    designs.baselines,
+    solvers.compare,
+    solvers.backends,
+    accounts.account,
+    figures.figure,
+    outputs.export,
+    models.model,
+    models.problems,
+    outputs.plot,
+    outputs.demo,
+    sweeps.sweep,
+):
     commands.add_command(command)
 
 

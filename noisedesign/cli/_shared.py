@@ -11,8 +11,8 @@ from typing import Any, TextIO
 
 import click
 
-from noisedesign._checks import InputError
-from noisedesign.io._lookup import lookup
+from noisedesign.base.checks import InputError
+from noisedesign.files._lookup import lookup
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -22,7 +22,7 @@ class Output(click.Path):
 
 
 class NewFile(Output):
-    """A file to write, of a kind of :mod:`noisedesign.io.file_kinds` where the command knows it."""
+    """A file to write, of a kind of :mod:`base.file_kinds` where the command knows it."""
 
     def __init__(self, kind: str | None = None) -> None:
         super().__init__(dir_okay=False)
@@ -42,14 +42,15 @@ class Writing(click.Command):
         self.params.append(click.Option(["--force"], is_flag=True, help=help_text))
 
     def invoke(self, ctx: click.Context) -> Any:
-        from noisedesign.io.atomic import overwriting
+        from noisedesign.base.atomic import overwriting
 
         options = {param.name or "": param for param in self.params}
         taken = {
             os.path.realpath(lookup(name)): param.human_readable_name.rstrip(".")
-            for key, param in options.items() if isinstance(param, click.Argument)
+            for key, param in options.items()
+            if isinstance(param, click.Argument)
             for name in _each(ctx.params[key])
-        }  # fmt: skip
+        }
         with overwriting(ctx.params.pop("force")):
             for key, param in options.items():
                 path = ctx.params.get(key)
@@ -60,9 +61,9 @@ class Writing(click.Command):
 
 
 def _check_output(path: str, *, field: str, kind: Output, taken: dict[str, str]) -> None:
-    from noisedesign.io.atomic import check_replaceable, target_of
-    from noisedesign.io.file_kinds import PICTURE
-    from noisedesign.io.picture_file import picture_format
+    from noisedesign.base.atomic import check_replaceable, target_of
+    from noisedesign.base.file_kinds import PICTURE
+    from noisedesign.files.picture_file import picture_format
 
     other = taken.get(os.path.realpath(path))
     if other is not None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note
-from noisedesign.io._lookup import lookup
-from noisedesign.io.file_kinds import PICTURE
-from noisedesign.privacy_target import ADJACENCIES
+from noisedesign.files._lookup import lookup
+from noisedesign.privacy.target import ADJACENCIES
 
 ZIP = b"PK"
 """How a zip archive begins, which a design file is, and no TOML text."""
@@ -22,19 +22,22 @@ ZIP = b"PK"
 @click.option("--node", metavar="NAME", help="Design: who looks [the node with most neighbours].")
 @click.option("--steps", type=int, metavar="T", help="Space design: steps a record takes part in.")
 @click.option("--delta", type=float, help="Design: delta of epsilon [that of its target, or 1e-6].")
-@click.option("--adjacency", type=click.Choice(ADJACENCIES),
-              help="Design: what one record does [that of its target, or replace].")  # fmt: skip
 @click.option(
-    "-o",
-    "--output",
-    type=NewFile(PICTURE),
-    help="Account file: picture to write.",
+    "--adjacency",
+    type=click.Choice(ADJACENCIES),
+    help="Design: what one record does [that of its target, or replace].",
 )
+@click.option("-o", "--output", type=NewFile(PICTURE), help="Account file: picture to write.")
 @json_option
 def account(
-    file: str, node: str | None, steps: int | None, delta: float | None, adjacency: str | None,
-    output: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    file: str,
+    node: str | None,
+    steps: int | None,
+    delta: float | None,
+    adjacency: str | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
     """What an observer learns of every node. FILE is an account (TOML) or a DESIGN.npz.
 
     An account file states algorithm, observer and participation; there is a row for every victim.
@@ -69,14 +72,14 @@ def _refuse(options: Mapping[str, object], of: str, given: str) -> None:
 
 
 def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
-    from noisedesign import report
-    from noisedesign.io.account_file import load_account
-    from noisedesign.trust_table import observer_words
+    from noisedesign.files.account_file import load_account
+    from noisedesign.tasks import report
+    from noisedesign.tasks.trust_table import observer_words
 
     request = load_account(path)
     exposures = request.run(counter("accounting", "nodes"))
     if output is not None:
-        from noisedesign.pictures_of_exposure import draw
+        from noisedesign.tasks.plot_exposure import draw
 
         draw(exposures, output, title=request.name)
     records = [report.exposure_record(exposure) for exposure in exposures]
@@ -100,26 +103,31 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
 
 
 def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None:
-    from noisedesign import report
-    from noisedesign._checks import InputError
-    from noisedesign.design import design_of
-    from noisedesign.io.design_file import load_design
-    from noisedesign.io.node_names import row_of
-    from noisedesign.trust_table import busiest_node, every_model, setting_of
+    from noisedesign.base.checks import InputError
+    from noisedesign.files.design_file import load_design
+    from noisedesign.files.node_names import row_of
+    from noisedesign.program.design import design_of
+    from noisedesign.tasks import report
+    from noisedesign.tasks.trust_table import busiest_node, every_model, setting_of
 
     setting = setting_of(design_of(load_design(path)), **options)
     if node is not None and not setting.graph:
         raise InputError("node", expected="none for a design without a graph", got=repr(node))
     nodes = setting.algorithm.nodes
     looks = (
-        busiest_node(setting.algorithm.mixing) if node is None
+        busiest_node(setting.algorithm.mixing)
+        if node is None
         else row_of(node, nodes, field="node")
-    )  # fmt: skip
+    )
     rows = every_model(
-        setting.algorithm, participation=setting.participation, node=looks, delta=setting.delta,
-        noise_multiplier=setting.noise_multiplier, adjacency=setting.adjacency,
+        setting.algorithm,
+        participation=setting.participation,
+        node=looks,
+        delta=setting.delta,
+        noise_multiplier=setting.noise_multiplier,
+        adjacency=setting.adjacency,
         progress=counter("accounting", "trust models"),
-    )  # fmt: skip
+    )
     records = [report.model_record(row) for row in rows]
     if as_json:
         click.echo(report.to_json(records))

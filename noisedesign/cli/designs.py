@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from noisedesign._checks import InputError
+from noisedesign.base.checks import InputError
+from noisedesign.base.file_kinds import DESIGN
 from noisedesign.cli._shared import (
     EXIT_FAILED,
     EXIT_INPUT,
@@ -24,7 +25,6 @@ from noisedesign.cli._shared import (
     limit_option,
     note,
 )
-from noisedesign.io.file_kinds import DESIGN
 
 
 @click.command(cls=Writing)
@@ -35,33 +35,45 @@ from noisedesign.io.file_kinds import DESIGN
 @formulation_option
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N (native).")
 @click.option(
-    "--checkpoint", type=NewFile(), metavar="STATE",
+    "--checkpoint",
+    type=NewFile(),
+    metavar="STATE",
     help="Keep the state of the solve in this .npz file every minute, and go on from it (native).",
-)  # fmt: skip
+)
 @click.option("-o", "--output", type=Output(), help="Design file, .npz; of several, a folder.")
 @json_option
 def solve(
-    problems: tuple[str, ...], backend: str, gap: float | None, time_limit: float | None,
-    formulation: str | None, device: str, checkpoint: str | None, output: str | None,
+    problems: tuple[str, ...],
+    backend: str,
+    gap: float | None,
+    time_limit: float | None,
+    formulation: str | None,
+    device: str,
+    checkpoint: str | None,
+    output: str | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Solve PROBLEM.toml and certify the answer. Several problems are solved one after the other.
 
     The design is written whatever its gap; the exit code is 1 where the gap asked for is not
     certified, and of several problems the largest.
     """
-    from noisedesign import report
-    from noisedesign.formulations import is_structured
-    from noisedesign.io.checkpoint_file import CheckpointFile
-    from noisedesign.io.design_file import save_design
-    from noisedesign.io.problem_file import load_problem
-    from noisedesign.solving import INTERRUPTED, LOCAL, OPTIMAL
-    from noisedesign.solving import solve as run
+    from noisedesign.files.checkpoint_file import CheckpointFile
+    from noisedesign.files.design_file import save_design
+    from noisedesign.files.problem_file import load_problem
+    from noisedesign.program.program import is_structured
+    from noisedesign.tasks import report
+    from noisedesign.tasks.solve import INTERRUPTED, LOCAL, OPTIMAL
+    from noisedesign.tasks.solve import solve as run
 
     loaded = [load_problem(problem) for problem in problems]
     if checkpoint is not None and len(loaded) > 1:
-        raise InputError("checkpoint", expected="none of several problems", got=checkpoint,
-                         remedy="Solve them one by one.")  # fmt: skip
+        raise InputError(
+            "checkpoint",
+            expected="none of several problems",
+            got=checkpoint,
+            remedy="Solve them one by one.",
+        )
     paths = _design_paths([problem.problem.name for problem in loaded], output)
     watched = sys.stderr.isatty()
     records, remarks, code = [], [], 0
@@ -70,11 +82,16 @@ def solve(
             note(f"{number}/{len(loaded)} {source.problem.name}")
         try:
             solution = run(
-                source.problem, backend=backend, gap=gap, time_limit=time_limit,
-                formulation=formulation, progress=bounds_progress if watched else None,
-                isolate=True, device=device,
+                source.problem,
+                backend=backend,
+                gap=gap,
+                time_limit=time_limit,
+                formulation=formulation,
+                progress=bounds_progress if watched else None,
+                isolate=True,
+                device=device,
                 checkpoint=None if checkpoint is None else CheckpointFile(checkpoint),
-            )  # fmt: skip
+            )
             record = report.solution_record(solution)
         except InputError as error:
             if len(loaded) == 1:
@@ -116,7 +133,7 @@ def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
         InputError: a folder for one design, a file for several; two problems of one name, or one
             whose name is no name of a file; what must not be replaced.
     """
-    from noisedesign.io.atomic import check_replaceable, target_of
+    from noisedesign.base.atomic import check_replaceable, target_of
 
     if output is None:
         return [None] * len(names)
@@ -124,13 +141,17 @@ def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
     if len(names) > 1:
         folder = Path(output)
         if folder.suffix == ".npz" or (folder.exists() and not folder.is_dir()):
-            raise InputError("output", expected="a folder for the designs of several problems",
-                             got=output)  # fmt: skip
+            raise InputError(
+                "output", expected="a folder for the designs of several problems", got=output
+            )
         if strange := [name for name in names if Path(name).name != name]:
             raise InputError("name", expected="one that a file can have", got=strange[0])
         if twice := [name for name in names if names.count(name) > 1]:
-            raise InputError("problems", expected="problems with names of their own",
-                             got=f"two called {twice[0]}")  # fmt: skip
+            raise InputError(
+                "problems",
+                expected="problems with names of their own",
+                got=f"two called {twice[0]}",
+            )
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{name}.npz" for name in names]
     for path in paths:
@@ -143,8 +164,10 @@ def bounds_progress(bounds: Any) -> None:
     gap = bounds.upper / bounds.lower - 1 if bounds.lower > 0 else float("inf")
     click.echo(
         f"\r{bounds.seconds:8.1f} s   bound {bounds.lower:.8g}   design {bounds.upper:.8g}   "
-        f"gap {gap:.1e} ", err=True, nl=False,
-    )  # fmt: skip
+        f"gap {gap:.1e} ",
+        err=True,
+        nl=False,
+    )
 
 
 @click.command()
@@ -157,11 +180,11 @@ def verify(design: str, problem: str | None, as_json: bool) -> int:
     Nothing that the file names is read. What was not checked for that is said; --problem checks the
     design against a problem file that you trust.
     """
-    from noisedesign import report
-    from noisedesign.design import design_of
-    from noisedesign.io.design_file import load_design
-    from noisedesign.io.problem_file import load_problem
-    from noisedesign.verification import verify as run
+    from noisedesign.files.design_file import load_design
+    from noisedesign.files.problem_file import load_problem
+    from noisedesign.program.design import design_of
+    from noisedesign.tasks import report
+    from noisedesign.tasks.verify import verify as run
 
     stored, asked = load_design(design), None
     if problem is not None:
@@ -191,10 +214,10 @@ def simulate(design: str, runs: int, seed: int, as_json: bool) -> int:
 
     The exit code is 1 if they are not what the design claims.
     """
-    from noisedesign import report
-    from noisedesign.design import design_of
-    from noisedesign.io.design_file import load_design
-    from noisedesign.validation import validate
+    from noisedesign.files.design_file import load_design
+    from noisedesign.program.design import design_of
+    from noisedesign.tasks import report
+    from noisedesign.tasks.simulate import validate
 
     outcome = validate(
         design_of(load_design(design)), runs=runs, seed=seed, progress=counter("simulating", "runs")
@@ -217,9 +240,9 @@ def baselines(problem: str, as_json: bool) -> None:
 
     All are judged by the same certificate.
     """
-    from noisedesign import report
-    from noisedesign.baselines import compared
-    from noisedesign.io.problem_file import load_problem
+    from noisedesign.files.problem_file import load_problem
+    from noisedesign.tasks import report
+    from noisedesign.tasks.baselines import compared
 
     designs = compared(load_problem(problem).problem)
     records = [report.design_record(design) for design in designs]

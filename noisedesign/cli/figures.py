@@ -9,8 +9,14 @@ from noisedesign.cli._shared import Writing, json_option, note
 
 @click.command(cls=Writing)
 @click.argument("name")
-@click.option("-o", "--output", type=click.Path(file_okay=False), default="out", show_default=True,
-              help="Folder to write into.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False),
+    default="out",
+    show_default=True,
+    help="Folder to write into.",
+)
 @click.option("--format", "to", default="png", show_default=True, help="png, pdf or svg.")
 @click.option("--quick", is_flag=True, help="Small graphs and short horizons, in seconds.")
 @json_option
@@ -23,8 +29,8 @@ def figure(name: str, output: str, to: str, quick: bool, as_json: bool) -> None:
     gossip-spectral         Koskela and Kulkarni, Figure 2
     algorithms-by-observer  every algorithm before every observer, at equal error
     """
-    from noisedesign import report
-    from noisedesign.figures import make
+    from noisedesign.tasks import report
+    from noisedesign.tasks.papers.figures import make
 
     paths = make(name, output, quick=quick, to=to, announce=note)
     if as_json:

@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noisedesign.base.file_kinds import PROGRAM
 from noisedesign.cli._shared import NewFile, Writing, formulation_option, json_option, note
-from noisedesign.io.file_kinds import PROGRAM
 
 if TYPE_CHECKING:
-    from noisedesign.io.problem_file import LoadedProblem
+    from noisedesign.files.problem_file import LoadedProblem
 
 
 @click.command(cls=Writing)
 @click.argument("problem")
 @click.option(
-    "--format", "target",
+    "--format",
+    "target",
     help="cbf, sdpa or mosek-task; by default what the ending of the file says: "
     ".cbf, .dat-s, or .task, .jtask and .ptf.",
-)  # fmt: skip
+)
 @formulation_option
 @click.option("-o", "--output", type=NewFile(PROGRAM), required=True, help="File to write.")
 @json_option
@@ -31,9 +32,9 @@ def model(
     Its optimum is the objective that `solve` reports. The designs that `solve` stores are written
     by `export`. MOSEK's task files take the mosek package, but no licence.
     """
-    from noisedesign import report
-    from noisedesign.conic_files import conic_program, format_of, write
-    from noisedesign.io.problem_file import load_problem
+    from noisedesign.conic.formats import conic_program, format_of, write
+    from noisedesign.files.problem_file import load_problem
+    from noisedesign.tasks import report
 
     chosen = format_of(output, name=target)
     loaded = load_problem(problem)
@@ -41,11 +42,19 @@ def model(
     path = write(program, output, to=chosen, description=_described(loaded))
     sizes = [block.size for block in program.blocks]
     if as_json:
-        click.echo(report.to_json({
-            "file": str(path), "format": chosen, "formulation": program.formulation,
-            "variables": program.variables, "blocks": sizes, "rows": program.rows.size,
-            "entries": program.entries,
-        }))  # fmt: skip
+        click.echo(
+            report.to_json(
+                {
+                    "file": str(path),
+                    "format": chosen,
+                    "formulation": program.formulation,
+                    "variables": program.variables,
+                    "blocks": sizes,
+                    "rows": program.rows.size,
+                    "entries": program.entries,
+                }
+            )
+        )
         return
     click.echo(path)
     note(
@@ -75,18 +84,22 @@ def problems(words: tuple[str, ...], as_json: bool) -> None:
     Commands find them by name from anywhere, unless the working directory has a file of that name.
     With WORDS, those with all of them in their name, kind of design, description or tags.
     """
-    from noisedesign import report
-    from noisedesign.io.problem_set import shipped_problems
+    from noisedesign.files.problem_set import shipped_problems
+    from noisedesign.tasks import report
 
     records = [
         {
-            "name": shipped.name, "design": shipped.design, "nodes": shipped.nodes,
-            "steps": shipped.steps, "description": shipped.description,
-            "tags": list(shipped.tags), "path": str(shipped.path),
+            "name": shipped.name,
+            "design": shipped.design,
+            "nodes": shipped.nodes,
+            "steps": shipped.steps,
+            "description": shipped.description,
+            "tags": list(shipped.tags),
+            "path": str(shipped.path),
         }
         for shipped in shipped_problems()
         if shipped.matches(words)
-    ]  # fmt: skip
+    ]
     if as_json:
         click.echo(report.to_json(records))
     elif records:

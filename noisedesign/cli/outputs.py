@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import EXIT_FAILED, NewFile, Output, Writing, json_option, note
-from noisedesign.io.file_kinds import PICTURE
 
 
 @click.command(cls=Writing)
@@ -23,15 +23,18 @@ from noisedesign.io.file_kinds import PICTURE
 @json_option
 def export(design: str, target: str, output: str, uncalibrated: bool, as_json: bool) -> None:
     """Write DESIGN.npz in the format of another program."""
-    from noisedesign import report
-    from noisedesign.exports import export as run
-    from noisedesign.io.design_file import load_design
+    from noisedesign.files.design_file import load_design
+    from noisedesign.files.exports import export as run
+    from noisedesign.tasks import report
 
     stored = load_design(design)
     paths = run(
-        stored.design, to=target, path=output, problem_text=stored.problem_text,
+        stored.design,
+        to=target,
+        path=output,
+        problem_text=stored.problem_text,
         calibrated=False if uncalibrated else None,
-    )  # fmt: skip
+    )
     if as_json:
         click.echo(report.to_json({"to": target, "files": [str(path) for path in paths]}))
     else:
@@ -47,11 +50,11 @@ def export(design: str, target: str, output: str, uncalibrated: bool, as_json: b
 @json_option
 def plot(design: str, output: str, as_json: bool) -> None:
     """Picture of DESIGN.npz: its matrix, its noise, its two bounds."""
-    from noisedesign import report
-    from noisedesign.baselines import published
-    from noisedesign.design import design_of
-    from noisedesign.io.design_file import load_design
-    from noisedesign.plot import picture
+    from noisedesign.files.design_file import load_design
+    from noisedesign.program.design import design_of
+    from noisedesign.tasks import report
+    from noisedesign.tasks.baselines import published
+    from noisedesign.tasks.plot import picture
 
     stored = design_of(load_design(design))
     path = picture(stored, path=output, others=published(stored.problem, dual=stored.dual))
@@ -64,8 +67,8 @@ def plot(design: str, output: str, as_json: bool) -> None:
 @json_option
 def demo(output: str, runs: int, as_json: bool) -> int:
     """Solve, verify, simulate and draw a design in space and in time."""
-    from noisedesign import report
-    from noisedesign.demo import COLUMNS, run
+    from noisedesign.tasks import report
+    from noisedesign.tasks.demo import COLUMNS, run
 
     records = run(Path(output), runs=runs, announce=note)
     if as_json:

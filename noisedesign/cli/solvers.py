@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from noisedesign._checks import InputError
+from noisedesign.base.checks import InputError
+from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import (
     NewFile,
     Writing,
@@ -16,7 +17,6 @@ from noisedesign.cli._shared import (
     note,
     say,
 )
-from noisedesign.io.file_kinds import PICTURE
 
 ALL = "all"
 """In the place of the names of backends."""
@@ -24,34 +24,51 @@ ALL = "all"
 
 @click.command(cls=Writing)
 @click.argument("problems", nargs=-1, required=True)
-@click.option("--backend", "--backends", "backends", multiple=True, required=True,
-              help="Names separated by commas, or all: those installed and licensed.")  # fmt: skip
-@gap_option
-@click.option("--time-limit", type=float, default=600.0, show_default=True, metavar="S",
-              help="Seconds a solve; what unsolved problems count as.")  # fmt: skip
-@formulation_option
-@click.option("-o", "--output", type=NewFile(),
-              help="Table, .csv or .parquet; rows it has are not run again.")  # fmt: skip
-@click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
 @click.option(
-    "--plot",
-    type=NewFile(PICTURE),
-    help="Picture: problems solved against time.",
+    "--backend",
+    "--backends",
+    "backends",
+    multiple=True,
+    required=True,
+    help="Names separated by commas, or all: those installed and licensed.",
 )
+@gap_option
+@click.option(
+    "--time-limit",
+    type=float,
+    default=600.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds a solve; what unsolved problems count as.",
+)
+@formulation_option
+@click.option(
+    "-o", "--output", type=NewFile(), help="Table, .csv or .parquet; rows it has are not run again."
+)
+@click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
+@click.option("--plot", type=NewFile(PICTURE), help="Picture: problems solved against time.")
 @json_option
 def compare(
-    problems: tuple[str, ...], backends: tuple[str, ...], gap: float | None, time_limit: float,
-    formulation: str | None, output: str | None, retry: bool, plot: str | None, as_json: bool,
-) -> int:  # fmt: skip
+    problems: tuple[str, ...],
+    backends: tuple[str, ...],
+    gap: float | None,
+    time_limit: float,
+    formulation: str | None,
+    output: str | None,
+    retry: bool,
+    plot: str | None,
+    as_json: bool,
+) -> int:
     """Every backend on every PROBLEM.toml, judged by one certificate.
 
     A folder stands for all problem files in it and below; account and sweep files are passed over.
     """
-    from noisedesign import report
-    from noisedesign.backends import dimacs, get_backend
-    from noisedesign.comparison import performance, picture, run_comparison
-    from noisedesign.io.problem_file import load_problem
-    from noisedesign.io.problem_set import problem_files
+    from noisedesign.conic import dimacs
+    from noisedesign.files.problem_file import load_problem
+    from noisedesign.files.problem_set import problem_files
+    from noisedesign.program.backends import get_backend
+    from noisedesign.tasks import report
+    from noisedesign.tasks.compare import performance, picture, run_comparison
 
     names = [name.strip() for value in backends for name in value.split(",") if name.strip()]
     if not names:
@@ -64,10 +81,15 @@ def compare(
     for path in passed_over:
         note(f"{path} is no problem file: passed over")
     found = run_comparison(
-        [load_problem(path) for path in files], backends=list(dict.fromkeys(names)), gap=gap,
-        time_limit=time_limit, formulation=formulation, output=output, retry=retry,
+        [load_problem(path) for path in files],
+        backends=list(dict.fromkeys(names)),
+        gap=gap,
+        time_limit=time_limit,
+        formulation=formulation,
+        output=output,
+        retry=retry,
         announce=note,
-    )  # fmt: skip
+    )
     if found.kept:
         note(f"{found.kept} of {len(found.rows)} rows were in {output} already")
     profiles = performance.profiles(found.rows)
@@ -75,24 +97,39 @@ def compare(
     if plot is not None:
         picture.draw(profiles, plot, time_limit=time_limit)
     if as_json:
-        click.echo(report.to_json({
-            "machine": found.machine.record(),
-            "shift_seconds": performance.SHIFT_SECONDS,
-            "summary": summary,
-            "curves": [
-                {"backend": p.backend, "problems": p.problems, "seconds": list(p.seconds)}
-                for p in profiles
-            ],
-            "rows": list(found.rows),
-        }))  # fmt: skip
+        click.echo(
+            report.to_json(
+                {
+                    "machine": found.machine.record(),
+                    "shift_seconds": performance.SHIFT_SECONDS,
+                    "summary": summary,
+                    "curves": [
+                        {"backend": p.backend, "problems": p.problems, "seconds": list(p.seconds)}
+                        for p in profiles
+                    ],
+                    "rows": list(found.rows),
+                }
+            )
+        )
         return 0
     rows = [row | {"solver_seconds": performance.spent(row)} for row in found.rows]
     report.print_table(
         rows,
-        ["name", "backend", "solved", "status", "objective", "gap", "relative_to_ldp",
-         *report.AT_TARGET, "solver_seconds", "reason"],
-        notes=["reason"], keep=["objective", "gap", "relative_to_ldp", "error_at_target"],
-    )  # fmt: skip
+        [
+            "name",
+            "backend",
+            "solved",
+            "status",
+            "objective",
+            "gap",
+            "relative_to_ldp",
+            *report.AT_TARGET,
+            "solver_seconds",
+            "reason",
+        ],
+        notes=["reason"],
+        keep=["objective", "gap", "relative_to_ldp", "error_at_target"],
+    )
     if conic := [row for row in found.rows if any(row[name] is not None for name in dimacs.NAMES)]:
         click.echo()
         report.print_table(conic, ["name", "backend", *dimacs.NAMES], title="DIMACS errors")
@@ -105,20 +142,22 @@ def compare(
 
 def _print_summary(summary: list[dict[str, Any]], time_limit: float) -> None:
     """Counts and means, then where the curves are at some times; all counts as n/N."""
-    from noisedesign import report
-    from noisedesign.comparison import performance
+    from noisedesign.tasks import report
+    from noisedesign.tasks.compare import performance
 
     within = [name for name in summary[0] if name.startswith(performance.WITHIN)]
     counted = [
-        row | {"solved": f"{row['solved']}/{row['problems']}"}
+        row
+        | {"solved": f"{row['solved']}/{row['problems']}"}
         | {name: f"{round(row[name] * row['problems'])}/{row['problems']}" for name in within}
         for row in summary
-    ]  # fmt: skip
+    ]
     report.print_table(
-        counted, [name for name in summary[0] if name != "problems" and name not in within],
+        counted,
+        [name for name in summary[0] if name != "problems" and name not in within],
         title="seconds to build and solve: geometric mean shifted by "
         f"{performance.SHIFT_SECONDS:g} s, unsolved as {time_limit:g} s",
-    )  # fmt: skip
+    )
     if within:
         click.echo()
         report.print_table(
@@ -128,7 +167,7 @@ def _print_summary(summary: list[dict[str, Any]], time_limit: float) -> None:
 
 def _ready() -> list[str]:
     """Names of the backends that can run here; the others are named, and what they lack."""
-    from noisedesign.backends import all_backends
+    from noisedesign.program.backends import all_backends
 
     names = []
     for backend in all_backends():
@@ -144,18 +183,24 @@ def _ready() -> list[str]:
 @json_option
 def backends(as_json: bool) -> None:
     """Which backends are installed and licensed, and what they take."""
-    from noisedesign import report
-    from noisedesign.backends import all_backends
+    from noisedesign.program.backends import all_backends
+    from noisedesign.tasks import report
 
     records = []
     for backend in all_backends():
         available = backend.availability()
-        records.append({
-            "name": backend.name, "installed": available.installed,
-            "version": available.version, "licensed": available.licensed,
-            "ready": available.ready, "takes": backend.takes(),
-            "formulations": list(backend.formulations), "remedy": available.remedy,
-        })  # fmt: skip
+        records.append(
+            {
+                "name": backend.name,
+                "installed": available.installed,
+                "version": available.version,
+                "licensed": available.licensed,
+                "ready": available.ready,
+                "takes": backend.takes(),
+                "formulations": list(backend.formulations),
+                "remedy": available.remedy,
+            }
+        )
     if as_json:
         click.echo(report.to_json(records))
     else:

@@ -18,9 +18,14 @@ from noisedesign.cli._shared import NewFile, Writing, json_option, note
 @click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
 @json_option
 def sweep(
-    file: str, output: str, jobs: int, cluster: str | None, timeout: float | None, retry: bool,
+    file: str,
+    output: str,
+    jobs: int,
+    cluster: str | None,
+    timeout: float | None,
+    retry: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """A grid of problems, SWEEP.toml, into one table.
 
     Rows that the table already has are not run again.
@@ -34,22 +39,29 @@ def sweep(
         TimeRemainingColumn,
     )
 
-    from noisedesign import report
-    from noisedesign.sweep import TIMEOUT_SECONDS, load_sweep, run_sweep
+    from noisedesign.tasks import report
+    from noisedesign.tasks.sweep import TIMEOUT_SECONDS, load_sweep, run_sweep
 
     plan = load_sweep(file)
     bar = Progress(
-        TextColumn("sweeping"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("sweeping"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
         console=Console(stderr=True),
-    )  # fmt: skip
+    )
     bar.disable = not bar.console.is_terminal
     task = bar.add_task("rows", total=len(plan.rows))
     with bar:
         summary = run_sweep(
-            plan, output=output, jobs=jobs, cluster=cluster, retry=retry,
+            plan,
+            output=output,
+            jobs=jobs,
+            cluster=cluster,
+            retry=retry,
             timeout=TIMEOUT_SECONDS if timeout is None else timeout,
             progress=lambda done, _: bar.update(task, completed=done),
-        )  # fmt: skip
+        )
     record = asdict(summary) | {"output": str(summary.output)}
     if as_json:
         click.echo(report.to_json(record))

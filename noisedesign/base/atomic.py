@@ -1,0 +1,206 @@
+"""Writing a file whole or not at all, and never over a file of another kind."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import BinaryIO
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+from noisedesign.base.file_kinds import kind_of
+
+if sys.platform != "win32":
+    import fcntl
+
+REPLACE_REMEDY = "Name another file, or replace it with --force (in Python: overwrite=True)."
+
+_overwrite = ContextVar("overwrite", default=False)
+
+
+class StorageError(OSError):
+    """The file could not be written. Whatever stood at ``path`` before still stands there."""
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        reason = cause.strerror or str(cause)
+        kept = "the existing file is untouched" if path.exists() else "nothing was left behind"
+        super().__init__(f"could not write {path}: {reason}; {kept}")
+        self.path, self.errno = path, cause.errno
+
+
+@contextmanager
+def overwriting(allowed: bool = True) -> Iterator[None]:
+    """Within this, files of any kind are replaced, where ``allowed`` or within another such."""
+    token = _overwrite.set(allowed or _overwrite.get())
+    try:
+        yield
+    finally:
+        _overwrite.reset(token)
+
+
+def may_overwrite() -> bool:
+    """Whether files of any kind are replaced now."""
+    return _overwrite.get()
+
+
+def check_replaceable(path: str | Path, kind: str | None, *, field: str = "output") -> None:
+    """That a file of ``kind``, in words, may be put in place of what is at ``path``, if anything.
+
+    An empty file holds nothing that could be lost.
+
+    Raises:
+        InputError: naming ``field``: a file of another kind, and nobody said to overwrite it.
+    """
+    path = _checks.path(path, field=field)
+    if may_overwrite() or not path.is_file() or not path.stat().st_size:
+        return
+    found = kind_of(path)
+    if kind is None or found != kind:
+        raise InputError(
+            field,
+            expected=f"a new file, or {kind or 'one of the same kind'} to replace",
+            got=f"{path}, {found or 'a file that is something else'}",
+            remedy=REPLACE_REMEDY,
+        )
+
+
+def target_of(path: str | Path, *, field: str = "output") -> Path:
+    """The file that is written for ``path``: symbolic links are followed.
+
+    Raises:
+        InputError: naming ``field``: a folder, a device, a loop of links, no such folder.
+    """
+    target = Path(os.path.realpath(_checks.path(path, field=field)))
+    if target.is_symlink():  # what realpath could not follow
+        raise InputError(field, expected="a file path", got=f"a loop of links, {path}")
+    if target.is_dir():
+        raise InputError(field, expected="a file path", got=f"a folder, {path}")
+    if target.exists() and not target.is_file():
+        raise InputError(field, expected="a regular file", got=f"a device or pipe, {path}")
+    if not target.parent.is_dir():
+        raise InputError(
+            field,
+            expected=f"an existing folder {target.parent}",
+            got="none",
+            remedy="Create the folder first.",
+        )
+    return target
+
+
+def write_atomically(path: str | Path, write: Callable[[BinaryIO], None]) -> Path:
+    """Let ``write`` fill a new file, then put it in place of ``path`` in one step.
+
+    Readers see the old file or the complete new one. The temporary file lies in the same folder
+    and is removed on any failure, an interrupt included; what a killed process left there is
+    removed by the next one that writes in that folder. A symbolic link is followed. ``write`` may
+    read what it has written.
+
+    Returns:
+        ``path`` as a Path.
+
+    Raises:
+        InputError: as :func:`target_of`; as :func:`check_replaceable`.
+        StorageError: the disk is full, the folder is read-only, ...
+    """
+    target = target_of(path)
+    path = Path(path)
+    try:
+        remove_leftovers(target.parent)
+        with _temporary(target.parent) as temporary:
+            with temporary.open("r+b") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if target.exists():
+                check_replaceable(path, kind_of(temporary))
+            temporary.replace(target)
+    except OSError as error:
+        raise StorageError(path, error) from error
+    _sync_folder(target.parent)
+    return path
+
+
+# --- temporary files ------------------------------------------------------------------------
+
+_BEGINNING = f".noisedesign-{hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]}-"
+"""Of the names of temporary files, with a mark of this machine: what another one writes to a shared
+folder is left alone, since its locks may not be seen here."""
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    """A new file in ``folder``, locked by this process for as long as it lives; gone afterwards."""
+    while True:
+        path = folder / f"{_BEGINNING}{secrets.token_hex(8)}.tmp"
+        # "x" creates with the user's umask, which a tempfile's mode 600 would override.
+        with path.open("x+b") as owner:
+            try:
+                if _is_ours(owner):
+                    yield path
+                    return
+            finally:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files of processes of this machine that are dead.
+
+    The system lets go of a lock with the process that holds it, so a file whose lock can be taken
+    has nobody left.
+    """
+    for path in folder.glob(f"{_BEGINNING}*.tmp"):
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            if _locked(file, wait=False):
+                path.unlink()
+
+
+def _is_ours(file: BinaryIO) -> bool:
+    """Take the lock of a new file: false where somebody took it for a leftover in between."""
+    with contextlib.suppress(OSError):  # a file system without locks: nobody removes anything
+        _locked(file, wait=True)
+    return os.fstat(file.fileno()).st_nlink > 0
+
+
+def _locked(file: BinaryIO, *, wait: bool) -> bool:
+    """Take the lock of a file, which ends with this process; false where there are no such locks.
+
+    Raises:
+        OSError: somebody else has it; a file system without locks.
+    """
+    if sys.platform == "win32":
+        return False
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True
+
+
+def write_bytes(path: str | Path, content: bytes) -> Path:
+    """:func:`write_atomically` of bytes."""
+
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    return write_atomically(path, write)
+
+
+def write_text(path: str | Path, content: str) -> Path:
+    """:func:`write_atomically` of UTF-8 text, line ends as they are."""
+    return write_bytes(path, content.encode("utf-8"))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself durable; not every system can, and the file is complete anyway."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,290 @@
+"""Validators: one clear error that names the field, what was expected and what was got.
+
+Everything here knows nothing of noise. Arrays come back as float64, C-contiguous and
+read-only, so that a validated matrix stays the matrix that was validated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+ROWS_AT_ONCE = 64
+"""Rows of a large matrix that are looked at together: what is computed of them stays in the cache,
+and takes no memory of the matrix's own size."""
+
+SMALLEST, LARGEST = 1e-100, 1e100
+"""Numbers that have a unit: products of three of them neither underflow nor overflow."""
+LEAST_OF_MANY, MOST_OF_MANY = 1e-50, 1e50
+"""The same of values of several nodes, whose products solvers square besides."""
+UNITS = "Choose units in which numbers are nearer to 1."
+
+LARGEST_INT = 2**53
+"""Counts beyond it are no doubles any more, and far beyond any memory."""
+
+PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, type(None), np.generic)
+"""Types whose values are shown in errors even where they are long."""
+
+
+class InputError(ValueError):
+    """Bad input from the user: ``field: expected ..., got ...``."""
+
+    def __init__(self, field: str, *, expected: str, got: str, remedy: str = "") -> None:
+        self.field, self.expected, self.got, self.remedy = field, expected, got, remedy
+        text = f"{field}: expected {expected}, got {got}"
+        super().__init__(f"{text}. {remedy}" if remedy else text)
+
+
+def describe(value: object) -> str:
+    """A short, honest description of a rejected value."""
+    if isinstance(value, np.ndarray):
+        return f"an array of dtype {value.dtype} and shape {value.shape}"
+    kind = type(value).__name__
+    try:
+        text = repr(value)
+    except Exception:  # integers of thousands of digits have none, nor have some objects of others
+        return f"a value of type {kind}"
+    if not isinstance(value, PLAIN) and ("\n" in text or " at 0x" in text or len(text) > 80):
+        return f"a value of type {kind}"
+    if len(text) > 80:
+        text = text[:77] + "..."
+    return f"{text} ({kind})" if not isinstance(value, str) else text
+
+
+def as_array(value: Any, *, field: str, ndim: int) -> NDArray[Any]:
+    """What NumPy makes of it, once that is an array of its values."""
+    expected, remedy = f"a float64 array with {ndim} ax{'es' if ndim != 1 else 'is'}", ""
+    if isinstance(value, np.ma.MaskedArray):
+        remedy = "Fill the entries that are masked: a design has no missing values."
+    elif hasattr(value, "toarray"):
+        remedy = "Use its toarray()."
+    elif isinstance(value, (str, bytes, dict, set, frozenset)):
+        remedy = "Give a NumPy array."
+    else:
+        try:
+            return np.asarray(value)
+        except Exception as error:  # whatever foreign objects raise, and ragged lists
+            raise InputError(field, expected=expected, got=describe(value)) from error
+    got = f"a masked array of shape {value.shape}" if np.ma.isMA(value) else describe(value)
+    raise InputError(field, expected=expected, got=got, remedy=remedy)
+
+
+def _float64(value: Any, *, field: str, ndim: int) -> Array:
+    array = as_array(value, field=field, ndim=ndim)
+    # Integers convert exactly; a float32 array has already lost the digits that a gap of
+    # 1e-6 or 1e-9 is made of, so it is refused instead of widened.
+    if array.dtype != np.float64 and not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            field,
+            expected=f"a float64 array with {ndim} axes",
+            got=describe(value if array.dtype == object else array),
+            remedy="Convert the data at its source; widening float32 does not restore its digits.",
+        )
+    if array.ndim != ndim:
+        raise InputError(field, expected=f"an array with {ndim} axes", got=describe(array))
+    if array.size == 0:
+        raise InputError(field, expected="a non-empty array", got=describe(array))
+    result = np.array(array, dtype=np.float64, order="C")
+    if not np.isfinite(result).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
+        raise InputError(field, expected="finite entries", got=f"{result[where]} at index {where}")
+    result.flags.writeable = False
+    return result
+
+
+def matrix(value: Any, *, field: str, square: bool = False) -> Array:
+    """A finite float64 matrix, shape (m, n), or (n, n) where ``square``."""
+    array = _float64(value, field=field, ndim=2)
+    if square and array.shape[0] != array.shape[1]:
+        raise InputError(field, expected="a square matrix", got=f"shape {array.shape}")
+    return array
+
+
+def asymmetry(a: Array) -> float:
+    """Largest |a_ij - a_ji| of a square matrix, a few rows at a time."""
+    spans = (slice(start, start + ROWS_AT_ONCE) for start in range(0, len(a), ROWS_AT_ONCE))
+    return float(np.max([np.abs(a[span] - a.T[span]).max() for span in spans]))  # NaN stays NaN
+
+
+def symmetric_matrix(value: Any, *, field: str, tolerance: float) -> Array:
+    """A square matrix that is symmetric to ``tolerance`` relative to its largest entry."""
+    array = matrix(value, field=field, square=True)
+    if asymmetry(array) > tolerance * max(1.0, float(array.max()), -float(array.min())):
+        gap = np.abs(array - array.T)
+        i, j = (int(k) for k in np.unravel_index(gap.argmax(), gap.shape))
+        raise InputError(
+            field,
+            expected="a symmetric matrix",
+            got=f"entry ({i}, {j}) = {array[i, j]:.6g} but ({j}, {i}) = {array[j, i]:.6g}",
+        )
+    return array
+
+
+def array_of_shape(value: Any, *, field: str, shape: tuple[int, ...]) -> Array:
+    """A finite float64 array of that shape."""
+    array = _float64(value, field=field, ndim=len(shape))
+    if array.shape != shape:
+        raise InputError(field, expected=f"an array of shape {shape}", got=f"shape {array.shape}")
+    return array
+
+
+def vector(value: Any, *, field: str, length: int) -> Array:
+    """A finite float64 vector of the given length; a scalar is repeated."""
+    array = as_array(value, field=field, ndim=1)
+    if array.ndim == 0:
+        if not _is_number(value):
+            raise InputError(field, expected=f"a number, or {length} of them", got=describe(value))
+        array = np.repeat(np.float64(real(value, field=field)), length)
+    result = _float64(array, field=field, ndim=1)
+    if len(result) != length:
+        raise InputError(field, expected=f"{length} values, one per node", got=f"{len(result)}")
+    return result
+
+
+def positive_vector(
+    value: Any, *, field: str, length: int, least: float = LEAST_OF_MANY, most: float = MOST_OF_MANY
+) -> Array:
+    """As :func:`vector`, every entry > 0 and of a size that can be computed with."""
+    result = vector(value, field=field, length=length)
+    if result.min() <= 0:
+        raise InputError(
+            field, expected="values > 0", got=f"{result.min():.6g} at index {int(result.argmin())}"
+        )
+    for worst in (int(result.argmin()), int(result.argmax())):
+        check_size(result, worst, field=field, least=least, most=most)
+    return result
+
+
+def check_size(
+    values: Array,
+    index: int,
+    *,
+    field: str,
+    least: float = LEAST_OF_MANY,
+    most: float = MOST_OF_MANY,
+) -> None:
+    """That the entry at ``index`` of a vector is of a size that can be computed with."""
+    if not least <= values[index] <= most:
+        raise InputError(
+            field,
+            expected=f"values between {least:g} and {most:g}",
+            got=f"{values[index]:.6g} at index {index}",
+            remedy=UNITS,
+        )
+
+
+def positive_int(value: Any, *, field: str, minimum: int = 1) -> int:
+    """An integer from ``minimum`` to LARGEST_INT; booleans and floats are refused."""
+    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
+    if not is_int or value < minimum:
+        raise InputError(field, expected=f"an integer >= {minimum}", got=describe(value))
+    if value > LARGEST_INT:
+        raise InputError(field, expected=f"an integer <= {LARGEST_INT}", got=describe(value))
+    return int(value)
+
+
+def seed(value: Any, *, field: str) -> int:
+    """An integer >= 0 of any size."""
+    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
+    if not is_int or value < 0:
+        raise InputError(field, expected="an integer >= 0", got=describe(value))
+    return int(value)
+
+
+def real(value: Any, *, field: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """A finite number in the open interval (low, high)."""
+    try:
+        number = float(value) if _is_number(value) else math.nan
+    except OverflowError:  # an integer beyond all doubles
+        number = math.inf
+    if not math.isfinite(number) or not low < number < high:
+        wanted = "a finite number"
+        if low > -math.inf or high < math.inf:
+            wanted = f"a number in ({low:g}, {high:g})"
+        raise InputError(field, expected=wanted, got=describe(value))
+    return number
+
+
+def scale(value: Any, *, field: str) -> float:
+    """A positive number of a size that can be computed with: a standard deviation, a clip."""
+    number = real(value, field=field, low=0)
+    if not SMALLEST <= number <= LARGEST:
+        raise InputError(
+            field,
+            expected=f"a number between {SMALLEST:g} and {LARGEST:g}",
+            got=f"{number:g}",
+            remedy=UNITS,
+        )
+    return number
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a real number without lost digits: a float32 scalar has lost some."""
+    value = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    return isinstance(value, (int, float, np.integer)) and not isinstance(value, bool)
+
+
+def one_of(value: Any, *, field: str, allowed: tuple[str, ...]) -> str:
+    """A string out of ``allowed``."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(field, expected="one of " + ", ".join(allowed), got=describe(value))
+    return str(value)
+
+
+def instance(value: Any, kinds: type | tuple[type, ...], *, field: str, expected: str) -> None:
+    """A value of one of these types; ``expected`` says how to make one."""
+    if not isinstance(value, kinds):
+        raise InputError(field, expected=expected, got=describe(value))
+
+
+def text(value: Any, *, field: str) -> str:
+    """A string, such as a name."""
+    if not isinstance(value, str):
+        raise InputError(field, expected="a text", got=describe(value))
+    return str(value)
+
+
+def path(value: Any, *, field: str) -> Path:
+    """The path of a file, given as a text or a path of Python's."""
+    if not isinstance(value, (str, Path)) or "\0" in str(value):
+        raise InputError(field, expected="the path of a file", got=describe(value))
+    return Path(value)
+
+
+def listed(value: Any, *, field: str, expected: str) -> list[Any]:
+    """The members of something that has an order: no text, set, mapping or single number."""
+    unordered = isinstance(value, (str, bytes, dict, set, frozenset))
+    if unordered or not isinstance(value, Iterable):
+        raise InputError(field, expected=expected, got=describe(value))
+    try:
+        return list(value)
+    except TypeError as error:  # an array without axes
+        raise InputError(field, expected=expected, got=describe(value)) from error
+
+
+def node_names(value: Any, *, count: int) -> tuple[str, ...]:
+    """Names of the nodes, all different; "0", "1", ... where none are given.
+
+    Nodes of networkx graphs do as they are: strings, integers and tuples.
+    """
+    expected = f"a list of {count} distinct names"
+    given = listed(value, field="nodes", expected=expected)
+    if not given:
+        return tuple(map(str, range(count)))
+    for name in given:
+        named = isinstance(name, (str, int, np.integer, tuple)) and not isinstance(name, bool)
+        if not named:
+            raise InputError("nodes", expected="a text as every name", got=describe(name))
+    names = tuple(map(str, given))
+    if len(names) != count or len(set(names)) != count:
+        raise InputError(
+            "nodes", expected=f"{count} distinct names", got=f"{len(set(names))} in {len(names)}"
+        )
+    return names

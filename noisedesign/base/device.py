@@ -1,0 +1,218 @@
+"""Where the arrays of a solve live: in NumPy, or on a CUDA device through PyTorch or CuPy.
+
+A solver written against the Python array API standard takes its functions from the arrays it is
+given (:func:`namespace`), so one code serves all of them; array-api-compat evens out where the
+libraries differ. Everything is float64: half of its digits would be lost in a gap of 1e-9.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import array_api_compat
+import array_api_compat.numpy
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.program.program import Program
+
+DeviceArray = Any
+"""A float64 array of the standard, on any device: numpy.ndarray, torch.Tensor, cupy.ndarray."""
+
+ROWS_OF_PRODUCT = 512
+"""Rows of a product that is only summed up: enough for BLAS at full speed."""
+
+_CUDA = re.compile(r"cuda(?::(\d{1,4}))?")
+_LIBRARIES = ("torch", "cupy")
+"""In the order they are looked for: PyTorch brings CUDA's own libraries along, CuPy may not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A place for arrays: ``name`` as the user says it, the ``library`` that computes there (an
+    array namespace), its own object for the ``place``, and the ``versions`` that shape digits."""
+
+    name: str
+    library: Any
+    place: Any
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def put(self, array: Array) -> DeviceArray:
+        """``array`` on this device; on the CPU the array itself.
+
+        Raises:
+            InputError: it is not of float64.
+        """
+        namespace(array)
+        if self.library is array_api_compat.numpy:
+            return array
+        # PyTorch does not take arrays that are read-only.
+        return self.library.asarray(np.array(array), device=self.place)
+
+
+CPU = Device(name="cpu", library=array_api_compat.numpy, place="cpu")
+
+
+def namespace(*arrays: DeviceArray) -> Any:
+    """The functions of the standard for ``arrays``, all of one library.
+
+    Raises:
+        InputError: an array that is not of float64.
+    """
+    here = all(isinstance(array, np.ndarray) for array in arrays)  # asking would take longer
+    library = array_api_compat.numpy if here else array_api_compat.array_namespace(*arrays)
+    for array in arrays:
+        if array.dtype != library.float64:
+            raise InputError(
+                "array",
+                expected="float64 arrays",
+                got=f"dtype {array.dtype}",
+                remedy="Convert the data at its source; widening float32 does not restore its "
+                "digits.",
+            )
+    return library
+
+
+def on_host(array: DeviceArray) -> Array:
+    """``array`` as one of NumPy; itself where it is."""
+    if isinstance(array, np.ndarray):
+        return array
+    return np.asarray(array_api_compat.to_device(array, "cpu"))
+
+
+def place_of(array: DeviceArray) -> Any:
+    """Where ``array`` lies, in words of its library."""
+    return array_api_compat.device(array)
+
+
+def identity(size: int, *, like: DeviceArray) -> DeviceArray:
+    """The identity matrix in float64, which is not every library's default, where ``like`` lies."""
+    xp = namespace(like)
+    return xp.eye(size, dtype=xp.float64, device=place_of(like))
+
+
+def cholesky_of(array: DeviceArray) -> DeviceArray:
+    """Lower triangular factors of positive definite matrices, on their device.
+
+    Raises:
+        numpy.linalg.LinAlgError: one is not positive definite, however their library says so.
+    """
+    xp = namespace(array)
+    try:
+        lower = xp.linalg.cholesky(array)
+    except RuntimeError as error:  # PyTorch's is one, as is that of a device without memory
+        if "LinAlgError" not in type(error).__name__:
+            raise
+        raise np.linalg.LinAlgError(str(error)) from error
+    if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(lower)))):  # CuPy raises nothing
+        raise np.linalg.LinAlgError("a matrix is not positive definite")
+    return lower
+
+
+def inner_product(left: DeviceArray, right: DeviceArray) -> float:
+    """Sum of the products of all entries of two arrays of one shape."""
+    xp = namespace(left, right)
+    return float(xp.vecdot(xp.reshape(left, (-1,)), xp.reshape(right, (-1,))))
+
+
+def squared_norm(left: DeviceArray, right: DeviceArray) -> float:
+    """Squared Frobenius norm of a product, some rows at a time, without the product as a whole."""
+    total, count = 0.0, left.shape[0]
+    for start in range(0, count, ROWS_OF_PRODUCT):
+        rows = left[start : min(start + ROWS_OF_PRODUCT, count), :] @ right
+        total += inner_product(rows, rows)
+    return total
+
+
+class Workload(Protocol):
+    """H, shape (n, n), and some L with L^T L = H, shape (r, n). A :class:`Program` is one."""
+
+    @property
+    def gram(self) -> DeviceArray: ...
+
+    @property
+    def factor(self) -> DeviceArray: ...
+
+
+class Placed:
+    """The workload of a program on a device; L, which is seldom needed, goes there when it is."""
+
+    def __init__(self, program: Program, device: Device) -> None:
+        self.gram = device.put(program.gram)
+        self._program, self._device = program, device
+
+    @cached_property
+    def factor(self) -> DeviceArray:
+        return self._device.put(self._program.factor)
+
+
+def index_of(name: str) -> int | None:
+    """N of "cuda:N", 0 of "cuda", None of "cpu".
+
+    Raises:
+        InputError: another name.
+    """
+    if isinstance(name, str) and name == CPU.name:
+        return None
+    found = _CUDA.fullmatch(name) if isinstance(name, str) else None
+    if found is None:
+        raise InputError("device", expected="cpu, cuda or cuda:N", got=_checks.describe(name))
+    return int(found[1] or 0)
+
+
+def device_of(name: str) -> Device:
+    """The device called "cpu", "cuda" (the first one) or "cuda:N".
+
+    Raises:
+        InputError: another name; no library for it is installed, or none sees that device.
+    """
+    index = index_of(name)
+    if index is None:
+        return CPU
+    reasons = []
+    for library in _LIBRARIES:
+        try:
+            module = importlib.import_module(library)
+        except (ImportError, OSError):  # OSError: one of its shared libraries is missing
+            reasons.append(f"{library} is not installed")
+            continue
+        count = _count(library, module)
+        if index < count:
+            return _cuda(library, module, name=name, index=index)
+        reasons.append(f"{library} sees {count or 'no'} CUDA device{'s' * (count != 1)}")
+    raise InputError(
+        "device",
+        expected=f"{name} to be there",
+        got="; ".join(reasons),
+        remedy="pip install 'noisedesign[gpu]' installs PyTorch, which needs an NVIDIA GPU and its "
+        "driver besides; the device cpu is always there.",
+    )
+
+
+def _count(library: str, module: Any) -> int:
+    """How many CUDA devices a library sees; 0 without a driver."""
+    if library == "torch":
+        return int(module.cuda.device_count()) if module.cuda.is_available() else 0
+    try:
+        return int(module.cuda.runtime.getDeviceCount())
+    except module.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+def _cuda(library: str, module: Any, *, name: str, index: int) -> Device:
+    if library == "torch":
+        place = module.device("cuda", index)
+    else:
+        place = module.cuda.Device(index)
+        place.use()  # CuPy computes on the current device, wherever its arrays are
+    return Device(
+        name=name,
+        library=importlib.import_module(f"array_api_compat.{library}"),
+        place=place,
+        versions={library: str(module.__version__)},
+    )

@@ -1,0 +1,171 @@
+"""Spectral and triangular kernels. Nothing here knows of noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, asymmetry
+
+SMALL_BLOCK = 96
+"""Rows below which a general inverse is as quick as one by halves."""
+
+
+def symmetrized(a: Array) -> Array:
+    """(A + A^T) / 2."""
+    return np.asarray((a + a.T) / 2)
+
+
+def inner(a: Array, b: Array) -> float:
+    """Sum of a_ij b_ij, row by row, without the array of products."""
+    return float(np.einsum("ij,ij->i", a, b).sum())
+
+
+def symmetric(a: Array) -> Array:
+    """The symmetric part of a; a itself where that is what it is."""
+    return a if asymmetry(a) == 0 else symmetrized(a)
+
+
+def eigenvalues(a: Array) -> Array:
+    """Ascending eigenvalues of the symmetric part of a."""
+    return np.asarray(np.linalg.eigvalsh(symmetrized(a)), dtype=np.float64)
+
+
+def reversed_cholesky(gram: Array) -> Array:
+    """Lower triangular C with C^T C = gram (Cholesky of the order-reversed matrix).
+
+    The ordinary factor satisfies C C^T = gram; a strategy needs C^T C, and causal noise needs C
+    lower triangular, so rows and columns are reversed before and after.
+
+    Raises:
+        numpy.linalg.LinAlgError: gram is not positive definite.
+    """
+    lower = np.linalg.cholesky(gram[::-1, ::-1])
+    return np.ascontiguousarray(lower.T[::-1, ::-1])
+
+
+def gram_factor(gram: Array) -> Array:
+    """L, shape (r, m), with L^T L = gram; r < m where gram is singular to working precision."""
+    try:
+        return reversed_cholesky(gram)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(gram)
+        keep = values > settings.rank_tolerance(len(gram)) * values[-1]
+        return np.ascontiguousarray(np.sqrt(values[keep])[:, None] * vectors[:, keep].T)
+
+
+def null_space(factor: Array, *, gram: Array) -> Array:
+    """Orthonormal basis of the null space of a factor of ``gram``, shape (m, dim).
+
+    The rank is that of the matrix with columns of about one, so that it does not depend on units.
+    """
+    size = len(gram)
+    diagonal = np.diagonal(gram)
+    least = (settings.rank_tolerance(size)) ** 2 * float(diagonal.max())
+    if not least > 0:
+        return np.eye(size)
+    # Powers of two round nothing, and leave what cancels to do so.
+    unit = np.ldexp(1.0, -(np.frexp(np.maximum(diagonal, least))[1] // 2))
+    scaled = gram * unit
+    scaled *= unit[:, None]
+    # Eight times what rounding can leave of a zero eigenvalue.
+    scaled[np.diag_indices(size)] -= (
+        8 * settings.rank_tolerance(size) * float(np.abs(scaled).sum(axis=1).max())
+    )
+    try:
+        # A Cholesky factorisation costs a tenth of what singular vectors do, and mostly settles it.
+        np.linalg.cholesky(scaled)
+    except np.linalg.LinAlgError:
+        pass
+    else:
+        return np.zeros((size, 0))
+    _, values, right = np.linalg.svd(factor * unit)
+    full = np.zeros(size)
+    full[: len(values)] = values
+    null = right[full <= settings.rank_tolerance(size) * full.max()].T
+    if (unit != unit[0]).any():
+        null = np.linalg.qr(unit[:, None] * null)[0]
+    return np.ascontiguousarray(null)
+
+
+def nuclear_norm(a: Array, *, negligible: float = settings.NEGLIGIBLE) -> float:
+    """Sum of singular values, tr (A^T A)^1/2, less the rounding of how it was computed."""
+    return nuclear_norm_and_rounding(a, negligible=negligible)[0]
+
+
+def nuclear_norm_and_rounding(
+    a: Array, *, negligible: float = settings.NEGLIGIBLE
+) -> tuple[float, float]:
+    """:func:`nuclear_norm`, and the rounding that was taken off it.
+
+    Roots of the eigenvalues of A^T A are cheapest, but an eigenvalue is only known to EPS times
+    the largest. Where that could cost more than the relative ``negligible``, singular values are
+    taken instead.
+    """
+    values = np.linalg.eigvalsh(a.T @ a)
+    error = settings.rank_tolerance(len(values)) * values[-1]
+    if values[0] > error:
+        roots = np.sqrt(values)
+        total = float(roots.sum())
+        rounding = float((error / (2 * roots)).sum())
+        if rounding <= negligible * total:
+            return total - rounding, rounding
+    singular = np.linalg.svd(a, compute_uv=False)
+    total = float(singular.sum())
+    rounding = settings.rank_tolerance(len(singular)) * total
+    return total - rounding, rounding
+
+
+def inversion_margin(a: Array, inverse: Array) -> float:
+    """Relative head room for the rounding of an inverse: size * EPS * estimated condition.
+
+    Args:
+        a, inverse: diagonals of a positive definite matrix and of its inverse, shape (m,).
+    """
+    condition = float((a * inverse).max())
+    return 8 * settings.rank_tolerance(len(a)) * max(1.0, condition)
+
+
+def inverse_of_triangular(lower: Any, *, invert: Callable[[Any], Any] = np.linalg.inv) -> Any:
+    """Inverse of a lower triangular matrix, shape (n, n), by halves and in its place.
+
+    All but small blocks of it are matrix products: a third of the work of a general inverse.
+
+    Args:
+        lower: of any array library, nonsingular, overwritten; ``invert`` its general inverse.
+    """
+    size = lower.shape[0]
+    if size <= SMALL_BLOCK:
+        lower[...] = invert(lower)
+        return lower
+    half = size // 2
+    first = inverse_of_triangular(lower[:half, :half], invert=invert)
+    last = inverse_of_triangular(lower[half:, half:], invert=invert)
+    lower[half:, :half] = -(last @ (lower[half:, :half] @ first))
+    return lower
+
+
+def inverse_of_positive(a: Array) -> Array:
+    """Inverse of a positive definite matrix, exactly symmetric.
+
+    Raises:
+        numpy.linalg.LinAlgError: a is not positive definite.
+    """
+    diagonal = np.diagonal(a)
+    if not diagonal.min() > 0:
+        raise np.linalg.LinAlgError("a diagonal entry is not positive")
+    # With a diagonal of about one nothing depends on the units of the rows; powers of two round
+    # nothing, and so keep the symmetry.
+    root = np.ldexp(1.0, -(np.frexp(diagonal)[1] // 2))
+    unit = a * root
+    unit *= root[:, None]
+    lower = np.linalg.cholesky(unit)
+    del unit  # as whatever has n^2 entries, once it is used
+    inverse_of_triangular(lower)
+    inverse: Array = lower.T @ lower  # numpy makes a product with one's own transpose symmetric
+    inverse *= root
+    inverse *= root[:, None]
+    return inverse

@@ -1,0 +1,103 @@
+"""Whether something fits the memory of this machine: asked before the work starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from noisedesign.base.checks import InputError
+
+CGROUP_FILES = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""What containers of either version are allowed, where they say so."""
+
+UNKNOWN = 16 * 2**30
+"""Bytes that a machine is taken to have where the system does not tell."""
+
+SQUARES = 8
+"""Arrays of m x m doubles that a whole solve holds at once, its certificate included."""
+
+
+def physical() -> int:
+    """Bytes this process may use: those of the machine, or fewer where a limit is set."""
+    known = [bytes_ for bytes_ in (_machine(), _container(), _process()) if bytes_]
+    return min(known, default=UNKNOWN)
+
+
+def squares(size: int) -> int:
+    """Bytes of the dense arrays of a solve of that size."""
+    return 8 * SQUARES * size * size
+
+
+def require(
+    bytes_of: Callable[[int], int], size: int, *, field: str, of: str, remedy: str = ""
+) -> None:
+    """Refuse a size that does not fit, and say which would.
+
+    Args:
+        bytes_of: what a size takes; grows with it.
+        field: the key or argument that sets the size.
+        of: what is counted, in the plural.
+
+    Raises:
+        InputError: naming ``field``.
+    """
+    allowed = physical()
+    needed = bytes_of(size)
+    if needed <= allowed:
+        return
+    raise InputError(
+        field,
+        expected=f"at most {largest(bytes_of, below=size)} {of}, which fit the "
+        f"{words(allowed)} of this machine",
+        got=f"{size}, which take {words(needed)}",
+        remedy=remedy,
+    )
+
+
+def largest(bytes_of: Callable[[int], int], *, below: int) -> int:
+    """The largest size that fits, where ``below`` does not; ``bytes_of`` grows with the size."""
+    allowed, fits = physical(), 0
+    while below - fits > 1:
+        middle = (fits + below) // 2
+        fits, below = (middle, below) if bytes_of(middle) <= allowed else (fits, middle)
+    return fits
+
+
+def words(count: float) -> str:
+    """Bytes as people say them: "7.5 GiB"."""
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:,.0f} PiB" if count < 1e9 else f"{count:.3g} PiB"
+
+
+def _machine() -> int | None:
+    if sys.platform == "win32":
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def _container() -> int | None:
+    for path in CGROUP_FILES:
+        with contextlib.suppress(OSError, ValueError):
+            return int(path.read_text(encoding="ascii"))
+    return None
+
+
+def _process() -> int | None:
+    """The limit set with ``ulimit -v``, if any."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,37 @@
+"""Files that users name: regular ones of a size that fits, before any of them is read."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from noisedesign.base import memory
+from noisedesign.base.checks import InputError
+
+
+def check_regular(path: Path, *, field: str, expected: str, times: int = 1) -> None:
+    """Refuse what is no regular file, such as a pipe or a device, which may never end.
+
+    Args:
+        expected: what kind of file is wanted.
+        times: how much memory its content takes, over its size.
+
+    Raises:
+        InputError: naming ``field``; also where there is no file.
+    """
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(field, expected=expected, got=f"{path}: {reason}") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise InputError(field, expected=expected, got=f"{path}: Is a directory")
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a pipe" if stat.S_ISFIFO(found.st_mode) else "a device or socket"
+        raise InputError(
+            field,
+            expected=expected,
+            got=f"{path}: {kind}",
+            remedy="Copy its content to a file first.",
+        )
+    memory.require(lambda size: times * size, found.st_size, field=field, of=f"bytes in {path}")

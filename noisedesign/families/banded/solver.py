@@ -1,0 +1,259 @@
+"""Banded strategies: L-BFGS on the entries of C, every point of it feasible.
+
+X = C^T C runs over all banded positive definite matrices once while C runs over banded triangles
+with a positive diagonal, so a stationary point in C is the optimum of the convex problem in X.
+Columns of C are normalised and multiplied by the square roots of x = P z, the diagonal of X, with
+z_i = w_i^2 divided by the cost-weighted sum of squares of its budget: no constraint is left, and
+log tr(H X^-1) depends neither on the scale of H nor on that of the variables.
+
+Where H has a short memory an evaluation is O(T p^2), and O(T^2 p) otherwise. Bounds are O(T^2 p),
+and their error is second order in how far C is from optimal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+
+from noisedesign.base import settings
+from noisedesign.base.banded_matrices import BandedError, dense
+from noisedesign.base.checks import Array
+from noisedesign.base.threads import one_thread
+from noisedesign.families.banded.bound import (
+    BandedProgram,
+    allowance,
+    banded_lower_bound,
+    multipliers_above,
+)
+from noisedesign.families.banded.multipliers import witness
+from noisedesign.families.banded.recursion import RecursiveError, inverse_factor
+from noisedesign.program.backend import Monitor, Stop
+
+MAX_ITERATIONS = 5000
+MEMORY = 8
+"""Pairs that L-BFGS keeps. More save few evaluations, where they do, and each costs as much as a
+tenth of one."""
+MODEL_ERROR_PER_GAP = 1e-2
+"""Relative error of the objective, as a share of the gap asked for, up to which a short memory of H
+is taken for exact. Bounds and exported errors are by H itself."""
+REACHED = 0.8
+"""Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
+SETTLED_SPAN = 5
+SETTLED = 0.05
+"""A bound costs some evaluations and is tried once the objective has fallen by less than this
+share of the gap over ``SETTLED_SPAN`` iterations..."""
+NEXT_BOUND = 1.1
+"""...and again after this many times as many iterations."""
+RESTARTS = 3
+"""L-BFGS may give up on a flat step; started afresh it goes on."""
+SHARE_LENGTH = 2.0
+"""Length of the w of one budget beside columns of length one: how fast shares move against columns.
+With 5, prefix sums under min separation take up to twice the evaluations; with 0.5 under fixed
+epochs three times."""
+FAR = 50.0
+"""Stands for log tr(H X^-1), above the least found, where that overflows: C has almost vanishing
+entries on its diagonal, and the line search has to come back."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BandedAnswer:
+    """What was found.
+
+    Attributes:
+        columns: C by its columns, ``columns[t, d]`` = C[t + d, t], shape (T, p).
+        shares: z, shape (m,), with P z the diagonal of X, as an allowance has it.
+        multipliers: U, shape (T, T), for :func:`bound.banded_lower_bound`.
+        evaluations: of the objective with its gradient.
+    """
+
+    stop: Stop
+    columns: Array
+    shares: Array
+    multipliers: Array
+    evaluations: int
+
+
+class _Variables:
+    """The map from free variables to columns of C, and the pull-back of derivatives."""
+
+    def __init__(self, program: BandedProgram, *, negligible: float = settings.NEGLIGIBLE) -> None:
+        self.program = program
+        self.allowance = allowance(program.participation)
+        self.inverse = inverse_factor(program.factor, tolerance=negligible)
+        self.error: Callable[[Array], tuple[float, Array]]
+        if self.inverse is not None and RecursiveError.pays(self.inverse, program.bands):
+            self.error = RecursiveError(self.inverse, program.bands)
+        else:
+            self.error = BandedError(program.gram, program.bands)
+        horizon, bands = program.size, program.bands
+        self.inside = np.arange(horizon)[:, None] + np.arange(bands) < horizon
+        self.entries = int(self.inside.sum())
+        diagonal = np.diagonal(program.gram)
+        # Errors weigh a column by about H_tt^1/2: scaled by its root, columns curve alike.
+        self.column_scale = ((diagonal.max() / diagonal) ** 0.25)[:, None]
+
+    def start(self) -> Array:
+        """The banded square root of prefix sums, and equal shares of every budget."""
+        bands = self.program.bands
+        j = np.arange(1, bands)
+        coefficients = np.cumprod(np.append(1.0, (2 * j - 1) / (2 * j)))
+        columns = np.where(self.inside, coefficients, 0.0)
+        columns /= np.linalg.norm(columns, axis=1, keepdims=True)
+        budget = self.allowance.budget
+        weights = SHARE_LENGTH / np.sqrt(np.bincount(budget))[budget]
+        return np.concatenate([(columns / self.column_scale)[self.inside], weights])
+
+    def columns(self, variables: Array) -> tuple[Array, Array]:
+        """Columns of C, shape (T, p), and the shares z of the generators, shape (m,)."""
+        unit, _, shares, _ = self._parts(variables)
+        return unit * np.sqrt(self.allowance.diagonal(shares))[:, None], shares
+
+    def witness(self, variables: Array) -> tuple[Array, float]:
+        """A factor of multipliers, shape (T, T), and the lower bound it proves."""
+        columns, shares = self.columns(variables)
+        factor = self.program.factor
+        if self.inverse is None:
+            inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
+        else:
+            inverse = dense(self.inverse)
+        return witness(self.program, columns=columns, shares=shares, inverse=inverse)
+
+    def _parts(self, variables: Array) -> tuple[Array, Array, Array, Array]:
+        free = np.zeros(self.inside.shape)
+        free[self.inside] = variables[: self.entries]
+        free *= self.column_scale
+        length = np.linalg.norm(free, axis=1, keepdims=True)
+        a, squares = self.allowance, np.square(variables[self.entries :])
+        total = a.per_budget(a.cost * squares)[a.budget]
+        return free / length, length, squares / total, total
+
+    def value_and_gradient(self, variables: Array) -> tuple[float, Array]:
+        """log tr(H X^-1) and its gradient."""
+        a = self.allowance
+        unit, length, shares, total = self._parts(variables)
+        root = np.sqrt(a.diagonal(shares))[:, None]
+        error, by_entry = self.error(unit * root)
+        along = np.sum(by_entry * unit, axis=1, keepdims=True)
+        by_free = (by_entry - along * unit) * (root / length * self.column_scale)
+        by_share = a.rates((along / (2 * root))[:, 0])
+        mean = a.per_budget(by_share * shares)[a.budget]
+        by_weight = 2 * variables[self.entries :] / total * (by_share - a.cost * mean)
+        return float(np.log(error)), np.concatenate([by_free[self.inside], by_weight]) / error
+
+
+class _Search:
+    """The best columns and multipliers so far, and when to look for better bounds."""
+
+    def __init__(self, program: BandedProgram, monitor: Monitor) -> None:
+        self.program, self.monitor = program, monitor
+        self.variables = _Variables(program, negligible=MODEL_ERROR_PER_GAP * monitor.gap)
+        self.at = self.variables.start()
+        self.evaluations, self.iterations, self.next_bound = 0, 0, 0
+        self.recent: list[float] = []
+        self.upper, self.lower = np.inf, 0.0
+        self.upper = float(np.exp(self.evaluate(self.at)[0]))
+        self.factor: Array | None = None
+
+    def run(self) -> Stop:
+        """Minimise until the gap is reached, time is up or nothing moves any more."""
+        for _ in range(RESTARTS):
+            scipy.optimize.minimize(
+                self.evaluate,
+                self.at,
+                jac=True,
+                method="L-BFGS-B",
+                callback=self.accept,
+                options={
+                    "maxcor": MEMORY,
+                    "maxiter": MAX_ITERATIONS,
+                    "maxfun": 2 * MAX_ITERATIONS,
+                    "ftol": 0.0,
+                    "gtol": 0.0,
+                },
+            )
+            if not self.solved and not self.monitor.expired:
+                self.bound()
+            if self.solved:
+                return Stop.SOLVED
+            if self.monitor.expired:
+                return Stop.TIME_LIMIT
+        return Stop.INACCURATE
+
+    def evaluate(self, variables: Array) -> tuple[float, Array]:
+        """log tr(H X^-1) and its gradient, or something large where it overflows."""
+        self.evaluations += 1
+        try:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                value, gradient = self.variables.value_and_gradient(variables)
+        except np.linalg.LinAlgError:
+            value, gradient = np.inf, np.zeros_like(variables)
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return float(np.log(self.upper)) + FAR, np.zeros_like(variables)
+        return value, gradient
+
+    def accept(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        """After every iteration of the minimiser.
+
+        Raises:
+            StopIteration: the gap is reached, or time is up.
+        """
+        self.iterations += 1
+        value = float(intermediate_result.fun)
+        if value <= np.log(self.upper):
+            self.at, self.upper = np.array(intermediate_result.x), float(np.exp(value))
+        self.recent = [*self.recent[-SETTLED_SPAN:], value]
+        fallen = self.recent[0] - value
+        settled = len(self.recent) > SETTLED_SPAN and fallen <= SETTLED * self.monitor.gap
+        if self.monitor.expired or (settled and self.iterations >= self.next_bound):
+            self.bound()
+            self.next_bound = int(NEXT_BOUND * self.iterations) + 1
+        if self.solved or self.monitor.expired:
+            raise StopIteration
+
+    def bound(self) -> None:
+        """A lower bound from the best columns."""
+        factor, lower = self.variables.witness(self.at)
+        if lower >= self.lower:
+            self.lower, self.factor = lower, factor
+        self.monitor.report(lower=self.lower, upper=self.upper)
+
+    @property
+    def solved(self) -> bool:
+        return self.upper - self.lower <= REACHED * self.monitor.gap * self.lower
+
+    def answer(self, stop: Stop) -> BandedAnswer:
+        if self.factor is None:
+            self.bound()
+        assert self.factor is not None
+        columns, shares = self.variables.columns(self.at)
+        multipliers = multipliers_above(self.program, self.factor)
+        if stop is not Stop.SOLVED:
+            # The spectrum of the multipliers proves more than their factor does.
+            negligible = settings.NEGLIGIBLE_PER_GAP * self.monitor.gap
+            lower = banded_lower_bound(self.program, multipliers, negligible=negligible)
+            self.lower = max(lower, self.lower)
+            with contextlib.suppress(KeyboardInterrupt):  # a second one: this is the way out
+                self.monitor.report(lower=self.lower, upper=self.upper)
+        return BandedAnswer(
+            stop=Stop.SOLVED if self.solved else stop,
+            columns=columns,
+            shares=shares,
+            multipliers=multipliers,
+            evaluations=self.evaluations,
+        )
+
+
+def solve(program: BandedProgram, *, monitor: Monitor) -> BandedAnswer:
+    """Solve (B) until the gap of its own bounds is ``monitor.gap``."""
+    search = _Search(program, monitor)
+    with one_thread():  # the matrix products are of blocks of few rows
+        try:
+            stop = search.run()
+        except KeyboardInterrupt:
+            stop = Stop.INTERRUPTED
+    return search.answer(stop)

@@ -1,0 +1,289 @@
+"""Is the optimum attained? With a singular H, noise along a null direction may be free.
+
+Let v prove the bound LB = t^2 / sum(v) of a program at unit budgets, and let H z = 0. Whatever X is
+feasible with tr(H X^-1) <= (1 + g) LB has
+
+    z^T X z  <=  g sum(v) sum(z_i^2 / v_i),   hence   R_ii >= z_i^2 / (g sum(v) sum(z_j^2 / v_j)).
+
+For X = L^T M L + N, where H = L^T L and M = (L X^-1 L^T)^-1, has N >= 0; with v scaled so that
+sum(v) = t = LB, weak duality for M leaves sum v_i (1 - [L^T M L]_ii) <= g LB, and N_ii is below
+each of these gaps; Cauchy and Schwarz do the rest. So noise is large near an infimum that is nearly
+reached, however it was designed, and where g can be as small as one likes it grows without bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.families.disjoint.native import barrier
+from noisedesign.program import repair
+from noisedesign.program.backends import Answer, Monitor, Stop, get_backend
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.program.program import DualPoint, Program
+
+PROOF_GAP = 1e-12
+"""Gap to which noise that looks unbounded is followed: what float64 tells."""
+UNBOUNDED = 1e11
+"""Least variance along a null direction, times the number of nodes and over that of independent
+noise, that is taken for infinite. A tenth of what PROOF_GAP proves where nothing bounds the noise
+and multipliers are equal: no smaller slack of a budget can be told from none."""
+ROUNDED = 0.9
+"""Two digits are printed, and say no more than what is proved."""
+LARGE = 1e3
+"""Variance over that of independent noise above which a design of a singular W says so."""
+BLENDS = 10
+COST_MARGIN = 0.05
+"""Two digits are shown, which are not to be rounded below what was found."""
+
+
+class Unbounded(NamedTuple):
+    """What any design within the relative gap ``within`` of the infimum has along a null direction.
+
+    ``direction`` z, shape (m,), is a unit vector with H z = 0; ``variance`` the least R_ii / z_i^2;
+    ``share`` what that is at unit budgets for a unit z, times m and ``within``.
+    """
+
+    direction: Array
+    variance: float
+    share: float
+    within: float
+
+    @property
+    def proved(self) -> bool:
+        """Whether it is beyond all that float64 can tell from infinity."""
+        return self.share >= UNBOUNDED * self.within
+
+    @property
+    def conceivable(self) -> bool:
+        """Whether it might be proved by multipliers of PROOF_GAP."""
+        return self.share >= UNBOUNDED * PROOF_GAP
+
+
+def doubtful(program: Program) -> bool:
+    """Whether it takes an optimum to tell that it is attained: H is singular and nothing capped.
+
+    Raises:
+        InputError: floors besides, without caps.
+    """
+    if program.cap is not None or program.null_space.shape[1] == 0:
+        return False
+    if program.raising:
+        raise InputError(
+            "limits.max_variance",
+            expected="a cap beside limits.min_variance where W is singular",
+            got="nothing",
+            remedy="Raising the noise of one node may let that of others grow without bound: cap "
+            "diag(R), generously if you like.",
+        )
+    return True
+
+
+def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
+    """The null direction of H in which designs that are as good as ``dual`` tells are largest.
+
+    Args:
+        program: of single participation, with 0 < rank of H < m.
+        dual: positive multipliers of ``program.normalized()``.
+    """
+    unit = program.normalized()
+    m = unit.size
+    start = np.maximum(dual.blocks[:, 0, 0], np.finfo(np.float64).tiny)
+    point = barrier.evaluate(barrier.factor_of(unit), start, negligible=0.0)
+    point = barrier.placed(point, gap=PROOF_GAP)
+    v, upper = point.v, barrier.upper_bound(point, gap=PROOF_GAP)
+    within = max(upper / point.lower - 1, 0.0) + 4 * settings.rank_tolerance(m)
+    # As few nodes as there are: one beside a basis of the others, of the largest multipliers.
+    rank = len(point.root)
+    triangle, order = scipy.linalg.qr(point.base * np.sqrt(v), mode="r", pivoting=True)
+    shares = scipy.linalg.solve_triangular(triangle[:rank, :rank], triangle[:rank, rank:])
+    scaled = np.zeros((m, m - rank))  # z_i / v_i^1/2
+    scaled[order[:rank]] = -shares
+    scaled[order[rank:], np.arange(m - rank)] = 1.0
+    squared = np.square(scaled).sum(axis=0)
+    large = (v @ np.square(scaled)) / squared
+    best = int(large.argmax())
+    z = np.sqrt(v) * scaled[:, best]
+    z[np.abs(z) < settings.sqrt_eps() * np.abs(z).max()] = 0.0
+    # In the units of the problem, where R is that at unit budgets over the roots of the budgets.
+    direction = z / np.sqrt(program.coordinate_budget)
+    length = float(np.linalg.norm(direction))
+    variance = length**2 / (within * float(v.sum()) * float(squared[best]))
+    share = m * float(large[best]) / float(v.sum())
+    return Unbounded(direction / length, variance, share, within)
+
+
+def refuse_divergent(
+    problem: SpaceProblem | TimeProblem,
+    program: Program,
+    answer: Answer,
+    *,
+    time_limit: float | None = None,
+) -> None:
+    """Refuse a program whose infimum is not attained because noise in a null direction is free.
+
+    Args:
+        program: that of the problem.
+        answer: that of our own solver to ``program.normalized()``, to a gap of DEFAULT_GAP or less.
+            From one that was stopped before nothing is known, and nothing refused.
+        time_limit: seconds that following the noise further may take.
+
+    Raises:
+        InputError: naming the null direction, what is proved of the noise along it, and the remedy.
+    """
+    if answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED) or answer.dual is None:
+        return
+    assert answer.gram is not None
+    rank = program.size - program.null_space.shape[1]
+    if program.participation.epochs > 1 or rank == 0:
+        direction = repair.unbounded_direction(program.normalized(), answer.gram, dual=answer.dual)
+        if direction is not None:
+            raise _refusal(problem, program, answer, direction, "no budget seems to bound it")
+        return
+    found = along_null_direction(program, answer.dual)
+    if not found.proved and found.conceivable:
+        monitor = Monitor(gap=PROOF_GAP, time_limit=time_limit, start=answer.dual.blocks)
+        closer = get_backend("native").solve(
+            program.normalized(), monitor=monitor, formulation="dual"
+        )
+        if closer.stop is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+        if closer.dual is not None:
+            found = along_null_direction(program, closer.dual)
+    if found.proved:
+        top = int(np.abs(found.direction).argmax())
+        variance = ROUNDED * found.variance * found.direction[top] ** 2
+        proof = (
+            f"nothing bounds it to working precision: any design within {found.within:.1e} of the "
+            f"infimum has a variance of at least {variance:.1e} at {_names(problem, program)[top]}"
+        )
+        raise _refusal(problem, program, answer, found.direction, proof)
+
+
+LAZY = "Or use other weights: those of lazy-metropolis-hastings never make W singular."
+
+
+def _names(problem: SpaceProblem | TimeProblem, program: Program) -> Sequence[str]:
+    """Of the coordinates: nodes, or steps."""
+    nodes = problem.nodes if isinstance(problem, SpaceProblem) else ()
+    return nodes or tuple(map(str, range(program.size)))
+
+
+def _refusal(
+    problem: SpaceProblem | TimeProblem,
+    program: Program,
+    answer: Answer,
+    direction: Array,
+    bounded: str,
+) -> InputError:
+    names = _names(problem, program)
+    direction = direction * np.sign(direction[np.flatnonzero(direction)[0]])
+    top = np.argsort(-np.abs(direction), kind="stable")[:6]
+    top = top[direction[top] != 0]
+    terms = ", ".join(f"{names[i]}: {direction[i]:+.3f}" for i in sorted(top))
+    more = ", ..." if np.count_nonzero(direction) > len(top) else ""
+    where = f"noise along the null direction {{{terms}{more}}}"
+    if isinstance(problem, SpaceProblem) and problem.plain:
+        return InputError(
+            "mixing",
+            expected="a matrix W whose optimal noise is bounded",
+            got=f"a singular W: {where} is cancelled by mixing, and {bounded}",
+            remedy=f"{cap_remedy(program, answer)} {LAZY}",
+        )
+    if isinstance(problem, SpaceProblem):
+        return InputError(
+            "mixing",
+            expected="a matrix W, and an error, whose optimal noise is bounded",
+            got=f"a singular H: {where} costs nothing, and {bounded}",
+            remedy=cap_remedy(program, answer),
+        )
+    return InputError(
+        "workload",
+        expected="a Gram matrix H whose optimal noise is bounded",
+        got=f"a singular H: {where} costs nothing, and {bounded}",
+        remedy="Add a small multiple of the identity to H, which puts a price on all noise.",
+    )
+
+
+def suggested_cap(program: Program) -> float:
+    """SUGGESTED_CAP times the variance of independent noise at the least budget, to two digits."""
+    value = settings.SUGGESTED_CAP / float(program.coordinate_budget.min())
+    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(value / digit * (1 - settings.sqrt_eps())) * digit:.2g}")
+
+
+def cap_remedy(program: Program, answer: Answer) -> str:
+    """A cap that works, where to write it, and what it costs at most."""
+    cap = suggested_cap(program)
+    share = 100 * cost_of_cap(program, answer, cap=cap)
+    return (
+        f"Cap diag(R) by limits.max_variance: max_variance={cap:g} in Python, [limits] "
+        f"max_variance = {cap:g} in a problem file, which costs at most {share:.2g} % more than "
+        "the infimum of all designs."
+    )
+
+
+def cost_of_cap(program: Program, answer: Answer, *, cap: float) -> float:
+    """What the optimum under a cap is above the infimum at most, relative.
+
+    By the answer's X blended with independent noise, no more than it takes to keep the cap.
+    """
+    unit = program.normalized()
+    assert answer.dual is not None
+    assert answer.gram is not None
+    gram = answer.gram / np.sqrt(np.outer(np.diagonal(answer.gram), np.diagonal(answer.gram)))
+    caps = cap * program.coordinate_budget
+
+    def covariance(share: float) -> Array:
+        blend = (1 - share) * gram
+        np.fill_diagonal(blend, 1.0)
+        return _linalg.inverse_of_positive(blend)
+
+    low, high, kept = -math.log(float(caps.max())) - 2, 0.0, np.eye(unit.size)
+    for _ in range(BLENDS):
+        middle = (low + high) / 2
+        tried = covariance(math.exp(middle))
+        if (np.diagonal(tried) <= caps).all():
+            high, kept = middle, tried
+        else:
+            low = middle
+    v = answer.dual.blocks[:, 0, 0]
+    roots = np.linalg.svd(unit.factor * np.sqrt(v), compute_uv=False)
+    lower = float(roots.sum()) ** 2 / float(v.sum())
+    return max(0.0, float(np.sum(unit.gram * kept)) / lower - 1) * (1 + COST_MARGIN)
+
+
+def largest_variance(problem: object, design: Design) -> tuple[float, float]:
+    """The largest variance of a node or step, and the largest over that of independent noise."""
+    if isinstance(problem, SpaceProblem):
+        variance = np.diagonal(design.covariance)
+        return float(variance.max()), float((variance * problem.budget).max())
+    largest = float(np.square(design.noising_matrix).sum(axis=1).max())
+    return largest, largest
+
+
+def remark(problem: object, program: Program, design: Design) -> str:
+    """What there is to say of a design whose noise is large because H is singular; else nothing."""
+    variance, ratio = largest_variance(problem, design)
+    if ratio < LARGE:
+        return ""
+    matrix, way = "H", ""
+    if isinstance(problem, SpaceProblem):
+        matrix = "W"
+        way = (
+            f" A cap bounds it: max_variance={suggested_cap(program):g} in Python, [limits] "
+            f"max_variance = {suggested_cap(program):g} in a problem file."
+        )
+    return (
+        f"{matrix} is singular and little bounds the noise along its null directions: the largest "
+        f"variance of this design is {variance:.2g}, {ratio:.2g} times that of independent noise."
+        f"{way}"
+    )

@@ -1,0 +1,328 @@
+"""Diagonal budgets and a singular H: the central path of the dual, on matrices of the rank of H.
+
+With H = L^T L, L of full row rank r < n, and K = L D L^T, D = diag(v), the dual is
+
+    maximise  2 tr(K^1/2) - sum(v),  slopes x_i - 1,  x = diag(X(v)),  X(v) = L^T K^-1/2 L.
+
+Budgets that stay slack have v_i = 0 at the optimum, where log v runs away, and X(v) is singular
+however good v is. Hence mu sum(log v) is added. What is then the best v satisfies, for every node,
+
+    v_i (1 - x_i(v)) = mu,
+
+and X(v) + diag(1 - x) is feasible and positive definite. Its objective is that of X(v) less
+(n - r) mu, to first order, and the bound t^2 / sum(v) is t less n mu, t = tr(K^1/2).
+
+One eigendecomposition, of size r, gives the slopes and the curvature J of t in log v. The quadratic
+model in z = v_new / v,
+
+    d + J (z - 1) = mu / z,   d_i = v_i (1 - x_i),
+
+is solved by a primal-dual interior-point method that needs no further one. Steps are straight in v
+as K is: along changes of v that leave K alone, of which there are many where r is small, the model
+is exact at any length. So the number of evaluations is that of Newton's method on K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from noisedesign.base import settings
+from noisedesign.base.checks import Array
+from noisedesign.program.backend import Answer, Monitor, Stop
+from noisedesign.program.program import Program, diagonal_dual
+
+MAX_EVALUATIONS = 40
+REACHED = 0.8
+"""Share of the gap asked for at which to stop: the rest is left to rounding and the repair."""
+AIM = 0.5
+"""Share of the gap asked for that the end of the path has: a smaller one takes larger noise."""
+STALL_BELOW = 1e-7
+"""A gap that stops shrinking below this is held up by rounding, not by the method."""
+FAR = 0.1
+"""Gap above which the model is not trusted with making a multiplier as small as it likes."""
+LEAST = 0.3
+"""There v_i becomes no less than this share of v_i x_i^2, which is where it ends if H is diagonal.
+A quadratic model of -v^1/2 overshoots where v is to shrink."""
+PATH_SHARE = 0.05
+"""mu of a model, over the square of the gap: what the model is in error by, and a margin."""
+START_SHARE = 0.1
+"""Slack the model starts from, over that of a point on the path with the present gap."""
+TO_BOUNDARY = 0.99
+"""Share of the way to the boundary of the model that a step may go."""
+CENTRED = 0.3
+"""Relative error of the complementarity products at which a model is solved."""
+OWN = 0.5
+OWN_LEAST = 1e-3
+"""Of a node whose x_i depends on its own v_i for more than OWN no multiplier ends far from where it
+would if that were all. Below OWN_LEAST it does not depend on it at all."""
+NEAR = 0.1
+"""log x_i of nodes that are left to the model."""
+MAX_MODEL_STEPS = 30
+MAX_QUARTERINGS = 5
+ASCENT_SLACK = 32 * settings.EPS
+"""A step that lowers the dual by less than this share of it has not failed."""
+ROUNDING_PER_GAP = 1e-2
+"""Rounding of x, over the gap asked for, above which singular values replace eigenvalues."""
+NODE = 0.8
+"""Spacing of the quadrature nodes, in log: an error of 6e-5 in J, and none in the answer."""
+TAIL = 1e-4
+"""Relative error that the ends of the quadrature leave."""
+TINY = float(np.finfo(np.float64).tiny)
+
+
+class Point(NamedTuple):
+    """One decomposition K = P diag(s^2) P^T and what follows: B = P^T L and x."""
+
+    v: Array
+    root: Array  # s, shape (r,)
+    base: Array  # B, shape (r, n)
+    used: Array  # x, shape (n,)
+
+    @property
+    def trace(self) -> float:
+        return float(self.root.sum())
+
+    @property
+    def lower(self) -> float:
+        return self.trace**2 / float(self.v.sum())
+
+    @property
+    def distance(self) -> float:
+        """Relative gap of X(v) / max x, which is feasible where singular noise is."""
+        return max(0.0, float(self.used.max() * self.v.sum()) / self.trace - 1)
+
+    def scaled(self, factor: float) -> Point:
+        """The same at ``factor`` times v."""
+        half = factor**0.5
+        return Point(self.v * factor, self.root * half, self.base, self.used / half)
+
+
+def factor_of(program: Program) -> Array:
+    """L of full row rank r with L^T L = H, shape (r, n)."""
+    rank = program.size - program.null_space.shape[1]
+    factor = program.factor
+    if len(factor) == rank:
+        return factor
+    left = np.linalg.svd(factor)[0]
+    return np.asarray(left[:, :rank].T @ factor)
+
+
+def evaluate(factor: Array, v: Array, *, negligible: float) -> Point:
+    """x(v) and the decomposition it takes; its rounding is kept below ``negligible``."""
+    squared, basis = np.linalg.eigh((factor * v) @ factor.T)
+    noise = 8 * settings.EPS * squared[-1]
+    if squared[0] > noise:
+        root, base = np.sqrt(squared), basis.T @ factor
+        shares = np.square(base) / root[:, None]
+        error = (noise / (2 * squared)) @ shares
+        if error.max() <= negligible:
+            return Point(v, root, base, shares.sum(axis=0))
+    left, root, _ = np.linalg.svd(factor * np.sqrt(v), full_matrices=False)
+    base, root = left.T @ factor, np.maximum(root, settings.EPS * root[0])
+    return Point(v, root, base, (np.square(base) / root[:, None]).sum(axis=0))
+
+
+def curvature(point: Point) -> Array:
+    """J_ij = v_i v_j sum_ab B_ai B_bi B_aj B_bj / (s_a s_b (s_a + s_b)), shape (n, n).
+
+    1 / (s_a + s_b) is the integral of e^(-alpha (s_a + s_b)), so J is one of Schur squares of
+    n x n matrices, each a matrix product; by the trapezoidal rule in log alpha.
+    """
+    root, base = point.root, point.base
+    first = np.log(TAIL / (2 * root.max()))
+    last = np.log(-np.log(TAIL) / (2 * root.min()))
+    total = np.zeros((len(point.v), len(point.v)))
+    for log_alpha in np.arange(first, last + NODE, NODE):
+        alpha = np.exp(log_alpha)
+        square = base.T @ (base * (np.exp(-alpha * root) / root)[:, None])
+        square *= square
+        total += (alpha * NODE) * square
+    total *= point.v
+    total *= point.v[:, None]
+    return total
+
+
+def room(point: Point, *, gap: float) -> tuple[float, Array]:
+    """theta and 1 - x / theta > 0: X(v) / theta + diag(1 - x / theta) is feasible."""
+    largest = float(point.used.max())
+    theta = 1.0 if largest < 1 else largest * (1 + ROUNDING_PER_GAP * gap + 4 * settings.EPS)
+    return theta, 1 - point.used / theta
+
+
+def upper_bound(point: Point, *, gap: float) -> float:
+    """tr(H X^-1) of that X, which is positive definite.
+
+    With G = B diag(1 - x / theta)^-1 B^T and S = theta diag(s) it is tr(S) - tr(S (S + G)^-1 S).
+    """
+    theta, slack = room(point, gap=gap)
+    scaled = theta * point.root
+    inner = (point.base / slack) @ point.base.T
+    inner[np.diag_indices(len(scaled))] += scaled
+    saved = np.linalg.solve(np.linalg.cholesky(inner), np.diag(scaled))
+    return float(scaled.sum() - np.square(saved).sum())
+
+
+def gram_of(point: Point, *, gap: float) -> Array:
+    """X(v) / theta + diag(1 - x / theta), shape (n, n), of unit diagonal."""
+    theta, _ = room(point, gap=gap)
+    half = point.base / np.sqrt(theta * point.root)[:, None]
+    gram = half.T @ half
+    np.fill_diagonal(gram, 1.0)
+    return np.asarray(gram)
+
+
+def modelled(curved: Array, slopes: Array, *, mu: float, slack: Array) -> Array:
+    """z > 0 with d + J (z - 1) = mu / z, nearly: J ``curved``, d ``slopes``.
+
+    Mehrotra's predictor and corrector, from z = 1 and a positive ``slack`` in the place of what the
+    left side is to be.
+    """
+    n = len(slopes)
+    z = np.ones(n)
+
+    def longest(dz: Array, ds: Array) -> float:
+        ahead = [-a[da < 0] / da[da < 0] for a, da in ((z, dz), (slack, ds))]
+        return float(min(np.concatenate([*ahead, [np.inf]])))
+
+    for _ in range(MAX_MODEL_STEPS):
+        missing = slopes + curved @ (z - 1) - slack
+        mean = float(z @ slack) / n
+        if mean <= (1 + CENTRED) * mu and np.abs(z * (slack + missing) / mu - 1).max() < CENTRED:
+            break
+        system = curved.copy()
+        system[np.diag_indices(n)] += slack / z
+        unit = 1 / np.sqrt(np.diagonal(system))
+        system *= unit
+        system *= unit[:, None]
+        system[np.diag_indices(n)] += 8 * settings.rank_tolerance(n)
+        lower = scipy.linalg.cholesky(system, lower=True, overwrite_a=True, check_finite=False)
+
+        def solution(right: Array, unit: Array = unit, lower: Array = lower) -> Array:
+            found = scipy.linalg.cho_solve((lower, True), unit * right, check_finite=False)
+            return np.asarray(unit * found)
+
+        dz = solution(-missing - slack)
+        ds = missing + curved @ dz
+        length = min(1.0, longest(dz, ds))
+        left = float((z + length * dz) @ (slack + length * ds)) / n
+        aim = max(mu, mean * min(1.0, left / mean) ** 3)
+        second = dz * ds if length > START_SHARE else 0.0
+        dz = solution(-missing - slack + (aim - second) / z)
+        ds = missing + curved @ dz
+        length = min(1.0, TO_BOUNDARY * longest(dz, ds))
+        z, slack = z + length * dz, slack + length * ds
+    return z
+
+
+def placed(point: Point, *, gap: float) -> Point:
+    """The point at a scale of v near the path; as it is where it comes from there."""
+    slack = max(point.distance / 2, AIM * gap)
+    if point.used.max() < 1 and point.v.sum() <= point.trace * (1 + 4 * slack):
+        return point
+    return point.scaled((float(point.used.max()) * (1 + slack)) ** 2)
+
+
+class Step(NamedTuple):
+    """What a model proposes: z = v_new / v at ``mu``, and what it is with less trust in it."""
+
+    z: Array
+    careful: Array
+    mu: float
+
+    def trials(self, point: Point) -> Iterator[Array]:
+        """Multipliers to try, the best first."""
+        yield point.v * (self.careful if point.distance > FAR else self.z)
+        for quarterings in range(MAX_QUARTERINGS):
+            yield point.v * (1 + (self.careful - 1) / 4**quarterings)
+
+
+def _end(point: Point, *, gap: float) -> float:
+    """mu of a point on the path with AIM of the gap, were K the same there.
+
+    There G = K^1/2 / mu (see :func:`upper_bound`), and both bounds are sums over the roots of K.
+    """
+    n, t, root = len(point.v), point.trace, point.root
+    mu = AIM * gap * t / max(n - len(root), 1)
+    while float((root / (1 + mu / root)).sum()) * (t + n * mu) > t**2 * (1 + AIM * gap):
+        mu /= 2
+    return mu
+
+
+def _step(point: Point, *, gap: float, found: float) -> Step:
+    """From a point at the gap ``found``."""
+    n, t = len(point.v), point.trace
+    mu = max(_end(point, gap=gap), PATH_SHARE * min(found, 1.0) ** 2 * t / n)
+    slopes = point.v * (1 - point.used)
+    slack = np.maximum(slopes, max(mu, START_SHARE * found * t / n))
+    curved = curvature(point)
+    z = np.maximum(modelled(curved, slopes, mu=mu, slack=slack), _alone(point, curved))
+    return Step(z, np.maximum(z, LEAST * np.minimum(np.square(point.used), 1.0)), mu)
+
+
+def _alone(point: Point, curved: Array) -> Array:
+    """The least z of nodes far from using their budgets up exactly, did no other v change.
+
+    x_i goes as z^-a/2, where a = 2 J_ii / (v_i x_i) is at most 1 and falls with z.
+    """
+    own = np.clip(2 * np.diagonal(curved) / np.maximum(point.v * point.used, TINY), OWN_LEAST, 1.0)
+    log_used = np.log(np.maximum(point.used, TINY))
+    least = np.exp(np.where(log_used < 0, 2 * log_used / own, 2 * log_used))
+    near = np.abs(log_used) < NEAR
+    return np.where(near | ((log_used > 0) & (own < OWN)), 0.0, least)
+
+
+def _value(point: Point, *, mu: float) -> float:
+    """The dual with its barrier, which a step is to raise."""
+    return float(2 * point.trace - point.v.sum() + mu * np.log(point.v).sum())
+
+
+def _advance(factor: Array, point: Point, *, gap: float, found: float) -> tuple[Point, int]:
+    """The next point and the decompositions it took."""
+    step = _step(point, gap=gap, found=found)
+    before, used = _value(point, mu=step.mu), 0
+    before -= ASCENT_SLACK * point.trace
+    trial = point
+    for v in step.trials(point):
+        trial = evaluate(factor, np.maximum(v, TINY), negligible=ROUNDING_PER_GAP * gap)
+        used += 1
+        if _value(trial, mu=step.mu) >= before:
+            break
+    return trial, used
+
+
+def search(program: Program, start: Array, *, monitor: Monitor) -> Answer:
+    """Solve a normalised program of single participation, H singular, from v of shape (n,) on."""
+    gap = monitor.gap
+    factor = factor_of(program)
+    negligible = ROUNDING_PER_GAP * gap
+    point = placed(evaluate(factor, start, negligible=negligible), gap=gap)
+    best, best_gap, evaluations, stalls, stop = point, np.inf, 1, 0, Stop.INACCURATE
+    try:
+        while True:
+            lower, upper = point.lower, upper_bound(point, gap=gap)
+            found = upper / lower - 1
+            stalls = stalls + 1 if found < STALL_BELOW and found > best_gap / 2 else 0
+            if found < best_gap:
+                best, best_gap = point, found
+            monitor.report(lower=lower, upper=upper)
+            if monitor.due:
+                monitor.keep(program, diagonal_dual(best.v).blocks)
+            if found <= REACHED * gap:
+                stop = Stop.SOLVED
+                break
+            if monitor.expired:
+                stop = Stop.TIME_LIMIT
+                break
+            if stalls > 2 or evaluations >= MAX_EVALUATIONS:
+                break
+            point, used = _advance(factor, point, gap=gap, found=found)
+            evaluations += used
+    except KeyboardInterrupt:
+        stop = Stop.INTERRUPTED
+    return Answer(
+        stop=stop, gram=gram_of(best, gap=gap), dual=diagonal_dual(best.v), evaluations=evaluations
+    )

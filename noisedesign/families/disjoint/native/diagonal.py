@@ -1,0 +1,312 @@
+"""Diagonal budgets: Newton's method for the multipliers.
+
+With D = diag(v) and S = (D^1/2 H D^1/2)^1/2 = Q diag(r) Q^T, the dual bound is t^2 / sum(v),
+t = tr S. At the best scale, where sum(v) = t, the concave 2 t - sum(v) has, along dv = v x, the
+slope <diag(S) - v, x> and the curvature <x, G x> of :mod:`diagonal_curvature`, and Newton's step
+is G x = diag(S) - v. It is taken as
+
+    v <- v / (1 - x / 2)^2,
+
+which agrees with v (1 + x) to first order, stays positive, and ends at the optimum where H is
+diagonal. Multipliers that are to vanish do so in a few steps.
+
+That is for an H of full rank. Where H is singular multipliers of slack budgets run away: there
+:mod:`barrier` takes over.
+
+The fixed point v <- diag(S) needs no curvature and always makes sense; it is the safeguard where
+a Newton step does not ascend, and the oracle the tests compare with.
+
+Where H has symmetries (:mod:`symmetry`) the same is done with its blocks (:mod:`split`), an orbit
+in the place of a node, and where all nodes look alike there is a closed form (:mod:`translations`).
+
+All of it is written against the Python array API standard and runs where the arrays are: on the CPU
+with NumPy, or on a CUDA device. What comes back is NumPy's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
+from noisedesign.base.checks import Array
+from noisedesign.base.conjugate_gradients import conjugate_gradients
+from noisedesign.base.device import CPU, Device, DeviceArray, Placed, Workload, namespace, on_host
+from noisedesign.families.disjoint.native import barrier
+from noisedesign.families.disjoint.native.diagonal_curvature import Preconditioner
+from noisedesign.families.disjoint.native.square_roots import SquareRoot, square_root
+from noisedesign.families.disjoint.native.symmetry import symmetry_of
+from noisedesign.families.disjoint.native.symmetry.split import Split, SplitRoot
+from noisedesign.families.disjoint.native.symmetry.translations import transitive
+from noisedesign.program import repair
+from noisedesign.program.backend import Answer, Monitor, Stop
+from noisedesign.program.program import Program, diagonal_dual
+
+MAX_EVALUATIONS = 500
+MAX_CG_STEPS = 200
+REACHED = 0.8
+"""Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
+SLACK_CLEAR = 0.05
+SLACK_OVER_ERROR = 100.0
+"""How far, in itself and over the present gap, a budget has to stay
+from being used up to count as slack and not as unfinished."""
+WORTHWHILE = 4.0
+"""Least distance to the optimum, over the gap asked for, up to which an upper bound that costs
+matrix products may be close enough to stop."""
+STALL_BELOW = 1e-7
+"""A gap that stops shrinking below this is held up by rounding, not by the method."""
+FAR = 0.05
+"""Squared Newton decrement above which the preconditioner alone gives as good a step."""
+CG_FORCING = 0.3
+"""A Newton system is solved to min(this, the decrement): superlinear, not wasteful."""
+CG_FLOOR = 0.1
+"""Share of the gap asked for below which a Newton system is solved well enough, once every budget
+is active. A multiplier that is to vanish has a vanishing share in the residual and needs more."""
+MAX_LOG_STEP = 6.0
+"""Longest move of one log v in one step."""
+SYMMETRY_FROM = 64
+"""Nodes below which looking for symmetries takes longer than doing without them."""
+TINY = float(np.finfo(np.float64).tiny)
+LEAST_LOG = -600.0
+"""Least log of a multiplier over the largest: below, what is divided by it overflows."""
+ASCENT_SLACK = 32 * settings.EPS
+"""phi is a sum of rounded terms; a step that lowers it by less than this has not failed."""
+
+
+class Point(NamedTuple):
+    """One eigendecomposition and what follows from it."""
+
+    log_v: DeviceArray
+    v: DeviceArray
+    root: SquareRoot | SplitRoot  # S
+    diag: DeviceArray  # diag(S)
+    trace: float  # t
+    price: float  # sum(v)
+    phi: float
+    xp: Any  # the functions of the library these arrays are of
+
+
+def evaluate(workload: Workload | Split, log_v: DeviceArray) -> Point:
+    """Value and gradient data at v = exp(log_v): one eigendecomposition, or one a block.
+
+    Where H is in blocks, an orbit stands for a node, and its price for v.
+
+    Raises:
+        InputError: arrays that are not of float64.
+    """
+    xp = namespace(log_v)
+    log_v = xp.maximum(log_v - xp.max(log_v), LEAST_LOG)
+    v = xp.exp(log_v)
+    root = workload.square_root(v) if isinstance(workload, Split) else square_root(workload, v)
+    trace, price = root.trace, float(xp.sum(v))
+    phi = float(2 * np.log(trace) - np.log(price))
+    return Point(log_v, v, root, root.diag, trace, price, phi, xp)
+
+
+def bounds(program: Program, point: Point, *, gap: float, slack: bool) -> tuple[float, float]:
+    """Lower bound t^2 / sum(v) and the objective of X(v) made feasible, the cheapest way first."""
+    xp = point.xp
+    ratio = point.diag / point.v  # X_ii, up to scale
+    lower = point.trace**2 / point.price
+    upper = point.trace * float(xp.max(ratio))  # X / max X_ii, valid whatever the rank of H
+    if upper <= lower * (1 + REACHED * gap) or _shortfall(point) > WORTHWHILE * gap:
+        return lower, upper
+    # Rows rescaled one by one: second order in the error of v, where the above is first.
+    upper = min(upper, point.root.rescaled(ratio))
+    if slack and upper > lower * (1 + REACHED * gap) and program.null_space.shape[1] == 0:
+        # Rescaling uses up budgets that are slack; the repair of the answer knows better. With H
+        # singular a looser bound is wanted: whether noise diverges is read off a tight v.
+        gram = repair.feasible_gram(program, _gram(point))
+        if gram is not None:
+            inverse = _linalg.inverse_of_positive(gram)
+            upper = min(upper, _linalg.inner(program.gram, inverse))
+    return lower, upper
+
+
+def _shortfall(point: Point) -> float:
+    """What the dual value is short of its maximum by at least, relative, by the quadratic model.
+
+    G lies below diag(S) / 2.
+    """
+    share = point.diag / point.trace
+    residual = share - point.v / point.price
+    return float(point.xp.sum(residual**2 / point.xp.maximum(share, TINY)))
+
+
+def _slack(point: Point) -> bool:
+    """Whether some budget is far from used up at X(v), and not because v is."""
+    xp = point.xp
+    ratio = point.diag / point.v
+    largest = float(xp.max(ratio))
+    error = largest * point.price / point.trace - 1  # gap of X / max X_ii
+    unused = 1 - float(xp.min(ratio)) / largest
+    return unused > max(SLACK_CLEAR, SLACK_OVER_ERROR * error)
+
+
+def _gram(point: Point) -> Array:
+    """X(v) = D^-1/2 S D^-1/2 in NumPy, with a positive diagonal.
+
+    Where nothing has a price X vanishes; the slack that leaves is filled by whoever repairs it.
+    """
+    gram = on_host(point.root.gram(point.v))
+    diagonal = np.diagonal(gram)
+    np.fill_diagonal(gram, np.maximum(diagonal, settings.EPS * diagonal.max()))
+    return gram
+
+
+def _newton_direction(point: Point, gradient: DeviceArray, *, enough: float) -> DeviceArray | None:
+    """Approximate solution of G x = t gradient, or None where there is nothing to gain."""
+    xp = point.xp
+    precondition = Preconditioner(point.root.curvature_above(trace=point.trace), xp=xp)
+    step = precondition(gradient)
+    # The squared decrement: the relative gap, doubled, and the square of the change of v to make.
+    start = float(gradient @ step)
+    if not start > 0:
+        return None
+    if start > FAR:
+        return step
+    target = max(min(CG_FORCING, float(np.sqrt(start))) ** 2 * start, enough)
+    x = conjugate_gradients(
+        point.root.curvature(trace=point.trace).product,
+        precondition,
+        right=gradient,
+        preconditioned=step,
+        target=target,
+        most=MAX_CG_STEPS,
+    ).x
+    return x if bool(xp.any(x != 0)) else None
+
+
+def _advance(
+    workload: Workload | Split, point: Point, *, gap: float, slack: bool
+) -> tuple[Point, int]:
+    """The next point and the eigendecompositions it took."""
+    xp = point.xp
+    gradient = point.diag / point.trace - point.v / point.price
+    # Where the bounds are not close for all that, a system that is solved well may help.
+    close = slack or _shortfall(point) <= CG_FLOOR * gap
+    direction = _newton_direction(point, gradient, enough=0.0 if close else CG_FLOOR * gap)
+    if direction is not None:
+        root = xp.maximum(1 - direction / 2, float(np.exp(-MAX_LOG_STEP / 2)))
+        move = xp.maximum(-2 * xp.log(root), -MAX_LOG_STEP)
+        for quarterings in range(3):
+            trial = evaluate(workload, point.log_v + move / 4**quarterings)
+            if trial.phi >= point.phi - ASCENT_SLACK * max(1.0, abs(point.phi)):
+                return trial, quarterings + 1
+    return _fixed_point_step(workload, point), 1 if direction is None else 4
+
+
+def _fixed_point_step(workload: Workload | Split, point: Point) -> Point:
+    """v <- diag(S)."""
+    xp = point.xp
+    positive = xp.maximum(point.diag, settings.EPS * float(xp.max(point.diag)))
+    return evaluate(workload, xp.log(positive))
+
+
+def _start(program: Program) -> Array:
+    """log v for v = diag(H)^1/2; a coordinate that costs nothing gets next to no weight."""
+    diagonal = np.diagonal(program.gram)
+    return np.asarray(np.log(np.maximum(diagonal, settings.EPS**2 * diagonal.max())) / 2)
+
+
+def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) -> Array:
+    """Multipliers v by v <- diag(S) alone, shape (n,): slow, short and hard to get wrong."""
+    point = evaluate(program, _start(program))
+    for _ in range(max_evaluations):
+        lower, upper = bounds(program, point, gap=gap, slack=_slack(point))
+        if upper <= lower * (1 + gap):
+            break
+        point = _fixed_point_step(program, point)
+    return on_host(point.v)
+
+
+def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer:
+    """Solve a normalised program of single participation without a cap, on ``device``.
+
+    A singular H is solved on the CPU, by :mod:`barrier`, unless symmetries make it easy.
+
+    Raises:
+        InputError: a checkpoint of another program, or a damaged one.
+    """
+    kept = monitor.resumed(program)
+    start = np.exp(_start(program)) if kept is None else kept[:, 0, 0]
+    evaluations = 0
+    if device is CPU and program.size >= SYMMETRY_FROM:
+        answer = _by_symmetry(program, start, monitor=monitor)
+        if answer is not None:
+            if answer.stop is not Stop.INACCURATE or answer.dual is None:
+                return answer
+            # What rounding keeps from the gap in blocks, it may not in one.
+            start, evaluations = answer.dual.blocks[:, 0, 0], answer.evaluations
+    if 0 < program.null_space.shape[1] < program.size:
+        answer = barrier.search(program, start, monitor=monitor)
+        if answer.stop is not Stop.INACCURATE:
+            return replace(answer, evaluations=answer.evaluations + evaluations)
+        # Seldom, where budgets differ by orders of magnitude; from as near as that came.
+        assert answer.dual is not None
+        start, evaluations = answer.dual.blocks[:, 0, 0], evaluations + answer.evaluations
+    placed = Placed(program, device)
+    answer = _search(program, placed, device.put(np.log(start)), monitor=monitor)
+    return replace(answer, evaluations=answer.evaluations + evaluations)
+
+
+def _by_symmetry(program: Program, start: Array, *, monitor: Monitor) -> Answer | None:
+    """The answer from the blocks of H, from v of shape (n,) on, or in closed form; None where no
+    symmetry is found."""
+    closed = transitive(program.gram)
+    if closed is not None and closed.error <= settings.NEGLIGIBLE_PER_GAP * monitor.gap:
+        stop = Stop.SOLVED
+        try:
+            monitor.report(lower=closed.optimum, upper=closed.optimum)
+        except KeyboardInterrupt:
+            stop = Stop.INTERRUPTED
+        dual = diagonal_dual(np.ones(program.size))
+        return Answer(stop=stop, gram=closed.gram, dual=dual, evaluations=1)
+    symmetry = symmetry_of(program.gram)
+    if symmetry is None:
+        return None
+    split = Split(program, symmetry)
+    return _search(program, split, np.log(split.collected(start)), monitor=monitor)
+
+
+def _search(
+    program: Program, workload: Workload | Split, log_v: DeviceArray, *, monitor: Monitor
+) -> Answer:
+    """Newton's method from log v on, of nodes or of orbits."""
+
+    def multipliers(point: Point) -> Array:
+        v = on_host(point.v)
+        return workload.spread(v) if isinstance(workload, Split) else v
+
+    point = evaluate(workload, log_v)
+    best, best_gap, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
+    stalls = 0
+    try:
+        while evaluations < MAX_EVALUATIONS:
+            slack = _slack(point)
+            lower, upper = bounds(program, point, gap=monitor.gap, slack=slack)
+            gap = upper / lower - 1
+            # Newton at least halves a small gap unless rounding is in its way.
+            stalls = stalls + 1 if gap < STALL_BELOW and gap > best_gap / 2 else 0
+            if gap < best_gap:
+                best, best_gap = point, gap
+            monitor.report(lower=lower, upper=upper)
+            if monitor.due:
+                monitor.keep(program, diagonal_dual(multipliers(best)).blocks)
+            if gap <= REACHED * monitor.gap:
+                best, stop = point, Stop.SOLVED
+                break
+            if monitor.expired:
+                stop = Stop.TIME_LIMIT
+                break
+            if stalls > 2:
+                break
+            point, used = _advance(workload, point, gap=monitor.gap, slack=slack)
+            evaluations += used
+    except KeyboardInterrupt:
+        stop = Stop.INTERRUPTED
+    dual = diagonal_dual(multipliers(best))
+    return Answer(stop=stop, gram=_gram(best), dual=dual, evaluations=evaluations)

@@ -1,0 +1,261 @@
+"""(k, b) participation: Newton-CG on the positive semidefinite multiplier blocks.
+
+The multiplier U has one k x k block a pattern, positive semidefinite with a constant diagonal p_j.
+On that linear space 2 tr( (L U L^T)^1/2 ) - sum p_j is concave, and its gradient blows up where a
+block becomes singular, so an ordinary damped Newton method that stays inside the cone is enough:
+no factorised variables, nothing to overflow.
+
+Coordinates are ordered pattern by pattern here, so blocks are contiguous.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
+from noisedesign.base.device import (
+    CPU,
+    Device,
+    DeviceArray,
+    cholesky_of,
+    identity,
+    namespace,
+    on_host,
+    place_of,
+    squared_norm,
+)
+from noisedesign.base.in_place import cholesky, eigh
+from noisedesign.families.disjoint.native.fixed_epoch.newton import Blocks, Point, newton_direction
+from noisedesign.families.disjoint.native.pattern_pairs import onto_constant_diagonal
+from noisedesign.program import repair
+from noisedesign.program.backend import Answer, Monitor, Stop
+from noisedesign.program.program import DualPoint, Program
+from noisedesign.system.participation import FixedEpoch
+
+MAX_EVALUATIONS = 300
+REACHED = 0.8
+"""Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
+CG_FLOOR = 0.02
+"""Share of the gap asked for below which a Newton system is solved well enough."""
+TO_BOUNDARY = 0.9
+"""Fraction of the way to a singular block that one step may go."""
+SUFFICIENT_ASCENT = 1e-4
+VALUE_ROUNDING = 64 * settings.EPS
+CORRELATED = 0.95
+"""Share of those correlations that the first multipliers have: the rest keeps them away from the
+boundary of the cone, where one block of H may be as good as singular."""
+BOUND_WORTHWHILE = 5.0
+"""Bounds cost matrix products: computed only where a step predicted at most this many roots of the
+gap asked for, relative; after longer ones they cannot stop the iteration."""
+
+
+def _evaluate(shape: Blocks, blocks: DeviceArray) -> Point:
+    """Value, gradient and spectral data; one eigendecomposition.
+
+    Raises:
+        numpy.linalg.LinAlgError: a block is not positive definite.
+    """
+    xp = namespace(shape.factor, blocks)
+    rows = shape.factor.shape[0]
+    split = xp.reshape(shape.factor, (rows, shape.patterns, shape.epochs))
+    half = xp.permute_dims(split, (1, 0, 2)) @ cholesky_of(blocks)
+    half = xp.reshape(xp.permute_dims(half, (1, 0, 2)), (rows, -1))
+    squared = half @ half.T
+    del half  # as whatever has m^2 entries, once it is used
+    squared, basis = eigh(squared)
+    root = xp.sqrt(xp.maximum(squared, settings.EPS**2 * float(squared[-1])))
+    spread = shape.factor.T @ basis
+    del basis
+    panel = xp.reshape(spread, (shape.patterns, shape.epochs, -1))
+    gram_blocks = (panel / root) @ xp.permute_dims(panel, (0, 2, 1))
+    trace, price = float(xp.sum(root)), float(xp.sum(blocks[:, 0, 0]))
+    return Point(blocks, root, spread, gram_blocks, 2 * trace - price, trace, price)
+
+
+def _longest_step(blocks: DeviceArray, direction: DeviceArray) -> float:
+    """Step to the boundary of the cone, times TO_BOUNDARY, at most 1."""
+    xp = namespace(blocks, direction)
+    inverse = xp.linalg.inv(cholesky_of(blocks))
+    relative = inverse @ direction @ xp.permute_dims(inverse, (0, 2, 1))
+    lowest = float(xp.min(xp.linalg.eigvalsh(relative)))
+    return 1.0 if lowest >= -TO_BOUNDARY else -TO_BOUNDARY / lowest
+
+
+def _gram(point: Point) -> DeviceArray:
+    """X(U), pattern by pattern."""
+    return (point.spread / point.root) @ point.spread.T
+
+
+def _bounds(shape: Blocks, point: Point) -> tuple[float, float]:
+    """t^2 / sum(p), and the objective of X made feasible.
+
+    Forbidden entries are dropped and patterns rescaled; where H is singular X is lifted instead,
+    because dropping takes it out of the range of H.
+    """
+    xp = namespace(point.spread)
+    if shape.factor.shape[0] < point.spread.shape[0]:
+        gram = _lifted(shape, point)
+    else:
+        gram = _gram(point)
+        diagonal = xp.reshape(xp.linalg.diagonal(gram), (shape.patterns, shape.epochs))
+        scale = 1 / xp.sqrt(xp.sum(diagonal, axis=1))
+        kept = diagonal[:, :, None] * identity(shape.epochs, like=gram)
+        for j in range(shape.patterns):
+            span = slice(j * shape.epochs, (j + 1) * shape.epochs)
+            gram[span, span] = kept[j, :, :]
+        each = xp.reshape(scale[:, None] + 0 * diagonal, (-1,))
+        gram *= each
+        gram *= each[:, None]
+    try:
+        lower = cholesky(gram)
+    except np.linalg.LinAlgError:
+        return point.trace**2 / point.price, np.inf
+    del gram
+    inverse = _linalg.inverse_of_triangular(lower, invert=xp.linalg.inv).T
+    return point.trace**2 / point.price, squared_norm(shape.factor, inverse)
+
+
+def _lifted(shape: Blocks, point: Point) -> DeviceArray:
+    """X(U) with every pattern raised to a diagonal, by the repair that is used on the answer."""
+    factor, xp = on_host(shape.factor), namespace(point.spread)
+    program = Program(
+        gram=factor.T @ factor,
+        participation=FixedEpoch(epochs=shape.epochs, separation=shape.patterns),
+        budget=np.ones(shape.patterns),
+    )
+    by_step = np.argsort(program.participation.patterns.ravel())
+    gram = on_host(_gram(point))[np.ix_(by_step, by_step)]
+    lifted = repair.lifted(program, gram, dual=DualPoint(blocks=on_host(point.blocks)))
+    order = program.participation.patterns.ravel()
+    return xp.asarray(lifted[np.ix_(order, order)], device=place_of(point.spread))
+
+
+def _start(shape: Blocks) -> DeviceArray:
+    """Near the correlations of each pattern's block of H, the optimum where H is block diagonal.
+
+    Prices p_j are proportional to the mean root of the workload's diagonal.
+    """
+    xp = namespace(shape.factor)
+    split = xp.reshape(shape.factor, (-1, shape.patterns, shape.epochs))
+    split = xp.permute_dims(split, (1, 0, 2))
+    grams = xp.matmul(xp.matrix_transpose(split), split)
+    weights = xp.sqrt(xp.linalg.diagonal(grams))
+    # What costs nothing is still positive: a step as well as a pattern.
+    weights = xp.maximum(weights, settings.EPS * xp.max(weights))
+    grams = grams / weights[:, :, None] / weights[:, None, :]
+    unit = identity(shape.epochs, like=shape.factor)
+    correlations = grams * (1 - unit) + unit
+    p = xp.mean(weights, axis=1)
+    return p[:, None, None] * (CORRELATED * correlations + (1 - CORRELATED) * unit)
+
+
+def _rescaled(point: Point) -> Point:
+    """The point at its best scale, where t equals the price."""
+    scale = (point.trace / point.price) ** 2
+    root_scale = float(np.sqrt(scale))
+    trace = point.trace * root_scale
+    return Point(
+        point.blocks * scale,
+        point.root * root_scale,
+        point.spread,
+        point.gram_blocks / root_scale,
+        trace,
+        trace,
+        trace,
+    )
+
+
+def _advance(
+    shape: Blocks, point: Point, direction: DeviceArray, predicted: float
+) -> tuple[Point | None, int]:
+    """Backtrack along a direction; None where no step ascends. Also counts evaluations.
+
+    Where H spans many magnitudes, the rounding of a value is larger than what is left to gain, and
+    slopes still tell: a concave function with a slope of -s there has lost at most s a unit.
+    """
+    length, evaluations = _longest_step(point.blocks, direction), 0
+    free = identity(shape.epochs, like=direction) / shape.epochs
+    while length > settings.EPS:
+        evaluations += 1
+        wanted = point.value + SUFFICIENT_ASCENT * length * predicted
+        try:
+            trial = _evaluate(shape, point.blocks + length * direction)
+            slope = float(namespace(direction).sum((trial.gram_blocks - free) * direction))
+            if (
+                trial.value >= wanted - VALUE_ROUNDING * abs(point.value)
+                or slope >= -SUFFICIENT_ASCENT * predicted
+            ):
+                return _rescaled(trial), evaluations
+        except np.linalg.LinAlgError:
+            pass  # outside the cone
+        length /= 4
+    return None, evaluations
+
+
+def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer:
+    """Solve a normalised program under (k, b) participation, on ``device``.
+
+    Raises:
+        InputError: a checkpoint of another program, or a damaged one.
+    """
+    k, b = program.participation.epochs, program.participation.separation
+    order = program.participation.patterns.ravel()
+    factor = np.ascontiguousarray(program.factor[:, order])
+    shape = Blocks(device.put(factor), b, k, order)
+    least, solved = k * float(np.square(factor).sum()), False  # independent noise, X = I / k
+    del factor
+    kept = monitor.resumed(program)
+    point = _rescaled(_evaluate(shape, _start(shape) if kept is None else device.put(kept)))
+    best, best_ratio, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
+    predicted = np.inf if kept is None else 0.0  # multipliers that were kept may be good already
+    try:
+        while evaluations < MAX_EVALUATIONS:
+            near = predicted <= BOUND_WORTHWHILE * np.sqrt(monitor.gap) * point.price
+            if near or monitor.expired:
+                lower, upper = _bounds(shape, point)
+                if upper / lower <= best_ratio:
+                    best, best_ratio = point, upper / lower
+                least = min(least, upper)
+                solved = upper - lower <= REACHED * monitor.gap * lower
+            monitor.report(lower=point.trace**2 / point.price, upper=least)
+            if solved:
+                stop = Stop.SOLVED
+                break
+            if monitor.due:
+                monitor.keep(program, on_host(best.blocks))
+            if monitor.expired:
+                stop = Stop.TIME_LIMIT
+                break
+            free = identity(k, like=point.blocks) / k
+            gradient = onto_constant_diagonal(point.gram_blocks - free)
+            close = predicted <= monitor.gap * point.price  # and yet the bounds are not
+            direction, predicted = newton_direction(
+                shape, point, gradient, enough=0.0 if close else CG_FLOOR * monitor.gap
+            )
+            if predicted <= settings.EPS * point.price:
+                break
+            advanced, used = _advance(shape, point, direction, predicted)
+            evaluations += used
+            if advanced is None:
+                break
+            point = advanced
+            if best_ratio == np.inf:
+                best = point
+    except KeyboardInterrupt:
+        stop = Stop.INTERRUPTED
+    except np.linalg.LinAlgError:
+        stop = Stop.INACCURATE  # a block met the boundary of the cone: H is singular
+    return _answer(shape, best, stop, evaluations)
+
+
+def _answer(shape: Blocks, point: Point, stop: Stop, evaluations: int) -> Answer:
+    """X in the order of the steps; the blocks already are pattern by pattern."""
+    gram = np.empty((len(shape.order), len(shape.order)))
+    gram[np.ix_(shape.order, shape.order)] = on_host(_gram(point))
+    return Answer(
+        stop=stop,
+        gram=_linalg.symmetric(gram),
+        dual=DualPoint(blocks=on_host(point.blocks)),
+        evaluations=evaluations,
+    )

@@ -1,0 +1,194 @@
+"""Which noise is looked for, and against whom: a problem as the user states it, and as a program.
+
+Only single participation: every gradient is limited by itself. For noise that is independent over
+time it is enough to limit those of the first step: what follows a later one is a shorter run from
+a state that the observer does not know, which tells less than the same run from a known state, and
+that less than the whole run tells of its first step. The account still checks every step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Shown
+from noisedesign.families.observers.bound import ObservedNoise, ObserverProgram
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.exposure import account
+from noisedesign.privacy.views import Algorithm, Observer
+from noisedesign.system.graph import check_mixing
+from noisedesign.system.participation import single
+from noisedesign.system.workloads import Objective, space_gram, space_time_gram
+
+LARGEST = 100
+"""Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large
+as the square of its entries: 200 MB for each observer."""
+
+DEPENDENT = 8.0
+"""Multiple of the rounding of singular values below which messages are linear in one another."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ObserverProblem(Shown):
+    """Noise against chosen observers, each gradient limited by itself (single participation).
+
+    Args:
+        mixing: W, shape (n, n), row stochastic.
+        horizon: T, the number of gradient steps.
+        observers: against whom; of any trust model, see :mod:`noisedesign.privacy.views`.
+        max_variance: cap, squared noise, scalar or shape (n,), on the variance of a node's noise
+            at each step.
+        budget: tau, scalar or shape (n,), in inverse squared noise: largest squared sensitivity of
+            what an observer sees to a unit change of one gradient of a node.
+        objective: the squared error to keep small; default that of all iterates of all nodes.
+        correlated_over_time: whether the covariance is one of all nT noises instead of R, shape
+            (n, n), drawn afresh at every step.
+
+    Raises:
+        InputError: no observer; no cap; an objective over another horizon, or that no noise
+            changes; values of the wrong length or sign; nodes the graph does not have.
+    """
+
+    mixing: Any
+    horizon: int
+    observers: tuple[Observer, ...]
+    max_variance: Any
+    budget: Any = 1.0
+    objective: Objective | None = None
+    correlated_over_time: bool = False
+
+    def __post_init__(self) -> None:
+        w = check_mixing(self.mixing, doubly_stochastic=False, connected=False)
+        object.__setattr__(self, "mixing", w)
+        _checks.positive_int(self.horizon, field="horizon")
+        strangers = [_checks.describe(o) for o in self.observers if not isinstance(o, Observer)]
+        if strangers or not self.observers:
+            raise InputError(
+                "observers",
+                expected="observers, as noisedesign.privacy.views makes them",
+                got=", ".join(strangers) or "none",
+            )
+        if self.max_variance is None:
+            raise InputError(
+                "max_variance",
+                expected="a cap on the variance of the noise",
+                got="none",
+                remedy="Noise that no chosen observer can see through, and that mixing cancels, "
+                "would grow without bound.",
+            )
+        for field in ("budget", "max_variance"):
+            value = _checks.positive_vector(getattr(self, field), field=field, length=len(w))
+            object.__setattr__(self, field, value)
+        if self.objective is None:
+            object.__setattr__(self, "objective", Objective(horizon=self.horizon))
+        elif self.objective.horizon != self.horizon:
+            raise InputError(
+                "objective",
+                expected=f"the same horizon, {self.horizon} steps",
+                got=f"{self.objective.horizon}",
+            )
+        if not np.trace(self.gram) > 0:
+            raise InputError(
+                "objective", expected="an error that noise adds to", got="one that none changes"
+            )
+
+    @property
+    def gram(self) -> Array:
+        """H, shape (p, p), squared error per squared noise; p is n, or nT."""
+        assert self.objective is not None
+        make = space_time_gram if self.correlated_over_time else space_gram
+        return make(self.mixing, objective=self.objective)
+
+    @property
+    def unit(self) -> Array:
+        """tau^-1/2 of every coordinate of the noise, shape (p,), not squared: independent noise
+        of one unit has the squared sensitivity tau to a reader of all messages."""
+        return np.asarray(1 / np.sqrt(self._per_coordinate(self.budget)))
+
+    @property
+    def unit_error(self) -> float:
+        """Squared error that such noise causes."""
+        return float(np.diagonal(self.gram) @ self.unit**2)
+
+    @property
+    def cap(self) -> Array:
+        """Largest variance of every coordinate of the noise, shape (p,), squared noise."""
+        return self._per_coordinate(self.max_variance)
+
+    def algorithm(self, covariance: Array) -> Algorithm:
+        """What runs with such noise, to account for."""
+        make = threats.space_time if self.correlated_over_time else threats.whisper
+        return make(mixing=self.mixing, covariance=covariance, horizon=self.horizon)
+
+    def worst(self, covariance: Array) -> tuple[float, str]:
+        """Largest squared sensitivity over its budget, by the account, and whose it is."""
+        algorithm, worst = self.algorithm(covariance), (0.0, "")
+        for observer in self.observers:
+            exposures = account(algorithm, observer, participation=single(self.horizon), delta=None)
+            for found in exposures:
+                budget = float(self.budget[algorithm.nodes.index(found.node)])
+                whose = f"node {found.node} against {observer}"
+                worst = max(worst, (found.sensitivity_squared / budget, whose))
+        return worst
+
+    def program(self) -> ObserverProgram:
+        """The program with noise in units of ``unit`` and squared error in those of ``unit_error``.
+
+        Raises:
+            InputError: observers that nothing reaches; matrix inequalities too large to solve.
+        """
+        seen = [self._observed(observer) for observer in self.observers]
+        reached = tuple(one for one in seen if one.signals.size)
+        if not reached:
+            raise InputError(
+                "observers",
+                expected="at least one that messages reach",
+                got="none",
+                remedy="No noise is needed against these.",
+            )
+        largest = max(sum(one.signals.shape) for one in reached)
+        if largest > LARGEST:
+            raise InputError(
+                "horizon",
+                expected=f"matrix inequalities of at most {LARGEST} rows",
+                got=f"{largest} over {self.horizon} steps",
+                remedy="Ask for a shorter horizon, or observers that receive fewer messages.",
+            )
+        gram = self.gram * np.multiply.outer(self.unit, self.unit) / self.unit_error
+        return ObserverProgram(gram=gram, observers=reached, cap=self.cap / self.unit**2)
+
+    def _per_coordinate(self, per_node: Array) -> Array:
+        return np.tile(per_node, self.horizon) if self.correlated_over_time else per_node
+
+    def _observed(self, observer: Observer) -> ObservedNoise:
+        """B_a and G_a in as few rows as they have rank.
+
+        Noise enters messages as gradients do, so one response serves both.
+        """
+        n, unit = len(self.mixing), self.unit
+        # All messages of a run tell all noisy gradients, one by one: those of one step do.
+        alone = observer.sees == "all" and not self.correlated_over_time
+        steps = 1 if alone else self.horizon
+        unmixed = threats.whisper(mixing=self.mixing, covariance=np.eye(n), horizon=steps)
+        messages, _ = threats.view(unmixed, observer).dense()
+        limited = range(steps if self.correlated_over_time else 1)
+        columns = np.array(
+            [t * n + u for t in limited for u in range(n) if u not in observer.coalition]
+        )
+        columns = columns[messages[:, columns].any(axis=0)]
+        signals = messages[:, columns] / np.sqrt(self.budget[columns % n])
+        known = [t * n + u for t in range(steps) for u in sorted(observer.knows.silenced)]
+        periods = steps * n // len(unit)
+        stacked = np.vstack([messages, np.eye(steps * n)[known]]) * np.tile(unit, periods)
+        left, values, right = np.linalg.svd(stacked, full_matrices=False)
+        kept = values > DEPENDENT * settings.rank_tolerance(max(stacked.shape)) * values[0]
+        responses = right[kept].reshape(-1, periods, len(unit)).transpose(1, 0, 2)
+        return ObservedNoise(
+            responses=np.ascontiguousarray(responses),
+            signals=(left[: len(messages), kept] / values[kept]).T @ signals,
+        )

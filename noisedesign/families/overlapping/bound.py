@@ -1,0 +1,157 @@
+"""Min-separation strategies without a structure: the dual of all overlapping patterns, its bound.
+
+    minimise  tr(H X^-1)  subject to  max <X_pi, Y> over correlation matrices Y  <=  1
+
+for every pattern pi. The multiplier of a pattern is a positive semidefinite block U_pi whose
+diagonal is a constant q_pi, because <U_pi, X_pi> <= q_pi for every feasible X. With U the sum of
+the blocks at their places,
+
+    tr(H X^-1)  >=  ( tr (H^1/2 U H^1/2)^1/2 )^2 / sum of q_pi      for every feasible X.
+
+Patterns overlap, so that U is not block diagonal and, unlike under (k, b) participation, X need not
+be diagonal on patterns at the optimum. Plain numpy, and no solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.program.temporal import TemporalProgram
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation
+
+RAISED = 8
+"""Multiple of the rank tolerance by which the diagonal of U is raised, at the price of patterns of
+one step, so that its Cholesky factorisation runs to the end."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PatternBlocks:
+    """Multipliers of patterns of one size: ``steps``, shape (n, k), ``blocks`` U_pi, (n, k, k)."""
+
+    steps: NDArray[np.intp]
+    blocks: Array
+
+
+def pattern_arrays(multipliers: Sequence[PatternBlocks]) -> dict[str, Array]:
+    """Multipliers as flat arrays of float64: lengths of the patterns, their steps, their blocks."""
+    return {
+        "pattern_lengths": np.concatenate(
+            [np.full(len(group.steps), group.steps.shape[1], float) for group in multipliers]
+        ),
+        "pattern_steps": np.concatenate([group.steps.ravel() for group in multipliers]).astype(
+            np.float64
+        ),
+        "pattern_blocks": np.concatenate([group.blocks.ravel() for group in multipliers]),
+    }
+
+
+def multipliers_of(arrays: Mapping[str, Array]) -> list[PatternBlocks]:
+    """Multipliers from :func:`pattern_arrays`, a group for every length.
+
+    Raises:
+        InputError: the arrays do not fit together.
+    """
+    lengths = arrays["pattern_lengths"].astype(np.intp)
+    steps = arrays["pattern_steps"].astype(np.intp)
+    blocks = arrays["pattern_blocks"]
+    if (
+        lengths.ndim != 1
+        or lengths.min(initial=1) < 1
+        or (steps.shape, blocks.shape) != ((lengths.sum(),), (np.square(lengths).sum(),))
+    ):
+        raise InputError(
+            "design file.pattern_blocks",
+            expected="blocks of the lengths of their patterns",
+            got=f"{blocks.size} entries",
+        )
+    starts, squares = np.cumsum(lengths) - lengths, np.cumsum(lengths**2) - lengths**2
+    groups = []
+    for k in np.unique(lengths):
+        chosen = np.flatnonzero(lengths == k)
+        groups.append(
+            PatternBlocks(
+                steps=steps[starts[chosen][:, None] + np.arange(k)],
+                blocks=blocks[squares[chosen][:, None] + np.arange(k * k)].reshape(-1, k, k),
+            )
+        )
+    return groups
+
+
+def overlapping_lower_bound(
+    program: TemporalProgram,
+    multipliers: Sequence[PatternBlocks],
+    *,
+    negligible: float = settings.NEGLIGIBLE,
+) -> float:
+    """No feasible X has a smaller tr(H X^-1), whoever made the multipliers.
+
+    Blocks are made positive semidefinite with constant diagonals first. The rounding of the
+    factorisation of U is at most T times (T + 1) EPS / 2 of the price, as every pattern has
+    sum X_tt <= 1 and |X_st| <= (X_ss X_tt)^1/2, and is taken off. 0 where they prove nothing.
+
+    Raises:
+        InputError: some steps are no pattern of the participation.
+    """
+    largest = max((float(np.abs(m.blocks).max(initial=0)) for m in multipliers), default=0.0)
+    if not 0 < largest < np.inf:
+        return 0.0
+    size = program.size
+    u, price = np.zeros((size, size)), 0.0
+    for group in multipliers:
+        _check(group.steps, program.participation)
+        blocks = _repaired(group.blocks / largest)
+        price += float(blocks[:, 0, 0].sum())
+        rows, columns = np.broadcast_arrays(group.steps[:, :, None], group.steps[:, None, :])
+        np.add.at(u, (rows, columns), blocks)
+    raised = RAISED * settings.rank_tolerance(size) * float(np.diagonal(u).max())
+    u[np.diag_indices(size)] += raised
+    price += size * raised
+    try:
+        half = program.factor @ np.linalg.cholesky(u)
+    except np.linalg.LinAlgError:
+        return 0.0
+    price *= 1 + size * settings.rank_tolerance(size + 1)
+    trace = _linalg.nuclear_norm(half, negligible=negligible)
+    bound = trace / price * trace
+    return bound if 0 < bound < np.inf else 0.0
+
+
+def _repaired(blocks: Array) -> Array:
+    """The nearest sensible positive semidefinite blocks with constant diagonals."""
+    values, vectors = np.linalg.eigh((blocks + blocks.transpose(0, 2, 1)) / 2)
+    positive = (vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
+    diagonal = np.einsum("jii->ji", positive)
+    diagonal[:] = diagonal.max(axis=1, keepdims=True)  # adds a nonnegative diagonal
+    return np.asarray(positive)
+
+
+def _check(steps: NDArray[np.intp], participation: Participation) -> None:
+    """Every row is a pattern, or part of one, in ascending order."""
+    inside = steps.min(initial=0) >= 0 and steps.max(initial=0) < participation.horizon
+    if isinstance(participation, MinSeparation):
+        apart = (np.diff(steps, axis=1) >= participation.separation).all()
+        valid = inside and apart and steps.shape[1] <= participation.largest_size
+    else:
+        if isinstance(participation, FixedEpoch):
+            patterns = [set(pattern.tolist()) for pattern in participation.patterns]
+        else:
+            patterns = [set(pattern) for pattern in participation.steps]
+        ascending = (np.diff(steps, axis=1) > 0).all()
+        valid = (
+            inside
+            and ascending
+            and all(any(p.issuperset(map(int, row)) for p in patterns) for row in steps)
+        )
+    if not valid:
+        raise InputError(
+            "multipliers",
+            expected=f"steps of patterns of the participation ({participation})",
+            got="others",
+        )

@@ -1,0 +1,309 @@
+"""Covariances in blocks on cliques: a primal-dual interior-point method.
+
+The blocks P_c follow the central path P_c S_c = mu I together with the multipliers S_c of the
+cliques, v of the budgets and w of the caps, S_c = (H + diag(w) - N)_cc, N = R^-1 diag(v) R^-1.
+Steps are Nesterov-Todd with a predictor and a corrector, their systems solved by conjugate
+gradients, loosely. A step that overdraws budgets, which are not linear in R, is followed by a
+rescaling of the rows concerned: it keeps every clique and meets each budget on its own.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.base.threads import one_thread
+from noisedesign.families.shared_seeds.blocks import longest_step
+from noisedesign.families.shared_seeds.bound import CliqueProgram, CliqueWitness
+from noisedesign.families.shared_seeds.newton import NewtonSystem
+from noisedesign.families.shared_seeds.repair import feasible_blocks
+from noisedesign.families.shared_seeds.state import Point, Setting, bounds, start
+from noisedesign.families.shared_seeds.step import Change, bend, change
+from noisedesign.program.backend import Monitor, Stop
+
+MANY_NODES = 400
+"""Nodes from which on products of matrices are worth more than one BLAS thread: between them are
+batches of small blocks."""
+MAX_STEPS = 120
+REACHED, ROOM = 0.8, 5e-8
+"""Share of the gap asked for at which to stop, but for no more room than the second: what is left
+is for the rounding of the certificate."""
+TO_BOUNDARY = 0.95
+CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
+"""Share of the present mu that a step aims for: the cube of what the predictor would leave, within
+these bounds."""
+DRIFT, CENTERING_ASTRAY = 0.3, 0.3
+"""Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more."""
+LAST_SHARE, LOWER = 0.3, 0.1
+"""Share of the gap asked for that is left on the central path at the last mu; what it is multiplied
+by where that does not prove the gap."""
+LAG = 10.0
+"""Multiple of the gap on the central path beyond which a point is off it."""
+NEAR_LAST = 3.0
+"""Ratio to the last mu below which a point is only brought nearer to the central path."""
+ROUGH = 0.1
+"""Residual the system of a predictor is solved to."""
+LOOSE, TIGHTER, TIGHTEST, FINEST = 0.1, 0.5, 1e-4, 1e-8
+"""Residual that of a corrector is solved to; what it is multiplied by at every step that only
+centres; its value below which the last mu is lowered instead; and its least value."""
+MAX_PRODUCTS = 1000
+OVERDRAWN, REFILL_LEAST, REFILL_MOST = 0.2, 0.02, 0.5
+"""A budget is overdrawn when its slack falls below the first share of mu / v, which is what its row
+is then rescaled to, kept between the second share of the slack before and the third of the budget.
+"""
+SHORTER = 0.7
+MAX_SHORTENINGS = 60
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CliqueAnswer:
+    """What was found, for the program as it was given.
+
+    ``blocks`` P_c, shape (k, k), in the order of ``program.cliques``, feasible by construction, or
+    None; ``witness`` is not necessarily feasible: the certificate repairs it. ``evaluations``
+    counts interior-point steps, ``products`` those of all conjugate gradients.
+    """
+
+    stop: Stop
+    blocks: tuple[Array, ...] | None
+    witness: CliqueWitness | None
+    evaluations: int = 0
+    products: int = 0
+
+
+@dataclass
+class _Best:
+    """The best of either side so far."""
+
+    lower: float = 0.0
+    upper: float = float("inf")
+    blocks: Array | None = None
+    witness: CliqueWitness | None = None
+    spread: float = 0.0  # between the bounds of the last point alone
+
+    def update(self, setting: Setting, point: Point) -> float:
+        """Record a point; the gap of the best two bounds."""
+        lower, upper, proof = bounds(setting, point)
+        self.spread = upper - lower
+        if upper < self.upper:
+            self.upper, self.blocks = upper, point.blocks
+        if lower > self.lower:
+            self.lower, self.witness = lower, _witness(point, proof)
+        return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
+
+
+def solve(program: CliqueProgram, *, monitor: Monitor) -> CliqueAnswer:
+    """Solve (L) to ``monitor.gap``, or until time is over or the user interrupts."""
+    with one_thread() if program.size < MANY_NODES else nullcontext():
+        return _solve(program, monitor)
+
+
+def _solve(program: CliqueProgram, monitor: Monitor) -> CliqueAnswer:
+    normal = program.normalized()
+    unit = float(np.diagonal(normal.gram).mean())
+    setting = Setting(replace(normal, gram=normal.gram / unit))
+    best, steps, products, stop = _Best(), 0, 0, Stop.INACCURATE
+    try:
+        point, tolerance, share = start(setting), LOOSE, LAST_SHARE
+        while steps < MAX_STEPS:
+            gap = best.update(setting, point)
+            monitor.report(lower=best.lower * unit, upper=best.upper * unit)
+            if gap <= max(REACHED * monitor.gap, monitor.gap - ROOM):
+                stop = Stop.SOLVED
+                break
+            if monitor.expired:
+                stop = Stop.TIME_LIMIT
+                break
+            last = share * monitor.gap * best.upper / setting.order
+            present = point.complementarity() / setting.order
+            lagging = best.spread > LAG * present * setting.order
+            if present > NEAR_LAST * last and not lagging:
+                point, used = _descend(setting, point, last, monitor)
+                tolerance = LOOSE
+            else:
+                point, used = _centre(setting, point, max(present, last), tolerance, monitor)
+                tolerance = max(tolerance * TIGHTER, FINEST)
+                if tolerance < TIGHTEST and not lagging:
+                    share, tolerance = share * LOWER, LOOSE
+            products += used
+            steps += 1
+    except KeyboardInterrupt:
+        stop = Stop.INTERRUPTED
+    except np.linalg.LinAlgError:
+        stop = Stop.INACCURATE
+    return _answer(program, setting, best, unit, stop, steps, products)
+
+
+def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> tuple[Point, int]:
+    """A point of less mu, and how many products it took."""
+    system = NewtonSystem(setting, point)
+    predictor = change(
+        system, mu=0.0, tolerance=ROUGH, most=MAX_PRODUCTS, expired=lambda: monitor.expired
+    )
+    lengths = _lengths(setting, point, predictor)
+    share = _centering(point, predictor, lengths)
+    mu = max(share * point.complementarity() / setting.order, last)
+    corrector = change(
+        system,
+        mu=mu,
+        bend=bend(system, predictor, lengths[0] * lengths[1]),
+        start=predictor.blocks,
+        tolerance=LOOSE,
+        most=MAX_PRODUCTS,
+        expired=lambda: monitor.expired,
+    )
+    return _taken(setting, point, corrector, mu), predictor.products + corrector.products
+
+
+def _centre(
+    setting: Setting, point: Point, mu: float, tolerance: float, monitor: Monitor
+) -> tuple[Point, int]:
+    """A point nearer to the central path at mu, and how many products it took."""
+    step = change(
+        NewtonSystem(setting, point),
+        mu=mu,
+        tolerance=tolerance,
+        most=MAX_PRODUCTS,
+        expired=lambda: monitor.expired,
+    )
+    return _taken(setting, point, step, mu), step.products
+
+
+def _taken(setting: Setting, point: Point, step: Change, mu: float) -> Point:
+    """The point that a step towards mu leads to, short of the boundary."""
+    along, dual_along = (min(1.0, TO_BOUNDARY * x) for x in _lengths(setting, point, step))
+    weights = [v + dual_along * dv for v, dv in zip(point.weights, step.weights, strict=True)]
+    for _ in range(MAX_SHORTENINGS):
+        new = _moved(setting, point, point.blocks + along * step.blocks, weights, mu)
+        if new is not None:
+            break
+        along *= SHORTER
+    else:
+        raise np.linalg.LinAlgError("no step within the caps")
+    new.dual = point.dual + dual_along * step.dual
+    if step.prices is not None and point.prices is not None:
+        new.prices = point.prices + dual_along * step.prices
+    if step.curvature is not None and point.curvature is not None:
+        new.curvature = point.curvature + dual_along * (step.curvature - point.curvature)
+    return new
+
+
+def _lengths(setting: Setting, point: Point, step: Change) -> tuple[float, float]:
+    """Longest steps of P and of the multipliers, up to 1 / TO_BOUNDARY, that keep them positive.
+
+    Budgets are left out: rows are rescaled to meet them.
+    """
+    layout, longest = setting.layout, 1 / TO_BOUNDARY
+    along = min(longest, longest_step(layout, point.blocks, step.blocks))
+    dual_along = min(longest, longest_step(layout, point.dual, step.dual))
+    for v, dv in zip(point.weights, step.weights, strict=True):
+        dual_along = min(dual_along, _fraction(v, dv))
+    if step.prices is not None and point.prices is not None:
+        dual_along = min(dual_along, _fraction(point.prices, step.prices))
+    if step.room is not None and point.room is not None:
+        along = min(along, _fraction(point.room, step.room))
+    return along, dual_along
+
+
+def _centering(point: Point, predictor: Change, lengths: tuple[float, float]) -> float:
+    """Share of the present mu to aim for."""
+    along, dual_along = (min(1.0, x) for x in lengths)
+    for s, ds in zip(point.slacks, predictor.slacks, strict=True):
+        along = min(along, _fraction(s, ds))
+    blocks, dual = point.blocks + along * predictor.blocks, point.dual + dual_along * predictor.dual
+    left = float(blocks @ dual)
+    for v, dv, s, ds in zip(
+        point.weights, predictor.weights, point.slacks, predictor.slacks, strict=True
+    ):
+        left += float((v + dual_along * dv) @ (s + along * ds))
+    if predictor.prices is not None and predictor.room is not None:
+        assert point.prices is not None
+        assert point.room is not None
+        prices = point.prices + dual_along * predictor.prices
+        left += float(prices @ (point.room + along * predictor.room))
+    share = max(left, 0.0) / point.complementarity()
+    least = CENTERING_LEAST
+    if point.curvature is not None:
+        drift = np.linalg.norm(point.curvature - point.curvatures()[0])
+        if drift > DRIFT * np.linalg.norm(point.curvature):
+            least = CENTERING_ASTRAY
+    return min(max(share**3, least), CENTERING_MOST)
+
+
+def _moved(
+    setting: Setting, point: Point, blocks: Array, weights: list[Array], mu: float
+) -> Point | None:
+    """The point at new blocks, overdrawn rows rescaled; None where that breaks a cap."""
+    layout, row = setting.layout, np.ones(setting.layout.size)
+    precisions = setting.precisions(blocks)
+    for precision, v, before in zip(precisions, weights, point.slacks, strict=True):
+        on = v > 0
+        wanted = np.zeros(layout.size)
+        wanted[on] = np.clip(mu / v[on], REFILL_LEAST * before[on], REFILL_MOST)
+        used = np.diagonal(precision)
+        overdrawn = on & (1 - used < OVERDRAWN * wanted)
+        row[overdrawn] = np.maximum(row, np.sqrt(used / (1 - wanted)))[overdrawn]
+    blocks = layout.scaled(blocks, row)
+    precisions = [x / row[:, None] / row for x in precisions]
+    room = None
+    if setting.cap is not None:
+        room = setting.cap - setting.variances(blocks)
+        if not room.min() > 0:
+            return None
+    return Point(
+        blocks=blocks,
+        dual=point.dual,
+        weights=weights,
+        prices=point.prices,
+        precisions=precisions,
+        slacks=setting.slacks(precisions),
+        room=room,
+        curvature=point.curvature,
+    )
+
+
+def _fraction(values: Array, change: Array) -> float:
+    """Longest step that keeps values positive."""
+    falling = change < 0
+    if not falling.any():
+        return float("inf")
+    return float((-values[falling] / change[falling]).min())
+
+
+def _witness(point: Point, curvatures: list[Array]) -> CliqueWitness:
+    factors = []
+    for curvature in curvatures:
+        values, vectors = np.linalg.eigh(curvature)
+        factors.append((vectors * np.sqrt(np.maximum(values, 0.0))).T)
+    return CliqueWitness(
+        factors=np.stack(factors), weights=np.stack(point.weights), cap=point.prices
+    )
+
+
+def _answer(
+    program: CliqueProgram,
+    setting: Setting,
+    best: _Best,
+    unit: float,
+    stop: Stop,
+    steps: int,
+    products: int,
+) -> CliqueAnswer:
+    """Back in the units of ``program``, the blocks made feasible."""
+    root, blocks, witness = np.sqrt(program.budget), None, None
+    found = None if best.blocks is None else feasible_blocks(setting, best.blocks)
+    if found is not None:
+        blocks = tuple(setting.layout.listed(setting.layout.scaled(found, 1 / root)))
+    if best.witness is not None:
+        cap = best.witness.cap
+        witness = CliqueWitness(
+            factors=best.witness.factors * root * np.sqrt(unit),
+            weights=best.witness.weights / program.budget * unit,
+            cap=None if cap is None else cap * program.budget * unit,
+        )
+    return CliqueAnswer(
+        stop=stop, blocks=blocks, witness=witness, evaluations=steps, products=products
+    )

@@ -1,0 +1,166 @@
+"""Checkpoints of long solves on disk: the multipliers reached, and of which program they are.
+
+Multipliers are all that the native solvers need to go on. The file is an .npz archive of
+``checkpoint.json`` and ``multipliers.npy``; it is replaced whole, and never holds a pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.atomic import target_of, write_bytes
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.regular_files import check_regular
+from noisedesign.files._archive import NPY, float64_array, npy_bytes, pack, unpack
+from noisedesign.program.program import Program
+
+FIELD = "checkpoint"
+CHECKPOINT_SECONDS = 60.0
+"""Time between two writes: short beside the solves that need them, long beside a write."""
+
+FORMAT = {"format": "noisedesign-checkpoint", "version": 1}
+
+_MANIFEST, _MULTIPLIERS = "checkpoint.json", "multipliers" + NPY
+_OTHER = "Name another file, or delete this one to begin anew."
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """Keeps a solve in the file ``path``, which need not exist yet, every ``seconds``.
+
+    ``solve(problem, checkpoint=CheckpointFile(path))`` writes it as it runs and when it ends,
+    however it ends, and begins with what is there.
+    """
+
+    path: str | Path
+    seconds: float = CHECKPOINT_SECONDS
+
+    def __post_init__(self) -> None:
+        _checks.path(self.path, field=FIELD)
+        _checks.real(self.seconds, field="seconds", low=0)
+
+    def load(self, program: Program) -> Array | None:
+        """Multipliers U of a normalised program, shape (patterns, epochs, epochs); None where there
+        is no file yet.
+
+        Raises:
+            InputError: the file is of another program, damaged, or no checkpoint; it or its folder
+                cannot be read or written.
+        """
+        path = Path(self.path)
+        if not path.exists():
+            folder = target_of(path, field=FIELD).parent
+            if not os.access(folder, os.W_OK):
+                raise InputError(FIELD, expected="a folder that can be written to", got=str(folder))
+            return None
+        check_regular(path, field=FIELD, expected="a file that can be read")
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            got = f"{path}: {error.strerror}"
+            raise InputError(FIELD, expected="a file that can be read", got=got) from error
+        try:
+            members = unpack(content, field=FIELD)
+            blocks = _multipliers(members, program)
+        except InputError as error:
+            raise InputError(
+                FIELD,
+                expected=error.expected,
+                got=f"{error.got} (in {path})",
+                remedy=error.remedy or _OTHER,
+            ) from error
+        return blocks
+
+    def save(self, program: Program, blocks: Array) -> None:
+        """Put the multipliers of ``program`` in place of what the file held.
+
+        Raises:
+            InputError: ``path`` is a folder or a device.
+            StorageError: the file cannot be written; an existing one stays as it was.
+        """
+        manifest = json.dumps(FORMAT | {"program": digest_of(program)}, indent=2)
+        members = {_MANIFEST: manifest.encode("utf-8"), _MULTIPLIERS: npy_bytes(blocks)}
+        write_bytes(self.path, pack(members))
+
+
+def digest_of(program: Program) -> str:
+    """sha256 of all that a program states: L where it is stated, else H; budgets, cap, floor,
+    participation."""
+    stated = {
+        "factor": program.exact_factor,
+        "gram": program.gram if program.exact_factor is None else None,
+        "budget": program.budget,
+        "cap": program.cap,
+        "floor": program.floor,
+    }
+    scheme = program.participation
+    digest = hashlib.sha256(f"{scheme.epochs} x {scheme.separation}".encode())
+    for name, array in stated.items():
+        if array is not None:
+            digest.update(f"; {name} {array.shape}: ".encode())
+            digest.update(np.ascontiguousarray(array, dtype="<f8").data)
+    return digest.hexdigest()
+
+
+def _multipliers(members: dict[str, bytes], program: Program) -> Array:
+    manifest = _manifest(members)
+    if manifest["version"] != FORMAT["version"]:
+        raise InputError(
+            FIELD,
+            expected=f"a checkpoint of version {FORMAT['version']}",
+            got=f"version {manifest['version']}",
+        )
+    if manifest.get("program") != digest_of(program):
+        raise InputError(
+            FIELD,
+            expected="a checkpoint of this problem",
+            got="one of another problem",
+            remedy="W or H, budgets, limits or participation differ, be it in the last digit (an H "
+            "that was computed by another version of NumPy, say). " + _OTHER,
+        )
+    blocks = float64_array(members[_MULTIPLIERS], field=FIELD)
+    epochs, patterns = program.participation.epochs, program.participation.separation
+    if blocks.shape != (patterns, epochs, epochs):
+        raise InputError(
+            FIELD,
+            expected=f"multipliers of shape {(patterns, epochs, epochs)}",
+            got=f"shape {blocks.shape}",
+        )
+    blocks = (blocks + blocks.transpose(0, 2, 1)) / 2  # symmetric up to rounding when written
+    if not _interior(blocks):
+        raise InputError(
+            FIELD, expected="positive definite multipliers with constant diagonals", got="others"
+        )
+    return blocks
+
+
+def _manifest(members: dict[str, bytes]) -> dict[str, Any]:
+    manifest = None
+    if set(members) == {_MANIFEST, _MULTIPLIERS}:
+        try:
+            manifest = json.loads(members[_MANIFEST])
+        except (ValueError, RecursionError):
+            manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT["format"]:
+        raise InputError(FIELD, expected="a checkpoint", got="another kind of file")
+    return {"version": None} | manifest
+
+
+def _interior(blocks: Array) -> bool:
+    """Whether these are multipliers a solver may start from."""
+    diagonal = np.einsum("jii->ji", blocks)
+    if not np.isfinite(blocks).all() or (diagonal != diagonal[:, :1]).any():
+        return False
+    try:
+        np.linalg.cholesky(blocks)
+    except np.linalg.LinAlgError:
+        return False
+    return True

@@ -1,0 +1,388 @@
+"""Designs on disk: one .npz of float64 arrays with a manifest inside, sealed with its sha256.
+
+The archive's comment, which ends the file, is ``noisedesign-sha256:`` and 64 hexadecimal digits:
+the sha256 of every byte before those digits. So a changed, missing or added byte anywhere is an
+error. The seal guards against accidents, not against someone who seals again: what such a file
+claims is what :func:`noisedesign.tasks.verify.verify` recomputes.
+
+``numpy.load(path, allow_pickle=False)`` opens the file; ``manifest.json`` comes back as bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.atomic import overwriting, write_atomically
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.regular_files import check_regular
+from noisedesign.base.shown import Shown
+from noisedesign.families.toeplitz import StreamingDesign
+from noisedesign.files import _manifest
+from noisedesign.files._archive import NPY, float64_array, npy_parts, pack_into, unpack
+from noisedesign.files._described import (
+    error_entry,
+    observer_entries,
+    participation_entry,
+    random_entry,
+    structure_entry,
+)
+from noisedesign.files._layout import (
+    SPECS,
+    arrays_of,
+    check_arrays,
+    dual_of,
+    form_of,
+    main_array,
+    problem_of,
+    witness_of,
+)
+from noisedesign.files._manifest import FIELD, Manifest
+from noisedesign.files.streaming_file import FORMAT as STREAMING
+from noisedesign.files.streaming_file import (
+    StoredStreamingDesign,
+    StreamingManifest,
+    read_streaming_manifest,
+    streaming_arrays,
+    streaming_design,
+    streaming_manifest,
+)
+from noisedesign.program.backend import Bounds
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.design import AGAINST_OBSERVERS, Design, Provenance, design_of
+from noisedesign.program.noise import DenseForm
+from noisedesign.program.problem import TimeProblem
+
+MANIFEST = "manifest.json"
+SEAL = b"noisedesign-sha256:"
+
+_DIGITS = 64
+_TRUSTS = ("local", "observers", "central")
+_BUDGET_NOTE = {
+    "space": "[R^-1]_ii <= tau_i (squared sensitivity); R and the objective are at these budgets",
+    "time": "squared sensitivity <= 1; C and the objective are at unit sensitivity",
+    "space-time": "squared sensitivity of node i <= tau_i; R and the objective are at these "
+    "budgets, C is at unit sensitivity, or at the budgets where there is no R",
+    "observers": "squared sensitivity of what an observer sees over all steps to a change of node "
+    "i at one step <= tau_i; R and the objective are at these budgets",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StoredDesign(Shown):
+    """A design as its file states it.
+
+    ``manifest`` is the JSON object of the file: what is claimed. ``arrays`` holds every array of
+    the file by name, read-only float64; among them the noising matrix of a temporal design, which
+    ``design.noising_matrix`` computes afresh, or in place of C and C^-1 the bands, coefficients or
+    buffers of a strategy that has a structure (:mod:`noisedesign.program.noise.forms`).
+    """
+
+    design: Design
+    problem_text: str
+    manifest: dict[str, Any]
+    path: Path
+    arrays: dict[str, Array]
+
+    def _title(self) -> str:
+        return f"Stored design of {self.design.problem.name!r}"
+
+    def _facts(self) -> dict[str, object]:
+        return {**self.design._facts(), "path": self.path}
+
+
+def as_stored(value: Any) -> StoredDesign:
+    """The stored design that was meant: itself, or what the file of a design would hold.
+
+    Raises:
+        InputError: anything else.
+    """
+    if isinstance(value, StoredDesign):
+        return value
+    design = design_of(value)
+    arrays = arrays_of(design)
+    manifest = json.loads(json.dumps(manifest_of(design, arrays, problem_text="")))
+    return StoredDesign(
+        design=design, problem_text="", manifest=manifest, path=Path(), arrays=arrays
+    )
+
+
+def save_design(
+    design: Design | StreamingDesign,
+    path: str | Path,
+    *,
+    problem_text: str = "",
+    overwrite: bool = False,
+) -> Path:
+    """Write ``design`` to ``path``, whole or not at all; the same design gives the same bytes.
+
+    A design of :mod:`families.toeplitz` is stored by its coefficients or buffers and its
+    workload, whatever its horizon.
+
+    Args:
+        problem_text: the problem file the design was made from, so that
+            :func:`noisedesign.tasks.verify.verify` can rebuild the problem.
+        overwrite: replace a file even if it is no design file.
+
+    Raises:
+        InputError: ``path`` is a folder or a file of another kind, or its folder does not exist;
+            unknown ``trust``.
+        StorageError: the file cannot be written; an existing one stays as it was.
+    """
+    problem_text = _checks.text(problem_text, field="problem_text")
+    if isinstance(design, StreamingDesign | StoredStreamingDesign):
+        streaming = design if isinstance(design, StreamingDesign) else design.design
+        arrays = streaming_arrays(streaming)
+        manifest = streaming_manifest_of(streaming, arrays)
+    else:
+        found = design_of(design)
+        arrays = arrays_of(found)
+        manifest = manifest_of(found, arrays, problem_text=problem_text)
+    text = json.dumps(manifest, allow_nan=False, ensure_ascii=False, indent=2)
+    members: dict[str, Sequence[bytes | memoryview]] = {MANIFEST: (text.encode("utf-8"),)}
+    members |= {name + NPY: npy_parts(array) for name, array in arrays.items()}
+
+    def write(file: BinaryIO) -> None:
+        pack_into(file, members, comment=SEAL + b"0" * _DIGITS)
+        file.seek(-_DIGITS, os.SEEK_END)
+        file.truncate()
+        file.seek(0)
+        digest = hashlib.file_digest(cast("Any", file), "sha256")
+        file.write(digest.hexdigest().encode("ascii"))
+
+    with overwriting(overwrite):
+        return write_atomically(path, write)
+
+
+def streaming_manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, Any]:
+    """The JSON object that describes a streaming design, stored as ``arrays``."""
+    digests = {name: _array_sha256(array) for name, array in arrays.items()}
+    return streaming_manifest(design, arrays, library=_library_version(), digests=digests)
+
+
+def load_design(path: str | Path) -> StoredDesign | StoredStreamingDesign:
+    """Read a design file and check its integrity. Nothing is ever unpickled.
+
+    Raises:
+        InputError: no such file; truncated, changed, not a design file, of a later version;
+            arrays of a wrong dtype, shape or sha256, or with entries that are not finite.
+    """
+    path = _checks.path(path, field=FIELD)
+    check_regular(path, field=FIELD, expected="a readable design file", times=2)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        got = f"{path}: {error.strerror}"
+        raise InputError(FIELD, expected="a readable design file", got=got) from error
+    try:
+        return _parsed(content, path)
+    except InputError as error:
+        remedy = f"{error.remedy} (in {path})".strip()
+        raise InputError(
+            error.field, expected=error.expected, got=error.got, remedy=remedy
+        ) from error
+
+
+# --- seal -----------------------------------------------------------------------------------
+
+
+def _check_seal(content: bytes) -> None:
+    if content[-_DIGITS - len(SEAL) : -_DIGITS] != SEAL:
+        got = "a Python pickle" if content.startswith(b"\x80") else "a file without its seal"
+        raise InputError(
+            FIELD,
+            expected="a complete file written by save_design",
+            got=got,
+            remedy="It is truncated, changed, or something else; nothing in it was executed. "
+            "`noisedesign solve -o` writes design files.",
+        )
+    found = hashlib.sha256(memoryview(content)[:-_DIGITS]).hexdigest()
+    if content[-_DIGITS:] != found.encode("ascii"):
+        raise InputError(
+            FIELD,
+            expected="the bytes its sha256 was taken of",
+            got="other bytes",
+            remedy="It was changed or damaged after it was written. Solve again, or restore it.",
+        )
+
+
+# --- manifest -------------------------------------------------------------------------------
+
+
+def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) -> dict[str, Any]:
+    """The JSON object that describes ``design``, stored as ``arrays``."""
+    problem, certificate = design.problem, design.certificate
+    scheme = problem.participation
+    observers = observer_entries(problem)
+    manifest = Manifest.model_validate(
+        {
+            "library": _library_version(),
+            "name": problem.name,
+            "design": design.kind,
+            "trust": _checks.one_of(design.trust, field="design.trust", allowed=_TRUSTS),
+            "matrix": main_array(design.kind, arrays),
+            "arrays": {
+                name: {
+                    "kind": SPECS[design.kind][name].kind,
+                    "shape": array.shape,
+                    "sha256": _array_sha256(array),
+                }
+                for name, array in arrays.items()
+            },
+            "horizon": scheme and int(scheme.horizon),
+            "nodes": problem.nodes,
+            "workload": problem.workload if isinstance(problem, TimeProblem) else None,
+            "participation": participation_entry(problem),
+            "budget": _BUDGET_NOTE["observers" if observers else design.kind],
+            "sensitivity": {
+                "value": certificate.sensitivity_squared,
+                "which": certificate.sensitivity_kind,
+            },
+            "variance_ratio": certificate.variance_ratio,
+            "objective": certificate.objective,
+            "lower_bound": certificate.lower_bound,
+            "gap": certificate.gap,
+            "feasible": bool(certificate.feasible),
+            "adjacency": problem.privacy and problem.privacy.adjacency,
+            "privacy": _privacy(design),
+            "provenance": _provenance(design.provenance),
+            "problem": {"text": problem_text, "sha256": text_sha256(problem_text)},
+            "structure": structure_entry(problem),
+            "error": error_entry(problem),
+            "random": random_entry(problem),
+            "observers": observers,
+            "unrestricted_lower_bound": certificate.unrestricted_lower_bound,
+            "local": bool(design.local),
+            "floor_ratio": certificate.floor_ratio,
+        }
+    )
+    return manifest.model_dump(mode="json")
+
+
+def text_sha256(text: str) -> str:
+    """sha256 of the UTF-8 bytes of ``text``, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _array_sha256(array: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").data).hexdigest()
+
+
+def _privacy(design: Design) -> dict[str, Any] | None:
+    if design.problem.privacy is None:
+        return None
+    fields = asdict(design.problem.privacy)
+    return fields | {"steps": None if fields["steps"] is None else int(fields["steps"])}
+
+
+def _provenance(provenance: Provenance) -> dict[str, Any]:
+    fields = asdict(provenance)
+    return fields | {
+        "status": str(provenance.status),
+        "evaluations": int(provenance.evaluations),
+        "history": tuple(fields["history"]),
+    }
+
+
+def _library_version() -> str:
+    try:
+        return importlib.metadata.version("noisedesign")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+# --- reading --------------------------------------------------------------------------------
+
+
+def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
+    _check_seal(content)
+    members = unpack(content, field=FIELD)
+    if MANIFEST not in members:
+        raise InputError(f"{FIELD}.manifest", expected=MANIFEST, got="nothing")
+    text = members.pop(MANIFEST)
+    if _manifest.format_of(text) == STREAMING:
+        said = read_streaming_manifest(text)
+        held = _arrays(members, said)
+        return StoredStreamingDesign(
+            design=streaming_design(said, held),
+            manifest=said.model_dump(mode="json"),
+            path=path,
+            arrays=held,
+        )
+    manifest = _manifest.read_manifest(text)
+    arrays = _arrays(members, manifest)
+    check_arrays(arrays, manifest)
+    form, problem = form_of(arrays, manifest), problem_of(arrays, manifest)
+    _check_trust(manifest)
+    design = Design(
+        problem=problem,
+        matrix=arrays["covariance"] if form is None else form.dense(),
+        certificate=Certificate(
+            objective=manifest.objective,
+            lower_bound=manifest.lower_bound,
+            sensitivity_squared=manifest.sensitivity.value,
+            sensitivity_kind=manifest.sensitivity.which,
+            variance_ratio=manifest.variance_ratio,
+            unrestricted_lower_bound=manifest.unrestricted_lower_bound,
+            floor_ratio=manifest.floor_ratio,
+        ),
+        provenance=_provenance_of(manifest),
+        dual=dual_of(arrays, manifest),
+        trust=manifest.trust,
+        node_covariance=arrays.get("covariance") if manifest.design == "space-time" else None,
+        witness=witness_of(arrays, manifest),
+        local=manifest.local,
+        form=None if isinstance(form, DenseForm) else form,
+    )
+    return StoredDesign(
+        design=design,
+        problem_text=manifest.problem.text,
+        manifest=manifest.model_dump(mode="json"),
+        path=path,
+        arrays=arrays,
+    )
+
+
+def _check_trust(manifest: Manifest) -> None:
+    """Noise against chosen observers says so, as nothing else does."""
+    if (manifest.trust == AGAINST_OBSERVERS) != bool(manifest.observers):
+        chosen = f"{len(manifest.observers)} chosen observers"
+        expected = "observers" if manifest.observers else "local or central"
+        raise InputError(
+            f"{FIELD}.trust", expected=f"{expected}, with {chosen}", got=manifest.trust
+        )
+
+
+def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -> dict[str, Array]:
+    named = {name + NPY for name in manifest.arrays}
+    if set(members) != named:
+        odd = ", ".join(sorted(set(members) ^ named))
+        raise InputError(
+            f"{FIELD}.manifest", expected="the arrays of the file, all of them", got=f"not {odd}"
+        )
+    arrays = {}
+    for name, entry in manifest.arrays.items():
+        field, content = f"{FIELD}.{name}", members[name + NPY]
+        arrays[name] = float64_array(content, field=field)
+        if _array_sha256(arrays[name]) != entry.sha256:
+            raise InputError(field, expected="the array its sha256 was taken of", got="another")
+        if arrays[name].shape != entry.shape:
+            raise InputError(
+                field, expected=f"shape {entry.shape}", got=f"shape {arrays[name].shape}"
+            )
+    return arrays
+
+
+def _provenance_of(manifest: Manifest) -> Provenance:
+    fields = manifest.provenance.model_dump()
+    history = tuple(Bounds(**bounds) for bounds in fields.pop("history"))
+    return Provenance(**fields, history=history)

@@ -1,0 +1,55 @@
+"""Comma-separated values with all digits of a float64, and JSON of the same stem."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+
+from noisedesign.base.checks import Array, InputError
+from noisedesign.files.exports._beside import read_files, write_files
+from noisedesign.files.exports._content import FIELD, Exported, plain_noise
+
+ACCEPTS = ("space", "time", "space-time", "streaming")
+DESCRIPTION = "R under a row of node names, or C with C^-1 in PATH-noising.csv, or both, and .json"
+
+noise_of = plain_noise
+
+
+def write(content: Exported, path: Path) -> tuple[Path, ...]:
+    """Write R, shape (n, n), below its node names, and other arrays bare, in files named as by
+    :mod:`noisedesign.files.exports.npy`; vectors are one row.
+
+    ``pandas.read_csv(path)`` takes the names of R for columns; ``numpy.loadtxt(path,
+    delimiter=",", skiprows=1)`` skips them.
+    """
+    names = content.metadata.get("nodes") or ()
+
+    def encode(name: str, array: Array) -> bytes:
+        header = names if name == "covariance" else ()
+        return _table(np.atleast_2d(array), header=header).encode("utf-8")
+
+    return write_files(content, path, to="csv", encode=encode)
+
+
+def read(path: Path) -> Exported:
+    """From the JSON that lies beside the tables."""
+    return read_files(path, decode=_decoded)
+
+
+def _table(matrix: Array, *, header: tuple[str, ...] = ()) -> str:
+    buffer = io.StringIO()
+    if header:
+        csv.writer(buffer, lineterminator="\n").writerow(header)
+    np.savetxt(buffer, matrix, fmt="%.17g", delimiter=",")
+    return buffer.getvalue()
+
+
+def _decoded(data: bytes, name: str) -> Array:
+    try:
+        rows = list(csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True))
+        return np.array(rows[name == "covariance" :], dtype=np.float64)
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"{FIELD}.{name}", expected="rows of numbers", got=str(error)) from error

@@ -1,0 +1,99 @@
+"""MATLAB 5 files: the arrays under their names, and what must be known of them as JSON.
+
+The text at the head of such a file is free, and holds the sha256 of the bytes below it: SciPy's
+reader may crash on a damaged file. That guards against accidents, not against who changes a file on
+purpose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from scipy.io import loadmat, savemat
+
+from noisedesign.base.atomic import write_atomically
+from noisedesign.base.file_kinds import MATLAB_5
+from noisedesign.files.exports._content import (
+    Exported,
+    content_from,
+    float64,
+    metadata_text,
+    not_ours,
+    parsed_metadata,
+    plain_noise,
+)
+from noisedesign.program.noise import STRATEGY_FORMS
+
+ACCEPTS = ("space", "time", "space-time", "streaming")
+DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ...; MATLAB and scipy.io.loadmat"
+
+_SEAL, _HEAD = b", noisedesign-sha256:", 116
+"""What is before the digits of the sha256, and bytes of the text at the head of a MATLAB 5 file."""
+
+noise_of = plain_noise
+
+_VECTORS = {
+    "strategy_coefficients",
+    "noising_coefficients",
+    "buffer_scales",
+    "buffer_decays",
+    "strategy_diagonal",
+    "budget",
+    "max_variance",
+    "min_variance",
+}
+
+
+def write(content: Exported, path: Path) -> tuple[Path, ...]:
+    """Write ``covariance``, ``strategy``, ``noising_matrix`` or the bands, coefficients or buffers
+    of C; ``mixing``, ``budget`` and what else the problem has.
+
+    ``nodes`` is a cell array in the order of the rows of W; ``metadata`` is a JSON string. Vectors
+    are columns.
+    """
+    variables: dict[str, Any] = {**content.noise.arrays(), **content.beside}
+    if names := content.metadata.get("nodes"):
+        variables["nodes"] = np.array([*names, None], dtype=object)[:-1]
+    variables["metadata"] = metadata_text(content)
+
+    def write(file: Any) -> None:
+        savemat(file, variables, oned_as="column")
+        file.seek(_HEAD)
+        head = _head(file.read())
+        file.seek(0)
+        file.write(head)
+
+    return (write_atomically(path, write),)
+
+
+def _head(body: bytes) -> bytes:
+    """The text at the head of a file whose other bytes are ``body``."""
+    digest = hashlib.sha256(body).hexdigest().encode("ascii")
+    return (MATLAB_5 + _SEAL + digest).ljust(_HEAD)
+
+
+def read(path: Path) -> Exported:
+    """From the file alone."""
+    content = path.read_bytes()
+    if content[:_HEAD] != _head(content[_HEAD:]):
+        raise not_ours(path, "a MATLAB file that is damaged, or of another program")
+    try:
+        found = loadmat(cast("Any", io.BytesIO(content)))
+        text = str(found["metadata"].item())
+    except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
+        raise not_ours(path, str(error)) from error
+    known = {name for form in STRATEGY_FORMS for name in form.names}
+    wanted = known | {"covariance", "mixing", "gram"} | _VECTORS
+    arrays = {
+        name: np.ravel(array) if name in _VECTORS else array
+        for name, array in found.items()
+        if name in wanted
+    }
+    return content_from(
+        {name: float64(array, name=name) for name, array in arrays.items()},
+        parsed_metadata(text, path),
+    )

@@ -1,0 +1,200 @@
+"""MFDL, the trainer of Mafalda-SGD: C as its cache holds it.
+
+Its optimizer draws Z with standard deviation clip * sens(C) * noise_multiplier and adds pinv(C) Z
+to the sum of clipped gradients, both divided by the batch size. It computes sens(C) itself: the
+root of the largest sum of absolute entries of C^T C over steps one interval apart.
+
+With ``--use_optimals`` it runs eight methods in turn. Four need an optimized C and look for it in
+the cache; what they do not find there they compute by an optimizer of their own:
+
+- OPTIMAL_LOCAL (D-MF): centralized/.../optimal_local.npy, written here;
+- OPTIMAL_DL_MSG (the error before averaging): correlations_matrixes/.../OptimalDL_Msg.npy;
+- OPTIMAL_DL_POSTAVG (Mafalda-SGD): correlations_matrixes/.../OptimalDL_PostAVG.npy, the design;
+- OPTIMAL_DL_LOCALCOR (a C a node): .../OptimalDLLocal_PostAVG_node0.npy and so on.
+
+A method that its table of results names already is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base.atomic import StorageError, write_bytes, write_text
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.settings import STOCHASTIC_TOLERANCE
+from noisedesign.files._archive import npy_bytes
+from noisedesign.files.exports._common import (
+    facts,
+    require_own_description,
+    require_protection,
+    to_json,
+)
+from noisedesign.privacy.accounting import calibrate
+from noisedesign.program.design import Design
+from noisedesign.program.problem import Problem, TimeProblem
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.baselines import baseline
+
+ACCEPTS = ("time",)
+DESCRIPTION = "C for MFDL: a .npy file, or its cache folder, laid out as it looks files up"
+
+_GRAPHS = {
+    "florentine": "florentine",
+    "ring": "cycle",
+    "path": "chain",
+    "complete": "complete",
+    "star": "star",
+    "hypercube": "hypercube",
+}
+"""Kinds of graph that are the same in both programs; its random graphs are drawn otherwise."""
+
+_UNSEEDED_EGO = 414
+
+_RUN_NOTE = (
+    "MFDL needs Python 3.12 (on 3.11 it does not compile) and numpy below 2 (it asks for np.NaN). "
+    "Leave --nb_resets at 1: each further one draws the same noise again, and differences of "
+    "gradients are sent without any. Noise comes from --dataloader_seed, which is no secret: MFDL "
+    "simulates a deployment."
+)
+
+
+def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
+    """Write C, shape (T, T), as .npy and, beside it, .json with how to run it.
+
+    A ``path`` that ends in .npy is that file. Any other is the trainer's ``cache`` folder, in
+    which C goes where the trainer looks for its own: under the graph's name, nodes, steps and
+    epochs, and D-MF's, the optimal C of prefix sums, under ``centralized``; a design for prefix
+    sums goes there itself.
+
+    Raises:
+        InputError: the design does not protect every message; a cache folder is given for a
+            workload that MFDL has no place for.
+    """
+    require_protection(design)
+    problem = design.problem
+    assert isinstance(problem, TimeProblem)
+    name, known = _graph_name(problem, problem_text)
+    target, beside = path, None
+    if path.suffix != ".npy":
+        target = path / _place(problem, name)
+        _make_folder(target.parent)
+        if problem.workload != "prefix":
+            beside = path / _centralized(problem)
+            _make_folder(beside.parent)
+    sidecar = _how_to_run(design) | {"graph_name": name, "graph_known_to_trainer": known}
+    sidecar |= facts(design, problem_text=problem_text) | {"to": "mfdl"}
+    description = target.with_suffix(".json")
+    require_own_description(description, to="mfdl")
+    written = (
+        write_bytes(target, npy_bytes(design.strategy)),
+        write_text(description, to_json(sidecar)),
+    )
+    if beside is None:
+        return written
+    return *written, write_bytes(beside, npy_bytes(baseline(problem, "d-mf").strategy))
+
+
+def trainer_sensitivity(strategy: Array, participation: FixedEpoch) -> float:
+    """sens(C) as the trainer computes it (not squared); never below the exact one."""
+    blocks = participation.patterns
+    gram = np.abs(strategy.T @ strategy)
+    return float(np.sqrt(gram[blocks[:, :, None], blocks[:, None, :]].sum(axis=(1, 2)).max()))
+
+
+def _how_to_run(design: Design) -> dict[str, Any]:
+    problem = design.problem
+    assert isinstance(problem, TimeProblem)
+    scheme, target = problem.fixed_epoch, problem.privacy
+    multiplier = None
+    if target is not None:
+        # The trainer multiplies by the clip itself.
+        multiplier = calibrate(problem).noise_multiplier
+    return {
+        "participation_interval": scheme.separation,
+        "trainer_sensitivity": trainer_sensitivity(design.strategy, scheme),
+        "l2_norm_clip": None if target is None else target.clip,
+        "adjacency": None if target is None else target.adjacency,
+        "noise_multiplier": multiplier,
+        "mu_argument": None if multiplier is None else 1 / multiplier,
+        "noise_multiplier_note": "1 / mu under zero-out and add-remove adjacency, 2 / mu under "
+        "replace: the trainer takes the sensitivity of a step to be one clip. Its --mu is the "
+        "inverse.",
+        "mixing_note": _mixing_note(problem),
+        "run_note": _RUN_NOTE,
+    }
+
+
+def _mixing_note(problem: TimeProblem) -> str:
+    trainer = "The trainer averages with the rows of A + I divided by their sums"
+    if problem.mixing is None:
+        return f"{trainer}. This design has no W. Its privacy does not depend on W."
+    links = (problem.mixing > 0) | np.eye(len(problem.mixing), dtype=bool)
+    normalized = links / links.sum(axis=1, keepdims=True)
+    if np.abs(normalized - problem.mixing).max() <= STOCHASTIC_TOLERANCE:
+        return f"{trainer}. This design was made for the same W."
+    return (
+        f"{trainer}. This design was made for another W on the same graph: its privacy is the "
+        "same, its objective is not what the trainer would see."
+    )
+
+
+def _steps(problem: TimeProblem) -> Path:
+    scheme = problem.fixed_epoch
+    return Path(f"steps{scheme.horizon}", f"epochs{scheme.epochs}")
+
+
+def _centralized(problem: TimeProblem) -> Path:
+    return Path("centralized", _steps(problem), "optimal_local.npy")
+
+
+def _place(problem: TimeProblem, graph_name: str) -> Path:
+    if problem.workload == "prefix":
+        return _centralized(problem)
+    if problem.mixing is None:
+        raise InputError(
+            "output",
+            expected="a path that ends in .npy",
+            got=f"a folder, for a {problem.workload} workload",
+            remedy="MFDL caches it nowhere.",
+        )
+    nodes = f"nodes{len(problem.mixing)}"
+    return Path(
+        "correlations_matrixes", graph_name, nodes, _steps(problem), "OptimalDL_PostAVG.npy"
+    )
+
+
+def _graph_name(problem: Problem, problem_text: str) -> tuple[str, bool]:
+    """The trainer's name of the graph, and whether the trainer can build that graph itself."""
+    graph = _graph_table(problem_text)
+    kind = graph.get("kind")
+    if kind == "grid" and graph.get("rows") == graph.get("columns"):
+        return "grid", True
+    if kind == "ego-facebook" and graph.get("ego") == _UNSEEDED_EGO:
+        return "ego", True
+    if isinstance(kind, str) and kind in _GRAPHS:
+        return _GRAPHS[kind], True
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", problem.name).strip("-") or "design", False
+
+
+def _graph_table(problem_text: str) -> dict[str, Any]:
+    try:
+        graph = tomllib.loads(problem_text).get("graph", {})
+    except tomllib.TOMLDecodeError:
+        return {}
+    return graph if isinstance(graph, dict) else {}
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(
+            "output", expected="a folder, or a path that ends in .npy", got=f"a file in {folder}"
+        ) from error
+    except OSError as error:
+        raise StorageError(folder, error) from error

@@ -1,0 +1,30 @@
+"""NumPy: one float64 array a file, and what must be known of them in JSON of the same stem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from noisedesign.base.checks import Array
+from noisedesign.files._archive import float64_array, npy_bytes
+from noisedesign.files.exports._beside import read_files, write_files
+from noisedesign.files.exports._content import FIELD, Exported, plain_noise
+
+ACCEPTS = ("space", "time", "space-time", "streaming")
+DESCRIPTION = "R, or C with C^-1 in PATH-noising.npy, or both, and .json; for numpy.load"
+
+noise_of = plain_noise
+
+
+def write(content: Exported, path: Path) -> tuple[Path, ...]:
+    """Write R at ``path``, or C and PATH-noising.npy; of noise in space and time
+    PATH-strategy.npy, PATH-noising.npy and PATH-covariance.npy; and PATH.json."""
+    return write_files(content, path, to="npy", encode=lambda _, array: npy_bytes(array))
+
+
+def read(path: Path) -> Exported:
+    """From the JSON that lies beside the arrays."""
+    return read_files(path, decode=_decoded)
+
+
+def _decoded(data: bytes, name: str) -> Array:
+    return float64_array(data, field=f"{FIELD}.{name}")

@@ -1,0 +1,139 @@
+"""Who shares which seed, as JSON: noise that nodes draw by themselves, without a dealer.
+
+At every step the members of a seed draw the same standard normal vector from it, one number a
+coordinate of the model, and each adds its own coefficient times that vector. What a node adds is
+the sum over the seeds it holds. So the sum over seeds of a a^T, a the coefficients, is R.
+
+The file says who shares which seed and holds none: members agree on a key for each by themselves.
+:meth:`SeedPlan.noise_of`, which draws all from one secret, is for simulation.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base.atomic import write_text
+from noisedesign.base.checks import InputError, describe
+from noisedesign.base.regular_files import check_regular
+from noisedesign.families.shared_seeds.family import seed_plan_of
+from noisedesign.files.exports._common import require_own_description, require_protection, to_json
+from noisedesign.files.exports._content import Exported, content_from, not_ours, parsed_metadata
+from noisedesign.privacy.seeds import SeedPlan, SharedSeed
+from noisedesign.program.design import Design
+from noisedesign.program.noise import Noise
+from noisedesign.system.graph import require_room
+
+ACCEPTS = ("space", "space-time")
+DESCRIPTION = "every seed with its members and coefficients, who holds which, and C (.json)"
+
+ASSEMBLED = 1e-12
+"""Relative difference of R from what its seeds make that is rounding: sums of a few thousand
+products of float64."""
+
+_FIELD = "seeds file"
+_NOTE = (
+    "Coefficients are not squared. Numbers of seeds are places in the list, from 0. No seed is in "
+    "this file: its members agree on a key that nobody else has, fresh for every run, and draw "
+    "from a cryptographic generator with it (ChaCha20, AES in counter mode), the step as its "
+    "nonce. SeedPlan.noise_of is for simulation, not for deployment: it derives all seeds from one "
+    "secret, by a generator (PCG64) that is not cryptographic."
+)
+
+
+def noise_of(design: Design) -> Noise:
+    """C, where there is one, and the seeds that make up R.
+
+    Raises:
+        InputError: the design is not made of shared seeds, is not what its seeds make, or does not
+            protect every message.
+    """
+    require_protection(design)
+    plan = seed_plan_of(design)
+    difference = float(np.abs(plan.covariance() - design.covariance).max())
+    if not difference <= ASSEMBLED * float(np.abs(design.covariance).max()):
+        raise InputError(
+            "design",
+            expected="noise that its seeds make up",
+            got=f"a covariance that is {difference:.3g} away from theirs",
+            remedy="`noisedesign verify` says what else does not hold.",
+        )
+    return replace(design.noise, space=plan)
+
+
+def write(content: Exported, path: Path) -> tuple[Path, ...]:
+    """Write ``seeds``, a list of ``members`` (names) and ``coefficients``, and ``held_by``.
+
+    ``held_by`` maps every node to the numbers of its seeds in that list. Of noise in space and time
+    ``arrays`` holds C and C^-1, or its bands, coefficients or buffers, as lists of numbers.
+    """
+    plan, names = content.noise.space, content.metadata["nodes"]
+    assert isinstance(plan, SeedPlan)
+    strategy = content.noise.strategy
+    found: dict[str, Any] = content.metadata | {
+        "note": f"{content.metadata['note']} {_NOTE}",
+        "seeds": [
+            {
+                "members": [names[node] for node in seed.members],
+                "coefficients": [float(a) for a in seed.coefficients],
+            }
+            for seed in plan.seeds
+        ],
+        "held_by": {name: list(plan.held_by(node)) for node, name in enumerate(names)},
+    }
+    if strategy is not None:
+        found["arrays"] = {name: array.tolist() for name, array in strategy.arrays().items()}
+    require_own_description(path, to="seeds")
+    return (write_text(path, to_json(found | {"to": "seeds"})),)
+
+
+def read_export(path: Path) -> Exported:
+    """What to draw from, from the file alone."""
+    plan, names = read(path)
+    require_room(len(names), field="export.nodes")
+    metadata = parsed_metadata(path.read_bytes(), path)
+    try:
+        arrays = {
+            name: np.array(values, dtype=np.float64)
+            for name, values in metadata.get("arrays", {}).items()
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise not_ours(path, f"arrays: {error}") from error
+    made = content_from(arrays | {"covariance": plan.covariance()}, metadata)
+    return replace(made, noise=replace(made.noise, space=plan))
+
+
+def read(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:
+    """The seeds of an exported file, members as places in the names that come with them.
+
+    Raises:
+        InputError: no such file, or not one of this exporter.
+    """
+    check_regular(Path(path), field=_FIELD, expected="a file of this exporter")
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        names = tuple(content["nodes"])
+        place = {name: node for node, name in enumerate(names)}
+        seeds = tuple(
+            SharedSeed(
+                members=tuple(place[name] for name in seed["members"]),
+                coefficients=np.array(seed["coefficients"], dtype=np.float64),
+            )
+            for seed in content["seeds"]
+        )
+    except (OSError, KeyError, ValueError, TypeError, RecursionError) as error:
+        got = f"{path}: {type(error).__name__}: {error}"
+        raise InputError(_FIELD, expected="a file of this exporter", got=got) from error
+    for seed in seeds:
+        if (
+            seed.coefficients.shape != (len(seed.members),)
+            or not np.isfinite(seed.coefficients).all()
+        ):
+            raise InputError(
+                _FIELD, expected="one finite coefficient a member", got=describe(seed.coefficients)
+            )
+    return SeedPlan(nodes=len(names), seeds=seeds), names

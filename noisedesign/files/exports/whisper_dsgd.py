@@ -1,0 +1,55 @@
+"""WhisperDSGD, the trainer of Whisper D-SGD: its covariance and weight matrices.
+
+Every round it draws one vector a model parameter from N(0, covariance_matrix) over the nodes and
+adds entry i to the SUM of node i's per-example clipped gradients, then divides by the batch size
+and averages with weight_matrix. So the protected unit is one example. Its clients are numbered as
+os.listdir lists the folders of their data, in any order: row i is of the client listed as number i.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from noisedesign.base.atomic import write_bytes
+from noisedesign.files._archive import NPY, npy_bytes, pack
+from noisedesign.files.exports._common import facts, require_protection, scaling, to_json
+from noisedesign.privacy.accounting import calibrate
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem
+
+ACCEPTS = ("space",)
+DESCRIPTION = "covariance_matrix and weight_matrix of WhisperDSGD, in one node order (.npz)"
+
+_NOTE = (
+    "covariance_matrix is DPNoiseGenerator.noise_params, weight_matrix is "
+    "DecentralizedAggregator.weight_matrix; rows and columns of both are in the order of nodes. It "
+    "has to be that of the trainer's clients, who are numbered as os.listdir lists their folders: "
+    "an order that no system promises. Compare before you run, on the machine that runs. "
+    "Noise goes to the batch sum of per-example clipped gradients (microbatch size 1)."
+)
+
+
+def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
+    """Write ``covariance_matrix``, noise_stddev^2 R, and ``weight_matrix``, W, both (n, n).
+
+    ``metadata`` is a JSON string: ``nodes`` in the order of the rows, the ``horizon`` and
+    participation the covariance is calibrated for, clip, adjacency and the protected unit. Without
+    a privacy target the covariance is R at the stated budgets, which protects nobody yet: ``note``
+    says what to multiply it by.
+
+    Raises:
+        InputError: the design does not protect every message.
+    """
+    require_protection(design)
+    problem = design.problem
+    assert isinstance(problem, SpaceProblem)
+    found = calibrate(problem)
+    metadata = facts(design, problem_text=problem_text) | scaling(found, note=_NOTE)
+    metadata["protected_unit"] = "one example"
+    members = {
+        "covariance_matrix": found.noise_stddev**2 * design.covariance,
+        "weight_matrix": problem.mixing,
+        "metadata": to_json(metadata),
+    }
+    content = pack({name + NPY: npy_bytes(value) for name, value in members.items()})
+    return (write_bytes(path, content),)

@@ -1,0 +1,146 @@
+"""Which problem files are meant: names, folders and patterns; and which are shipped."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from noisedesign.base.checks import InputError
+from noisedesign.base.shown import Listing, ShownInline
+from noisedesign.files._account_schema import AccountFile
+from noisedesign.files._lookup import LOCAL, lookup, shipped_files, shipped_folder
+from noisedesign.files._schema import ProblemFile
+from noisedesign.files._settings_of import participation_of
+from noisedesign.files._tables import nodes_of
+from noisedesign.files._toml import located, parsed, read_text
+from noisedesign.files.account_file import participation_of as account_participation
+
+FIELD = "problem"
+
+ACCOUNT, SWEEP = "account", "sweep"
+"""What stands for the kind of design of files that are no problems."""
+
+OTHER_KINDS = ("algorithm", "grid")
+"""Tables that account files and sweep files have, and problem files have not."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ShippedProblem(ShownInline):
+    """A file that comes with the package, found by its ``name`` from anywhere.
+
+    Attributes:
+        design: "space", "time" or "space-time"; "account" or "sweep" of a file of another kind.
+        nodes: of its graph, or None where it has none.
+        steps: that its participation speaks of, or None.
+    """
+
+    name: str
+    design: str
+    nodes: int | None
+    steps: int | None
+    description: str
+    tags: tuple[str, ...]
+    path: Path
+
+    def _title(self) -> str:
+        return self.name
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "design": self.design,
+            "nodes": self.nodes,
+            "steps": self.steps,
+            "description": self.description,
+        }
+
+    def matches(self, words: Iterable[str]) -> bool:
+        """Whether name, kind of design, description and tags have all of ``words`` in them."""
+        text = " ".join([self.name, self.design, self.description, *self.tags]).lower()
+        return all(word.lower() in text for word in words)
+
+
+def shipped_problems() -> Listing[ShippedProblem]:
+    """Problem, account and sweep files that come with the package, in alphabetical order.
+
+    Nothing is solved or downloaded, and no matrix is built.
+    """
+    return Listing(_listed(name, path) for name, path in shipped_files().items())
+
+
+def _listed(name: str, path: Path) -> ShippedProblem:
+    tables = parsed(read_text(path, field=FIELD), field=FIELD)
+    nodes = steps = None
+    with located(path):
+        if "grid" in tables:
+            design = SWEEP
+        else:
+            file: Any
+            if "algorithm" in tables:
+                design, file = ACCOUNT, AccountFile.model_validate(tables)
+                steps = account_participation(file.participation).horizon
+            else:
+                design, file = tables["design"], ProblemFile.validate_python(tables)
+                if (participation := getattr(file, "participation", None)) is not None:
+                    steps = participation_of(participation).horizon
+            if file.graph is not None:
+                nodes = nodes_of(file.graph, folder=path.parent)
+    return ShippedProblem(
+        name=name,
+        design=design,
+        nodes=nodes,
+        steps=steps,
+        path=path,
+        description=tables.get("description", ""),
+        tags=tuple(tables.get("tags", ())),
+    )
+
+
+def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
+    """The problem files that are meant, each once, and the files passed over.
+
+    Args:
+        names: files, folders (all ``*.toml`` in them and below) and patterns with ``*``, ``?`` and,
+            for any folders, ``**``. Account and sweep files are passed over, so that a pattern may
+            name them along with problems.
+
+    Raises:
+        InputError: naming ``problem``: nothing of that name; no problem file among them; not TOML.
+    """
+    found: dict[Path, None] = {}
+    for name in names:
+        path = lookup(name)
+        if path.is_dir():
+            files = sorted(path.rglob("*.toml"))
+        elif not path.exists() and glob.has_magic(str(name)):
+            files = _matching(str(name))
+        else:
+            files = [path]
+        if not files:
+            raise InputError(FIELD, expected="a TOML file of that name", got=f"none: {name}")
+        found |= dict.fromkeys(files)
+    passed_over = [path for path in found if _is_of_another_kind(path)]
+    meant = [path for path in found if path not in passed_over]
+    if not meant:
+        raise InputError(
+            FIELD,
+            expected="at least one problem file",
+            got=f"{len(passed_over)} account or sweep files",
+        )
+    return meant, passed_over
+
+
+def _matching(pattern: str) -> list[Path]:
+    """Files of the working directory or, where it has none, of its problems or the shipped."""
+    for folder in (Path(), LOCAL, shipped_folder()):
+        hits = (folder / hit for hit in glob.glob(pattern, root_dir=folder, recursive=True))
+        if files := sorted(path for path in hits if path.is_file()):
+            return files
+    return []
+
+
+def _is_of_another_kind(path: Path) -> bool:
+    tables = parsed(read_text(path, field=FIELD), field=FIELD)
+    return any(table in tables for table in OTHER_KINDS)

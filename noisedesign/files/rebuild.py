@@ -1,0 +1,94 @@
+"""The problem of a design file once more, from the text stored in it, and from nothing else.
+
+The text may be anybody's: it opens no file, asks no network, and builds nothing larger than the
+arrays that came with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noisedesign.base.checks import InputError
+from noisedesign.files import _schema
+from noisedesign.files._comparison import differences
+from noisedesign.files._settings_of import participation_of
+from noisedesign.files._tables import FASTEST
+from noisedesign.files.problem_file import built, tables_of
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.system.random_mixing import RandomMatchings
+
+MOST_FASTEST = 60
+"""Nodes of a graph whose fastest mixing is found again: seconds, where 100 take minutes."""
+
+_OUTSIDE = ("file", "clusters", "ego")
+"""Keys of tables that name data which is not in the text."""
+
+
+class NotRebuiltError(InputError):
+    """The text says a problem that is not rebuilt here: of data elsewhere, or with much work."""
+
+
+def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> list[str]:
+    """Names of what the problem in ``text`` has otherwise than ``stored``.
+
+    Raises:
+        NotRebuiltError: naming the key that keeps it from being built.
+        InputError: the text is no problem.
+    """
+    file = tables_of(text)
+    _check_inside(file)
+    if different := _other_sizes(file, stored):
+        return different
+    graph = getattr(file, "graph", None)
+    if getattr(graph, "weights", None) == FASTEST and len(stored.nodes) > MOST_FASTEST:
+        raise NotRebuiltError(
+            "graph.weights",
+            expected=f"the fastest mixing of at most {MOST_FASTEST} nodes",
+            got=f"{len(stored.nodes)}",
+        )
+    return differences(stored, built(file, known=stored.mixing), tolerance=tolerance)
+
+
+def _check_inside(file: _schema.AnyProblemFile) -> None:
+    for name in type(file).model_fields:
+        for key in _OUTSIDE:
+            value = getattr(getattr(file, name), key, None)
+            if value is not None:
+                raise NotRebuiltError(
+                    f"{name}.{key}", expected="nothing outside the design file", got=repr(value)
+                )
+
+
+def _other_sizes(file: _schema.AnyProblemFile, stored: Problem) -> list[str]:
+    """What decides how much there is to build, where it is not as in the arrays."""
+    if file.design != stored.design:
+        return ["design"]
+    nodes = None if file.graph is None else _nodes_of(file.graph)
+    found = {"nodes": nodes in (None, len(stored.nodes))}
+    if isinstance(stored, SpaceProblem):
+        found["error"] = _horizon_of(file) == stored.horizon
+    else:
+        assert not isinstance(file, _schema.SpaceFile)
+        found["participation"] = participation_of(file.participation) == stored.participation
+    if isinstance(stored, TimeProblem):
+        assert isinstance(file, _schema.TimeFile)
+        found["workload"] = file.workload.kind == stored.workload
+    drawn = file.mixing is not None and file.mixing.matching is not None
+    found["mixing randomness"] = drawn == isinstance(stored.random, RandomMatchings)
+    return [name for name, same in found.items() if not same]
+
+
+def _horizon_of(file: Any) -> int:
+    if file.observers is not None:
+        return int(file.observers.horizon)
+    return 1 if file.error is None else int(file.error.horizon)
+
+
+def _nodes_of(graph: _schema.Graph) -> int | None:
+    """How many nodes it will have; None where it is always the same few."""
+    match graph:
+        case _schema.LatticeGraph():
+            return graph.rows * graph.columns
+        case _schema.HypercubeGraph():
+            return 2**graph.dimension if 0 <= graph.dimension < 64 else 0
+    return getattr(graph, "nodes", None)

@@ -1,0 +1,271 @@
+"""Tables that grow by a row at a time and are whole at every moment: CSV, or parquet.
+
+A row that was put is on the disk when ``put`` returns. CSV is appended to, and what a crash left of
+a last line is dropped when the file is opened again; parquet, which cannot be appended to, is
+written anew, the whole file at once.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from noisedesign.base.atomic import may_overwrite, write_text
+from noisedesign.base.checks import InputError, describe
+from noisedesign.files import _parquet
+from noisedesign.files._lock import alone_with, unwritable
+
+Record = dict[str, Any]
+
+SWEEP, COMPARISON = "sweep", "comparison"
+"""What a table is one of."""
+
+RESULTS_FORMAT = {SWEEP: 3, COMPARISON: 3}
+"""Version of what the columns mean. Files of another version are refused, never mixed."""
+
+KEY = "key"
+"""The second column: what tells a row from all others."""
+
+FIELD = "output"
+ENCODING = "utf-8"
+
+_OF_A_SOLUTION = ("objective", "lower_bound", "gap")
+"""Columns that are finite numbers in a row that is solved."""
+
+_TRUTHS = {"True": True, "False": False}
+_NO_TYPES: Mapping[str, type] = {}
+_OTHER = "Name another file, or begin this one anew with --force."
+
+
+def format_column(kind: str) -> str:
+    """The first column: the version, and what the table is one of."""
+    return f"{kind}_format"
+
+
+class ResultsFile(ABC):
+    """A file of rows by key. ``rows`` is what it holds.
+
+    Args:
+        columns: after the version and the key.
+        kind: SWEEP or COMPARISON.
+        types: bool, int or float of columns that hold such, or nothing; others are text where they
+            are read from CSV.
+
+    Raises:
+        InputError: naming ``output``: a folder, a file that cannot be written, other columns,
+            another version, damaged: cells of another type, a key twice, no numbers in a row that
+            is solved.
+    """
+
+    def __init__(
+        self, path: Path, columns: Sequence[str], kind: str, types: Mapping[str, type]
+    ) -> None:
+        self.path, self.kind, self.format = path, kind, format_column(kind)
+        self.types = {self.format: int, **types}
+        self.columns = (self.format, KEY, *columns)
+        self.rows: dict[str, Record] = {}
+        try:
+            if path.exists() and path.is_file() and path.stat().st_size:
+                self._keep_what_is_there()
+            else:
+                self._write_all()
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def _keep_what_is_there(self) -> None:
+        try:
+            for number, row in enumerate(self._read(), start=1):
+                self._keep(row, number)
+        except InputError:
+            if not may_overwrite():
+                raise
+            self.rows.clear()
+            self._write_all()
+            return
+        with self.path.open("ab"):
+            pass  # that it cannot be written is found out now, not after the first row
+
+    def _keep(self, row: Record, number: int) -> None:
+        key, where = str(row[KEY]), f"row {number}"
+        if key in self.rows:
+            raise self._damaged(f"key {key} again in {where}", expected="every key once")
+        for column, wanted in self.types.items():
+            if column in row:
+                row[column] = self._cell(row[column], wanted, f"{column} in {where}")
+        if row.get("solved") is True:
+            for column in _OF_A_SOLUTION:
+                if column in row and not (row[column] is not None and math.isfinite(row[column])):
+                    raise self._damaged(
+                        f"{column} {row[column]} in {where}", expected="finite numbers once solved"
+                    )
+        self.rows[key] = row
+
+    def _cell(self, cell: Any, wanted: type, where: str) -> Any:
+        if cell in (None, ""):
+            return None
+        words = {bool: "True or False", int: "an integer", float: "a number"}
+        try:
+            if isinstance(cell, str):
+                return _TRUTHS[cell] if wanted is bool else wanted(cell)
+            if isinstance(cell, bool) == (wanted is bool) and wanted(cell) == cell:
+                return cell
+        except (KeyError, ValueError, TypeError):
+            pass
+        raise self._damaged(f"{describe(cell)} for {where}", expected=words[wanted])
+
+    def _damaged(self, what: str, *, expected: str) -> InputError:
+        return InputError(FIELD, expected=expected, got=f"{self.path}: {what}", remedy=_OTHER)
+
+    def put(self, record: Mapping[str, Any]) -> None:
+        """Add a row with these ``columns``, in place of one with the same key.
+
+        Raises:
+            OSError: the disk is full, ...; the rows before are kept.
+        """
+        row = {column: _plain(record[column]) for column in self.columns}
+        known = row[KEY] in self.rows
+        self.rows[row[KEY]] = row
+        if known:
+            self._write_all()
+        else:
+            self._append(row)
+
+    @abstractmethod
+    def _read(self) -> list[Record]: ...
+
+    @abstractmethod
+    def _write_all(self) -> None: ...
+
+    @abstractmethod
+    def _append(self, row: Record) -> None: ...
+
+    def _check_columns(self, found: Sequence[str]) -> None:
+        if tuple(found) == self.columns:
+            return
+        missing = [column for column in self.columns if column not in found]
+        others = [column for column in found if column not in self.columns]
+        parts = ["others in another order"] * (not missing and not others)
+        parts += [f"without {', '.join(missing)}"] * bool(missing)
+        parts += [f"with {', '.join(others)}"] * bool(others)
+        raise InputError(
+            FIELD,
+            expected=f"a table with the columns of this {self.kind}",
+            got=f"{self.path}: {' and '.join(parts)}",
+            remedy=_OTHER,
+        )
+
+    def _check_format(self, row: Mapping[str, Any]) -> None:
+        version = RESULTS_FORMAT[self.kind]
+        if str(row.get(self.format)) != str(version):
+            raise InputError(
+                FIELD,
+                expected=f"a table of version {version} in column {self.format}",
+                got=f"{self.path}: version {row.get(self.format)}",
+                remedy=_OTHER,
+            )
+
+
+class CsvResults(ResultsFile):
+    """One row a line, so that the end of a file says whether its last row is whole."""
+
+    def _read(self) -> list[Record]:
+        content, lines_of = self.path.read_bytes(), f"lines of {len(self.columns)} cells"
+        whole = content[: content.rfind(b"\n") + 1]
+        try:
+            lines = list(csv.reader(io.StringIO(whole.decode(ENCODING), newline=""), strict=True))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise self._damaged(str(error), expected=lines_of) from error
+        header, *body = lines or [[]]
+        if header[:1] == [self.format] and body:
+            self._check_format(dict(zip(header, body[0], strict=False)))
+        self._check_columns(header)
+        rows = []
+        for number, cells in enumerate(body, start=2):
+            if len(cells) != len(self.columns):
+                raise self._damaged(f"{len(cells)} cells in line {number}", expected=lines_of)
+            rows.append(dict(zip(self.columns, cells, strict=True)))
+            self._check_format(rows[-1])
+        if len(whole) < len(content):
+            os.truncate(self.path, len(whole))
+        return rows
+
+    def _write_all(self) -> None:
+        lines = [_line(self.columns), *(_line(row.values()) for row in self.rows.values())]
+        write_text(self.path, "".join(lines))
+
+    def _append(self, row: Record) -> None:
+        with self.path.open("ab") as file:
+            file.write(_line(row.values()).encode(ENCODING))
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _line(cells: Any) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerow(cells)
+    return text.getvalue()
+
+
+class ParquetResults(ResultsFile):
+    """Columns with types; a parameter whose values have several is text."""
+
+    def _read(self) -> list[Record]:
+        columns, rows = _parquet.read(self.path)
+        if self.format in columns and rows:
+            self._check_format(rows[0])
+        self._check_columns(columns)
+        for row in rows:
+            self._check_format(row)
+        return rows
+
+    def _write_all(self) -> None:
+        _parquet.write(list(self.rows.values()), path=self.path, columns=self.columns)
+
+    def _append(self, row: Record) -> None:
+        self._write_all()
+
+
+def _plain(value: Any) -> Any:
+    """A cell: a number, a boolean, text of one line, or nothing."""
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return " ".join(value.splitlines())
+    return float(value) if isinstance(value, float) else value  # no NumPy scalars
+
+
+FORMATS: dict[str, type[CsvResults] | type[ParquetResults]] = {
+    ".csv": CsvResults,
+    ".parquet": ParquetResults,
+}
+
+
+@contextmanager
+def open_results(
+    path: str | Path,
+    *,
+    columns: Sequence[str],
+    kind: str = SWEEP,
+    types: Mapping[str, type] = _NO_TYPES,
+) -> Iterator[ResultsFile]:
+    """The table at ``path``, made where there is none; nobody else has it open meanwhile.
+
+    Raises:
+        InputError: naming ``output``: as :class:`ResultsFile`; a name with another ending; another
+            process has it open.
+    """
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise InputError(
+            FIELD, expected=f"a name that ends in {' or '.join(FORMATS)}", got=str(path)
+        )
+    with alone_with(path):
+        yield FORMATS[path.suffix](path, columns, kind, types)

@@ -1,0 +1,239 @@
+"""From a design to mu, epsilon and delta, and back.
+
+Every design here is a Gaussian mechanism: with sensitivity D and noise of standard deviation 1 it
+is D-GDP, exactly. Conversion to (epsilon, delta) rounds to the safe side: no mu is larger than
+allowed, no epsilon or delta smaller than what holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+from noisedesign.base.shown import Shown
+from noisedesign.privacy import gaussian as gaussian_privacy
+from noisedesign.privacy.target import CONVERSIONS, DEFAULT_ADJACENCY, PrivacyTarget
+from noisedesign.program.problem import (
+    Problem,
+    SpaceProblem,
+    SpaceTimeProblem,
+    TimeProblem,
+    problem_of,
+)
+from noisedesign.system.participation import FixedEpoch, MinSeparation
+
+LARGEST_MU = 1e150
+"""Its square is still a double."""
+
+
+def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
+    """Largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down.
+
+    ``gdp`` is exact but for the last digits. ``rdp`` is the rule published with Whisper D-SGD: the
+    Renyi bound
+    mu^2 / 2 + sqrt(2 mu^2 log(1/delta)) = epsilon, that is
+    mu = sqrt(2) (sqrt(L + epsilon) - sqrt(L)), L = log(1/delta); it asks for more noise.
+
+    Raises:
+        InputError: epsilon outside [1e-100, 1e100], delta outside [1e-300, 1), unknown conversion.
+    """
+    epsilon = _checks.scale(epsilon, field="epsilon")
+    delta = _delta(delta)
+    _checks.one_of(conversion, field="conversion", allowed=CONVERSIONS)
+    if conversion == "rdp":
+        return gaussian_privacy.renyi_mu(epsilon, delta)
+    return gaussian_privacy.mu_below(epsilon, delta)
+
+
+def _mu(value: Any) -> float:
+    number = _checks.real(value, field="mu", low=0)
+    if not _checks.SMALLEST <= number <= LARGEST_MU:
+        raise InputError(
+            "mu",
+            expected=f"a number between {_checks.SMALLEST:g} and {LARGEST_MU:g}",
+            got=f"{number:g}",
+        )
+    return number
+
+
+def _delta(value: Any) -> float:
+    number = _checks.real(value, field="delta", low=0, high=1)
+    if number < gaussian_privacy.LEAST:
+        raise InputError(
+            "delta", expected=f"a number of at least {gaussian_privacy.LEAST:g}", got=f"{number:g}"
+        )
+    return number
+
+
+def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
+    """Smallest epsilon at ``delta`` of a mu-GDP mechanism, rounded up; see :func:`mu_of`.
+
+    Raises:
+        InputError: mu outside [1e-100, 1e150], delta outside [1e-300, 1), unknown conversion.
+    """
+    mu = _mu(mu)
+    delta = _delta(delta)
+    _checks.one_of(conversion, field="conversion", allowed=CONVERSIONS)
+    if conversion == "rdp":
+        return gaussian_privacy.renyi_epsilon(mu, delta)
+    return gaussian_privacy.epsilon_above(mu, delta)
+
+
+def delta_of(*, mu: float, epsilon: float) -> float:
+    """Smallest delta at ``epsilon`` of a mu-GDP mechanism, rounded up (Dong, Roth and Su 2022,
+    eq. (6)); what is below 1e-300 is told as that.
+
+    Raises:
+        InputError: mu outside [1e-100, 1e150], epsilon outside [1e-100, 1e100].
+    """
+    mu, epsilon = _mu(mu), _checks.scale(epsilon, field="epsilon")
+    return gaussian_privacy.delta_above(mu, epsilon)
+
+
+def renyi_of(*, mu: float, alpha: float) -> float:
+    """Renyi divergence of order alpha between two runs of a mu-GDP mechanism: alpha mu^2 / 2.
+
+    Exact for a Gaussian mechanism (Mironov 2017, Proposition 7); mu may be 0 or infinite.
+
+    Raises:
+        InputError: alpha <= 1, mu negative.
+    """
+    alpha = _checks.real(alpha, field="alpha", low=1)
+    if not (isinstance(mu, float) and mu == math.inf):
+        mu = _checks.real(mu, field="mu")
+    if mu < 0:
+        raise InputError("mu", expected="a number >= 0", got=f"{mu:g}")
+    return alpha * mu * mu / 2
+
+
+def noise_stddev_for(
+    *,
+    sensitivity_squared: float,
+    epsilon: float,
+    delta: float,
+    clip: float = 1.0,
+    adjacency: str = DEFAULT_ADJACENCY,
+) -> float:
+    """Factor on the standard deviation of the noise that meets (epsilon, delta).
+
+    Args:
+        sensitivity_squared: squared sensitivity to unit changes, for unit noise.
+        clip: bound on the norm of one record's gradient at one step.
+        adjacency: "replace" (a step changes by up to 2 clip), "zero-out" or "add-remove" (clip).
+
+    Raises:
+        InputError: as :class:`PrivacyTarget`; a sensitivity that no noise makes up for.
+    """
+    squared = _checks.real(sensitivity_squared, field="sensitivity_squared")
+    if squared < 0:
+        raise InputError("sensitivity_squared", expected="a number >= 0", got=f"{squared:g}")
+    target = PrivacyTarget(epsilon=epsilon, delta=delta, clip=clip, adjacency=adjacency)
+    return math.sqrt(squared) * target.step_sensitivity / mu_of(epsilon=epsilon, delta=delta)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Calibration(Shown):
+    """How much to scale a design's noise to meet a privacy target.
+
+    Without a target there is nothing to meet: ``noise_stddev`` and ``noise_multiplier`` are 1, a
+    step changes by at most 1, and what a target would say is None.
+
+    Attributes:
+        noise_stddev: factor on the standard deviation of the design's noise, so that its square
+            multiplies R; in the units of the gradients.
+        noise_multiplier: noise_stddev / clip.
+        step_sensitivity: largest change of one step's clipped gradient, not squared.
+        participation: how long noise is used, and in which of these steps one record may take
+            part; None for a spatial design where nobody said.
+        mu: GDP parameter of the whole run after scaling, for the least protected node.
+        epsilon, delta, clip, adjacency, conversion: those of the target.
+    """
+
+    noise_stddev: float
+    noise_multiplier: float
+    step_sensitivity: float
+    participation: FixedEpoch | MinSeparation | None
+    mu: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    clip: float | None = None
+    adjacency: str | None = None
+    conversion: str | None = None
+
+    @property
+    def horizon(self) -> int | None:
+        """T, the steps noise is used for."""
+        return None if self.participation is None else self.participation.horizon
+
+
+def calibrate(problem: Problem) -> Calibration:
+    """Scale of the noise of a design of ``problem`` that meets its privacy target.
+
+    The noise of a spatial design is drawn afresh at every step. Where a record takes part in k of
+    them and a step changes by D it is mu-GDP with mu^2 = D^2 k max_i [R^-1]_ii / noise_stddev^2,
+    and max_i [R^-1]_ii is at most its budget. A temporal design of unit sensitivity covers its
+    whole horizon: mu = D / noise_stddev. Noise against chosen observers is mu-GDP towards each of
+    them over its whole horizon, for a record that takes part once.
+
+    Raises:
+        InputError: a target that no finite noise meets; neither a problem nor what has one, as a
+            loaded file and a design do.
+    """
+    problem = problem_of(problem)
+    used = problem.use if isinstance(problem, SpaceProblem) else problem.participation
+    unit = 1.0 if problem.privacy is None else _sensitivity(problem, used)
+    return calibration(problem.privacy, participation=used, sensitivity=unit)
+
+
+def calibration(
+    target: PrivacyTarget | None,
+    *,
+    participation: FixedEpoch | MinSeparation | None,
+    sensitivity: float = 1.0,
+) -> Calibration:
+    """Scale of noise of that sensitivity (to unit changes, not squared) that meets ``target``.
+
+    Raises:
+        InputError: a target that no finite noise meets.
+    """
+    used = participation
+    if target is None:
+        return Calibration(
+            noise_stddev=1.0, noise_multiplier=1.0, step_sensitivity=1.0, participation=used
+        )
+    mu = mu_of(epsilon=target.epsilon, delta=target.delta, conversion=target.conversion)
+    stddev = target.step_sensitivity * sensitivity / mu
+    if not math.isfinite(stddev):
+        raise InputError(
+            "privacy", expected="a target that some finite noise meets", got=f"mu = {mu:.3g}"
+        )
+    return Calibration(
+        noise_stddev=stddev,
+        noise_multiplier=stddev / target.clip,
+        step_sensitivity=target.step_sensitivity,
+        participation=used,
+        mu=mu,
+        epsilon=target.epsilon,
+        delta=target.delta,
+        clip=target.clip,
+        adjacency=target.adjacency,
+        conversion=target.conversion,
+    )
+
+
+def _sensitivity(problem: Problem, used: FixedEpoch | MinSeparation | None) -> float:
+    """Of a record in all its steps to unit changes, for noise at the stated budgets; not squared.
+
+    Budgets of joint designs and before chosen observers are for all these steps, those of a spatial
+    design for one.
+    """
+    if isinstance(problem, TimeProblem):
+        return 1.0
+    each = math.sqrt(float(problem.budget.max()))
+    if isinstance(problem, SpaceTimeProblem) or problem.observers:
+        return each
+    assert used is not None  # a problem with a target says how long its noise is used
+    return math.sqrt(used.largest_size) * each

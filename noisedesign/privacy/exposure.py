@@ -1,0 +1,255 @@
+"""The account: what one observer learns about every victim, in numbers.
+
+Exact where exactness is possible, and every number says which one it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+from noisedesign.base.shown import Listing, ShownInline
+from noisedesign.privacy import accounting
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.sensitivity import Sensitivity, squared_sensitivity
+from noisedesign.privacy.target import (
+    ADJACENCIES,
+    CHANGE_OVER_CLIP,
+    DEFAULT_ADJACENCY,
+    DEFAULT_DELTA,
+)
+from noisedesign.privacy.views.distances import distances
+from noisedesign.privacy.views.noise import FullView, NodeNoise, Noise
+from noisedesign.system.participation import Participation, Patterns
+from noisedesign.system.participation import require_room as participation_room
+
+FULL_STEP_BYTES, STEP_BYTES = 300, 6000
+"""Least memory of an account over T steps of independent noise, over T: before a reader of all
+messages, whose Gram is diagonal, and before others, whose Grams are banded."""
+
+UNBOUNDED = "unbounded"
+"""Name of the number where a gradient is seen without noise."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Exposure(ShownInline):
+    """What an observer learns about one victim.
+
+    Attributes:
+        node: name of the victim.
+        distance: hops from the victim to the observer; None where there is no path, and for an
+            observer that is no node.
+        sensitivity_squared: squared sensitivity of what is seen to gradients that change by at
+            most one at each step of a pattern, for unit noise; infinite where part of them is
+            seen without noise.
+        which: what that number is: "vector-exact", one of the upper bounds, or "unbounded".
+        mu: GDP parameter, sqrt(sensitivity_squared) * (largest change of a step / clip)
+            / noise_multiplier.
+        adjacency: for which mu and epsilon are stated.
+        epsilon: smallest epsilon at the delta asked for; None where none was.
+        delta: that delta.
+    """
+
+    node: str
+    distance: int | None
+    sensitivity_squared: float
+    which: str
+    mu: float
+    adjacency: str
+    epsilon: float | None = None
+    delta: float | None = None
+
+    def _title(self) -> str:
+        return self.node
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "mu": self.mu,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "distance": self.distance,
+            "sensitivity squared": self.sensitivity_squared,
+            "which": self.which,
+        }
+
+    def renyi(self, alpha: float) -> float:
+        """Renyi divergence of order alpha > 1, see :func:`accounting.renyi_of`."""
+        return accounting.renyi_of(mu=self.mu, alpha=alpha)
+
+    @property
+    def words(self) -> str:
+        """A sentence for a number that needs one, else nothing."""
+        if math.isinf(self.mu):
+            return (
+                "mu is infinite: the observer sees gradients of this node without unknown noise, "
+                "so no epsilon holds"
+            )
+        return "nothing this node sends reaches the observer" if self.mu == 0 else ""
+
+
+def account(
+    algorithm: threats.Algorithm,
+    observer: threats.Observer,
+    *,
+    participation: Participation,
+    noise_multiplier: float = 1.0,
+    adjacency: str = DEFAULT_ADJACENCY,
+    delta: float | None = DEFAULT_DELTA,
+    victims: Sequence[int] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Listing[Exposure]:
+    """What ``observer`` learns about every victim when ``algorithm`` runs.
+
+    The squared sensitivity is that of A_u^T (B B^T)^+ A_u, the exact Gaussian mechanism the
+    observer faces (Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), over vector gradients
+    of the worst participation pattern. It never exceeds that of a reader of all messages with the
+    same knowledge. The guarantee holds for gradients that depend on everything seen before.
+
+    Args:
+        participation: at which steps one record takes part; its horizon is the algorithm's.
+        noise_multiplier: factor on the standard deviation of all noise, over the clip.
+        adjacency: "replace" (a step changes by up to twice the clip), "zero-out" or "add-remove"
+            (by the clip).
+        delta: for which epsilon is asked; None leaves it out.
+        victims: nodes to account for; default: all outside the coalition.
+        progress: called with victims done and in total.
+
+    Raises:
+        InputError: another horizon, a victim that is in the coalition or no node, noise_multiplier
+            not positive, another adjacency, delta outside (0, 1), nodes the graph does not have.
+    """
+    threats.check_kinds(algorithm, observer)
+    schemes = "FixedEpoch(...), MinSeparation(...) or Patterns(...)"
+    _checks.instance(
+        participation, get_args(Participation), field="participation", expected=schemes
+    )
+    noise_multiplier = _checks.scale(noise_multiplier, field="noise_multiplier")
+    _checks.one_of(adjacency, field="adjacency", allowed=ADJACENCIES)
+    if delta is not None:
+        _checks.real(delta, field="delta", low=0, high=1)
+    if participation.horizon != algorithm.horizon:
+        raise InputError(
+            "participation",
+            expected=f"the horizon of the algorithm, {algorithm.horizon} steps",
+            got=f"{participation.horizon}",
+        )
+    require_room(algorithm.noise, observer, participation)
+    mechanism = threats.view(algorithm, observer)
+    chosen = _victims(algorithm, observer, victims)
+    hops = distances(algorithm.mixing, observer)
+    sensitivities = _sensitivities(mechanism, participation, chosen)
+    exposures: Listing[Exposure] = Listing()
+    for done, (victim, (squared, which)) in enumerate(zip(chosen, sensitivities, strict=True)):
+        mu = math.sqrt(squared) * CHANGE_OVER_CLIP[adjacency] / noise_multiplier
+        exposures.append(
+            Exposure(
+                node=algorithm.nodes[victim],
+                distance=hops[victim],
+                sensitivity_squared=squared,
+                which=which,
+                mu=mu,
+                adjacency=adjacency,
+                delta=delta,
+                epsilon=None if delta is None else epsilon_at(mu, delta),
+            )
+        )
+        if progress is not None:
+            progress(done + 1, len(chosen))
+    return exposures
+
+
+def require_room(noise: Noise, observer: threats.Observer, participation: Participation) -> None:
+    """Refuse an account over more steps than this machine has memory for.
+
+    Raises:
+        InputError: naming the key of ``participation`` that makes it so long.
+    """
+    dense = not isinstance(noise, NodeNoise) or noise.strategy is not None
+    step = FULL_STEP_BYTES if observer.sees == "all" else STEP_BYTES
+
+    def bytes_of(steps: int) -> int:
+        return 8 * steps * steps if dense else step * steps
+
+    participation_room(participation, bytes_of=bytes_of)
+
+
+def epsilon_at(mu: float, delta: float) -> float:
+    """Epsilon of a mu-GDP mechanism at delta; mu may be 0 or infinite, and epsilon is then too."""
+    if mu == 0 or math.isinf(mu):
+        return mu
+    if mu > accounting.LARGEST_MU:
+        return math.inf
+    return accounting.epsilon_of(mu=max(mu, _checks.SMALLEST), delta=delta)
+
+
+def _victims(
+    algorithm: threats.Algorithm, observer: threats.Observer, victims: Sequence[int] | None
+) -> list[int]:
+    n = len(algorithm.mixing)
+    if victims is None:
+        return [node for node in range(n) if node not in observer.coalition]
+    victims = _checks.listed(victims, field="victims", expected="a list of nodes")
+    for victim in victims:
+        _checks.positive_int(victim, field="victims", minimum=0)
+        if victim >= n:
+            raise InputError("victims", expected=f"nodes 0 to {n - 1}", got=str(victim))
+        if victim in observer.coalition:
+            raise InputError(
+                "victims",
+                expected="nodes other than the observer",
+                got=f"{algorithm.nodes[victim]}, who looks",
+                remedy="A node that looks knows its own gradients.",
+            )
+    return [int(victim) for victim in victims]
+
+
+def _sensitivities(
+    mechanism: threats.LinearMechanism, participation: Participation, victims: Sequence[int]
+) -> Iterator[tuple[float, str]]:
+    """Squared sensitivity of every victim and which number it is."""
+    ceilings = _Ceilings(mechanism.full_view, participation)
+    taking_part = _steps(participation)
+    for victim, (gram, exposed) in threats.grams(mechanism, victims):
+        if (exposed & taking_part).any():
+            yield math.inf, UNBOUNDED
+            continue
+        known = None if mechanism.full_view.exposed[victim].any() else ceilings.of(victim)
+        if mechanism.complete and known is not None:
+            found = known
+        else:
+            ceiling = None if known is None else known.squared
+            found = squared_sensitivity(gram, participation, ceiling=ceiling)
+        yield found.squared, found.kind
+
+
+class _Ceilings:
+    """Sensitivity of a reader of all messages, computed once for all nodes that share a Gram."""
+
+    def __init__(self, full: FullView, participation: Participation) -> None:
+        self._full, self._participation = full, participation
+        self._units: dict[int, Sensitivity] = {}
+
+    def of(self, victim: int) -> Sensitivity:
+        which, scale = self._full.which[victim], float(self._full.scale[victim])
+        if which not in self._units:
+            gram = self._full.grams[which]
+            self._units[which] = squared_sensitivity(gram, self._participation)
+        unit = self._units[which]
+        return Sensitivity(per_pattern=unit.per_pattern * scale, kind=unit.kind)
+
+
+def _steps(participation: Participation) -> NDArray[np.bool_]:
+    """Which steps belong to some pattern, shape (T,)."""
+    if not isinstance(participation, Patterns):
+        return np.ones(participation.horizon, dtype=bool)
+    taking_part = np.zeros(participation.horizon, dtype=bool)
+    for pattern in participation.steps:
+        taking_part[list(pattern)] = True
+    return taking_part

@@ -1,0 +1,156 @@
+"""Who shares which seed, and with which coefficients: a covariance as noise that nodes draw.
+
+A block P_c on a clique c is a sum of a a^T over columns a. Each column is one seed, known to the
+members of c: from it all of them draw the same standard normal w, and node i adds a_i w to its
+message. A column with a single entry is a seed of one node alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharedSeed:
+    """One seed: ``members`` hold it and add ``coefficients`` times its noise (not squared)."""
+
+    members: tuple[int, ...]
+    coefficients: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeedPlan:
+    """All seeds of a network of ``nodes`` nodes."""
+
+    nodes: int
+    seeds: tuple[SharedSeed, ...]
+
+    def covariance(self) -> Array:
+        """R, shape (n, n), squared noise: the sum over seeds of a a^T."""
+        total = np.zeros((self.nodes, self.nodes))
+        for seed in self.seeds:
+            at = np.array(seed.members)
+            total[at[:, None], at] += np.multiply.outer(seed.coefficients, seed.coefficients)
+        return total
+
+    def root(self) -> Array:
+        """F, shape (n, seeds), with F F^T = R: the coefficient of every node in every seed."""
+        found = np.zeros((self.nodes, len(self.seeds)))
+        for k, seed in enumerate(self.seeds):
+            found[list(seed.members), k] = seed.coefficients
+        return found
+
+    def scaled(self, factor: float) -> SeedPlan:
+        """The same seeds with ``factor`` times the coefficients (not squared)."""
+        return replace(
+            self,
+            seeds=tuple(
+                replace(seed, coefficients=factor * seed.coefficients) for seed in self.seeds
+            ),
+        )
+
+    def held_by(self, node: int) -> tuple[int, ...]:
+        """Places in ``seeds`` of those a node holds."""
+        return tuple(k for k, seed in enumerate(self.seeds) if node in seed.members)
+
+    def noise_of(self, node: int, *, dimension: int, secret: int, step: int = 0) -> Array:
+        """What one node adds at one step, shape (d,), from the seeds it holds and no other.
+
+        For simulation, not for deployment: who knows ``secret`` knows all noise, and PCG64, which
+        draws here, is no cryptographic generator, so that noise seen betrays noise to come. In
+        deployment the members of every seed agree on a key of their own, which nobody else has (by
+        a key exchange between two, say), and draw from a cryptographic generator (ChaCha20, AES in
+        counter mode) keyed with it, the step as its nonce.
+
+        Args:
+            dimension: d, coordinates of the model.
+            secret: what every seed is derived from here.
+            step: zero-based; every step draws afresh.
+
+        Raises:
+            InputError: no such node, dimension < 1, a negative secret or step.
+        """
+        _checks.positive_int(node, field="node", minimum=0)
+        if node >= self.nodes:
+            raise InputError("node", expected=f"0 to {self.nodes - 1}", got=str(node))
+        _checks.positive_int(dimension, field="dimension")
+        _checks.positive_int(secret, field="secret", minimum=0)
+        _checks.positive_int(step, field="step", minimum=0)
+        noise = np.zeros(dimension)
+        for k in self.held_by(node):
+            seed = self.seeds[k]
+            drawn = np.random.default_rng([secret, k, step]).standard_normal(dimension)
+            noise += seed.coefficients[seed.members.index(node)] * drawn
+        return noise
+
+
+def seed_plan(*, nodes: int, cliques: Sequence[Sequence[int]], blocks: Sequence[Array]) -> SeedPlan:
+    """The seeds of R = sum_c E_c P_c E_c^T.
+
+    A pair shares one seed, whose square takes all of their covariance, and what is left of either
+    variance is a seed of its own; nodes merge theirs into one. Larger cliques share a seed for
+    every eigenvector of their block.
+
+    Args:
+        nodes: n.
+        cliques: who may share a seed, c.
+        blocks: P_c, shape (k, k), symmetric positive semidefinite.
+
+    Raises:
+        InputError: a block of another size than its clique, or with a negative eigenvalue.
+    """
+    own = np.zeros(nodes)
+    seeds = []
+    for clique, block in zip(cliques, blocks, strict=True):
+        members = tuple(int(i) for i in clique)
+        p = _checks.symmetric_matrix(block, field="blocks", tolerance=settings.SYMMETRY_TOLERANCE)
+        if len(p) != len(members):
+            raise InputError(
+                "blocks",
+                expected=f"shape {(len(members),) * 2} for nodes {members}",
+                got=f"{p.shape}",
+            )
+        values, vectors = np.linalg.eigh(p)
+        if values[0] < -8 * settings.rank_tolerance(len(p)) * np.abs(values).max():
+            raise InputError(
+                "blocks",
+                expected="positive semidefinite blocks",
+                got=f"the eigenvalue {values[0]:.3g} on nodes {members}",
+            )
+        if len(members) == 1:
+            own[members[0]] += p[0, 0]
+        elif len(members) == 2:
+            shared = _pair(p)
+            own[list(members)] += np.maximum(np.diagonal(p) - np.square(shared), 0.0)
+            if shared.all():
+                seeds.append(SharedSeed(members=members, coefficients=shared))
+        else:
+            floor = settings.rank_tolerance(len(p)) * values[-1]
+            seeds += [
+                SharedSeed(members=members, coefficients=np.sqrt(value) * vector)
+                for value, vector in zip(values, vectors.T, strict=True)
+                if value > floor
+            ]
+    alone = [
+        SharedSeed(members=(i,), coefficients=np.array([np.sqrt(variance)]))
+        for i, variance in enumerate(own)
+        if variance > 0
+    ]
+    return SeedPlan(nodes=nodes, seeds=(*seeds, *alone))
+
+
+def _pair(p: Array) -> Array:
+    """(a, b) with a b = P_12, a^2 <= P_11 and b^2 <= P_22, the least share of either variance."""
+    if p[0, 1] == 0:
+        return np.zeros(2)
+    # The same share of both variances: |P_12| / sqrt(P_11 P_22) <= 1.
+    ratio = np.sqrt(p[0, 0] / p[1, 1])
+    a = np.sqrt(abs(p[0, 1]) * ratio)
+    return np.array([a, p[0, 1] / a])

@@ -1,0 +1,192 @@
+"""Proved bounds on the elliptope maximum max <M, Y>, Y positive semidefinite with unit diagonal.
+
+The dual is min sum(y) over y with Diag(y) - M positive semidefinite. A correlation matrix Y bounds
+the maximum from below, a feasible y from above; where they agree, the maximum is known. The lower
+bound is attained by unit vectors, up to rounding. The upper bound is proved by a Cholesky
+factorisation that ran to its end, with the rounding of that factorisation added: it holds whether
+or not the search for y has converged.
+
+Any symmetric M, in three attempts: signs; for large M unit vectors of low rank, with columns added
+as long as the dual shows a direction to gain in; an interior-point method, which needs no luck.
+
+Sources: Helmberg, Rendl, Vanderbei and Wolkowicz (1996), "An interior-point method for
+semidefinite programming"; Burer and Monteiro (2003) for low rank; Rump (2006), "Verification of
+positive definiteness".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from noisedesign.base import settings
+from noisedesign.base.checks import Array
+from noisedesign.base.threads import one_thread
+from noisedesign.privacy.sensitivity import signs, unit_vectors
+
+SOLVED = 1e-9
+"""Relative gap between the two bounds at which the search stops. The rounding added to the upper
+bound is k^2 EPS of it at most, 2e-10 at the largest block."""
+
+BLOCK_LIMIT = 1024
+"""Largest block that is kept dense: the interior-point method takes seconds there, growing with the
+cube of the size."""
+
+SMALL = 128
+"""Size up to which the interior-point method is the faster of the two searches."""
+
+NEWTON_STEPS = 100
+"""Cap on its iterations; 12 to 25 are usual, at any size."""
+
+TO_THE_BOUNDARY = 0.95
+"""Share of the way to the boundary of the cone that one step may go."""
+
+RANK = 6
+"""Columns the low-rank search starts with. Optima of the matrices at hand have 1 to 4: long ones
+turn in a plane, at the frequency their spectrum peaks at."""
+
+PRODUCTS = 1500
+"""Products M V that search may take: about the time of the interior-point method."""
+
+WIDENINGS = 4
+"""Columns added one by one before the search gives up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """lower <= max <M, Y> <= upper, both proved."""
+
+    lower: float
+    upper: float
+
+    def agree(self, tolerance: float) -> bool:
+        """Whether the bounds coincide to ``tolerance``, relative to the upper one."""
+        return math.isfinite(self.upper) and self.upper - self.lower <= tolerance * self.upper
+
+    def tightened(self, other: Bounds) -> Bounds:
+        """The better end of both."""
+        return Bounds(lower=max(self.lower, other.lower), upper=min(self.upper, other.upper))
+
+
+UNKNOWN = Bounds(lower=-math.inf, upper=math.inf)
+
+
+def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
+    """Bounds for a dense symmetric block, shape (k, k), to a relative gap of ``SOLVED``.
+
+    Args:
+        enough: stop as soon as the upper bound is at or below this.
+    """
+    scale = float(np.abs(block).max())
+    if scale == 0:
+        return Bounds(lower=0.0, upper=0.0)
+    m = block / scale
+    searches = (_low_rank_bounds, _interior_bounds) if len(m) > SMALL else (_interior_bounds,)
+    with one_thread():
+        best = _signed_bounds(m)
+        for search in searches:
+            if best.agree(SOLVED) or best.upper * scale <= enough:
+                break
+            best = best.tightened(search(m, enough / scale))
+    return Bounds(lower=scale * best.lower, upper=scale * best.upper)
+
+
+def _signed_bounds(m: Array) -> Bounds:
+    """Bounds from signs c that no single flip improves, with y_i = c_i (M c)_i.
+
+    Where Diag(y) - M is positive semidefinite the maximum is attained at Y = c c^T. Its null vector
+    c keeps a Cholesky factorisation from proving that, so y is raised by a share of ``SOLVED``.
+    """
+    c, pull = signs.local(m)
+    return _ends(m, _raised(c * pull), np.multiply.outer(c, c))
+
+
+def _raised(y: Array) -> Array:
+    return np.asarray(y + max(float(y.sum()), 0.0) * SOLVED / (4 * len(y)))
+
+
+def _low_rank_bounds(m: Array, enough: float) -> Bounds:
+    """Bounds from unit vectors of low rank."""
+    k = len(m)
+    vectors, best = unit_vectors.first_guess(k, min(RANK, k)), UNKNOWN
+    for _ in range(WIDENINGS + 1):
+        found = unit_vectors.ascend(m, vectors, products=PRODUCTS)
+        best = best.tightened(_ends(m, _raised(found.y), found.vectors @ found.vectors.T))
+        if best.agree(SOLVED) or best.upper <= enough or not found.settled:
+            break
+        _, directions = np.linalg.eigh(np.diag(found.y) - m)
+        vectors = unit_vectors.widened(found.vectors, directions[:, 0])
+    return best
+
+
+def _interior_bounds(m: Array, enough: float) -> Bounds:
+    """Bounds from a primal-dual interior-point method.
+
+    Y stays positive definite with unit diagonal and y feasible throughout, so it may stop at any
+    time.
+    """
+    k = len(m)
+    rows = np.abs(m).sum(axis=1)
+    y = 1.1 * rows + 0.1 * rows.mean()  # strictly dominant: feasible, and off the boundary
+    slack, correlation = np.diag(y) - m, np.eye(k)
+    best, target = _ends(m, y, correlation), 0.5
+    for _ in range(NEWTON_STEPS):
+        if best.agree(SOLVED) or best.upper <= enough:
+            break
+        mu = target * float(np.sum(slack * correlation)) / k
+        direction = _direction(slack, correlation, mu)
+        if direction is None:
+            break
+        d_y, d_correlation = direction
+        primal = _step(correlation, d_correlation)
+        dual = _step(slack, np.diag(d_y))
+        correlation = correlation + primal * d_correlation
+        y = y + dual * d_y
+        slack = np.diag(y) - m
+        # Short steps mean that the iterate is off centre: aim for the centre first.
+        target = 0.1 if primal + dual > 1.8 else 0.5
+        best = best.tightened(_ends(m, y, correlation))
+    return best
+
+
+def _direction(slack: Array, correlation: Array, mu: float) -> tuple[Array, Array] | None:
+    """Newton direction of (y, Y) for slack Y = mu I, or None where rounding defeats it."""
+    root, failed = lapack.dpotrf(slack, lower=1)
+    if failed:
+        return None
+    inverse, _ = lapack.dpotri(root, lower=1)
+    inverse = np.tril(inverse) + np.tril(inverse, -1).T
+    _, d_y, failed = lapack.dposv(inverse * correlation, mu * np.diagonal(inverse) - 1)
+    if failed or not np.isfinite(d_y).all():
+        return None
+    product = inverse @ (d_y[:, None] * correlation)
+    return d_y, mu * inverse - correlation - (product + product.T) / 2
+
+
+def _step(matrix: Array, direction: Array) -> float:
+    """A step that keeps ``matrix`` positive definite, at most 1; 0 where there is none."""
+    length = 1.0
+    while length > settings.EPS:
+        _, failed = lapack.dpotrf(matrix + length * direction, lower=1)
+        if not failed:
+            return length if length == 1.0 else TO_THE_BOUNDARY * length
+        length *= 0.8
+    return 0.0
+
+
+def _ends(m: Array, y: Array, correlation: Array) -> Bounds:
+    """Both bounds, of an iterate that is feasible up to rounding."""
+    k = len(m)
+    root = 1 / np.sqrt(np.diagonal(correlation))
+    lower = float(root @ (m * correlation) @ root)
+    slack = np.diag(y) - m
+    _, failed = lapack.dpotrf(slack, lower=1)
+    if failed:
+        return Bounds(lower=lower, upper=math.inf)
+    # Least eigenvalue of a matrix that passed Cholesky: not below -(k + 1) EPS trace, to first
+    # order; twice that, and two more for the roundings of the difference.
+    rounding = 2 * (k + 3) * settings.EPS * float(np.trace(slack))
+    return Bounds(lower=lower, upper=float(y.sum()) + k * rounding)

@@ -1,0 +1,134 @@
+"""Squared sensitivity of a lower triangular Toeplitz strategy, at any horizon.
+
+Column s of C is its first column c moved down by s and cut at the horizon, so an earlier column
+never moves the messages less. These facts follow (all sensitivities squared, gradients of norm at
+most one):
+
+* Fixed-epoch participation: a pattern that starts later sees the same columns with fewer rows, so
+  0, b, 2b, ... is the worst, whatever the signs of c. With c >= 0 all gradients equal is the worst
+  choice, and the sensitivity is the squared norm of the sum of those columns, exactly.
+* Min-separation: with c >= 0 and nonincreasing, <C_s, C_t> falls with t and with t - s, so 0, b,
+  2b, ... is again the worst, and the same sum is exact (Kalinin and Lampert 2024, "Banded square
+  root matrix factorization for differentially private model training").
+* Min-separation with at most b coefficients: columns of one pattern are orthogonal, the same sum
+  is exact whatever the signs.
+* Min-separation, any c: the columns of steps i and j of a pattern, i < j, start at ib or later and
+  are (j - i) b or more apart, so their product is at most the largest correlation of |c|, cut to
+  T - ib rows, over lags of (j - i) b and more. Where the correlations of c >= 0 are largest at the
+  multiples of b these sums are attained, hence exact: c itself may rise and fall. O(k T log T).
+* Otherwise: |c| (fixed epochs), or the least nonincreasing vector above |c| (min-separation), has
+  larger inner products, hence an upper bound that is called one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import power_series as series
+from noisedesign.base import settings
+from noisedesign.base.checks import Array
+from noisedesign.privacy.sensitivity import ABS_SUM_UPPER_BOUND, EXACT, UPPER_BOUND, Sensitivity
+from noisedesign.privacy.sensitivity import squared_sensitivity as squared_sensitivity_of_gram
+from noisedesign.privacy.sensitivity.pattern_bounds import AGREEMENT
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation, every_step
+
+DENSE_FLOATS = 1 << 24
+"""Columns of one pattern are written out (128 MB) up to here, where signs make it necessary."""
+
+CORRELATED_FLOATS = 1 << 28
+"""Correlations are taken up to this many, k T of them (seconds; k = 2600 at T = 100 000)."""
+
+DENSE_HORIZON = 1024
+"""Up to here the Gram matrix of a strategy with signs is handed to the general computation, whose
+searches take seconds; beyond it the upper bound stands."""
+
+
+def count_and_stride(participation: FixedEpoch | MinSeparation) -> tuple[int, int]:
+    """Steps of the largest pattern, and the least distance of two of them."""
+    if isinstance(participation, FixedEpoch):
+        return participation.epochs, participation.separation
+    return participation.largest_size, participation.separation
+
+
+def squared_sensitivity(coefficients: Any, participation: Participation) -> Sensitivity:
+    """Squared sensitivity of C to unit-norm vector gradients, never less than it is.
+
+    Args:
+        coefficients: c, the first column of C, any number of them: the rest are zero.
+        participation: its horizon is T. ``Patterns`` are judged one by one.
+
+    Returns:
+        One entry a pattern for ``Patterns``, one for the worst of them otherwise. The kind is
+        "vector-exact" or an upper bound that says so.
+
+    Raises:
+        InputError: ``coefficients`` is not a finite float64 vector with a first entry > 0.
+    """
+    horizon = participation.horizon
+    c = series.resized(series.checked(coefficients, field="coefficients"), horizon)
+    if isinstance(participation, (FixedEpoch, MinSeparation)):
+        return _rounded_up(_of_scheme(c, participation), horizon)
+    parts = [_of_pattern(c, np.array(steps)) for steps in participation.steps]
+    per_pattern = np.array([part.squared for part in parts])
+    kind = parts[int(per_pattern.argmax())].kind
+    return _rounded_up(Sensitivity(per_pattern=per_pattern, kind=kind), horizon)
+
+
+def _of_scheme(c: Array, participation: FixedEpoch | MinSeparation) -> Sensitivity:
+    count, stride = count_and_stride(participation)
+    above = np.abs(c)
+    orthogonal = not c[stride:].any()
+    if isinstance(participation, MinSeparation) and count > 1 and not orthogonal:
+        above = np.maximum.accumulate(above[::-1])[::-1]
+    total = series.strided_sums(above, stride=stride, count=count)
+    upper = float(total @ total)
+    equal = series.strided_sums(c, stride=stride, count=count)
+    attained = float(equal @ equal)
+    if upper - attained <= AGREEMENT * upper:
+        return Sensitivity(per_pattern=np.array([upper]), kind=EXACT)
+    if isinstance(participation, FixedEpoch):
+        return _of_pattern(c, np.arange(count) * stride)
+    if count * len(c) <= CORRELATED_FLOATS:
+        upper = min(upper, _correlation_bound(np.abs(c), count=count, stride=stride))
+        if upper - attained <= AGREEMENT * upper:
+            return Sensitivity(per_pattern=np.array([upper]), kind=EXACT)
+    if len(c) <= DENSE_HORIZON:
+        strategy = series.dense(c)
+        found = squared_sensitivity_of_gram(strategy.T @ strategy, participation, ceiling=upper)
+        return Sensitivity(per_pattern=np.array([found.squared]), kind=found.kind)
+    return Sensitivity(per_pattern=np.array([upper]), kind=UPPER_BOUND)
+
+
+def _correlation_bound(above: Array, *, count: int, stride: int) -> float:
+    """sum over i, j of the largest correlation that steps i and j of a pattern can have."""
+    total = 0.0
+    for i in range(count):
+        head = above[: len(above) - i * stride]
+        correlations = series.correlate(head, head)
+        heaviest = np.maximum.accumulate(correlations[::-1])[::-1]
+        later = stride * np.arange(1, count - i)
+        total += float(correlations[0] + 2 * heaviest[later].sum())
+    return total
+
+
+def _of_pattern(c: Array, steps: NDArray[np.intp]) -> Sensitivity:
+    """Of one pattern, from the columns it touches."""
+    if c.min() < 0 and c.size * steps.size <= DENSE_FLOATS:
+        columns = np.zeros((len(steps), len(c)))
+        for column, s in zip(columns, steps, strict=True):
+            column[s:] = c[: len(c) - s]
+        return squared_sensitivity_of_gram(columns @ columns.T, every_step(len(steps)))
+    total = np.zeros_like(c)
+    for s in steps:
+        total[s:] += np.abs(c[: len(c) - s])
+    kind = EXACT if c.min() >= 0 or len(steps) == 1 else ABS_SUM_UPPER_BOUND
+    return Sensitivity(per_pattern=np.array([float(total @ total)]), kind=kind)
+
+
+def _rounded_up(found: Sensitivity, horizon: int) -> Sensitivity:
+    """Sums of T nonnegative terms may come out this much too small."""
+    slack = 1 + 2 * settings.rank_tolerance(horizon)
+    return Sensitivity(per_pattern=found.per_pattern * slack, kind=found.kind)

@@ -1,0 +1,261 @@
+"""What one observer knows of one algorithm, as a linear system that is never stacked.
+
+The observations are O = A G + B Z (Mafalda-SGD, Definition 4), A and B with n T columns and as many
+rows as messages seen. Both are kept as the system that generates them,
+
+    x_{t+1} = F (x_t + g_t) + q_t,        y_t = H (x_t + g_t) + r_t,
+
+with q_t and r_t linear in the noise of step t that the observer does not know. Known noise is
+conditioned on, which says the same as stacking its rows onto B. Gradients the observer knows are
+those of its own nodes; as they are no victims, projecting them out of A (Lemma 11) leaves the
+victims' columns as they are. For every victim u, A_u = B C_u with C_u the victim's columns of the
+encoder, unless the victim is *exposed*: then part of A_u carries no noise and no C exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Shown
+from noisedesign.privacy.views._spectral import orthonormal_rows
+from noisedesign.privacy.views.algorithms import Algorithm
+from noisedesign.privacy.views.noise import FullView, MessageNoise, NodeNoise, SpaceTimeNoise
+from noisedesign.privacy.views.observers import Observer
+
+
+class _Rows(NamedTuple):
+    """The system of one step: H, and the factors of q (n rows) and r (as many rows as H)."""
+
+    output: Array
+    state_noise: Array
+    output_noise: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LinearMechanism(Shown):
+    """O = A G + B Z of one observer.
+
+    Attributes:
+        transition: F, shape (n, n).
+        output: H, shape (m, n).
+        state_noise: shape (n, p), q_t = state_noise z_t.
+        output_noise: shape (m, p), r_t = output_noise z_t.
+        horizon: T.
+        strategy: C, shape (T, T), where z = C^-1 times white noise over time; None: z is white.
+        joint: factor of the covariance of all z, shape (T p, q), in place of ``strategy``.
+        full_view: what a reader of all messages with the same knowledge of the noise learns: a
+            ceiling for this observer.
+        complete: whether this observer is that reader.
+        loudness: standard deviation of the noise before anything of it was known.
+    """
+
+    transition: Array
+    output: Array
+    state_noise: Array
+    output_noise: Array
+    horizon: int
+    full_view: FullView
+    complete: bool
+    loudness: float
+    strategy: Array | None = None
+    joint: Array | None = None
+
+    def gradient_response(self, gradients: Array) -> Array:
+        """A G: (T, n, d) gradients to (T, m, d) observations."""
+        return self._run(gradients, None)
+
+    def noise_response(self, white: Array) -> Array:
+        """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to (T, m, d) observations."""
+        return self._run(None, self._coloured(white))
+
+    def _coloured(self, white: Array) -> Array:
+        if self.joint is not None:
+            p = self.state_noise.shape[1]
+            return np.asarray((self.joint @ white).reshape(self.horizon, p, -1))
+        if self.strategy is None:
+            return white
+        flat = white.reshape(self.horizon, -1)
+        return np.asarray(np.linalg.solve(self.strategy, flat).reshape(white.shape))
+
+    def _run(self, gradients: Array | None, noise: Array | None) -> Array:
+        some = gradients if gradients is not None else noise
+        assert some is not None
+        state = np.zeros((len(self.transition), some.shape[2]))
+        seen = np.empty((self.horizon, len(self.output), some.shape[2]))
+        for t in range(self.horizon):
+            if gradients is not None:
+                state = state + gradients[t]
+            seen[t] = self.output @ state
+            state = self.transition @ state
+            if noise is not None:
+                seen[t] += self.output_noise @ noise[t]
+                state = state + self.state_noise @ noise[t]
+        return seen
+
+    def dense(self) -> tuple[Array, Array]:
+        """A, shape (m T, n T), and B, rows in the order of time: for systems small enough."""
+        t, n, p = self.horizon, len(self.transition), self.state_noise.shape[1]
+        a = self.gradient_response(np.eye(t * n).reshape(t, n, t * n))
+        white = (
+            np.eye(self.joint.shape[1])
+            if self.joint is not None
+            else np.eye(t * p).reshape(t, p, t * p)
+        )
+        b = self.noise_response(white)
+        rows = t * len(self.output)
+        return a.reshape(rows, t * n), b.reshape(rows, white.shape[-1])
+
+
+def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:
+    """What ``observer`` learns of ``algorithm``, after reduction to what it does not know.
+
+    Raises:
+        InputError: nodes or seeds the algorithm does not have; a coalition of all nodes.
+    """
+    check_kinds(algorithm, observer)
+    _check(algorithm, observer)
+    noise = algorithm.noise
+    if isinstance(noise, MessageNoise):
+        rows = _message_rows(algorithm, noise, observer)
+        strategy, joint = None, None
+    else:
+        output = _node_rows(algorithm, observer)
+        mixed = np.linalg.matrix_power(algorithm.mixing, algorithm.rounds)
+        if isinstance(noise, SpaceTimeNoise):
+            factor, strategy = np.eye(noise.count), None
+            joint = noise.remaining(observer.knows)
+        else:
+            factor, strategy, joint = noise.remaining(observer.knows), noise.strategy, None
+        rows = _Rows(output, mixed @ factor, output @ factor)
+    return LinearMechanism(
+        transition=np.linalg.matrix_power(algorithm.mixing, algorithm.rounds),
+        output=rows.output,
+        state_noise=rows.state_noise,
+        output_noise=rows.output_noise,
+        horizon=algorithm.horizon,
+        strategy=strategy,
+        joint=joint,
+        full_view=noise.full_view(observer.knows, algorithm.horizon),
+        complete=observer.sees == "all",
+        loudness=noise.loudness,
+    )
+
+
+def check_kinds(algorithm: Any, observer: Any) -> None:
+    """That these are an algorithm and an observer.
+
+    Raises:
+        InputError: naming ``algorithm`` or ``observer``.
+    """
+    made = "one that noisedesign.privacy.views makes, as"
+    _checks.instance(algorithm, Algorithm, field="algorithm", expected=f"{made} dp_d_sgd(...)")
+    _checks.instance(observer, Observer, field="observer", expected=f"{made} ldp()")
+
+
+def _check(algorithm: Algorithm, observer: Observer) -> None:
+    n = len(algorithm.mixing)
+    seeds = observer.knows.seeds
+    named = set(observer.coalition) | set(observer.listened) | {i for seed in seeds for i in seed}
+    for node in sorted(named):
+        if node >= n:
+            raise InputError("observer.nodes", expected=f"nodes 0 to {n - 1}", got=str(node))
+    if len(observer.coalition) == n:
+        raise InputError(
+            "observer.nodes",
+            expected="at least one node outside the coalition, as a victim",
+            got=f"all {n} nodes",
+        )
+    shared = {seed for seed in seeds if len(seed) > 1}
+    held = algorithm.noise.seeds if isinstance(algorithm.noise, NodeNoise) else None
+    for seed in sorted(shared, key=sorted):
+        if held is None or seed not in held:
+            raise InputError(
+                "observer.known_seeds",
+                expected=f"seeds that {algorithm.name} has",
+                got="one shared by nodes " + " and ".join(map(str, sorted(seed))),
+            )
+
+
+def _node_rows(algorithm: Algorithm, observer: Observer) -> Array:
+    """H, shape (m, n), for algorithms whose nodes send one message to all neighbours.
+
+    Everything seen during the K rounds of a step is linear in the messages m of its first round:
+    S m, S W m, ..., S W^(K-1) m for the rows S seen in a round. Where the coalition knows its own
+    noise it also knows its own messages (its models are sums of messages it received), so their
+    columns are dropped and mixing goes on among the others. What is left are the directions of a
+    block Krylov space, whose orthonormal basis serves as H.
+    """
+    w, n = algorithm.mixing, len(algorithm.mixing)
+    if observer.sees == "all":
+        return np.eye(n)
+    coalition = list(observer.coalition)
+    inside = np.zeros(n, dtype=bool)
+    inside[coalition] = True
+    if observer.sees == "sent":
+        start = np.eye(n)[list(observer.listened)]
+    elif observer.sees == "sums":
+        start = w[coalition]
+    else:
+        received = (w[coalition] != 0).any(axis=0)
+        start = np.eye(n)[received | inside]
+    others = w
+    if coalition and observer.knows_own_noise:
+        start = np.where(inside, 0.0, start)
+        others = np.where(np.logical_or.outer(inside, inside), 0.0, w)
+    basis = orthonormal_rows(start, against=np.zeros((0, n)))
+    newest = basis
+    for _ in range(algorithm.rounds - 1):
+        if not len(newest):
+            break
+        newest = orthonormal_rows(newest @ others, against=basis)
+        basis = np.vstack([basis, newest])
+    return basis
+
+
+def _message_rows(algorithm: Algorithm, noise: MessageNoise, observer: Observer) -> _Rows:
+    """H and the noise factors where every message has a noise of its own."""
+    if algorithm.rounds != 1:
+        raise InputError(
+            "algorithm.rounds",
+            expected="1 for an algorithm with noise on every message",
+            got=str(algorithm.rounds),
+        )
+    w, n = algorithm.mixing, len(algorithm.mixing)
+    inside = set(observer.coalition) if observer.knows_own_noise else set()
+    sent: list[tuple[int, int]] = [
+        (int(a), int(v)) for v, a in np.argwhere(w != 0) if a != v or noise.self_seen
+    ]
+    match observer.sees:
+        case "all":
+            groups = [[(message, 1.0)] for message in sent]
+        case "sent":
+            groups = [[((a, v), 1.0)] for a, v in sent if a in observer.listened]
+        case "received":
+            ours = set(observer.coalition)
+            groups = [
+                [((a, v), 1.0)] for a, v in sent if a not in inside and (v in ours or a in ours)
+            ]
+        case "sums":
+            groups = [
+                [((int(v), a), float(w[a, v])) for v in np.flatnonzero(w[a]) if v not in inside]
+                for a in observer.coalition
+            ]
+    offsets = np.concatenate([[0], np.cumsum([len(noise.receivers(a)) for a in range(n)])])
+    state_noise = np.zeros((n, int(offsets[-1]) or 1))
+    for a in range(n):
+        block = slice(int(offsets[a]), int(offsets[a + 1]))
+        to = noise.receivers(a)
+        state_noise[to, block] += w[to, a, None] * noise.message_factor(a, to, observer.knows)
+    output = np.zeros((len(groups), n))
+    output_noise = np.zeros((len(groups), state_noise.shape[1]))
+    for row, group in enumerate(groups):
+        for (a, v), weight in group:
+            output[row, a] += weight
+            block = slice(int(offsets[a]), int(offsets[a + 1]))
+            output_noise[row, block] += weight * noise.message_factor(a, [v], observer.knows)[0]
+    return _Rows(output, state_noise, output_noise)

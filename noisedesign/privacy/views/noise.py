@@ -1,0 +1,246 @@
+"""What the nodes add, and what is left of it for an observer who knows part of it.
+
+Three kinds of noise cover the published algorithms: noise a node adds to its model (correlated
+over nodes, over steps, or both), the same with any covariance over nodes and steps, and noise a
+node adds to every single message. Each answers two questions: what remains unknown given some
+knowledge, and what a reader of *all* messages learns, in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base.checks import Array
+from noisedesign.privacy.views._spectral import loudness_of, row_space_projected_out, whitening
+from noisedesign.privacy.views.gram import Gram, identity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """What an observer knows of the noise.
+
+    Attributes:
+        holders: nodes all of whose seeds are known. Where noise is dealt and has no seeds, that is
+            the values the nodes were dealt.
+        values: nodes whose total noise is known as a value, not as the seeds behind it.
+        seeds: single seeds, each named by the set of nodes that hold it.
+        everything: all noise is known.
+    """
+
+    holders: frozenset[int] = frozenset()
+    values: frozenset[int] = frozenset()
+    seeds: frozenset[frozenset[int]] = frozenset()
+    everything: bool = False
+
+    @property
+    def silenced(self) -> frozenset[int]:
+        """Nodes named in any way that reveals the noise of a node which shares no seeds."""
+        single = {next(iter(seed)) for seed in self.seeds if len(seed) == 1}
+        return frozenset(self.holders | self.values | single)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FullView:
+    """What a reader of all messages learns.
+
+    Attributes:
+        scale, grams, which: the squared sensitivity Gram of node u is
+            ``scale[u] * grams[which[u]]``; scale has shape (n,).
+        exposed: steps at which a node's gradient is seen without noise, shape (n, T).
+    """
+
+    scale: Array
+    grams: tuple[Gram, ...]
+    which: tuple[int, ...]
+    exposed: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NodeNoise:
+    """Noise C^-1 Z L^T of the nodes, Z white: row t is what the n nodes add at step t.
+
+    Attributes:
+        factor: L, shape (n, p). R = L L^T is the covariance of the nodes' noise at one step (for
+            C = I).
+        seeds: who holds the source behind each column of L; None where a dealer hands out values.
+        strategy: C, shape (T, T), lower triangular; None for noise independent over steps.
+    """
+
+    factor: Array
+    seeds: tuple[frozenset[int], ...] | None
+    strategy: Array | None = None
+
+    def remaining(self, known: Knowledge) -> Array:
+        """A factor of the covariance of one step's noise given the knowledge, shape (n, q).
+
+        Known seeds are columns left out. A known value of node a removes from every row of L what
+        row a spans: L (I - P), P the projector on the known rows, so that the product with its
+        transpose is the conditional covariance.
+        """
+        if known.everything:
+            return np.zeros((len(self.factor), 1))
+        factor, values = self.factor, set(known.values)
+        if self.seeds is None:
+            values |= known.silenced
+        else:
+            kept = [
+                holders not in known.seeds and not holders & known.holders for holders in self.seeds
+            ]
+            factor = factor[:, kept]
+        if factor.shape[1] == 0:
+            return np.zeros((len(factor), 1))
+        return row_space_projected_out(factor, sorted(values))
+
+    def full_view(self, known: Knowledge, horizon: int) -> FullView:
+        """All messages reveal the noisy gradients themselves: M_u = [R^-1]_uu C^T C."""
+        factor = self.remaining(known)
+        split = whitening(factor, loudness=self.loudness)
+        exposed = split.exposed()
+        return FullView(
+            scale=np.square(split.scaled).sum(axis=0),
+            grams=(self._gram(horizon),),
+            which=(0,) * len(factor),
+            exposed=np.tile(exposed[:, None], horizon),
+        )
+
+    @property
+    def loudness(self) -> float:
+        """Largest standard deviation of a node's noise."""
+        return loudness_of(self.factor)
+
+    def _gram(self, horizon: int) -> Gram:
+        if self.strategy is not None:
+            return np.asarray(self.strategy.T @ self.strategy)
+        return identity(horizon)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpaceTimeNoise:
+    """Dealt noise with any covariance over nodes and steps.
+
+    Attributes:
+        factor: square root of the covariance, shape (n T, q), rows in the order t * n + u.
+        count: n.
+    """
+
+    factor: Array
+    count: int
+
+    def remaining(self, known: Knowledge) -> Array:
+        """A factor of the covariance over all steps given the knowledge, shape (n T, q)."""
+        if known.everything:
+            return np.zeros((len(self.factor), 1))
+        steps = np.arange(0, len(self.factor), self.count)
+        rows = [int(t) + node for t in steps for node in sorted(known.silenced)]
+        return row_space_projected_out(self.factor, rows)
+
+    def full_view(self, known: Knowledge, horizon: int) -> FullView:
+        """M_u is the T x T block of node u in the inverse of the covariance."""
+        factor = self.remaining(known)
+        split = whitening(factor, loudness=self.loudness)
+        exposed = split.exposed().reshape(horizon, self.count).T
+        precision = split.scaled.T @ split.scaled
+        grams = tuple(
+            np.ascontiguousarray(precision[node :: self.count, node :: self.count])
+            for node in range(self.count)
+        )
+        return FullView(
+            scale=np.ones(self.count), grams=grams, which=tuple(range(self.count)), exposed=exposed
+        )
+
+    @property
+    def loudness(self) -> float:
+        """Largest standard deviation of a node's noise at a step."""
+        return loudness_of(self.factor)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MessageNoise:
+    """Zip-DL: another noise for every receiver, which cancels where the messages are averaged.
+
+    Node a draws Y_v for the receivers v of its neighbourhood and adds to the message for v
+
+        Z_v = Y_v - (1 / (d W_va)) sum_j W_ja Y_j,
+
+    d the size of the neighbourhood, so that sum_v W_va Z_v = 0 (Zip-DL, Algorithm 1 and Lemma 3.1,
+    which print the weights of symmetric W). W_va is the weight the *receiver* applies, which
+    makes the noise cancel in the sum of all models for any W.
+
+    Attributes:
+        mixing: W, shape (n, n).
+        variance: squared scale zeta^2 of Y.
+        closed: the neighbourhood includes the node itself, so that the messages of the others do
+            not cancel among themselves. Open: the node averages its own model without noise.
+        self_seen: a reader of messages also sees the one a node keeps for itself.
+    """
+
+    mixing: Array
+    variance: float
+    closed: bool
+    self_seen: bool
+
+    def receivers(self, sender: int) -> NDArray[np.intp]:
+        """Nodes whose noise is drawn by ``sender``, shape (d,)."""
+        nodes = np.flatnonzero(self.mixing[:, sender])
+        return nodes if self.closed else nodes[nodes != sender]
+
+    def transform(self, sender: int) -> Array:
+        """Z = transform @ white noise, shape (d, d), rows in the order of :meth:`receivers`."""
+        weights = self.mixing[self.receivers(sender), sender]
+        d = len(weights)
+        zero_sum = np.eye(d) - np.multiply.outer(1 / weights, weights) / max(d, 1)
+        return np.asarray(np.sqrt(self.variance) * zero_sum)
+
+    def message_factor(self, sender: int, receivers: Iterable[int], known: Knowledge) -> Array:
+        """Rows of :meth:`transform` for some receivers; zero where they carry no unknown noise."""
+        transform = self.transform(sender)
+        place = {int(node): row for row, node in enumerate(self.receivers(sender))}
+        rows = [transform[place[v]] if v in place else np.zeros(len(transform)) for v in receivers]
+        result = np.array(rows).reshape(len(rows), len(transform))
+        silent = known.everything or sender in known.silenced
+        return np.zeros_like(result) if silent else result
+
+    def full_view(self, known: Knowledge, horizon: int) -> FullView:
+        """Closed form for a reader of the wire.
+
+        Because the weighted noises of a node cancel, the message it keeps for itself can be
+        computed from those it sends: the state of node a is then known up to an integrator
+        x <- w (x + g), w = sum_v W_va, seen at every step through messages that together carry
+        information i_a = 1^T Cov^-1 1. So M_ss' = i_a sum_{t >= max(s, s')} w^(2t - s - s').
+        """
+        n = len(self.mixing)
+        scale, exposed = np.zeros(n), np.zeros((n, horizon), dtype=bool)
+        for sender in range(n):
+            seen = np.flatnonzero(self.mixing[:, sender])
+            seen = seen if self.self_seen else seen[seen != sender]
+            if seen.size:
+                factor = self.message_factor(sender, [int(v) for v in seen], known)
+                # Noisy copies of one number tell it with precision 1^T (F F^T)^-1 1.
+                split = whitening(factor, loudness=self.loudness)
+                copies = np.ones((len(factor), 1))
+                scale[sender] = np.square(split.scaled @ copies).sum()
+                exposed[sender] = split.leaks(copies)
+        sums = np.round(self.mixing.sum(axis=0), 12)
+        different, which = np.unique(sums, return_inverse=True)
+        grams = tuple(_integrator_gram(float(w), horizon) for w in different)
+        return FullView(
+            scale=scale, grams=grams, which=tuple(int(i) for i in which), exposed=exposed
+        )
+
+    @property
+    def loudness(self) -> float:
+        """Standard deviation of the noise the messages' noises are made of."""
+        return float(np.sqrt(self.variance))
+
+
+Noise = NodeNoise | SpaceTimeNoise | MessageNoise
+
+
+def _integrator_gram(growth: float, horizon: int) -> Array:
+    """G_ss' = sum_{t = max(s, s')}^{T - 1} growth^(2t - s - s'), shape (T, T)."""
+    response = np.tril(growth ** np.maximum(np.subtract.outer(*[np.arange(horizon)] * 2), 0))
+    return np.asarray(response.T @ response)

@@ -1,0 +1,205 @@
+"""z_t = sum_s (C^-1)_ts F w_s, w_s white: noise of n nodes, over steps, from C and a root F of R.
+
+Its covariance is (C^T C)^-1 x R. Without C, steps are independent; without R, nodes are, at unit
+variance. A ``full`` design is a C of nT coordinates in time-major order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import memory
+from noisedesign.base.checks import Array, InputError
+from noisedesign.privacy.seeds import SeedPlan
+from noisedesign.program.noise.forms import DenseForm, StrategyForm, form_of_arrays
+from noisedesign.program.noise.space_time_streams import block_noise
+from noisedesign.program.noise.streams import (
+    Seed,
+    covariance_root,
+    seed_sequence,
+    space_noise,
+    time_noise_stream,
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Noise:
+    """Noise as what it is drawn from.
+
+    Attributes:
+        steps: T, after which nothing may be drawn: what follows was never accounted for. None
+            where no horizon is known (noise that is independent across steps).
+        nodes: n; None where all nodes use one C each for itself, however many they are.
+        strategy: C, in whatever form; None where steps are independent.
+        space: R, shape (n, n), squared noise, or the shared seeds that make it up; None where
+            nodes are independent, at unit variance.
+        full: C is that of all pairs of step and node, shape (nT, nT), and there is no R.
+    """
+
+    steps: int | None
+    nodes: int | None = None
+    strategy: StrategyForm | None = None
+    space: Array | SeedPlan | None = None
+    full: bool = False
+
+    @property
+    def kind(self) -> str:
+        """ "space", "time" or "space-time"."""
+        if self.strategy is None:
+            return "space"
+        return "space-time" if self.full or self.space is not None else "time"
+
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that determine it, float64, by name."""
+        found = {} if self.strategy is None else self.strategy.arrays()
+        if isinstance(self.space, SeedPlan):
+            return found | {"covariance": self.space.covariance()}
+        return found if self.space is None else found | {"covariance": self.space}
+
+    def scaled(self, factor: float) -> Noise:
+        """``factor`` times the noise (standard deviation, not squared): in R or in its seeds where
+        there is one, else in C."""
+        if isinstance(self.space, SeedPlan):
+            return replace(self, space=self.space.scaled(factor))
+        if self.space is not None:
+            return replace(self, space=factor**2 * self.space)
+        assert self.strategy is not None
+        return replace(self, strategy=self.strategy.scaled(factor))
+
+    # --- drawing --------------------------------------------------------------------------------
+
+    @cached_property
+    def _root(self) -> Array | None:
+        """F, shape (n, draws)."""
+        if self.space is None:
+            return None
+        if isinstance(self.space, SeedPlan):
+            return self.space.root()
+        return covariance_root(self.space)
+
+    def draws(self, nodes: int | None = None) -> int:
+        """Standard normal numbers a step and coordinate of the model: seeds, or nodes.
+
+        ``nodes`` is needed where the noise does not say how many there are.
+        """
+        if self._root is not None:
+            return int(self._root.shape[1])
+        return self._count(nodes)
+
+    def _count(self, nodes: int | None) -> int:
+        if nodes is None:
+            return 1 if self.nodes is None else self.nodes
+        if self.nodes not in (None, nodes):
+            raise InputError("nodes", expected=f"{self.nodes}, or nothing", got=str(nodes))
+        return _checks.positive_int(nodes, field="nodes")
+
+    def of_white(self, white: Iterable[Array]) -> Iterator[Array]:
+        """The noise of given white noise: a linear map.
+
+        Args:
+            white: one array of shape (:meth:`draws`, d) a step.
+
+        Returns:
+            An iterator over arrays of shape (n, d); it ends with the horizon, or with ``white``.
+        """
+        if self.full:
+            assert self.strategy is not None
+            assert self.nodes is not None
+            return block_noise(self.strategy.dense_noising(), white, nodes=self.nodes)
+        noise = iter(white) if self.strategy is None else self.strategy.noise_of(white)
+        if self.steps is not None:
+            noise = (step for _, step in zip(range(self.steps), noise, strict=False))
+        root = self._root
+        return noise if root is None else (root @ step for step in noise)
+
+    def stream(
+        self, *, dimension: int, seed: Seed, steps: int | None = None, nodes: int | None = None
+    ) -> Iterator[Array]:
+        """Noise drawn one step after another, arrays of shape (n, d).
+
+        Args:
+            dimension: d, coordinates of the model, which get independent noise.
+            seed: the same seed gives the same noise. Keep it secret.
+            steps: how many; default all of them.
+            nodes: n, where the noise does not say it; default 1.
+
+        Raises:
+            InputError: more steps than the horizon, or none given where none is known; steps too
+                large for the memory of this machine.
+        """
+        steps = self._steps(steps)
+        width = self.draws(nodes)
+        dimension = _checks.positive_int(dimension, field="dimension")
+        # What is drawn and what becomes of it; nodes may be no more than a number in a file.
+        memory.require(lambda n: 16 * n, width, field="nodes", of="nodes")
+        memory.require(
+            lambda d: 16 * width * d,
+            dimension,
+            field="dimension",
+            of=f"coordinates of {width} nodes",
+        )
+        if isinstance(self.strategy, DenseForm) and not self.full:
+            # Draws that do not fit a bounded working set are drawn again.
+            noise = time_noise_stream(
+                self.strategy.dense_noising(), nodes=width, dimension=dimension, seed=seed
+            )
+            root = self._root
+            correlated = noise if root is None else (root @ step for step in noise)
+        else:
+            flat = space_noise(
+                np.eye(1), dimension=width * dimension, steps=steps, root_seed=seed_sequence(seed)
+            )
+            correlated = self.of_white(draw.reshape(width, dimension) for draw in flat)
+        return (step for _, step in zip(range(steps), correlated, strict=False))
+
+    def _steps(self, steps: int | None) -> int:
+        if steps is None and self.steps is None:
+            raise InputError(
+                "steps",
+                expected="how many steps the noise is used for",
+                got="nothing",
+                remedy="Its privacy is that of so many steps.",
+            )
+        if steps is None:
+            assert self.steps is not None
+            return self.steps
+        steps = _checks.positive_int(steps, field="steps")
+        if self.steps is not None and steps > self.steps:
+            raise InputError(
+                "steps",
+                expected=f"at most {self.steps}, the horizon of the noise",
+                got=str(steps),
+                remedy="No further step was ever accounted for: design for more steps.",
+            )
+        return steps
+
+
+def noise_of_arrays(
+    arrays: Mapping[str, Array], *, steps: int | None, nodes: int | None, full: bool, field: str
+) -> Noise:
+    """The noise of arrays named as in :meth:`Noise.arrays`; others are passed over.
+
+    Raises:
+        InputError: naming ``field``: no noise among them, or shapes that do not fit.
+    """
+    strategy = None
+    if steps is not None:
+        horizon = steps * nodes if full and nodes is not None else steps
+        strategy = form_of_arrays(arrays, horizon=horizon, field=field)
+    space = arrays.get("covariance")
+    if space is not None:
+        if nodes is None or space.shape != (nodes, nodes):
+            raise InputError(
+                f"{field}.covariance",
+                expected=f"shape {(nodes, nodes)}",
+                got=f"shape {space.shape}",
+            )
+        covariance_root(space)
+    if strategy is None and space is None:
+        raise InputError(field, expected="a strategy or a covariance", got=", ".join(arrays))
+    return Noise(steps=steps, nodes=nodes, strategy=strategy, space=space, full=full)

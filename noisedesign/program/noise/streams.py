@@ -1,0 +1,174 @@
+"""Noise drawn as it is needed, from exported matrices, in a bounded working set.
+
+The published trainers draw all noise in advance, an array of T x n x d. Here white noise of
+step s comes from a counter-based generator keyed by (seed, s), so it can be drawn again instead
+of being kept: what is held at any time is O(n d) for the current step and at most
+``WORKING_SET_FLOATS`` of earlier draws and of steps prepared ahead, whatever the horizon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+
+WORKING_SET_FLOATS = 1 << 20
+"""Floats (8 MB) kept of earlier draws, and again of steps prepared ahead: large enough for
+matrix products to run at full speed, small enough to stay in a processor's cache."""
+
+_PANEL_STEPS = 32
+"""Steps prepared together, so that correlating them is a matrix product and not T of them."""
+
+Seed = int | np.random.SeedSequence
+
+
+def seed_sequence(seed: Seed, *path: int) -> np.random.SeedSequence:
+    """The seed itself, or its descendant named by ``path``: independent for different paths.
+
+    Raises:
+        InputError: seed is neither an integer >= 0 nor a SeedSequence.
+    """
+    if isinstance(seed, np.random.SeedSequence):
+        return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *path))
+    return np.random.SeedSequence(
+        _checks.positive_int(seed, field="seed", minimum=0), spawn_key=path
+    )
+
+
+def _white(root: np.random.SeedSequence, step: int, out: Array) -> Array:
+    """Standard normal draws of one step, the same at every call."""
+    generator = np.random.Generator(np.random.Philox(seed_sequence(root, step)))
+    return generator.standard_normal(out=out)
+
+
+def columns_per_block(*, floats_per_column: int, total: int) -> int:
+    """How many of ``total`` iid columns to simulate together, at least one."""
+    return max(1, min(total, WORKING_SET_FLOATS // floats_per_column))
+
+
+def check_noising(noising_matrix: Any) -> Array:
+    """A lower triangular noising matrix C^-1, shape (T, T).
+
+    Raises:
+        InputError: not a finite square float64 matrix, or not causal: an entry above the
+            diagonal would need the draws of a later step.
+    """
+    noising = _checks.matrix(noising_matrix, field="noising_matrix", square=True)
+    above = np.abs(np.triu(noising, 1))
+    if above.max() > settings.rank_tolerance(len(noising)) * np.abs(noising).max():
+        s, t = (int(i) for i in np.unravel_index(above.argmax(), above.shape))
+        raise InputError(
+            "noising_matrix",
+            expected="a lower triangular matrix (noise of a step from draws up to that step)",
+            got=f"entry ({s}, {t}) = {noising[s, t]:.6g}",
+        )
+    return np.tril(noising)
+
+
+def covariance_root(covariance: Any) -> Array:
+    """F, shape (n, n), with F F^T = R: the Cholesky factor, or V diag(sqrt) where R is singular.
+
+    Raises:
+        InputError: R is not a finite symmetric float64 matrix, or not positive semidefinite.
+    """
+    r = _checks.symmetric_matrix(
+        covariance, field="covariance", tolerance=settings.SYMMETRY_TOLERANCE
+    )
+    try:
+        return np.asarray(np.linalg.cholesky(r), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(r)
+    if values[0] < -settings.GRAM_NEGATIVITY * max(values[-1], 0.0) or values[-1] <= 0:
+        raise InputError(
+            "covariance",
+            expected="a nonzero positive semidefinite matrix",
+            got=f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}",
+        )
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def space_noise_stream(
+    covariance: Any, *, dimension: int, steps: int, seed: Seed
+) -> Iterator[Array]:
+    """Noise correlated across nodes, independent across steps and coordinates.
+
+    Args:
+        covariance: R, shape (n, n), symmetric positive semidefinite, in squared noise units.
+        dimension: d, coordinates of the model.
+        steps: how many steps to yield before stopping.
+        seed: the same seed gives the same noise.
+
+    Returns:
+        An iterator over ``steps`` arrays of shape (n, d); every column is drawn from N(0, R).
+
+    Raises:
+        InputError: see :func:`covariance_root`; dimension or steps not an integer >= 1.
+    """
+    root = covariance_root(covariance)
+    dimension = _checks.positive_int(dimension, field="dimension")
+    steps = _checks.positive_int(steps, field="steps")
+    return space_noise(root, dimension=dimension, steps=steps, root_seed=seed_sequence(seed))
+
+
+def space_noise(
+    root: Array, *, dimension: int, steps: int, root_seed: np.random.SeedSequence
+) -> Iterator[Array]:
+    """As :func:`space_noise_stream`, from a square root of R that is known already."""
+    for step in range(steps):
+        yield root @ _white(root_seed, step, np.empty((len(root), dimension)))
+
+
+def time_noise_stream(
+    noising_matrix: Any, *, nodes: int, dimension: int, seed: Seed
+) -> Iterator[Array]:
+    """Noise correlated across steps, independent across nodes and coordinates.
+
+    Step t of every coordinate of every node is sum_{s <= t} (C^-1)_ts Z_s, Z standard normal. The
+    stream ends with the horizon T = len(noising_matrix): there is no row to take a further step
+    from, and repeating the last one would cost privacy that nobody accounted for.
+
+    Memory is O(T^2 + n d) plus two working sets: draws that do not fit are drawn again.
+
+    Args:
+        noising_matrix: C^-1, shape (T, T), lower triangular.
+        nodes: n.
+        dimension: d, coordinates of the model.
+        seed: the same seed gives the same noise.
+
+    Returns:
+        An iterator over T arrays of shape (n, d), in increasing step order.
+
+    Raises:
+        InputError: see :func:`check_noising`; nodes or dimension not an integer >= 1.
+    """
+    noising = check_noising(noising_matrix)
+    nodes = _checks.positive_int(nodes, field="nodes")
+    dimension = _checks.positive_int(dimension, field="dimension")
+    return _time_noise(noising, (nodes, dimension), seed_sequence(seed))
+
+
+def _time_noise(
+    noising: Array, shape: tuple[int, int], root: np.random.SeedSequence
+) -> Iterator[Array]:
+    horizon, width = len(noising), shape[0] * shape[1]
+    kept = np.empty((min(horizon, WORKING_SET_FLOATS // width), width))
+    ahead = max(1, min(_PANEL_STEPS, WORKING_SET_FLOATS // width))
+    scratch = np.empty(width)
+    for start in range(0, horizon, ahead):
+        stop = min(start + ahead, horizon)
+        held = min(stop, len(kept))
+        for step in range(start, held):
+            _white(root, step, kept[step])
+        panel = noising[start:stop, :held] @ kept[:held]
+        for step in range(held, stop):
+            first = max(step, start)
+            _white(root, step, scratch)
+            for t in range(first, stop):
+                panel[t - start] += noising[t, step] * scratch
+        for noise in panel:
+            yield noise.reshape(shape)

@@ -1,0 +1,644 @@
+"""What a user asks for: a spatial or a temporal noise design, and its privacy target.
+
+Both are the one convex program of :mod:`noisedesign.program.program`,
+
+    minimise  tr(H X^-1)  over positive definite X in a sensitivity set,
+
+read in two ways. In space X = R^-1 is the precision of the noise of the nodes (Whisper D-SGD,
+problem (10) with its inequality the right way round); in time X = C^T C is the Gram matrix of the
+strategy every node uses for itself (Mafalda-SGD, Lemma 10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from types import NoneType
+from typing import Any, Literal, get_args
+
+import networkx as nx
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import memory, settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Shown
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.privacy.views import Observer
+from noisedesign.program.observers import caps_against_observers, check_observers
+from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
+from noisedesign.system.graph import check_mixing, mixing_matrix, node_names
+from noisedesign.system.participation import (
+    FixedEpoch,
+    MinSeparation,
+    every_step,
+    require_room,
+    single,
+)
+from noisedesign.system.random_mixing import RandomMixing
+from noisedesign.system.workloads import Objective, space_gram, time_gram
+from noisedesign.system.workloads.closed_forms import decentralized_gram, prefix_gram
+
+WorkloadKind = Literal["decentralized", "prefix", "gram"]
+JOINTS = ("kronecker", "full")
+
+ANY_SPACE = SpaceStructure()
+ANY_TIME = TimeStructure()
+"""Noise without a structure."""
+
+
+def _check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
+    if privacy is not None and privacy.steps not in (None, horizon):
+        raise InputError(
+            "privacy.steps",
+            expected=f"{horizon}, the horizon of the design, or nothing",
+            got=str(privacy.steps),
+        )
+
+
+def _check_use_in_space(
+    participation: FixedEpoch | MinSeparation | None, privacy: PrivacyTarget | None, horizon: int
+) -> None:
+    """It is said how long noise in space is used, where that decides on its privacy."""
+    if participation is not None:
+        _check_steps(privacy, participation.horizon)
+        used, field = participation.horizon, "participation"
+    elif privacy is None:
+        return
+    elif privacy.steps is not None:
+        used, field = privacy.steps, "privacy.steps"
+    elif horizon > 1:
+        return
+    else:
+        raise InputError(
+            "privacy.steps",
+            expected="how many steps the noise is used for",
+            got="neither that nor a participation",
+            remedy="Give steps, of which a record takes part in every one, or a participation "
+            "(epochs and separation).",
+        )
+    if used < horizon:
+        raise InputError(
+            field, expected=f"at least the {horizon} steps whose error counts", got=f"{used} steps"
+        )
+
+
+def _check_use_against_observers(
+    participation: FixedEpoch | MinSeparation | None, privacy: PrivacyTarget | None, horizon: int
+) -> None:
+    """Budgets before observers are for a record that takes part once: a target says so."""
+    _check_steps(privacy, horizon)
+    once = f"single participation in {horizon} steps (epochs = 1, separation = {horizon})"
+    if participation is None and privacy is not None:
+        raise InputError(
+            "participation",
+            expected=f"{once}, which is what budgets before observers are for",
+            got="nothing",
+        )
+    if participation is not None and participation != FixedEpoch(epochs=1, separation=horizon):
+        raise InputError("participation", expected=once, got=str(participation))
+
+
+def _check_against_budget(limit: Array, budget: Array, *, field: str) -> None:
+    """Limits in units of 1 / tau can be computed with."""
+    worst = int((limit * budget).argmax())
+    if limit[worst] * budget[worst] > _checks.MOST_OF_MANY:
+        raise InputError(
+            field,
+            expected=f"at most {_checks.MOST_OF_MANY:g} / tau = "
+            f"{_checks.MOST_OF_MANY / budget[worst]:.6g} (node {worst})",
+            got=f"{limit[worst]:.6g}",
+        )
+
+
+def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
+    """Caps on the variance of every node, shape (n,), that some noise within the budgets keeps."""
+    if max_variance is None:
+        return None
+    field = "limits.max_variance"
+    cap = _checks.positive_vector(max_variance, field=field, length=len(budget))
+    _check_against_budget(cap, budget, field=field)
+    worst = int((cap * budget).argmin())
+    if cap[worst] * budget[worst] <= 1:
+        raise InputError(
+            field,
+            expected=f"more than 1 / tau = {1 / budget[worst]:.6g} (node {worst}), since "
+            "[R^-1]_ii R_ii >= 1 for every covariance",
+            got=f"{cap[worst]:.6g}",
+        )
+    return cap
+
+
+def _checked_floor(
+    min_variance: Any, cap: Array | None, structure: SpaceStructure, budget: Array
+) -> Array | None:
+    """Floors on the variance of every node, shape (n,), none above its cap."""
+    if min_variance is None:
+        return None
+    field = "limits.min_variance"
+    if structure.restricts:
+        raise InputError(
+            field,
+            expected=f'no floor but for noise without a structure in space ("{ANY_SPACE}")',
+            got=f'one for "{structure}"',
+        )
+    floor = _checks.positive_vector(min_variance, field=field, length=len(budget))
+    _check_against_budget(floor, budget, field=field)
+    if cap is not None and (floor > cap).any():
+        worst = int((floor / cap).argmax())
+        raise InputError(
+            field,
+            expected=f"at most limits.max_variance = {cap[worst]:.6g} (node {worst})",
+            got=f"{floor[worst]:.6g}",
+        )
+    return floor
+
+
+_Kind = tuple[tuple[type, ...], str]
+_FIXED_EPOCH: _Kind = (FixedEpoch,), "FixedEpoch(epochs=..., separation=...)"
+_SCHEME: _Kind = (FixedEpoch, MinSeparation), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
+_IN_SPACE: _Kind = (SpaceStructure,), 'SpaceStructure(kind="...")'
+_IN_TIME: _Kind = (TimeStructure,), 'TimeStructure(kind="...")'
+_COMMON: dict[str, _Kind] = {
+    "objective": ((Objective, NoneType), "Objective(horizon=..., of=...) or None"),
+    "random": ((RandomMixing, NoneType), "a value of noisedesign.system.random_mixing or None"),
+    "privacy": ((PrivacyTarget, NoneType), "PrivacyTarget(epsilon=..., delta=...) or None"),
+}
+"""Fields that hold values: of which types, and how one is made."""
+
+
+def _check(value: Any, field: str, kind: _Kind) -> None:
+    _checks.instance(value, kind[0], field=field, expected=kind[1])
+
+
+def _check_types(problem: Any, **own: _Kind) -> None:
+    """The fields of a problem hold values of their types."""
+    _checks.text(problem.name, field="name")
+    for field_, kind in (_COMMON | own).items():
+        _check(getattr(problem, field_), field_, kind)
+
+
+def _check_buffers(structure: TimeStructure, horizon: int) -> None:
+    """A strategy of T steps has no use for more than T buffers."""
+    if structure.buffers is not None and structure.buffers > horizon:
+        raise InputError(
+            "structure.buffers",
+            expected=f"at most {horizon}, the number of steps",
+            got=str(structure.buffers),
+        )
+
+
+def _check_horizon(participation: Any) -> None:
+    """A scheme over as many steps as there is room for."""
+    _check(participation, "participation", _SCHEME)
+    require_room(participation)
+
+
+def _mixing_of(graph: nx.Graph, weights: str) -> Array:
+    """W of a graph, or of a digraph under weights that are for digraphs."""
+    if isinstance(weights, str) and weights in DIRECTED_WEIGHTS:
+        return directed_mixing(graph, weights=weights)
+    return mixing_matrix(graph, weights=weights)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpaceProblem(Shown):
+    """Noise correlated across nodes, independent across steps (Whisper D-SGD).
+
+    Minimise tr(H R) over covariances R subject to [R^-1]_ii <= budget_i for every node i and,
+    optionally, min_variance_i <= R_ii <= max_variance_i. H is W^T W, the error after one step,
+    unless an objective or a random mixing says otherwise.
+
+    Args:
+        mixing: W, shape (n, n): nonnegative, doubly stochastic, of a connected graph.
+        budget: tau, scalar or shape (n,): squared sensitivity allowed to a unit change at each
+            node, in inverse squared noise units.
+        max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None.
+        min_variance: floor on diag(R), squared noise, scalar or shape (n,), or None. One of at most
+            1 / budget asks for nothing; only noise without a structure can have one.
+        structure: which nodes may share a seed.
+        participation: how long noise is used, and in which of these steps one record may take part,
+            the same for every node. It decides on how much noise a privacy target takes, not on R.
+            None: every step of ``privacy.steps``, or of the objective where it counts several.
+        objective: what error of which steps counts; None: all nodes, after one step.
+        random: the distribution W is drawn from at every step, with ``mixing`` as its W without
+            failures; None: W is what it is.
+        observers: against whom; none: against a reader of all messages. With observers the budget
+            of a node is for what one of them sees, over the steps of the objective, of a unit
+            change at one step, so that a target needs single participation; a cap is required, and
+            only noise without a structure, a floor and random mixing is possible. See
+            :mod:`noisedesign.families.observers`.
+        nodes: names in the order of the rows of W.
+
+    Raises:
+        InputError: a value of another type, naming its field;
+            see :func:`noisedesign.system.graph.check_mixing`; budget <= 0; a cap at or below
+            1 / budget, which no noise can meet because [R^-1]_ii R_ii >= 1; a floor above a cap, or
+            together with a structure; observers of other nodes, without a cap, or with what they
+            cannot be combined with; a privacy target without a word on how long noise is used.
+    """
+
+    mixing: Array
+    budget: Any = 1.0
+    max_variance: Any = None
+    min_variance: Any = None
+    structure: SpaceStructure = ANY_SPACE
+    participation: FixedEpoch | MinSeparation | None = None
+    objective: Objective | None = None
+    random: RandomMixing | None = None
+    observers: tuple[Observer, ...] = ()
+    name: str = "space"
+    nodes: tuple[str, ...] = ()
+    privacy: PrivacyTarget | None = None
+
+    design: Literal["space"] = field(default="space", init=False)
+
+    def __post_init__(self) -> None:
+        _check_types(self, structure=_IN_SPACE)
+        if self.objective is not None:
+            memory.require(
+                memory.squares, self.objective.horizon, field="objective.horizon", of="steps"
+            )
+        if self.participation is not None:
+            _check(self.participation, "participation", _SCHEME)
+        mixing = check_mixing(self.mixing, doubly_stochastic=True)
+        n = len(mixing)
+        object.__setattr__(self, "mixing", mixing)
+        budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
+        object.__setattr__(self, "budget", budget)
+        watchers = "a list of observers, as noisedesign.privacy.views makes them"
+        observers = _checks.listed(self.observers, field="observers", expected=watchers)
+        object.__setattr__(self, "observers", tuple(observers))
+        if self.observers:
+            check_observers(self.observers, nodes=n)
+            cap = caps_against_observers(
+                self.max_variance,
+                nodes=n,
+                structure=self.structure,
+                random=self.random,
+                min_variance=self.min_variance,
+            )
+            object.__setattr__(self, "max_variance", cap)
+            _check_use_against_observers(self.participation, self.privacy, self.horizon)
+        else:
+            object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
+            _check_use_in_space(self.participation, self.privacy, self.horizon)
+        floor = _checked_floor(self.min_variance, self.max_variance, self.structure, budget)
+        object.__setattr__(self, "min_variance", floor)
+        if (clusters := self.structure.clusters) is not None and len(clusters) != n:
+            raise InputError(
+                "structure.clusters",
+                expected=f"the cluster of each of {n} nodes",
+                got=str(len(clusters)),
+            )
+        if self.random is not None and len(self.random.mean) != n:
+            raise InputError(
+                "random", expected=f"a mixing of {n} nodes", got=f"one of {len(self.random.mean)}"
+            )
+        object.__setattr__(self, "nodes", _checks.node_names(self.nodes, count=n))
+
+    @classmethod
+    def from_graph(
+        cls, graph: nx.Graph, *, weights: str = "metropolis-hastings", **kwargs: Any
+    ) -> SpaceProblem:
+        """The problem on a graph, with the names of its nodes.
+
+        Args:
+            graph: connected, simple, undirected.
+            weights: see :func:`noisedesign.system.graph.mixing_matrix`.
+            kwargs: fields of the problem.
+
+        Raises:
+            InputError: as :func:`noisedesign.system.graph.mixing_matrix` and the problem itself.
+        """
+        mixing = _mixing_of(graph, weights)
+        return cls(mixing=mixing, **{"nodes": node_names(graph)} | kwargs)
+
+    @property
+    def horizon(self) -> int:
+        """T, the steps the objective counts; 1 where there is none."""
+        return 1 if self.objective is None else self.objective.horizon
+
+    @property
+    def use(self) -> FixedEpoch | MinSeparation | None:
+        """How long noise is used and how often one record takes part; None where nobody said."""
+        if self.participation is not None:
+            return self.participation
+        if self.observers:
+            return single(self.horizon)
+        if self.privacy is not None and self.privacy.steps is not None:
+            return every_step(self.privacy.steps)
+        return every_step(self.horizon) if self.horizon > 1 else None
+
+    @property
+    def plain(self) -> bool:
+        """Whether H is W^T W, the published objective."""
+        return self.objective is None and self.random is None
+
+    @cached_property
+    def gram(self) -> Array:
+        """H, shape (n, n)."""
+        if self.plain:
+            return np.asarray(self.mixing.T @ self.mixing)
+        return space_gram(
+            self.mixing if self.random is None else self.random,
+            objective=self.objective or Objective(horizon=1),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TimeProblem(Shown):
+    """Noise correlated across steps, each node using the same strategy for itself (Mafalda-SGD).
+
+    Minimise tr(H (C^T C)^-1) over lower triangular strategies C of unit (squared) sensitivity
+    under ``participation``, of a structure the user may restrict.
+
+    Use :meth:`decentralized`, :meth:`prefix` or :meth:`from_gram`; they form H.
+
+    Raises:
+        InputError: gram not square, not symmetric, not positive semidefinite, or of another size
+            than the horizon epochs * separation.
+    """
+
+    gram: Array
+    participation: FixedEpoch | MinSeparation
+    workload: WorkloadKind = "gram"
+    mixing: Array | None = None
+    structure: TimeStructure = ANY_TIME
+    objective: Objective | None = None
+    random: RandomMixing | None = None
+    name: str = "time"
+    nodes: tuple[str, ...] = ()
+    privacy: PrivacyTarget | None = None
+
+    design: Literal["time"] = field(default="time", init=False)
+
+    def __post_init__(self) -> None:
+        _check_types(self, participation=_SCHEME, structure=_IN_TIME)
+        _checks.one_of(self.workload, field="workload", allowed=get_args(WorkloadKind))
+        gram = _checks.symmetric_matrix(
+            self.gram, field="workload.gram", tolerance=settings.SYMMETRY_TOLERANCE
+        )
+        horizon = self.participation.horizon
+        if len(gram) != horizon:
+            words, numbers = "horizon", ""
+            if isinstance(scheme := self.participation, FixedEpoch):
+                words, numbers = "epochs * separation", f"{scheme.epochs} * {scheme.separation} = "
+            raise InputError(
+                "participation",
+                expected=f"{words} = {len(gram)}, the size of the workload",
+                got=f"{numbers}{horizon}",
+            )
+        object.__setattr__(self, "gram", gram)
+        _check_buffers(self.structure, horizon)
+        _check_steps(self.privacy, horizon)
+        if (self.mixing is None) == (self.workload == "decentralized"):
+            raise InputError(
+                "mixing",
+                expected="W for a decentralized workload, and for no other",
+                got="nothing" if self.mixing is None else f'one for workload = "{self.workload}"',
+                remedy="TimeProblem.decentralized makes H from W; from_gram and prefix take no W.",
+            )
+        if self.mixing is not None:
+            object.__setattr__(self, "mixing", checked_mixing(self.mixing, self.objective))
+            names = _checks.node_names(self.nodes, count=len(self.mixing))
+            object.__setattr__(self, "nodes", names)
+
+    @property
+    def fixed_epoch(self) -> FixedEpoch:
+        """The participation, for what takes (k, b) participation only.
+
+        Raises:
+            InputError: it is another.
+        """
+        if isinstance(self.participation, FixedEpoch):
+            return self.participation
+        raise InputError(
+            "participation",
+            expected="(k, b) participation (epochs, separation)",
+            got=str(self.participation),
+        )
+
+    @classmethod
+    def decentralized(
+        cls,
+        *,
+        mixing: Any,
+        participation: FixedEpoch | MinSeparation,
+        objective: Objective | None = None,
+        random: RandomMixing | None = None,
+        **kwargs: Any,
+    ) -> TimeProblem:
+        """Models of all nodes under mixing W, shape (n, n), row stochastic.
+
+        Column stochastic under an ``objective`` with push-sum weights.
+
+        ``objective`` says which error of them counts, by default that of all iterates; ``random``
+        from which distribution W is drawn at every step.
+        """
+        _check_horizon(participation)
+        _check(objective, "objective", _COMMON["objective"])
+        _check(random, "random", _COMMON["random"])
+        checked = checked_mixing(mixing, objective)
+        horizon = participation.horizon
+        gram = error_gram(checked, horizon=horizon, objective=objective, random=random)
+        return cls(
+            gram=gram,
+            participation=participation,
+            workload="decentralized",
+            mixing=checked,
+            objective=objective,
+            random=random,
+            **kwargs,
+        )
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: nx.Graph,
+        *,
+        participation: FixedEpoch | MinSeparation,
+        weights: str = "metropolis-hastings",
+        **kwargs: Any,
+    ) -> TimeProblem:
+        """As :meth:`decentralized`, on a graph, with the names of its nodes.
+
+        Args:
+            graph: connected and simple; a digraph for weights of
+                :func:`noisedesign.system.directed.directed_mixing`.
+            weights: those, or see :func:`noisedesign.system.graph.mixing_matrix`.
+            kwargs: further arguments of :meth:`decentralized`.
+
+        Raises:
+            InputError: as the functions named and the problem itself.
+        """
+        return cls.decentralized(
+            mixing=_mixing_of(graph, weights),
+            participation=participation,
+            **{"nodes": node_names(graph)} | kwargs,
+        )
+
+    @classmethod
+    def prefix(cls, *, participation: FixedEpoch | MinSeparation, **kwargs: Any) -> TimeProblem:
+        """Prefix sums: one model, every iterate, no graph."""
+        _check_horizon(participation)
+        gram = prefix_gram(horizon=participation.horizon)
+        return cls(gram=gram, participation=participation, workload="prefix", **kwargs)
+
+    @classmethod
+    def from_gram(
+        cls, *, gram: Any, participation: FixedEpoch | MinSeparation, **kwargs: Any
+    ) -> TimeProblem:
+        """Any error workload A through H = A^T A, shape (T, T), symmetric positive semidefinite."""
+        checked = _checks.symmetric_matrix(
+            gram, field="workload.gram", tolerance=settings.SYMMETRY_TOLERANCE
+        )
+        values = np.linalg.eigvalsh(checked)
+        if values[0] < -settings.GRAM_NEGATIVITY * max(values[-1], 0.0) or values[-1] <= 0:
+            raise InputError(
+                "workload.gram",
+                expected="a nonzero positive semidefinite matrix",
+                got=f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}",
+            )
+        return cls(gram=checked, participation=participation, workload="gram", **kwargs)
+
+
+def checked_mixing(mixing: Any, objective: Objective | None) -> Array:
+    """W of noise that is correlated over time: where models are states over push-sum weights, W is
+    column stochastic, else row stochastic.
+
+    Raises:
+        InputError: see :func:`noisedesign.system.graph.check_mixing`.
+    """
+    if objective is not None and objective.push_sum_weights is not None:
+        return check_directed(mixing, stochastic="column")
+    return check_mixing(mixing, doubly_stochastic=False)
+
+
+def error_gram(
+    mixing: Array,
+    *,
+    horizon: int,
+    objective: Objective | None = None,
+    random: RandomMixing | None = None,
+) -> Array:
+    """H of noise of nodes that all use one strategy for themselves, shape (T, T).
+
+    ``objective`` says which error counts, by default that of all iterates; ``random`` from which
+    distribution W is drawn at every step, if from any.
+    """
+    if objective is None and random is None:
+        return decentralized_gram(mixing, horizon=horizon)
+    return time_gram(
+        mixing if random is None else random, objective=objective or Objective(horizon=horizon)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpaceTimeProblem(Shown):
+    """Noise correlated across nodes and steps at once.
+
+    Minimise the noise tr(H cov(z)) of nT coordinates z such that the record of node i, in all its
+    participations, has squared sensitivity at most budget_i.
+
+    Args:
+        mixing: W, shape (n, n), row stochastic; column stochastic under an objective with push-sum
+            weights.
+        participation: (k, b), the same for every node.
+        budget: tau, scalar or shape (n,), in inverse squared noise units.
+        max_variance: cap on the noise variance of every node at every step (for "kronecker": on
+            diag(R) at unit sensitivity in time), scalar or shape (n,), or None.
+        time, space: structure of either factor of a Kronecker design.
+        joint: "kronecker", noise covariance (C^T C)^-1 x R; or "full", any covariance.
+        objective: what error of which steps counts; None: all nodes, every step.
+        random: the distribution W is drawn from at every step; None: W is what it is.
+        nodes: names in the order of the rows of W.
+
+    Raises:
+        InputError: see :func:`graph.check_mixing`; budget <= 0; a cap at or below
+            1 / budget; another ``joint``; a structure of one side of a full design.
+    """
+
+    mixing: Array
+    participation: FixedEpoch
+    budget: Any = 1.0
+    max_variance: Any = None
+    time: TimeStructure = ANY_TIME
+    space: SpaceStructure = ANY_SPACE
+    joint: str = "kronecker"
+    objective: Objective | None = None
+    random: RandomMixing | None = None
+    name: str = "space-time"
+    nodes: tuple[str, ...] = ()
+    privacy: PrivacyTarget | None = None
+
+    design: Literal["space-time"] = field(default="space-time", init=False)
+
+    def __post_init__(self) -> None:
+        _check_types(self, participation=_FIXED_EPOCH, time=_IN_TIME, space=_IN_SPACE)
+        require_room(self.participation)
+        mixing = checked_mixing(self.mixing, self.objective)
+        n = len(mixing)
+        object.__setattr__(self, "mixing", mixing)
+        budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
+        object.__setattr__(self, "budget", budget)
+        object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
+        _checks.one_of(self.joint, field="structure.joint", allowed=JOINTS)
+        if self.joint == "full" and (self.time.restricts or self.space.restricts):
+            raise InputError(
+                "structure.joint",
+                expected='"kronecker" for a structure in time or space',
+                got='"full"',
+            )
+        _check_steps(self.privacy, self.participation.horizon)
+        object.__setattr__(self, "nodes", _checks.node_names(self.nodes, count=n))
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: nx.Graph,
+        *,
+        participation: FixedEpoch,
+        weights: str = "metropolis-hastings",
+        **kwargs: Any,
+    ) -> SpaceTimeProblem:
+        """The problem on a graph, with the names of its nodes; as :meth:`TimeProblem.from_graph`.
+
+        Raises:
+            InputError: as that and the problem itself.
+        """
+        mixing = _mixing_of(graph, weights)
+        fields: dict[str, Any] = {"nodes": node_names(graph)} | kwargs
+        return cls(mixing=mixing, participation=participation, **fields)
+
+
+Problem = SpaceProblem | TimeProblem | SpaceTimeProblem
+
+
+def problem_of(value: Any) -> Problem:
+    """The problem that was meant: itself, or that of a loaded file, a design or a solution.
+
+    Raises:
+        InputError: anything else, with the call that makes a problem of it.
+    """
+    for found in (value, getattr(value, "problem", None)):
+        if isinstance(found, Problem):
+            return found
+    stored = getattr(value, "design", None)
+    if isinstance(found := getattr(stored, "problem", None), Problem):
+        return found
+    remedy = ""
+    if isinstance(value, nx.Graph):
+        remedy = "Give SpaceProblem.from_graph(graph), or TimeProblem.from_graph."
+    elif isinstance(value, (str, PathLike)):
+        remedy = "Give load_problem(path)."
+    elif isinstance(value, np.ndarray):
+        remedy = "Give SpaceProblem(mixing=W)."
+    raise InputError(
+        "problem",
+        expected="a SpaceProblem, TimeProblem or SpaceTimeProblem",
+        got=_checks.describe(value),
+        remedy=remedy,
+    )

@@ -1,0 +1,191 @@
+"""The one convex program, its dual and its bound, without choosing an algorithm.
+
+    (P)  minimise  tr(H X^-1)   over X > 0
+         subject to, for every pattern j of the participation,
+             the squared sensitivity of X on pattern j  <=  budget_j,
+         and optionally  diag(X^-1) <= cap  and  diag(X^-1) >= floor.
+
+The squared sensitivity of a pattern to unit-norm vector gradients is max <X_jj, Y> over
+correlation matrices Y. Its dual is the smallest trace of a diagonal matrix above X_jj, which makes
+the multiplier of pattern j a positive semidefinite block U_j with a constant diagonal p_j:
+
+    (D)  maximise  2 tr( (N^1/2 U N^1/2)^1/2 ) - sum_j budget_j p_j - <cap, w> + <floor, u>,
+         N = H + diag(w) - diag(u) >= 0,  w, u >= 0,  U block diagonal over the patterns.
+
+The floor is convex in X^-1, in which all of (P) is convex as well; in X it is not.
+
+The inner infimum is attained at X(U) = H^1/2 (H^1/2 U H^1/2)^-1/2 H^1/2. U may be scaled freely,
+so any U at all proves  ( tr (N^1/2 U N^1/2)^1/2 )^2 / sum_j budget_j p_j - <cap, w> + <floor, u>.
+
+Restricting X to be diagonal on every pattern gives the same dual, hence the same optimum: designs
+here are diagonal on patterns, where every notion of sensitivity agrees.
+
+In space every node is a pattern of its own and U is a nonnegative diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Shown
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.workloads.closed_forms import prefix_gram
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """Data of (P). Shapes: gram (m, m); budget (patterns,); cap and floor (m,) or None.
+
+    ``exact_factor`` is L with L^T L = gram where the problem comes with one (L = W in space);
+    otherwise :attr:`factor` computes one.
+    """
+
+    gram: Array
+    participation: FixedEpoch
+    budget: Array
+    cap: Array | None = None
+    exact_factor: Array | None = None
+    floor: Array | None = None
+
+    @property
+    def size(self) -> int:
+        """m: number of nodes in space, of steps in time."""
+        return len(self.gram)
+
+    @cached_property
+    def factor(self) -> Array:
+        """L with L^T L = gram, shape (r, m): the workload itself where it is known."""
+        if self.exact_factor is not None:
+            return self.exact_factor
+        return _linalg.gram_factor(self.gram)
+
+    @cached_property
+    def null_space(self) -> Array:
+        """Orthonormal basis of the null space of gram, shape (m, dim)."""
+        return _linalg.null_space(self.factor, gram=self.gram)
+
+    @property
+    def coordinate_budget(self) -> Array:
+        """budget_j spread over the coordinates of pattern j, shape (m,)."""
+        return np.tile(self.budget, self.participation.epochs)
+
+    @property
+    def limited(self) -> bool:
+        """Whether diag(X^-1) is limited beyond what the budgets say: [X^-1]_ii X_ii >= 1 always."""
+        return self.cap is not None or self.raising
+
+    @property
+    def raising(self) -> bool:
+        """Whether some floor is above what every X within the budgets has anyway."""
+        return self.floor is not None and bool((self.floor * self.coordinate_budget > 1).any())
+
+    def normalized(self) -> Program:
+        """The same program with unit budgets: X = D^1/2 X' D^1/2, D = diag(coordinate_budget)."""
+        if np.all(self.budget == 1.0):
+            return self
+        root = np.sqrt(self.coordinate_budget)
+        return replace(
+            self,
+            gram=self.gram / root[:, None] / root,
+            budget=np.ones_like(self.budget),
+            cap=None if self.cap is None else self.cap * root**2,
+            exact_factor=None if self.exact_factor is None else self.exact_factor / root,
+            floor=None if self.floor is None else self.floor * root**2,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class DualPoint(Shown):
+    """Multipliers: ``blocks`` U, shape (patterns, epochs, epochs); ``cap`` w and ``floor`` u, (m,)
+    or None."""
+
+    blocks: Array
+    cap: Array | None = None
+    floor: Array | None = None
+
+    def denormalized(self, program: Program) -> DualPoint:
+        """Multipliers of ``program`` from those of ``program.normalized()``."""
+        cap, floor = (
+            None if limit is None else limit * program.coordinate_budget
+            for limit in (self.cap, self.floor)
+        )
+        blocks = self.blocks / program.budget[:, None, None]
+        return DualPoint(blocks=blocks, cap=cap, floor=floor)
+
+
+def denormalized_gram(program: Program, gram: Array) -> Array:
+    """X of ``program`` from X' of ``program.normalized()``; X' itself at unit budgets."""
+    if np.all(program.budget == 1.0):
+        return gram
+    root = np.sqrt(program.coordinate_budget)
+    return gram * root[:, None] * root
+
+
+def diagonal_dual(
+    weights: Array, cap: Array | None = None, floor: Array | None = None
+) -> DualPoint:
+    """The multipliers of single participation: U = diag(weights), shape (m,)."""
+    return DualPoint(blocks=np.asarray(weights)[:, None, None], cap=cap, floor=floor)
+
+
+def uniform_dual(program: Program) -> DualPoint:
+    """The multiplier whose bound is exact for independent noise: U = identity."""
+    k, b = program.participation.epochs, program.participation.separation
+    return DualPoint(blocks=np.tile(np.eye(k), (b, 1, 1)))
+
+
+def is_structured(problem: Problem) -> bool:
+    """Whether a problem asks for more than (P) of one Gram matrix, with noise of any structure."""
+    if isinstance(problem, SpaceTimeProblem):
+        return True
+    if isinstance(problem, TimeProblem) and not isinstance(problem.participation, FixedEpoch):
+        return True
+    return problem.structure.restricts or (
+        isinstance(problem, SpaceProblem) and bool(problem.observers)
+    )
+
+
+def program_of(problem: Problem) -> Program:
+    """(P) for a problem, whatever its structure. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10.
+
+    Raises:
+        InputError: min-separation participation, whose patterns overlap; a space-time problem; one
+            against chosen observers, whose budgets say nothing of other messages.
+    """
+    if isinstance(problem, SpaceProblem):
+        if problem.observers:
+            raise InputError(
+                "observers",
+                expected="none, so that every message is protected",
+                got=f"{len(problem.observers)} chosen",
+            )
+        return Program(
+            gram=problem.gram,
+            participation=single(len(problem.mixing)),
+            budget=problem.budget,
+            cap=problem.max_variance,
+            exact_factor=problem.mixing if problem.plain else None,
+            floor=problem.min_variance,
+        )
+    if isinstance(problem, SpaceTimeProblem):
+        raise InputError("design", expected="space or time", got=problem.design)
+    scheme = problem.fixed_epoch
+    return Program(gram=problem.gram, participation=scheme, budget=np.ones(scheme.separation))
+
+
+def central_program(problem: TimeProblem) -> Program:
+    """(P) of a trusted server that adds one noise to the average of the n nodes.
+
+    The average has sensitivity 1 / n, and all n nodes hold the same model, so H = prefix / n. A
+    problem without a graph has one model, and the server's workload is its own.
+    """
+    program = program_of(problem)
+    if problem.mixing is None:
+        return program
+    return replace(program, gram=prefix_gram(horizon=program.size) / len(problem.mixing))

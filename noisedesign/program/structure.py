@@ -1,0 +1,128 @@
+"""What shape a user allows the noise to have, in time and in space. Nothing of how it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError, describe
+
+TIME_STRUCTURES = ("dense", "banded", "toeplitz", "banded-inverse", "blt")
+SPACE_STRUCTURES = (
+    "dense", "edge-local", "hops", "neighbourhood", "clusters", "decor", "independent",
+)  # fmt: skip
+
+_TIME_KEY = {"banded": "bands", "banded-inverse": "bands", "blt": "buffers"}
+_SPACE_KEY = {"hops": "hops", "clusters": "clusters"}
+
+
+def _check_key(owner: object, *, kind: str, field: str, needed: dict[str, str]) -> None:
+    """The one number or list a kind needs is there, and no other."""
+    for key in sorted(set(needed.values())):
+        value, wanted = getattr(owner, key), needed.get(kind) == key
+        if wanted == (value is None):
+            raise InputError(
+                f"structure.{key}",
+                expected=f'a value for {field} = "{kind}"'
+                if wanted
+                else f'nothing for {field} = "{kind}"',
+                got=describe(value),
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeStructure:
+    """Structure of the strategy C, lower triangular, shape (T, T).
+
+    - ``dense``: none;
+    - ``banded``: ``bands`` diagonals of C, the main one counted;
+    - ``toeplitz``: constant along diagonals;
+    - ``banded-inverse``: C Toeplitz, C^-1 with ``bands`` diagonals;
+    - ``blt``: buffered linear Toeplitz with ``buffers`` buffers.
+
+    Raises:
+        InputError: an unknown kind; ``bands`` or ``buffers`` missing, below 1, or out of place.
+    """
+
+    kind: str = "dense"
+    bands: int | None = None
+    buffers: int | None = None
+
+    def __post_init__(self) -> None:
+        _checks.one_of(self.kind, field="structure.time", allowed=TIME_STRUCTURES)
+        _check_key(self, kind=self.kind, field="structure.time", needed=_TIME_KEY)
+        for key in ("bands", "buffers"):
+            if getattr(self, key) is not None:
+                _checks.positive_int(getattr(self, key), field=f"structure.{key}")
+
+    @property
+    def restricts(self) -> bool:
+        return self.kind != "dense"
+
+    def __str__(self) -> str:
+        size = self.bands or self.buffers
+        return self.kind if size is None else f"{self.kind} ({size})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceStructure:
+    """Structure of the covariance R: which nodes may share a seed.
+
+    - ``dense``: any nodes;
+    - ``edge-local``: the two ends of an edge, one pairwise seed each;
+    - ``hops``: any two nodes at most ``hops`` edges apart;
+    - ``neighbourhood``: a node and its neighbours, together;
+    - ``clusters``: the nodes of a cluster, together; ``clusters`` holds the number of the cluster
+      of every node;
+    - ``decor``: the two ends of an edge, all edges by one coefficient (DECOR);
+    - ``independent``: no two nodes.
+
+    With ``known_seeds`` = f > 0 the budgets hold even against any f nodes that pool the seeds they
+    hold (SecLDP); not for ``dense`` and ``decor``.
+
+    Raises:
+        InputError: an unknown kind; ``hops`` or ``clusters`` missing, not valid, or out of place.
+    """
+
+    kind: str = "dense"
+    hops: int | None = None
+    clusters: tuple[int, ...] | None = None
+    known_seeds: int = 0
+
+    def __post_init__(self) -> None:
+        _checks.one_of(self.kind, field="structure.space", allowed=SPACE_STRUCTURES)
+        _check_key(self, kind=self.kind, field="structure.space", needed=_SPACE_KEY)
+        if self.hops is not None:
+            _checks.positive_int(self.hops, field="structure.hops")
+        if self.clusters is not None:
+            object.__setattr__(self, "clusters", _checked_clusters(self.clusters))
+        _checks.positive_int(self.known_seeds, field="structure.known_seeds", minimum=0)
+        if self.known_seeds and self.kind in ("dense", "decor"):
+            raise InputError(
+                "structure.known_seeds",
+                expected=f'0 for structure.space = "{self.kind}"',
+                got=str(self.known_seeds),
+                remedy="Its seeds are shared by all, or all alike; use edge-local or another kind.",
+            )
+
+    @property
+    def restricts(self) -> bool:
+        return self.kind != "dense"
+
+    def __str__(self) -> str:
+        words = self.kind if self.hops is None else f"hops ({self.hops})"
+        return words + (f", {self.known_seeds} with known seeds" if self.known_seeds else "")
+
+
+def _checked_clusters(clusters: Sequence[int]) -> tuple[int, ...]:
+    expected = "a list of the number of the cluster of every node"
+    clusters = _checks.listed(clusters, field="structure.clusters", expected=expected)
+    for node, cluster in enumerate(clusters):
+        if isinstance(cluster, bool) or not isinstance(cluster, int):
+            raise InputError(
+                "structure.clusters",
+                expected="an integer for every node",
+                got=f"{describe(cluster)} for node {node}",
+            )
+    return tuple(clusters)

@@ -1,0 +1,81 @@
+"""(P) in time under any participation, and strategies at its scale.
+
+:class:`program.Program` is the program whose patterns are disjoint. Here they may
+overlap, as under min-separation participation, and the strategy may have a structure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError, symmetric_matrix
+from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.system.participation import Participation
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TemporalProgram:
+    """Minimise tr(H X^-1), X = C^T C, with squared sensitivity at most 1. H: ``gram``, (T, T).
+
+    Make one with :func:`temporal_program`, which checks what it is given.
+    """
+
+    gram: Array
+    participation: Participation
+
+    @property
+    def size(self) -> int:
+        """T."""
+        return len(self.gram)
+
+    @cached_property
+    def factor(self) -> Array:
+        """L with L^T L = gram, shape (T, T)."""
+        return _linalg.gram_factor(self.gram)
+
+
+def temporal_program(*, gram: Any, participation: Participation) -> TemporalProgram:
+    """The program of an error Gram matrix H, shape (T, T), squared error per squared noise.
+
+    Raises:
+        InputError: H is not a symmetric positive definite float64 matrix of the participation's
+            horizon. Singular ones are refused: noise along a null direction costs nothing, so the
+            best noise may be infinite.
+    """
+    h = symmetric_matrix(gram, field="gram", tolerance=settings.SYMMETRY_TOLERANCE)
+    if len(h) != participation.horizon:
+        raise InputError(
+            "gram",
+            expected=f"shape {(participation.horizon,) * 2}, the participation's horizon",
+            got=f"shape {h.shape}",
+        )
+    values = np.linalg.eigvalsh(h)
+    if values[0] < -settings.GRAM_NEGATIVITY * values[-1] or values[-1] <= 0:
+        raise InputError(
+            "gram",
+            expected="a Gram matrix, positive definite",
+            got=f"the eigenvalue {values[0]:.6g}",
+        )
+    if values[0] <= 8 * settings.rank_tolerance(len(h)) * values[-1]:
+        raise InputError(
+            "gram",
+            expected="a positive definite Gram matrix",
+            got=f"one that is singular to rounding (smallest eigenvalue {values[0]:.3g}, "
+            f"largest {values[-1]:.3g})",
+            remedy="Noise along its null direction costs nothing and may grow without limit; add a "
+            "multiple of the identity, the price of that noise.",
+        )
+    return TemporalProgram(gram=h, participation=participation)
+
+
+def unit_strategy(program: TemporalProgram, strategy: Array) -> Array:
+    """A lower triangular C scaled to squared sensitivity <= 1 in floating point, zeros kept."""
+    squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
+    room = 1 - 4 * settings.rank_tolerance(len(strategy))
+    return np.asarray(np.tril(strategy) * (room / np.sqrt(squared)))

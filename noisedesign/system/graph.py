@@ -1,0 +1,366 @@
+"""What the user's graph looks like: named graphs and gossip matrices W.
+
+Every graph is undirected, simple and unweighted; W is dense and its rows follow the order of
+``graph.nodes``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal, get_args
+
+import networkx as nx
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import memory, settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.system.edge_list import read_edges
+
+__all__ = [
+    "GRAPH_KINDS",
+    "WEIGHTS",
+    "Weights",
+    "build_graph",
+    "check_mixing",
+    "mixing_matrix",
+    "node_names",
+    "read_edges",
+]
+
+Weights = Literal["metropolis-hastings", "max-degree", "lazy-metropolis-hastings", "row-normalized"]
+WEIGHTS: tuple[str, ...] = get_args(Weights)
+
+BEYOND = 64
+"""A hypercube of more dimensions fits no machine, and its nodes are not counted."""
+
+LINK_BYTES = 150
+"""What networkx takes for a link, at least."""
+
+_SEED_STEP = 1000
+_SEED_TRIES = 1000
+
+
+def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Array:
+    """Gossip matrix W of a connected graph, shape (n, n), rows in the order of ``graph.nodes``.
+
+    With degrees d, adjacency A (edge weights are ignored) and Laplacian L:
+
+    - ``metropolis-hastings``: W_ij = 1 / (1 + max(d_i, d_j)) on edges, the rest on the diagonal
+      (Xiao, Boyd and Kim 2007);
+    - ``max-degree``: W = I - L / (1 + max d);
+    - ``lazy-metropolis-hastings``: (I + W) / 2 of the first, hence positive definite;
+    - ``row-normalized``: rows of A + I divided by their sums. Row stochastic only, unless the
+      graph is regular.
+
+    The first three are symmetric and doubly stochastic.
+
+    Raises:
+        InputError: the graph is directed, a multigraph, empty, disconnected or has self-loops;
+            unknown weights; more nodes than this machine has memory for.
+    """
+    _checks.one_of(weights, field="weights", allowed=WEIGHTS)
+    _check_graph(graph)
+    require_room(len(graph), field="graph")
+    adjacency = nx.to_numpy_array(graph, weight=None, dtype=np.float64)
+    degrees = adjacency.sum(axis=1)
+    if weights == "row-normalized":
+        return np.asarray((adjacency + np.eye(len(degrees))) / (1 + degrees)[:, None])
+    if weights == "max-degree":
+        mixing = adjacency / (1 + degrees.max())
+    else:
+        mixing = adjacency / (1 + np.maximum.outer(degrees, degrees))
+    if weights == "lazy-metropolis-hastings":
+        mixing = mixing / 2
+    np.fill_diagonal(mixing, 1 - mixing.sum(axis=1))
+    return np.asarray(mixing)
+
+
+@np.errstate(over="ignore")  # sums of huge weights are told as infinite
+def check_mixing(
+    mixing: Any, *, doubly_stochastic: bool, connected: bool = True, push_sum: bool = False
+) -> Array:
+    """W as a read-only float64 array, shape (n, n), once it is what a design needs.
+
+    Always: finite, nonnegative, rows summing to 1. Designs also need every node to reach every
+    other along nonzero entries (``connected``); an account of privacy does not. Spatial designs
+    (``doubly_stochastic``) also need columns summing to 1, else D-SGD does not converge to the
+    average (Whisper D-SGD, section II.A); temporal designs take any row stochastic W, symmetric
+    or not. With ``push_sum`` columns that sum to 1 do in place of rows.
+
+    Raises:
+        InputError: naming the first entry, row or column at fault, or the components.
+    """
+    w = mixing_array(mixing)
+    if w.min() < 0:
+        i, j = (int(k) for k in np.argwhere(w < 0)[0])
+        raise InputError(
+            "mixing", expected="nonnegative weights", got=f"{w[i, j]:.6g} at index ({i}, {j})"
+        )
+    if not (push_sum and np.abs(w.sum(axis=0) - 1).max() <= settings.STOCHASTIC_TOLERANCE):
+        _check_sums(
+            w.sum(axis=1),
+            line="row",
+            remedy="Every design needs rows that sum to 1; W need not "
+            "be symmetric for a temporal one.",
+        )
+    if doubly_stochastic:
+        _check_sums(
+            w.sum(axis=0),
+            line="column",
+            remedy="Spatial designs need W doubly stochastic: otherwise D-SGD does not converge to "
+            'the average (Whisper D-SGD, section II.A). weights = "metropolis-hastings" is.',
+        )
+    count, labels = connected_components(csr_array(w), directed=True, connection="strong")
+    if connected and count > 1:
+        members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        raise InputError(
+            "mixing",
+            expected="every node to reach every other along nonzero weights",
+            got=_components([[int(i) for i in nodes] for nodes in members]),
+            remedy="Design each component by itself, or add the missing links.",
+        )
+    return w
+
+
+def mixing_array(mixing: Any) -> Array:
+    """W as a read-only float64 array, shape (n, n), nothing else being checked.
+
+    Raises:
+        InputError: no such array; a graph, with the call that makes W of it.
+    """
+    if isinstance(mixing, nx.Graph):
+        raise InputError(
+            "mixing",
+            expected="W, an array of shape (n, n)",
+            got="a graph",
+            remedy="Give mixing_matrix(graph), or make the problem by its from_graph(graph).",
+        )
+    return _checks.matrix(mixing, field="mixing", square=True)
+
+
+def node_names(graph: nx.Graph) -> tuple[str, ...]:
+    """Names of the nodes, in the order of the rows of W: "Medici", "3", "(0, 1)"."""
+    return tuple(str(node) for node in graph.nodes)
+
+
+def build_graph(kind: str, **params: Any) -> nx.Graph:
+    """A named graph.
+
+    ============================  ==========================================================
+    florentine, karate            no parameters; edge weights are dropped
+    ring, path, complete, star    nodes (in total)
+    grid, torus                   rows, columns
+    hypercube                     dimension
+    erdos-renyi                   nodes, p, seed
+    random-regular                nodes, degree, seed
+    barabasi-albert               nodes, links, seed
+    ============================  ==========================================================
+
+    Random graphs are the first connected one of networkx's generator under the seeds seed,
+    seed + 1000, seed + 2000, ...
+
+    Raises:
+        InputError: naming ``graph.<key>``; also where 1000 seeds gave no connected graph, and for
+            more nodes than a design of them has room for on this machine.
+    """
+    return built_by(_BUILDERS, kind, params)
+
+
+def built_by(builders: Mapping[str, Callable[..., nx.Graph]], kind: str, params: Any) -> nx.Graph:
+    """The graph of the builder of that kind, once it has its parameters and no others."""
+    _checks.one_of(kind, field="graph.kind", allowed=tuple(builders))
+    builder = builders[kind]
+    allowed = tuple(inspect.signature(builder).parameters)
+    for key in params:
+        if key not in allowed:
+            expected = "one of " + ", ".join(allowed) if allowed else "no parameters"
+            raise InputError(f"graph.{key}", expected=f"{expected} for {kind}", got=key)
+    for key in allowed:
+        if key not in params:
+            raise InputError(f"graph.{key}", expected=f"a value for {kind}", got="nothing")
+    return builder(**params)
+
+
+def _check_graph(graph: nx.Graph) -> None:
+    got, remedy = "", ""
+    if not isinstance(graph, nx.Graph):
+        got = _checks.describe(graph)
+    elif graph.is_directed():
+        got, remedy = "a directed graph", "Use graph.to_undirected()."
+    elif graph.is_multigraph():
+        got, remedy = "a multigraph", "Use nx.Graph(graph), which merges parallel edges."
+    elif len(graph) == 0:
+        got = "no nodes"
+    elif loop := next(nx.selfloop_edges(graph), None):
+        got = f"a self-loop at node {loop[0]}"
+        remedy = "Use graph.remove_edges_from(list(nx.selfloop_edges(graph))); W adds self weights."
+    elif not nx.is_connected(graph):
+        got = _components([list(part) for part in nx.connected_components(graph)])
+        remedy = "Keep the largest: graph.subgraph(max(nx.connected_components(graph), key=len))."
+    if got:
+        raise InputError(
+            "graph", expected="a connected, simple, undirected graph", got=got, remedy=remedy
+        )
+
+
+def _components(parts: Sequence[Sequence[Any]]) -> str:
+    """Say "2 components, of 5 nodes (0, 1, 2, ...) and 1 node (7)", the largest first."""
+    shown = []
+    for part in sorted(parts, key=len, reverse=True)[:4]:
+        names = ", ".join(str(node) for node in islice(part, 3)) + ", ..." * (len(part) > 3)
+        shown.append(f"{len(part)} node{'s' * (len(part) > 1)} ({names})")
+    if len(parts) > len(shown):
+        shown.append(f"{len(parts) - len(shown)} more")
+    return f"{len(parts)} components, of " + ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def _check_sums(sums: Array, *, line: str, remedy: str) -> None:
+    wrong = np.flatnonzero(np.abs(sums - 1) > settings.STOCHASTIC_TOLERANCE)
+    if wrong.size:
+        first = int(wrong[0])
+        raise InputError(
+            "mixing",
+            expected=f"{line}s that sum to 1",
+            got=f"sum {sums[first]:.15g} in {line} {first}",
+            remedy=remedy,
+        )
+
+
+def _simple(graph: nx.Graph) -> nx.Graph:
+    """The same nodes and edges without weights or other data."""
+    simple = nx.Graph()
+    simple.add_nodes_from(graph.nodes)
+    simple.add_edges_from(graph.edges)
+    return simple
+
+
+def _integer(key: str, value: Any, *, minimum: int = 1) -> int:
+    return _checks.positive_int(value, field=f"graph.{key}", minimum=minimum)
+
+
+def require_room(
+    nodes: int, *, field: str = "graph.nodes", of: str = "nodes", density: float = 0.0
+) -> None:
+    """Refuse a graph whose links, W and the arrays of a solve do not fit this machine.
+
+    Args:
+        density: links over pairs of nodes, where there are so many that they count.
+
+    Raises:
+        InputError: naming ``field``.
+    """
+    memory.require(
+        lambda n: memory.squares(n) + int(LINK_BYTES * density * n * n / 2),
+        nodes,
+        field=field,
+        of=of,
+    )
+
+
+def _nodes(nodes: Any, *, minimum: int = 1, density: float = 0.0) -> int:
+    """A number of nodes that there is room for."""
+    checked = _integer("nodes", nodes, minimum=minimum)
+    require_room(checked, density=density)
+    return checked
+
+
+def _sized(
+    generator: Callable[[int], nx.Graph], *, minimum: int = 1, density: float = 0.0
+) -> Callable[..., nx.Graph]:
+    def build(nodes: int) -> nx.Graph:
+        return generator(_nodes(nodes, minimum=minimum, density=density))
+
+    return build
+
+
+def _lattice(*, periodic: bool) -> Callable[..., nx.Graph]:
+    # Around fewer than three nodes a torus would need parallel edges.
+    minimum = 3 if periodic else 1
+
+    def build(rows: int, columns: int) -> nx.Graph:
+        rows = _integer("rows", rows, minimum=minimum)
+        columns = _integer("columns", columns, minimum=minimum)
+        larger = "rows" if rows >= columns else "columns"
+        require_room(rows * columns, field=f"graph.{larger}", of="nodes, rows * columns")
+        return nx.grid_2d_graph(rows, columns, periodic=periodic)
+
+    return build
+
+
+def _hypercube(dimension: int) -> nx.Graph:
+    checked = _integer("dimension", dimension)
+    memory.require(
+        lambda d: memory.squares(2 ** min(d, BEYOND)),
+        checked,
+        field="graph.dimension",
+        of="dimensions, of two nodes each",
+    )
+    return nx.hypercube_graph(checked)
+
+
+def first_connected(generate: Callable[[int], nx.Graph], seed: int) -> nx.Graph:
+    """The first connected graph (strongly, of a digraph) from seed, seed + 1000, ...
+
+    Raises:
+        InputError: naming ``graph.seed``; also where 1000 seeds gave none.
+    """
+    seed = _checks.seed(seed, field="graph.seed")
+    for attempt in range(_SEED_TRIES):
+        graph = generate(seed + _SEED_STEP * attempt)
+        if (nx.is_strongly_connected if graph.is_directed() else nx.is_connected)(graph):
+            return graph
+    raise InputError(
+        "graph.seed",
+        expected=f"a connected graph within {_SEED_TRIES} seeds from {seed}",
+        got="none",
+        remedy="Ask for more edges.",
+    )
+
+
+def erdos_renyi(nodes: int, p: float, seed: int, *, directed: bool = False) -> nx.Graph:
+    """Every link, or every one-way link, with probability p: see :func:`build_graph`."""
+    p = _checks.real(p, field="graph.p")
+    if not 0 < p <= 1:
+        raise InputError("graph.p", expected="a probability in (0, 1]", got=f"{p:g}")
+    nodes = _nodes(nodes, density=2 * p if directed else p)
+    return first_connected(lambda s: nx.gnp_random_graph(nodes, p, seed=s, directed=directed), seed)
+
+
+def _random_regular(nodes: int, degree: int, seed: int) -> nx.Graph:
+    nodes, degree = _nodes(nodes), _integer("degree", degree)
+    if degree >= nodes or nodes * degree % 2:
+        raise InputError(
+            "graph.degree",
+            expected=f"less than nodes = {nodes}, and nodes * degree even",
+            got=str(degree),
+        )
+    return first_connected(lambda s: nx.random_regular_graph(degree, nodes, seed=s), seed)
+
+
+def _barabasi_albert(nodes: int, links: int, seed: int) -> nx.Graph:
+    nodes, links = _nodes(nodes), _integer("links", links)
+    if links >= nodes:
+        raise InputError("graph.links", expected=f"less than nodes = {nodes}", got=str(links))
+    return first_connected(lambda s: nx.barabasi_albert_graph(nodes, links, seed=s), seed)
+
+
+_BUILDERS: dict[str, Callable[..., nx.Graph]] = {
+    "florentine": lambda: _simple(nx.florentine_families_graph()),
+    "karate": lambda: _simple(nx.karate_club_graph()),
+    "ring": _sized(nx.cycle_graph, minimum=3),
+    "path": _sized(nx.path_graph),
+    "complete": _sized(nx.complete_graph, density=1.0),
+    "star": _sized(lambda nodes: nx.star_graph(nodes - 1)),
+    "grid": _lattice(periodic=False),
+    "torus": _lattice(periodic=True),
+    "hypercube": _hypercube,
+    "erdos-renyi": lambda nodes, p, seed: erdos_renyi(nodes, p, seed),
+    "random-regular": _random_regular,
+    "barabasi-albert": _barabasi_albert,
+}
+GRAPH_KINDS: tuple[str, ...] = tuple(_BUILDERS)

@@ -1,0 +1,180 @@
+"""Which error a design is to keep small, before any mixing matrix is known.
+
+The state follows x_{t+1} = W (x_t + u_t), x_1 = 0, for steps t = 1..T, driven by the part of the
+updates u_t that is noise. With learning rates eta and heavy-ball momentum beta
+
+    m_t = beta m_{t-1} + g_t + z_t,  m_0 = 0,      u_t = eta_t m_t   (up to sign),
+
+so that u = (F x I) z with F_ts = eta_t beta^(t-s) for s <= t: the T x T factor every objective
+shares. The error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}, with Q_t by ``of``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Shown
+
+Error = Literal["all-iterates", "last-iterate", "mean-model", "consensus"]
+ERRORS: tuple[str, ...] = get_args(Error)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Objective(Shown):
+    """The squared error that noise causes, as weights on nodes and steps.
+
+    With node weights w, and the mean model m^T x for an ``average`` m:
+
+    - ``all-iterates``: sum_i w_i x_i^2, at every step;
+    - ``last-iterate``: the same, after step T only;
+    - ``mean-model``: (sum_i w_i) (m^T x)^2, at every step: the squared error of as many copies of
+      the mean as there are nodes, not of one;
+    - ``consensus``: sum_i w_i (x_i - m^T x)^2, at every step.
+
+    The last two add up to the first where m is proportional to w, as it is by default.
+
+    K gossip rounds per update (Cyffers et al. 2022, Muffliato) are W^K in place of W.
+
+    Args:
+        horizon: T.
+        of: one of ``ERRORS``.
+        node_weights: w, scalar or shape (n,), nonnegative; default 1 for every node.
+        average: m, shape (n,), nonnegative; scaled to sum 1. Default w. On a directed graph the
+            models agree on another mean: see :mod:`noisedesign.system.directed`.
+        step_weights: a, scalar or shape (T,), nonnegative; default 1. With one step only, the mean
+            model or the consensus of that step. ``last-iterate`` has its own.
+        learning_rates: eta, scalar or shape (T,), nonnegative; default 1.
+        momentum: beta in [0, 1), not squared.
+        push_sum_weights: y, shape (n,) or (T, n), positive: the model of node i after step t is
+            x_i / y_ti, and takes the place of x_i above (m stays on the state x). Default 1.
+
+    Raises:
+        InputError: naming the field: an unknown error, a schedule of another length than T,
+            negative weights or only zeros, values too large or too small to be computed with,
+            momentum outside [0, 1).
+    """
+
+    horizon: int
+    of: str = "all-iterates"
+    node_weights: Any = None
+    average: Any = None
+    step_weights: Any = None
+    learning_rates: Any = None
+    momentum: float = 0.0
+    push_sum_weights: Any = None
+
+    def __post_init__(self) -> None:
+        horizon = _checks.positive_int(self.horizon, field="horizon")
+        _checks.one_of(self.of, field="of", allowed=ERRORS)
+        momentum = _checks.real(self.momentum, field="momentum")
+        if not 0 <= momentum < 1:
+            raise InputError("momentum", expected="a number in [0, 1)", got=f"{momentum:g}")
+        if self.of == "last-iterate" and self.step_weights is not None:
+            raise InputError(
+                "step_weights",
+                expected='nothing for of = "last-iterate"',
+                got="step weights",
+                remedy='Weights of several steps belong to "all-iterates".',
+            )
+        for field in ("step_weights", "learning_rates"):
+            if (value := getattr(self, field)) is not None:
+                checked = _weights(value, field=field, length=horizon, each="step")
+                object.__setattr__(self, field, checked)
+        if self.push_sum_weights is not None:
+            object.__setattr__(self, "push_sum_weights", self._checked_push_sum(horizon))
+
+    def _checked_push_sum(self, horizon: int) -> Array:
+        field, value = "push_sum_weights", self.push_sum_weights
+        given = _checks.as_array(value, field=field, ndim=2)
+        if given.ndim == 2:
+            result = _checks.matrix(value, field=field)
+            if len(result) != horizon:
+                raise InputError(
+                    field, expected=f"{horizon} rows, one per step", got=f"{len(result)}"
+                )
+        else:
+            result = _checks.vector(value, field=field, length=given.size)
+        if result.min() <= 0:
+            raise InputError(field, expected="values > 0", got=f"{result.min():.6g}")
+        for worst in (int(result.argmin()), int(result.argmax())):
+            _checks.check_size(result.ravel(), worst, field=field)
+        return result
+
+    @property
+    def steps(self) -> Array:
+        """a, shape (T,): the weight of every step's squared error."""
+        if self.of == "last-iterate":
+            return np.asarray(np.eye(self.horizon)[-1])
+        return np.ones(self.horizon) if self.step_weights is None else np.asarray(self.step_weights)
+
+    @property
+    def step_factor(self) -> Array:
+        """F, shape (T, T), lower triangular, not squared: F_ts = eta_t beta^(t-s)."""
+        factor = np.eye(self.horizon)
+        if self.momentum > 0:
+            lags = np.subtract.outer(np.arange(self.horizon), np.arange(self.horizon))
+            factor = np.where(lags >= 0, self.momentum ** np.maximum(lags, 0), 0.0)
+        if self.learning_rates is not None:
+            factor = self.learning_rates[:, None] * factor
+        return np.asarray(factor)
+
+    @property
+    def time_invariant(self) -> bool:
+        """Whether Q_t is the same at every step."""
+        return self.push_sum_weights is None or self.push_sum_weights.ndim == 1
+
+    def readout(self, *, nodes: int, step: int = 0) -> Array:
+        """Q_t, shape (n, n), squared error per squared state, at zero-based ``step``.
+
+        Raises:
+            InputError: node_weights, average or push_sum_weights are not for that many nodes.
+        """
+        w, m = self._node_weights(nodes)
+        total = float(w.sum())
+        if self.of == "mean-model":
+            return np.asarray(total * np.multiply.outer(m, m))
+        model = np.eye(nodes)
+        if self.push_sum_weights is not None:
+            every = np.atleast_2d(self.push_sum_weights)
+            if every.shape[1] != nodes:
+                raise InputError(
+                    "push_sum_weights",
+                    expected=f"{nodes} values, one per node",
+                    got=f"{every.shape[1]}",
+                )
+            model = np.diag(1 / every[step % len(every)])
+        if self.of == "consensus":
+            model = model - m
+        return np.asarray(model.T @ (w[:, None] * model))
+
+    def _node_weights(self, nodes: int) -> tuple[Array, Array]:
+        """w and m, the latter scaled to sum 1."""
+        w = np.ones(nodes)
+        if self.node_weights is not None:
+            w = _weights(self.node_weights, field="node_weights", length=nodes, each="node")
+        m = w
+        if self.average is not None:
+            m = _weights(self.average, field="average", length=nodes, each="node")
+        return w, m / m.sum()
+
+
+def _weights(value: Any, *, field: str, length: int, each: str) -> Array:
+    """Nonnegative values, not all zero, one per node or step; a scalar is repeated."""
+    given = _checks.as_array(value, field=field, ndim=1)
+    if given.ndim == 1 and len(given) != length:
+        raise InputError(field, expected=f"{length} values, one per {each}", got=f"{len(given)}")
+    result = _checks.vector(value, field=field, length=length)
+    if result.min() < 0:
+        worst = int(result.argmin())
+        raise InputError(
+            field, expected="nonnegative values", got=f"{result[worst]:.6g} at index {worst}"
+        )
+    if result.max() == 0:
+        raise InputError(field, expected="at least one positive value", got="zeros")
+    _checks.check_size(result, int(result.argmax()), field=field)
+    return result

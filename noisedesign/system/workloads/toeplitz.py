@@ -1,0 +1,195 @@
+"""Error workloads as a Toeplitz strategy sees them: quadratic forms of T coefficients.
+
+Column s of the noising matrix C^-1 is its first column d moved down by s, so the total squared
+error tr(H C^-1 C^-T) = ||A C^-1||_F^2 is a quadratic form in d. Where A is itself a convolution no
+T x T array is needed: an impulse response a costs sum_t (T - t) (a * d)_t^2, step t of a column
+being seen in T - t columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.power_series import filtered
+
+
+class Workload(Protocol):
+    """A workload A over ``horizon`` T steps."""
+
+    @property
+    def horizon(self) -> int: ...
+
+    def error_and_gradient(self, noising: Array) -> tuple[float, Array]:
+        """Total squared error ||A C^-1||_F^2, and its gradient in ``noising``, shape (T,), the
+        first column of C^-1."""
+
+    def gram(self) -> Array:
+        """H = A^T A, shape (T, T): O(T^2) memory."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GramWorkload:
+    """Any workload, through H = A^T A, shape (T, T), symmetric positive semidefinite.
+
+    H is folded once along its diagonals into the matrix of the quadratic form, O(T^2); good for
+    horizons of a few thousand. The error is known to EPS times the largest term of the form, not
+    of its value: about ten digits at T = 1000.
+
+    Raises:
+        InputError: H is not a finite symmetric float64 matrix, is zero, or has a negative
+            eigenvalue.
+    """
+
+    matrix: Any
+    _form: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        h = _checks.symmetric_matrix(
+            self.matrix, field="workload.gram", tolerance=settings.SYMMETRY_TOLERANCE
+        )
+        values = _linalg.eigenvalues(h)
+        if values[0] < -settings.GRAM_NEGATIVITY * max(values[-1], 0.0) or values[-1] <= 0:
+            raise InputError(
+                "workload.gram",
+                expected="a nonzero positive semidefinite matrix",
+                got=f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}",
+            )
+        object.__setattr__(self, "matrix", h)
+        object.__setattr__(self, "_form", _summed_from_the_end(h))
+
+    @property
+    def horizon(self) -> int:
+        return len(self.matrix)
+
+    def error_and_gradient(self, noising: Array) -> tuple[float, Array]:
+        """As :meth:`Workload.error_and_gradient`."""
+        half = self._form @ noising
+        return float(noising @ half), 2 * half
+
+    def gram(self) -> Array:
+        """H, shape (T, T)."""
+        return np.asarray(self.matrix)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PoleWorkload:
+    """Workloads that are sums of one-pole filters: H = sum_j weight_j A_j^T A_j, with A_j lower
+    triangular Toeplitz and (A_j)_ts = pole_j^(t - s). Memory O(T + m), time O(m T).
+
+    Args:
+        poles: shape (m,), in [-1, 1].
+        weights: squared gains, shape (m,), > 0.
+        horizon: T.
+
+    Raises:
+        InputError: a pole outside [-1, 1], where errors would grow without bound; a weight <= 0;
+            unequal lengths; horizon < 1.
+    """
+
+    poles: Any
+    weights: Any
+    horizon: int
+
+    def __post_init__(self) -> None:
+        count = max(1, np.size(self.poles))
+        poles = _checks.vector(self.poles, field="workload.poles", length=count)
+        if np.abs(poles).max() > 1:
+            worst = poles[np.abs(poles).argmax()]
+            raise InputError("workload.poles", expected="values in [-1, 1]", got=f"{worst:.17g}")
+        if np.size(self.weights) != count:
+            raise InputError(
+                "workload.weights",
+                expected=f"{count}, one per pole",
+                got=f"{np.size(self.weights)}",
+            )
+        weights = _checks.positive_vector(  # errors are linear in them
+            self.weights,
+            field="workload.weights",
+            length=count,
+            least=_checks.SMALLEST,
+            most=_checks.LARGEST,
+        )
+        object.__setattr__(self, "poles", poles)
+        object.__setattr__(self, "weights", weights)
+        _checks.positive_int(self.horizon, field="workload.horizon")
+
+    def error_and_gradient(self, noising: Array) -> tuple[float, Array]:
+        """As :meth:`Workload.error_and_gradient`."""
+        seen = np.arange(self.horizon, 0, -1.0)
+        error, gradient = 0.0, np.zeros(self.horizon)
+        for pole, weight in zip(self.poles, self.weights, strict=True):
+            by = np.array([1.0, -pole])
+            response = filtered(noising, by=by)
+            weighted = weight * seen * response
+            error += float(weighted @ response)
+            gradient += 2 * filtered(weighted[::-1], by=by)[::-1]
+        return error, gradient
+
+    def gram(self) -> Array:
+        """H, shape (T, T)."""
+        remaining = np.arange(self.horizon - 1, -1, -1)
+        last_rows = np.power.outer(self.poles, remaining)
+        return _summed_from_the_end((last_rows.T * self.weights) @ last_rows)
+
+
+def prefix_workload(*, horizon: int) -> PoleWorkload:
+    """Prefix sums: one pole at 1. Its Gram matrix is :func:`closed_forms.prefix_gram`."""
+    return PoleWorkload(poles=np.ones(1), weights=np.ones(1), horizon=horizon)
+
+
+def gossip_workload(mixing: Any, *, horizon: int) -> PoleWorkload:
+    """All iterates of all nodes under a symmetric W, every node using the same strategy.
+
+    Each eigenvalue lambda of W filters by lambda^(s+1): a pole lambda of weight lambda^2, equal
+    eigenvalues taken together. Its Gram matrix is :func:`closed_forms.decentralized_gram`
+    (Mafalda-SGD, Lemma 10, equation (10)).
+
+    Args:
+        mixing: W, shape (n, n), symmetric, of spectral radius at most 1.
+        horizon: T.
+
+    Raises:
+        InputError: W is not a finite float64 matrix, not symmetric, zero, or has an eigenvalue
+            outside [-1, 1]; horizon < 1.
+    """
+    w = _checks.matrix(mixing, field="mixing", square=True)
+    if np.abs(w - w.T).max() > settings.SYMMETRY_TOLERANCE * np.abs(w).max():
+        raise InputError(
+            "mixing",
+            expected="a symmetric W",
+            got="one that is not",
+            remedy="Use GramWorkload with decentralized_gram of noisedesign.system.workloads."
+            "closed_forms, which takes any W and O(T^2) memory.",
+        )
+    eigenvalues = _linalg.eigenvalues(w)
+    largest = float(np.abs(eigenvalues).max())
+    # What rounding can add to an eigenvalue, or set two equal ones apart by.
+    rounding = settings.rank_tolerance(len(w)) * largest
+    if not 0 < largest <= 1 + rounding:
+        raise InputError(
+            "mixing",
+            expected="a nonzero W with eigenvalues in [-1, 1]",
+            got=f"one of modulus {largest:.6g}",
+        )
+    eigenvalues = np.clip(eigenvalues[np.abs(eigenvalues) > rounding], -1.0, 1.0)
+    # One rounding below 1 is 1: its powers over 1e5 steps are not.
+    eigenvalues = np.where(1 - np.abs(eigenvalues) <= rounding, np.sign(eigenvalues), eigenvalues)
+    starts = np.flatnonzero(np.diff(eigenvalues, prepend=-np.inf) > rounding)
+    counts = np.diff(starts, append=len(eigenvalues))
+    poles = np.add.reduceat(eigenvalues, starts) / counts
+    return PoleWorkload(poles=poles, weights=counts * poles**2, horizon=horizon)
+
+
+def _summed_from_the_end(matrix: Array) -> Array:
+    """G_ij = sum_{s <= T - 1 - max(i, j)} matrix_{i+s, j+s}: sums along the diagonals."""
+    result = np.array(matrix)
+    for i in range(len(result) - 2, -1, -1):
+        result[i, :-1] += result[i + 1, 1:]
+    return result

@@ -1,0 +1,307 @@
+"""The published algorithms by name, with their noise made for a graph and a participation.
+
+Where the noise of an algorithm is the answer of a design problem, it is solved here; where it is a
+stored design, it is taken from there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.families.kronecker.program import MAX_COORDINATES
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.views import Algorithm
+from noisedesign.program.design import Design
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.participation import FixedEpoch, Participation, require_room
+from noisedesign.tasks.baselines import decor_variances, prefix_optimal_strategy
+from noisedesign.tasks.solve import solve
+
+
+def algorithm(
+    kind: str,
+    *,
+    mixing: Any,
+    participation: Participation,
+    nodes: tuple[str, ...] = (),
+    **options: Any,
+) -> Algorithm:
+    """A published algorithm on a graph, for as many steps as the participation has.
+
+    ===========  =====================================================================
+    dp-d-sgd     independent noise
+    muffliato    independent noise, ``rounds`` gossip rounds a step
+    antipgd      the noise of a step taken back at the next; C of ones, not normalised
+    d-mf         the strategy that is optimal for prefix sums (Mafalda-SGD, section 5)
+    mafalda      the strategy that is optimal for all iterates under W
+    mf-d-sgd     any ``strategy`` C, lower triangular, and ``rounds``, 1 if not given
+    decor        R = node_variance I + edge_variance Laplacian: the best pair at unit
+                 budgets, or unit own noise and pairwise noise of standard deviation
+                 ``edge_stddev`` (not squared)
+    whisper      dealt noise with ``covariance`` R, shape (n, n); the optimum for one
+                 step at unit budgets if not given
+    zip-dl       unit noise on every message; ``neighbourhood``, ``self_message``
+    space-time   dealt noise with ``covariance``, shape (n T, n T), rows t * n + u;
+                 ``rounds``, 1 if not given
+    design       the noise of a ``design``, see :func:`of_design`
+    ===========  =====================================================================
+
+    Strategies of ``d-mf`` and ``mafalda`` have unit squared sensitivity under the participation.
+
+    Args:
+        mixing: W, shape (n, n), row stochastic.
+        nodes: names in the order of the rows of W.
+
+    Raises:
+        InputError: an unknown kind or option, an option of another kind or without its value; a
+            participation other than FixedEpoch for ``d-mf`` and ``mafalda``; W that is not doubly
+            stochastic where ``decor`` or ``whisper`` is to be optimal for it; and as the functions
+            of :mod:`noisedesign.privacy.views`.
+    """
+    _checks.one_of(kind, field="algorithm.kind", allowed=KINDS)
+    builder = _BUILDERS[kind]
+    parameters = list(inspect.signature(builder).parameters.values())[2:]
+    for key in options:
+        if key not in [parameter.name for parameter in parameters]:
+            known = ", ".join(parameter.name for parameter in parameters) or "no options"
+            raise InputError(f"algorithm.{key}", expected=f"{known} for {kind}", got=key)
+    for parameter in parameters:
+        if parameter.default is parameter.empty and parameter.name not in options:
+            raise InputError(
+                f"algorithm.{parameter.name}", expected=f"a value for {kind}", got="nothing"
+            )
+    return builder(mixing, participation, **options).named(kind, nodes=nodes)
+
+
+def of_design(
+    design: Design, *, participation: Participation, mixing: Any = None, nodes: tuple[str, ...] = ()
+) -> Algorithm:
+    """The algorithm that runs with the noise of a design, unscaled, for as many steps as asked for.
+
+    A covariance R over nodes is dealt afresh at every step, whatever made it (DECOR's R as well:
+    pairwise seeds are no part of a design), the noise of a space-time design for all steps at once.
+    A strategy C is used by every node for itself. Of a strategy for more steps the leading block is
+    used, which is exact: C is lower triangular, so the leading block of C^-1 is the inverse of that
+    of C, and the first steps of a run know nothing of those that would follow.
+
+    Args:
+        mixing: W, shape (n, n); the design's own if not given, with its names.
+
+    Raises:
+        InputError: a design that protects only a released average; one of fewer steps, or for
+            another number of nodes; no W where the design has none.
+    """
+    if design.trust == "central":
+        raise InputError(
+            "design",
+            expected="a design that protects every message",
+            got=f"{design.provenance.method} noise, which protects the released average only",
+        )
+    problem = design.problem
+    w, names = _graph(problem, mixing, nodes)
+    if isinstance(problem, SpaceProblem):
+        found = threats.whisper(
+            mixing=w, covariance=design.covariance, horizon=participation.horizon
+        )
+    elif isinstance(problem, SpaceTimeProblem):
+        covariance = _first_joint_steps(design, problem, participation.horizon)
+        found = threats.space_time(mixing=w, covariance=covariance, horizon=participation.horizon)
+    else:
+        found = _first_steps(w, design.strategy, participation.horizon, what="design")
+    return found.named(problem.name, nodes=names)
+
+
+def _first_joint_steps(design: Design, problem: SpaceTimeProblem, horizon: int) -> Array:
+    """Covariance of all noise of the first steps of a space-time design, shape (n T, n T)."""
+    nodes, planned = len(problem.mixing), problem.participation.horizon
+    if planned < horizon:
+        raise InputError(
+            "design",
+            expected=f"a design of at least {horizon} steps, as the participation has",
+            got=f"one of {planned}",
+        )
+    if nodes * horizon > MAX_COORDINATES:
+        raise InputError(
+            "design",
+            expected=f"at most {MAX_COORDINATES} pairs of node and step for an account "
+            "of a space-time design",
+            got=f"{nodes} * {horizon}",
+        )
+    if design.node_covariance is None:
+        noising = design.noising_matrix[: nodes * horizon, : nodes * horizon]
+        return np.asarray(noising @ noising.T)
+    noising = design.noising_matrix[:horizon, :horizon]
+    return np.asarray(np.kron(noising @ noising.T, design.node_covariance))
+
+
+def _graph(problem: Problem, mixing: Any, nodes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+    """W and names of its nodes: those asked for, else those of the problem."""
+    if mixing is None:
+        if problem.mixing is None:
+            raise InputError(
+                "graph",
+                expected="a graph for a design that has none",
+                got="nothing",
+                remedy="The design is for one model; an account needs a network that uses it.",
+            )
+        return problem.mixing, problem.nodes
+    w = _checks.matrix(mixing, field="mixing", square=True)
+    if problem.mixing is not None and len(w) != len(problem.mixing):
+        raise InputError(
+            "design",
+            expected=f"a design for {len(w)} nodes, as the graph has",
+            got=f"one for {len(problem.mixing)}",
+        )
+    return w, nodes
+
+
+def _first_steps(
+    mixing: Any, strategy: Any, horizon: int, *, what: str, rounds: int = 1
+) -> Algorithm:
+    """MF-D-SGD with the leading block of a strategy."""
+    whole = threats.mf_d_sgd(mixing=mixing, strategy=strategy, rounds=rounds)
+    if whole.horizon < horizon:
+        raise InputError(
+            what,
+            expected=f"a {what} of at least {horizon} steps, as the participation has",
+            got=f"one of {whole.horizon}",
+        )
+    if whole.horizon == horizon:
+        return whole
+    leading = np.asarray(strategy)[:horizon, :horizon]
+    return threats.mf_d_sgd(mixing=mixing, strategy=leading, rounds=rounds)
+
+
+# --- builders: (W, participation, the options of the kind) ----------------------------------
+
+
+def _dp_d_sgd(mixing: Any, participation: Participation) -> Algorithm:
+    return threats.dp_d_sgd(mixing=mixing, horizon=participation.horizon)
+
+
+def _muffliato(mixing: Any, participation: Participation, rounds: int) -> Algorithm:
+    return threats.muffliato(mixing=mixing, horizon=participation.horizon, rounds=rounds)
+
+
+def _antipgd(mixing: Any, participation: Participation) -> Algorithm:
+    require_room(participation)
+    return threats.antipgd(mixing=mixing, horizon=participation.horizon)
+
+
+def _d_mf(mixing: Any, participation: Participation) -> Algorithm:
+    scheme = _fixed_epoch(participation, kind="d-mf")
+    return threats.mf_d_sgd(mixing=mixing, strategy=prefix_optimal_strategy(scheme))
+
+
+def _mafalda(mixing: Any, participation: Participation) -> Algorithm:
+    scheme = _fixed_epoch(participation, kind="mafalda")
+    problem = TimeProblem.decentralized(mixing=mixing, participation=scheme)
+    return threats.mf_d_sgd(mixing=mixing, strategy=_optimum(problem).strategy)
+
+
+def _mf_d_sgd(
+    mixing: Any, participation: Participation, strategy: Any, rounds: int = 1
+) -> Algorithm:
+    return _first_steps(mixing, strategy, participation.horizon, what="strategy", rounds=rounds)
+
+
+def _decor(
+    mixing: Any, participation: Participation, edge_stddev: float | None = None
+) -> Algorithm:
+    if edge_stddev is None:
+        with _otherwise("Give the pairwise noise itself: algorithm.edge_stddev."):
+            own, shared = decor_variances(SpaceProblem(mixing=mixing))
+    else:
+        scale = _checks.real(edge_stddev, field="algorithm.edge_stddev")
+        if scale < 0:
+            raise InputError("algorithm.edge_stddev", expected="a number >= 0", got=f"{scale:g}")
+        own, shared = 1.0, scale * scale
+    return threats.decor(
+        mixing=mixing, horizon=participation.horizon, node_variance=own, edge_variance=shared
+    )
+
+
+def _whisper(mixing: Any, participation: Participation, covariance: Any = None) -> Algorithm:
+    if covariance is None:
+        with _otherwise("Give the covariance itself: algorithm.file."):
+            covariance = _optimum(SpaceProblem(mixing=mixing)).covariance
+    return threats.whisper(mixing=mixing, covariance=covariance, horizon=participation.horizon)
+
+
+def _zip_dl(
+    mixing: Any,
+    participation: Participation,
+    neighbourhood: str = "closed",
+    self_message: str = "unseen",
+) -> Algorithm:
+    return threats.zip_dl(
+        mixing=mixing,
+        horizon=participation.horizon,
+        neighbourhood=neighbourhood,
+        self_message=self_message,
+    )
+
+
+def _space_time(
+    mixing: Any, participation: Participation, covariance: Any, rounds: int = 1
+) -> Algorithm:
+    return threats.space_time(
+        mixing=mixing, covariance=covariance, horizon=participation.horizon, rounds=rounds
+    )
+
+
+def _design(mixing: Any, participation: Participation, design: Design) -> Algorithm:
+    return of_design(design, participation=participation, mixing=mixing)
+
+
+_BUILDERS: dict[str, Callable[..., Algorithm]] = {
+    "dp-d-sgd": _dp_d_sgd,
+    "muffliato": _muffliato,
+    "antipgd": _antipgd,
+    "d-mf": _d_mf,
+    "mafalda": _mafalda,
+    "mf-d-sgd": _mf_d_sgd,
+    "decor": _decor,
+    "whisper": _whisper,
+    "zip-dl": _zip_dl,
+    "space-time": _space_time,
+    "design": _design,
+}
+KINDS: tuple[str, ...] = tuple(_BUILDERS)
+
+
+def _fixed_epoch(participation: Participation, *, kind: str) -> FixedEpoch:
+    if isinstance(participation, FixedEpoch):
+        return participation
+    raise InputError(
+        "participation.kind",
+        expected=f"fixed-epoch, single or every-step, which the strategy of {kind} is optimal for",
+        got=str(participation),
+        remedy='Give the strategy itself: algorithm.kind = "mf-d-sgd" with algorithm.file.',
+    )
+
+
+def _optimum(problem: Problem) -> Design:
+    found = solve(problem)
+    if found.status == "interrupted":
+        raise KeyboardInterrupt
+    assert found.design is not None
+    return found.design
+
+
+@contextmanager
+def _otherwise(remedy: str) -> Iterator[None]:
+    """The way out for a graph that has no optimal noise, in place of that of a design problem."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(
+            error.field, expected=error.expected, got=error.got, remedy=remedy
+        ) from error

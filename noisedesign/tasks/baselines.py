@@ -1,0 +1,216 @@
+"""Published noise as designs, judged by the same code as ours, so that one table compares them."""
+
+from __future__ import annotations
+
+from types import NoneType
+
+import numpy as np
+from scipy.linalg import toeplitz
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Listing
+from noisedesign.families.decor import program as decor
+from noisedesign.program import certificate, repair
+from noisedesign.program.design import Design, Provenance
+from noisedesign.program.problem import (
+    Problem,
+    SpaceProblem,
+    SpaceTimeProblem,
+    TimeProblem,
+    problem_of,
+)
+from noisedesign.program.program import (
+    DualPoint,
+    Program,
+    central_program,
+    program_of,
+    uniform_dual,
+)
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks import joint_baselines
+from noisedesign.tasks.solve import independent_gram, solve, versions
+
+SPACE_BASELINES = ("ldp", "cdp", "decor")
+TIME_BASELINES = ("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt")
+
+
+def baseline_names(problem: Problem) -> tuple[str, ...]:
+    """Names of the baselines that make sense for a problem.
+
+    Raises:
+        InputError: one against chosen observers.
+    """
+    problem = problem_of(problem)
+    if isinstance(problem, SpaceTimeProblem):
+        return joint_baselines.NAMES
+    if isinstance(problem, SpaceProblem) and problem.observers:
+        raise InputError(
+            "problem",
+            expected="one against a reader of all messages",
+            got="chosen observers",
+            remedy="Leave out [observers] for baselines.",
+        )
+    return SPACE_BASELINES if isinstance(problem, SpaceProblem) else TIME_BASELINES
+
+
+def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = None) -> Design:
+    """A published mechanism as a design for ``problem``.
+
+    - ``ldp``: independent noise;
+    - ``cdp``: what a trusted server adds to the average; it protects nothing else, and its
+      ``trust`` says "central";
+    - ``decor`` (space): R = s I + c Laplacian with optimal s and c (DECOR, Allouah et al. 2024);
+    - ``antipgd`` (time): C of ones, each step's noise taken back at the next (AntiPGD);
+    - ``d-mf`` (time): the prefix-optimal strategy used by every node (D-MF);
+    - ``banded-sqrt`` (time): lower triangular banded square root of the prefix sums, as many
+      bands as steps between participations (Kalinin and Lampert 2024).
+
+    For a space-time problem those in time are used by nodes that are independent, those in space at
+    steps that are, and
+
+    - ``whisper-one-step`` and ``whisper``: the optimal R at steps that are independent, for the
+      error after one step, as published, and for that of the problem;
+    - ``mafalda``: the optimal C of nodes that are independent.
+
+    Args:
+        dual: multipliers that prove the lower bound stated with the design, for instance those of
+            the optimal design, or that design; default: the uniform ones.
+
+    Raises:
+        InputError: the name is not one of :func:`baseline_names`.
+    """
+    problem = problem_of(problem)
+    _checks.one_of(name, field="baseline", allowed=baseline_names(problem))
+    kinds = "a design or its dual, or None"
+    _checks.instance(dual, (DualPoint, Design, NoneType), field="dual", expected=kinds)
+    if isinstance(problem, SpaceTimeProblem):
+        in_time = name in TIME_BASELINES and name not in SPACE_BASELINES
+        return joint_baselines.joint_baseline(
+            problem,
+            name,
+            best=dual if isinstance(dual, Design) else None,
+            strategy=_strategy(name, problem.participation) if in_time else None,
+            provenance=_provenance(name),
+        )
+    if isinstance(dual, Design):
+        dual = dual.dual
+    program = program_of(problem)
+    bound = certificate.lower_bound(program, uniform_dual(program) if dual is None else dual)
+    if isinstance(problem, SpaceProblem):
+        return _space(problem, program, name, bound, dual)
+    return _time(problem, program, name, bound, dual)
+
+
+def published(problem: Problem, *, dual: DualPoint | Design | None = None) -> Listing[Design]:
+    """Every baseline of a problem, independent noise first."""
+    return Listing(baseline(problem, name, dual=dual) for name in baseline_names(problem))
+
+
+def compared(problem: Problem) -> Listing[Design]:
+    """Every baseline and, last, the optimum whose multipliers bound them all.
+
+    Raises:
+        InputError: as :func:`noisedesign.tasks.solve.solve`.
+    """
+    best = solve(problem).design
+    assert best is not None
+    return Listing([*published(problem, dual=best), best])
+
+
+def _provenance(name: str) -> Provenance:
+    return Provenance(
+        method=name, backend="closed form", status="baseline", versions=versions("native")
+    )
+
+
+# --- space ----------------------------------------------------------------------------------
+
+
+def _space(
+    problem: SpaceProblem, program: Program, name: str, bound: float, dual: DualPoint | None
+) -> Design:
+    if name == "cdp":
+        # The mean's noise needs variance 1 / (n^2 tau), and every node holds the same mean.
+        n = len(problem.mixing)
+        covariance = np.full((n, n), 1 / (n**2 * float(problem.budget.min())))
+    elif name == "decor":
+        found = decor.decor_precision(
+            gram=problem.gram,
+            mixing=problem.mixing,
+            budget=problem.budget,
+            cap=problem.max_variance,
+            floor=problem.min_variance,
+        )
+        covariance = repair.covariance_of(program, found)
+    else:
+        covariance = repair.covariance_of(program, independent_gram(program))
+    return Design(
+        problem=problem,
+        matrix=covariance,
+        provenance=_provenance(name),
+        dual=None if name == "cdp" else dual,
+        certificate=certificate.judge_covariance(program, covariance, bound=bound),
+        trust="central" if name == "cdp" else "local",
+    )
+
+
+def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
+    """Squared scales of the best DECOR noise: of every node's own, and of every edge's."""
+    return decor.decor_variances(
+        gram=problem.gram,
+        mixing=problem.mixing,
+        budget=problem.budget,
+        cap=problem.max_variance,
+        floor=problem.min_variance,
+    )
+
+
+# --- time -----------------------------------------------------------------------------------
+
+
+def _time(
+    problem: TimeProblem, program: Program, name: str, bound: float, dual: DualPoint | None
+) -> Design:
+    strategy = _strategy(name, problem.fixed_epoch)
+    if name == "cdp":
+        program, dual = central_program(problem), None
+        bound = certificate.lower_bound(program, uniform_dual(program))
+    strategy = repair.unit_strategy(program, strategy)
+    return Design(
+        problem=problem,
+        matrix=strategy,
+        provenance=_provenance(name),
+        dual=dual,
+        certificate=certificate.judge_strategy(program, strategy, bound=bound),
+        trust="central" if name == "cdp" else "local",
+    )
+
+
+def _strategy(name: str, participation: FixedEpoch) -> Array:
+    """C of a baseline in time, shape (T, T), not normalised."""
+    if name == "antipgd":
+        return np.tril(np.ones((participation.horizon,) * 2))
+    if name == "banded-sqrt":
+        return banded_square_root(horizon=participation.horizon, bands=participation.separation)
+    if name == "d-mf":
+        return prefix_optimal_strategy(participation)
+    return np.eye(participation.horizon)
+
+
+def banded_square_root(*, horizon: int, bands: int) -> Array:
+    """Lower triangular Toeplitz square root of the prefix sums, cut to ``bands`` bands, (T, T).
+
+    Coefficients binomial(2j, j) / 4^j (Kalinin and Lampert 2024). Not normalised.
+    """
+    column = np.ones(horizon)
+    for j in range(1, horizon):
+        column[j] = column[j - 1] * (2 * j - 1) / (2 * j) if j < bands else 0.0
+    return np.asarray(np.tril(toeplitz(column)))
+
+
+def prefix_optimal_strategy(participation: FixedEpoch) -> Array:
+    """C of the optimal prefix sums, shape (T, T), of unit squared sensitivity (D-MF)."""
+    solution = solve(TimeProblem.prefix(participation=participation))
+    assert solution.design is not None
+    return solution.design.strategy

@@ -1,0 +1,253 @@
+"""The comparison itself: what is missing from its table is computed, and kept row by row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import settings
+from noisedesign.base.checks import InputError
+from noisedesign.base.machine import FIELDS, Machine, this_machine
+from noisedesign.base.shown import ROWS, Shown
+from noisedesign.files._toml import parsed
+from noisedesign.files.problem_file import LoadedProblem
+from noisedesign.files.results_file import (
+    COMPARISON,
+    KEY,
+    RESULTS_FORMAT,
+    ResultsFile,
+    format_column,
+    open_results,
+)
+from noisedesign.files.sweep_file import FOR_PEOPLE, KEY_DIGITS
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.compare import rows as judging
+from noisedesign.tasks.compare.rows import Announce
+from noisedesign.tasks.report import REFUSED, Record
+from noisedesign.tasks.solve import FAILED, LOCAL, OBSERVER_BACKEND, solve
+
+TIME_LIMIT_SECONDS = 600.0
+"""Of one solve. There has to be one: an unsolved problem counts as this in the means."""
+
+WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
+"""Solved before the clock runs for the first time."""
+
+SHORT_SECONDS = 0.1
+"""To build and solve: what takes no longer is run RUNS times, and the median kept."""
+RUNS = 3
+
+ASKED = ("asked_gap", "time_limit", "formulation")
+"""Columns of what was asked for: a relative duality gap, seconds, a name or nothing."""
+COLUMNS = (*ASKED, "runs", *judging.COLUMNS, *FIELDS)
+"""Columns of the table after its version and key."""
+
+TYPES: dict[str, type] = judging.TYPES | {
+    "asked_gap": float,
+    "time_limit": float,
+    "runs": int,
+    "threads": int,
+    "cores": int,
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Comparison(Shown):
+    """What came of a comparison: ``rows`` of all problems and backends, ``kept`` of them from the
+    table, and the machine that all of them were made on. Missing values are None."""
+
+    rows: tuple[Record, ...]
+    kept: int
+    machine: Machine
+
+    def _title(self) -> str:
+        solved = sum(bool(row["solved"]) for row in self.rows)
+        return f"Comparison: {solved} of {len(self.rows)} rows solved"
+
+    def _facts(self) -> dict[str, object]:
+        rows = {
+            f"{row['name']}, {row['backend']}": (
+                row["status"]
+                if row["gap"] is None
+                else f"{row['status']}, gap {row['gap']:.2g}, {row['seconds']:.3g} s"
+            )
+            for row in self.rows[:ROWS]
+        }
+        others = len(self.rows) - len(rows)
+        return rows | {"others": f"{others} rows" if others else None}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Row:
+    key: str
+    problem: Problem
+    backend: str
+    asked: Record
+
+
+def run_comparison(
+    problems: Sequence[LoadedProblem],
+    *,
+    backends: Sequence[str],
+    gap: float | None = None,
+    time_limit: float = TIME_LIMIT_SECONDS,
+    formulation: str | None = None,
+    output: str | Path | None = None,
+    retry: bool = False,
+    announce: Announce = lambda _: None,
+) -> Comparison:
+    """Solve every problem with every backend, but for what the table at ``output`` has.
+
+    Every row is on the disk as soon as it is finished, so that whatever ends this, the next call
+    goes on from there. Times of one table can be compared: one that was begun by other versions, on
+    another machine or with other threads is refused. Rows of other problems, backends, gaps or
+    limits are left as they are. A problem given twice is run once. What "native" would leave to
+    another backend it is taken to refuse, here where it is the backends that are compared.
+
+    Args:
+        gap: relative duality gap to certify, default 1e-6.
+        time_limit: seconds a solve.
+        formulation: of the conic backends; default the first of each.
+        output: a .csv or .parquet file; columns are its version, the key of a row, what was asked
+            for, those of :func:`noisedesign.tasks.compare.rows.compare`, and the machine.
+        retry: run the rows again that were not solved, but for local optima, which stay so.
+        announce: told what is about to run.
+
+    Raises:
+        InputError: an unknown backend or formulation, no backends, gap or time_limit <= 0; two
+            problems of one name; ``output`` as :func:`results_file.open_results`, or
+            a table made elsewhere.
+        OSError: the table cannot be written any more; what was finished is kept.
+    """
+    if not backends:
+        raise InputError("backends", expected="at least one backend", got="none")
+    judging.compare(
+        [], backends=backends, gap=gap, time_limit=time_limit, formulation=formulation
+    )  # its checks
+    asked = {
+        "asked_gap": settings.DEFAULT_GAP if gap is None else float(gap),
+        "time_limit": _checks.real(time_limit, field="time_limit", low=0),
+        "formulation": formulation,
+    }
+    wanted = _wanted(problems, backends, asked)
+    machine = this_machine()
+    with ExitStack() as files:
+        table = None
+        if output is not None:
+            table = files.enter_context(
+                open_results(output, columns=COLUMNS, kind=COMPARISON, types=TYPES)
+            )
+            _check_machine(table, machine)
+        known = {} if table is None else {key: _as_put(row) for key, row in table.rows.items()}
+        if retry:
+            known = {k: row for k, row in known.items() if row["solved"] or row["status"] == LOCAL}
+        if any(row.key not in known for row in wanted):
+            # The first solve of a process loads code; other solvers have processes of their own.
+            solve(WARM_UP)
+        rows = []
+        for number, row in enumerate(wanted, start=1):
+            if row.key in known:
+                rows.append(known[row.key])
+                continue
+            announce(f"{number}/{len(wanted)} {row.problem.name} with {row.backend}")
+            rows.append(_computed(row) | machine.record())
+            if table is not None:
+                table.put(rows[-1])
+    kept = sum(row.key in known for row in wanted)
+    return Comparison(rows=tuple(rows), kept=kept, machine=machine)
+
+
+def _wanted(
+    problems: Sequence[LoadedProblem], backends: Sequence[str], asked: Record
+) -> list[_Row]:
+    wanted: dict[str, _Row] = {}
+    known: dict[str, Record] = {}
+    for loaded in problems:
+        # Rewording what is for people is no reason to solve again; files named count by name.
+        tables = {
+            key: value
+            for key, value in parsed(loaded.text, field="problem").items()
+            if key not in FOR_PEOPLE
+        }
+        name = loaded.problem.name
+        if known.setdefault(name, tables) != tables:
+            raise InputError(
+                "problems", expected="problems with names of their own", got=f"two called {name}"
+            )
+        for backend in backends:
+            parts = json.dumps([RESULTS_FORMAT[COMPARISON], tables, backend, asked], sort_keys=True)
+            key = hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
+            wanted[key] = _Row(key=key, problem=loaded.problem, backend=backend, asked=asked)
+    return list(wanted.values())
+
+
+def _check_machine(table: ResultsFile, machine: Machine) -> None:
+    for row in table.rows.values():
+        for name, value in machine.record().items():
+            if str(row[name]) != str(value):
+                raise InputError(
+                    "output",
+                    expected=f"results with {name} = {value}, as now",
+                    got=f"{table.path}: {row[name]}",
+                    remedy="Times of two machines or versions are not compared: name another file.",
+                )
+
+
+def _computed(row: _Row) -> Record:
+    answers = [_answer(row)]
+    while len(answers) < RUNS and answers[0]["solved"] and _seconds(answers[0]) <= SHORT_SECONDS:
+        answers.append(_answer(row))
+    answers.sort(key=_seconds)
+    version = {format_column(COMPARISON): RESULTS_FORMAT[COMPARISON]}
+    found = version | {KEY: row.key, **row.asked, "runs": len(answers)}
+    return found | answers[len(answers) // 2]
+
+
+def _seconds(answer: Record) -> float:
+    return sum(float(answer[part] or 0.0) for part in ("build_seconds", "solve_seconds"))
+
+
+def _answer(row: _Row) -> Record:
+    if row.backend == "native" and isinstance(row.problem, SpaceProblem) and row.problem.observers:
+        reason = f"problems against chosen observers are left to {OBSERVER_BACKEND}"
+        return _unanswered(row, status=REFUSED, reason=reason)
+    started = time.perf_counter()
+    try:
+        (answer,) = judging.compare(
+            [row.problem],
+            backends=[row.backend],
+            gap=row.asked["asked_gap"],
+            time_limit=row.asked["time_limit"],
+            formulation=row.asked["formulation"],
+        )
+    except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
+        seconds = time.perf_counter() - started
+        reason = f"{type(error).__name__}: {error}"
+        spent = {"build_seconds": 0.0, "solve_seconds": seconds, "seconds": seconds}
+        return _unanswered(row, status=FAILED, reason=reason) | spent
+    return answer
+
+
+def _unanswered(row: _Row, *, status: str, reason: str) -> Record:
+    return dict.fromkeys(judging.COLUMNS) | {
+        "name": row.problem.name,
+        "design": row.problem.design,
+        "backend": row.backend,
+        "solved": False,
+        "feasible": False,
+        "status": status,
+        "reason": reason,
+    }
+
+
+def _as_put(row: Record) -> Record:
+    """A row of a table, which has no way to say None of a text, as it was when it was put there."""
+    return {
+        column: None if cell == "" and column != "reason" else cell for column, cell in row.items()
+    }

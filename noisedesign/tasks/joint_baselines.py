@@ -1,0 +1,140 @@
+"""Published noise for space-time problems: Kronecker pairs (C, R), one of them mostly the identity.
+
+All are for the error and the budgets of the problem, and are judged as its designs are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
+from noisedesign.families import structured_verdict
+from noisedesign.families.decor import program as decor
+from noisedesign.families.kronecker.solver import optimal_gram
+from noisedesign.families.kronecker.workload import joint_program
+from noisedesign.program import repair
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.design import Design, Provenance
+from noisedesign.program.problem import ANY_SPACE, ANY_TIME, SpaceTimeProblem
+from noisedesign.program.program import Program, uniform_dual
+
+NAMES = (
+    "ldp",
+    "cdp",
+    "whisper-one-step",
+    "whisper",
+    "decor",
+    "mafalda",
+    "d-mf",
+    "antipgd",
+    "banded-sqrt",
+)
+
+_UNJUDGED = Certificate(objective=np.inf, lower_bound=0.0, sensitivity_squared=np.inf)
+
+
+def joint_baseline(
+    problem: SpaceTimeProblem,
+    name: str,
+    *,
+    strategy: Array | None,
+    best: Design | None,
+    provenance: Provenance,
+) -> Design:
+    """The baseline ``name`` as a design of ``problem`` without its structure.
+
+    Args:
+        strategy: C, shape (T, T), at any scale, for the baselines in time; None for the others.
+        best: a design of the problem, whose multipliers prove the bound; None: the uniform ones.
+
+    Raises:
+        InputError: noise in a null direction of W is free, and nothing caps it.
+    """
+    free = replace(problem, time=ANY_TIME, space=ANY_SPACE)
+    if name == "cdp":
+        # The mean's noise needs variance 1 / (n^2 tau), and every node holds the same mean.
+        n = len(problem.mixing)
+        mean = np.full((n, n), 1 / (n**2 * float(problem.budget.min())))
+        free = replace(free, joint="kronecker")
+        strategy = _strategy(free, mean)
+        return _judged(
+            Design(
+                problem=free,
+                matrix=strategy,
+                node_covariance=mean,
+                certificate=_UNJUDGED,
+                provenance=provenance,
+                trust="central",
+            )
+        )
+    scheme = problem.participation
+    if strategy is None:
+        strategy = np.eye(scheme.horizon)
+    covariance = np.diag(1 / problem.budget)
+    if name in ("whisper", "whisper-one-step", "decor"):
+        covariance = _covariance(free, name)
+    if name == "mafalda":
+        strategy = _strategy(free, covariance)
+    unit = joint_program(free).time_program(np.eye(scheme.horizon))
+    strategy = repair.unit_strategy(unit, strategy)
+    if problem.joint == "full":
+        # C x L, L^T L = R^-1, is lower triangular, and a full design of the same covariance.
+        full = joint_program(free).full_program(cap=problem.max_variance)
+        factor = reversed_cholesky(inverse_of_positive(covariance))
+        stacked: Array = np.asarray(np.kron(strategy, factor), dtype=np.float64)
+        return _judged(
+            Design(
+                problem=free,
+                matrix=stacked,
+                certificate=_UNJUDGED,
+                provenance=provenance,
+                dual=uniform_dual(full) if best is None else best.dual,
+            )
+        )
+    return _judged(
+        Design(
+            problem=free,
+            matrix=strategy,
+            node_covariance=covariance,
+            certificate=_UNJUDGED,
+            provenance=provenance,
+            witness=_witness(problem, best),
+        )
+    )
+
+
+def _covariance(problem: SpaceTimeProblem, name: str) -> Array:
+    """R of noise that is drawn afresh at every step, C = I / sqrt(k), within the budgets."""
+    program, scheme = joint_program(problem), problem.participation
+    gram = problem.mixing.T @ problem.mixing
+    if name != "whisper-one-step":
+        gram = program.workload.space_gram(scheme.epochs * np.eye(scheme.horizon))
+    in_space = program.space_program(gram, cap=problem.max_variance)
+    if name == "decor":
+        precision = decor.decor_precision(
+            gram=gram, mixing=problem.mixing, budget=problem.budget, cap=problem.max_variance
+        )
+        return repair.covariance_of(in_space, precision)
+    return repair.covariance_of(in_space, optimal_gram(in_space))
+
+
+def _strategy(problem: SpaceTimeProblem, covariance: Array) -> Array:
+    """The best C for noise of nodes with the covariance R, shape (n, n)."""
+    program = joint_program(problem)
+    in_time: Program = program.time_program(program.workload.time_gram(covariance))
+    return repair.strategy_of(in_time, optimal_gram(in_time))
+
+
+def _witness(problem: SpaceTimeProblem, best: Design | None) -> dict[str, Any]:
+    if best is not None:
+        return {name: best.witness[name] for name in ("dual_blocks", "dual_weights")}
+    k, b = problem.participation.epochs, problem.participation.separation
+    return {"dual_blocks": np.tile(np.eye(k), (b, 1, 1)), "dual_weights": 1 / problem.budget}
+
+
+def _judged(design: Design) -> Design:
+    return replace(design, certificate=structured_verdict.judged(design))

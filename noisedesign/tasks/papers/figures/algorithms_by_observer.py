@@ -1,0 +1,217 @@
+"""Every published algorithm before every kind of observer, at equal utility.
+
+Which algorithm protects best depends on who looks. Noise is scaled so that the models of all nodes
+carry the same squared error in total, summed over all steps; what is left to compare is what each
+observer learns of the node it learns most about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.privacy import views as threats
+from noisedesign.system.graph import build_graph, mixing_matrix, node_names
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks import algorithms as catalogue
+from noisedesign.tasks.papers.figures import _output
+from noisedesign.tasks.papers.figures._output import PNG, Announce
+from noisedesign.tasks.trust_table import busiest_node, every_model
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DESCRIPTION = "mu of every algorithm before every observer, at equal total error"
+
+PARTICIPATION = FixedEpoch(epochs=4, separation=8)
+QUICK_PARTICIPATION = FixedEpoch(epochs=2, separation=2)
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "dp-d-sgd": {},
+    "muffliato": {"rounds": 3},
+    "antipgd": {},
+    "d-mf": {},
+    "mafalda": {},
+    "decor": {},
+    "whisper": {},
+    "zip-dl": {},
+}
+"""Names in the catalogue and their options."""
+
+LABELS = {"muffliato": "muffliato, K = 3"}
+
+MODELS = {
+    "ldp": "reader of\nall messages",
+    "pndp": "neighbour",
+    "pndp-counted": "neighbour,\nown noise\nunknown",
+    "secure-sum": "neighbour,\nsecure sums",
+    "insider": "all messages,\nown noise\nvalues",
+    "secldp": "all messages,\nown seeds",
+    "shared-seed": "all messages,\nall seeds",
+}
+"""What each trust model sees and knows, in few words."""
+
+UNIT_MU = 1.0
+"""mu of DP-D-SGD before a reader of all messages; it sets the common total error."""
+
+
+BRIGHT = 0.55
+"""Share of the colour scale above which black letters are easier to read than white ones."""
+
+
+class Row(NamedTuple):
+    """What the worst placed victim loses to one observer.
+
+    Attributes:
+        mu: GDP parameter of the whole run, not squared; infinite where gradients are seen without
+            noise.
+        which: what kind of number the sensitivity is.
+        noise_multiplier: factor on the standard deviation of the algorithm's noise, over the clip.
+        squared_error: common to all algorithms: summed over the nodes and over the steps, of the
+            models after mixing, per coordinate and squared clip.
+    """
+
+    algorithm: str
+    model: str
+    victim: str | None
+    distance: int | None
+    mu: float | None
+    which: str | None
+    noise_multiplier: float
+    squared_error: float
+    note: str
+
+
+def squared_error(algorithm: threats.Algorithm) -> float:
+    """Variance of the models x^1 .. x^T, summed over steps and nodes, for noise as it stands."""
+    before = threats.view(algorithm, threats.ldp())
+    # Reading F x + q instead of messages is reading the models of the next step.
+    models = replace(before, output=before.transition, output_noise=before.state_noise)
+    steps, p = models.horizon, models.state_noise.shape[1]
+    white = (
+        np.eye(steps * p).reshape(steps, p, steps * p)
+        if models.joint is None
+        else np.eye(models.joint.shape[1])
+    )
+    return float(np.square(models.noise_response(white)).sum())
+
+
+def rows_for(
+    *,
+    mixing: Array,
+    nodes: tuple[str, ...],
+    participation: FixedEpoch,
+    node: int,
+    algorithms: dict[str, dict[str, Any]],
+) -> Iterator[Row]:
+    """Rows of every algorithm before every trust model, algorithm by algorithm.
+
+    Args:
+        mixing: W, shape (n, n), doubly stochastic.
+        node: the row of W of the node that looks.
+        algorithms: names in the catalogue, with options.
+
+    Raises:
+        InputError: as :func:`noisedesign.tasks.algorithms.algorithm`.
+    """
+    # k unit gradients in independent unit noise are told apart with mu = sqrt(k).
+    reference = threats.dp_d_sgd(mixing=mixing, horizon=participation.horizon)
+    common = squared_error(reference) * participation.epochs / UNIT_MU**2
+    for kind, options in algorithms.items():
+        algorithm = catalogue.algorithm(
+            kind, mixing=mixing, participation=participation, nodes=nodes, **options
+        )
+        multiplier = math.sqrt(common / squared_error(algorithm))
+        for found in every_model(
+            algorithm,
+            participation=participation,
+            node=node,
+            noise_multiplier=multiplier,
+            adjacency="zero-out",
+        ):
+            yield Row(
+                algorithm=kind,
+                model=found.model,
+                victim=found.victim,
+                distance=found.distance,
+                mu=found.mu,
+                which=found.which,
+                noise_multiplier=multiplier,
+                squared_error=common,
+                note=found.note,
+            )
+
+
+def draw(rows: Sequence[Row], *, title: str) -> Any:
+    """A heat map of mu; infinite cells are hatched and say so."""
+    from matplotlib.colors import LogNorm
+
+    kinds = list(dict.fromkeys(row.algorithm for row in rows))
+    models = list(dict.fromkeys(row.model for row in rows))
+    mu = np.full((len(kinds), len(models)), np.nan)
+    for row in rows:
+        if row.mu is not None:
+            mu[kinds.index(row.algorithm), models.index(row.model)] = row.mu
+    figure = _output.new_figure(width=1.25 * len(models) + 3.4, height=0.52 * len(kinds) + 2.6)
+    axes = figure.subplots()
+    shown = np.isfinite(mu) & (mu > 0)
+    colours = LogNorm(vmin=mu[shown].min(), vmax=mu[shown].max())
+    picture = axes.imshow(np.where(shown, mu, np.nan), cmap="cividis", norm=colours, aspect="auto")
+    for i, j in np.ndindex(mu.shape):
+        bright = not shown[i, j] or float(colours(mu[i, j])) > BRIGHT
+        _write_cell(axes, i, j, float(mu[i, j]), colour="black" if bright else "white")
+    axes.set_xticks(range(len(models)), [f"{MODELS[m]}\n({m})" for m in models], fontsize=8)
+    axes.set_yticks(range(len(kinds)), [LABELS.get(kind, kind) for kind in kinds])
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    figure.colorbar(picture, ax=axes, label="μ of the worst victim (smaller is more private)")
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _write_cell(axes: Axes, i: int, j: int, mu: float, *, colour: str) -> None:
+    if math.isinf(mu):
+        from matplotlib.patches import Rectangle
+
+        axes.add_patch(
+            Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="white", edgecolor="0.75", hatch="///")
+        )
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        axes.text(j, i, "infinite", ha="center", va="center", fontsize=9, bbox=box)
+    elif math.isnan(mu):
+        axes.text(j, i, "no number", ha="center", va="center", fontsize=8, color="0.4")
+    else:
+        axes.text(j, i, f"{mu:.3g}", ha="center", va="center", color=colour)
+
+
+def make(folder: Path, *, quick: bool, announce: Announce, suffix: str = PNG) -> list[Path]:
+    """Write the table after every algorithm, and the picture."""
+    participation = QUICK_PARTICIPATION if quick else PARTICIPATION
+    graph = build_graph("florentine")
+    w, names = mixing_matrix(graph), node_names(graph)
+    node = busiest_node(w)
+    rows: list[Row] = []
+    paths = [folder / f"algorithms-by-observer{suffix}", folder / "algorithms-by-observer.csv"]
+    for kind, options in ALGORITHMS.items():
+        announce(f"{kind}: every observer")
+        rows += rows_for(
+            mixing=w,
+            nodes=names,
+            participation=participation,
+            node=node,
+            algorithms={kind: options},
+        )
+        _output.write_table(paths[1], Row._fields, rows)
+    title = (
+        f"Florentine families, observer {names[node]}, T = {participation.horizon}, "
+        f"{participation}:\nequal total error of all models, that of DP-D-SGD at μ = {UNIT_MU:g} "
+        "before a reader of all messages"
+    )
+    _output.write_picture(draw(rows, title=title), paths[0])
+    return paths

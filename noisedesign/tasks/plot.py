@@ -1,0 +1,238 @@
+"""Pictures of a design: its matrix, its noise against independent noise, its two bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base.atomic import overwriting
+from noisedesign.base.checks import Array
+from noisedesign.files.picture_file import picture_format, write_figure
+from noisedesign.program.design import Design
+from noisedesign.system.participation import FixedEpoch
+
+_NAMES = {
+    "ldp": "independent (LDP)",
+    "cdp": "CDP",
+    "decor": "DECOR",
+    "antipgd": "AntiPGD",
+    "d-mf": "D-MF",
+    "banded-sqrt": "banded square root",
+    "whisper-one-step": "Whisper, one step",
+    "whisper": "Whisper",
+    "mafalda": "Mafalda",
+}
+_LDP, _OURS, _BOUND = "#9aa0a6", "#1a73e8", "#d93025"
+_ADDED, _TAKEN = "#b2182b", "#2166ac"
+"""The ends of the colours of a heat map."""
+
+
+SMALL = 0.05
+"""A ratio that is hardly seen on a linear axis."""
+
+NAMED = 40
+"""Most nodes whose names fit beside a heat map."""
+
+DRAWN = 64
+"""Most steps whose entries can be told apart in a heat map."""
+
+EPOCHS_DRAWN, EPOCHS_BACK = 3, 8
+"""Of a run of more steps: the epochs of its heat map, and those that its last row goes back."""
+
+INSET = (0.52, 0.62, 0.46, 0.32)
+"""Place of the last row, in shares of the axes: above the diagonal, where C^-1 is zero."""
+
+LEAST = 1e-4
+"""Smallest entry of the last row that is drawn, over its largest."""
+
+
+def draw_matrix(axes: Any, design: Design) -> None:
+    """Heat map of R (space) or of the noising matrix C^-1 (time), zero at white.
+
+    Of more than 64 steps the last are drawn, and the last row by itself: what its noise takes back
+    of earlier steps.
+    """
+    if design.kind == "space":
+        matrix, first, unit = design.covariance, 0, "node"
+        axes.set_title("covariance $R$ of the nodes")
+    else:
+        matrix, unit = design.noising_matrix, "step"
+        if design.kind == "space-time" and design.node_covariance is None:
+            unit = "step and node, step by step"
+        horizon = len(matrix)
+        first = horizon - _drawn(design)
+        axes.set_title(
+            "noising matrix $C^{-1}$" + (f", steps {first} to {horizon - 1}" if first else "")
+        )
+    shown = matrix[first:, first:]
+    # A few large diagonal entries would hide the rest: colours saturate. Of many steps the first
+    # lags are as large at every step, and are drawn by themselves.
+    entries = np.abs(shown[np.tril_indices(len(shown), -1)] if first else shown)
+    limit = float(np.quantile(entries, 0.96 if first else 0.995)) or 1.0
+    ends = (first - 0.5, len(matrix) - 0.5)
+    picture = axes.imshow(
+        shown,
+        cmap="RdBu_r",
+        vmin=-limit,
+        vmax=limit,
+        interpolation="nearest",
+        extent=(*ends, *reversed(ends)),
+    )
+    ends_of_bar = "both" if np.abs(shown).max() > limit else "neither"
+    axes.figure.colorbar(picture, ax=axes, fraction=0.046, pad=0.04, extend=ends_of_bar)
+    space = unit == "node"
+    axes.set_xlabel("node" if space else f"noise drawn at {unit}")
+    axes.set_ylabel("node" if space else f"noise added at {unit}")
+    nodes = design.problem.nodes
+    numbered = tuple(map(str, range(len(nodes)))) == nodes
+    if space and not numbered and len(nodes) <= NAMED:
+        _name(axes, nodes)
+    if first:
+        _draw_last_row(axes, matrix[-1], design)
+
+
+def _drawn(design: Design) -> int:
+    """How many of the last steps are drawn."""
+    horizon = len(design.strategy)
+    if horizon <= DRAWN:
+        return horizon
+    participation = getattr(design.problem, "participation", None)
+    if isinstance(participation, FixedEpoch) and participation.epochs > 1:
+        return min(DRAWN, EPOCHS_DRAWN * participation.separation)
+    return DRAWN
+
+
+def _name(axes: Any, nodes: Sequence[str]) -> None:
+    size = float(np.clip(200 / len(nodes), 4, 8))
+    longest = max(map(len, nodes))
+    axes.set_xticks(range(len(nodes)), nodes, fontsize=size, rotation=90 if longest > 2 else 0)
+    axes.set_yticks(range(len(nodes)), nodes, fontsize=size)
+    axes.set_xlabel("")
+    axes.set_ylabel("")
+
+
+def _draw_last_row(axes: Any, row: Array, design: Design) -> None:
+    """Sizes of the last row by lag, logarithmic; their colours are their signs."""
+    participation = design.problem.participation
+    back = len(row) - 1
+    if isinstance(participation, FixedEpoch) and participation.epochs > 1:
+        back = min(back, EPOCHS_BACK * participation.separation)
+    values = row[::-1][: back + 1]
+    sizes = np.abs(values)
+    floor = float(sizes.max()) * LEAST
+    seen = np.flatnonzero(sizes > floor)
+    inset = axes.inset_axes(INSET)
+    inset.vlines(
+        seen, floor, sizes[seen], color=np.where(values[seen] < 0, _TAKEN, _ADDED), linewidth=0.8
+    )
+    inset.set_yscale("log")
+    inset.set_ylim(floor, 2 * float(sizes.max()))
+    inset.set_title("last row: red +, blue −", fontsize=7, pad=2)
+    inset.set_xlabel("steps back", fontsize=7, labelpad=1)
+    inset.tick_params(labelsize=6, length=2, pad=1)
+
+
+def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
+    """Objective of several designs for one problem, relative to independent noise."""
+    base = designs[0].ldp_objective
+    ratios = [design.objective / base for design in designs]
+    names = [_label(design) for design in designs]
+    colours = [_OURS if design.provenance.method == "optimal" else _LDP for design in designs]
+    bars = axes.barh(names, ratios, color=colours)
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+    axes.bar_label(bars, fmt="%.3g", padding=3, bbox=behind)
+    bound = max(design.lower_bound for design in designs if design.trust == "local") / base
+    axes.axvline(bound, color=_BOUND, linestyle="--", linewidth=1.2)
+    if max(ratios) > 5 or ratios[-1] < SMALL:
+        axes.set_xscale("log")
+    axes.margins(x=0.15)
+    axes.set_xlabel("noise after mixing, over independent noise at equal privacy")
+    axes.set_title(designs[0].problem.name)
+    # In a row of its own, above the bars, on the side where there is room.
+    axes.set_ylim(len(designs) - 0.4, -1.1)
+    place = axes.transAxes.inverted().transform(axes.transData.transform((bound, 0)))[0]
+    axes.annotate(
+        "proved lower bound",
+        (bound, -0.75),
+        color=_BOUND,
+        fontsize="small",
+        va="center",
+        xytext=(4 if place < 0.5 else -4, 0),
+        textcoords="offset points",
+        ha="left" if place < 0.5 else "right",
+    )
+
+
+def _label(design: Design) -> str:
+    optimal = {
+        "space": "Whisper optimum",
+        "time": "Mafalda optimum",
+        "space-time": "joint optimum",
+    }[design.kind]
+    if design.problem.design == "time" and design.problem.workload == "prefix":
+        optimal = "optimum"
+    name = _NAMES.get(design.provenance.method, optimal)
+    return name + (" (trusted server)" if design.trust == "central" else "")
+
+
+def draw_convergence(axes: Any, design: Design) -> None:
+    """Relative distance of both bounds to the certified optimum, iteration by iteration."""
+    history = design.provenance.history
+    axes.set_title("convergence of the two bounds")
+    if not history:
+        axes.text(
+            0.5,
+            0.5,
+            f"no history from {design.provenance.backend}",
+            ha="center",
+            transform=axes.transAxes,
+        )
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
+    optimum = (design.lower_bound + design.objective) / 2
+    floor = 1e-16
+    best_upper = np.minimum.accumulate([point.upper for point in history])
+    best_lower = np.maximum.accumulate([point.lower for point in history])
+    steps = np.arange(1, len(history) + 1)
+    above = np.maximum(best_upper / optimum - 1, floor)
+    axes.semilogy(steps, above, "o-", color=_OURS, label="feasible design, above")
+    axes.semilogy(
+        steps,
+        np.maximum(1 - best_lower / optimum, floor),
+        "s-",
+        color=_BOUND,
+        label="lower bound, below",
+    )
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("evaluation of the bounds")
+    axes.set_ylabel("relative distance to the optimum")
+    axes.legend(loc="lower left", fontsize="small")  # no line that falls goes there
+
+
+def picture(
+    design: Design, *, path: str | Path, others: Sequence[Design] = (), overwrite: bool = False
+) -> Path:
+    """Write the three pictures of a design side by side, as PNG, PDF or SVG.
+
+    Args:
+        path: its ending says the format.
+        others: designs for the same problem to compare with.
+        overwrite: replace a file even if it is no picture.
+
+    Raises:
+        InputError: another ending, a folder that does not exist, a file of another kind.
+    """
+    from matplotlib.figure import Figure  # late: it takes longer to load than a solve takes
+
+    picture_format(path)
+    figure = Figure(figsize=(16, 4.6), layout="constrained")
+    axes = figure.subplots(1, 3)
+    draw_matrix(axes[0], design)
+    draw_comparison(axes[1], [*others, design])
+    draw_convergence(axes[2], design)
+    with overwriting(overwrite):
+        return write_figure(figure, path, dpi=110)

@@ -1,0 +1,238 @@
+"""What people and programs read: one flat record per result, and tables of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from noisedesign.base.checks import InputError
+from noisedesign.base.tables import Record as Record
+from noisedesign.base.tables import print_table as print_table
+from noisedesign.privacy import accounting
+from noisedesign.privacy.exposure import Exposure
+from noisedesign.privacy.target import CHANGE_OVER_CLIP
+from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem
+from noisedesign.system.participation import Participation
+from noisedesign.tasks.simulate import Validation
+from noisedesign.tasks.solve import Solution
+from noisedesign.tasks.trust_table import ModelRow
+
+REFUSED = "refused"
+"""Status of a problem that a backend cannot take, or that cannot be run here."""
+
+AT_TARGET = (
+    "mu", "epsilon", "delta", "adjacency", "noise_stddev", "noise_multiplier", "error_at_target"
+)  # fmt: skip
+"""What a design is at the privacy target of its problem: its mu-GDP, what the target says, the
+factor on the standard deviation of its noise, that factor over the clip, and the total squared
+error a coordinate, in squared units of the gradients: the objective times noise_stddev squared."""
+
+INFINITE = "infinite"
+"""Written where a number is infinite: null would say that it is not known."""
+
+
+def solution_record(solution: Solution) -> Record:
+    """One solve, as ``solve --json`` prints it."""
+    design = solution.design
+    record: Record = {
+        "name": solution.problem.name,
+        "design": solution.problem.design,
+        "backend": solution.backend,
+        "method": None if design is None else design.provenance.method,
+        "status": solution.status,
+        "objective": None if design is None else design.objective,
+        "lower_bound": None if design is None else design.lower_bound,
+        "gap": None if design is None else design.gap,
+        "seconds": solution.seconds,
+        "feasible": solution.feasible,
+        "relative_to_ldp": None,
+        "relative_to_unrestricted": None,
+        **at_target(design),
+        "build_seconds": solution.build_seconds,
+        "solve_seconds": solution.solve_seconds,
+        "evaluations": solution.evaluations,
+        "remedy": solution.remedy,
+    }
+    if design is not None:
+        record["relative_to_ldp"] = design.relative_to_ldp
+        record["relative_to_unrestricted"] = design.certificate.relative_to_unrestricted
+        if solution.problem.privacy is not None:
+            record["privacy"] = privacy_record(design)
+    return record
+
+
+def at_target(design: Design | None) -> Record:
+    """The values of AT_TARGET; None where there is no design, or no target.
+
+    Raises:
+        InputError: a target that no finite noise meets.
+    """
+    if design is None or design.problem.privacy is None:
+        return dict.fromkeys(AT_TARGET)
+    found = accounting.calibrate(design.problem)
+    error = design.objective * found.noise_stddev**2
+    return {
+        "mu": found.mu,
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+        "adjacency": found.adjacency,
+        "noise_stddev": found.noise_stddev,
+        "noise_multiplier": found.noise_multiplier,
+        "error_at_target": error,
+    }
+
+
+def refused_record(problem: Problem, *, backend: str, error: InputError) -> Record:
+    """A problem among others that cannot be solved, with the reason as its remedy."""
+    return {
+        "name": problem.name,
+        "design": problem.design,
+        "backend": backend,
+        "status": REFUSED,
+        "feasible": False,
+        "remedy": str(error),
+    }
+
+
+def print_solutions(records: Sequence[Record], *, structured: bool) -> None:
+    """A table of solves, of one with all of its calibration."""
+    columns = ["name", "backend", "method", "status", "objective", "relative_to_ldp",
+               "relative_to_unrestricted", "lower_bound", "gap", "feasible"]  # fmt: skip
+    if not structured:
+        columns.remove("relative_to_unrestricted")
+    calibration = list(records[0].get("privacy", {})) if len(records) == 1 else []
+    columns += dict.fromkeys([*calibration, *AT_TARGET])
+    print_table([record.get("privacy", {}) | record for record in records], [*columns, "seconds"])
+
+
+def privacy_record(design: Design) -> Record:
+    """The calibration of a design to its privacy target, in plain numbers."""
+    found = accounting.calibrate(design.problem)
+    return {
+        "mu": found.mu,
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+        "adjacency": found.adjacency,
+        "conversion": found.conversion,
+        "noise_stddev": found.noise_stddev,
+        "noise_multiplier": found.noise_multiplier,
+        "clip": found.clip,
+        "step_sensitivity": found.step_sensitivity,
+        "steps": found.horizon,
+        "participation": None if found.participation is None else str(found.participation),
+    }
+
+
+def design_record(design: Design) -> Record:
+    """One design among others: its noise, and what it is worth against independent noise."""
+    return {
+        "name": design.problem.name,
+        "design": design.kind,
+        "method": design.provenance.method,
+        "objective": design.objective,
+        "relative_to_ldp": design.relative_to_ldp,
+        **at_target(design),
+        "lower_bound": design.lower_bound,
+        # A bound on protecting every message says nothing of a mechanism that does not.
+        "gap": design.gap if design.trust != "central" else None,
+        "feasible": design.certificate.feasible or design.trust == "central",
+        "protects": PROTECTS[design.trust],
+    }
+
+
+def validation_records(validation: Validation) -> list[Record]:
+    """The two halves of a validation, a row each."""
+    variance, audit = validation.variance, validation.audit
+    return [
+        {
+            "quantity": "total squared error", "claimed": variance.predicted,
+            "measured": variance.estimate, "low": variance.interval[0],
+            "high": variance.interval[1], "confidence": variance.confidence,
+            "agrees": variance.agrees,
+        },
+        {
+            "quantity": "mu of an eavesdropper", "claimed": audit.claimed, "measured": audit.mu,
+            "low": audit.interval[0], "high": audit.interval[1], "confidence": audit.confidence,
+            "agrees": audit.agrees,
+        },
+    ]  # fmt: skip
+
+
+def exposure_record(exposure: Exposure) -> Record:
+    """One victim of an account, with a note only where its numbers need words."""
+    record: Record = {
+        "node": exposure.node,
+        "distance": exposure.distance,
+        "sensitivity_squared": _finite(exposure.sensitivity_squared),
+        "which": exposure.which,
+        "mu": _finite(exposure.mu),
+        "epsilon": _finite(exposure.epsilon),
+        "delta": exposure.delta,
+        "adjacency": exposure.adjacency,
+    }
+    return record | ({"note": exposure.words} if exposure.words else {})
+
+
+def exposure_columns(records: Iterable[Record]) -> list[str]:
+    """Columns of a table of such records: no column of notes where there are none."""
+    columns = ["node", "distance", "sensitivity_squared", "which", "mu", "epsilon", "delta",
+               "adjacency"]  # fmt: skip
+    return columns + ["note"] * any("note" in record for record in records)
+
+
+def model_record(row: ModelRow) -> Record:
+    """One trust model of a design."""
+    return {key: _finite(value) for key, value in asdict(row).items()}
+
+
+def _finite(value: Any) -> Any:
+    """The value, or the word for one that is infinite, for which JSON has no number."""
+    return INFINITE if isinstance(value, float) and math.isinf(value) else value
+
+
+CLIPS = {1.0: "the clip", 2.0: "twice the clip"}
+
+
+def scale_words(
+    *, noise_multiplier: float, adjacency: str, delta: float, participation: Participation
+) -> str:
+    """What mu and epsilon of an account are for: noise, adjacency, participation, delta."""
+    return (
+        f"noise multiplier {noise_multiplier:.6g}, adjacency {adjacency} (a step changes by up to "
+        f"{CLIPS[CHANGE_OVER_CLIP[adjacency]]}), participation {participation}, "
+        f"epsilon at delta = {delta:g}"
+    )
+
+
+def insider_note(design: Design) -> str:
+    """What the certificate does not cover: who may know the noise, and who looks."""
+    if design.trust == AGAINST_OBSERVERS:
+        return (
+            "Protects from the chosen observers only, each looking for itself, and one record at "
+            "one step: `noisedesign account` says what everybody else learns."
+        )
+    if isinstance(design.problem, SpaceProblem | SpaceTimeProblem):
+        return (
+            "Protects every message against eavesdroppers, and against nodes that know only their "
+            "own noise. If all nodes share one noise seed, nodes are not protected from each other."
+        )
+    return "Protects every message; every node draws its own noise and shares no seed."
+
+
+def to_json(value: Any) -> str:
+    """JSON without the literals that are not JSON: NaN and infinities become null."""
+    return json.dumps(_plain(value), indent=2)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,258 @@
+"""One algorithm under every trust model: what each kind of observer learns of its worst victim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.privacy import accounting
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.exposure import Exposure, account
+from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
+from noisedesign.privacy.views import Algorithm, Observer
+from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
+from noisedesign.program.design import Design
+from noisedesign.system.participation import Participation, every_step
+from noisedesign.tasks import algorithms as catalogue
+
+TIE = 1e-9
+"""Relative difference of two mu below which they are one: which of two symmetric nodes comes out
+higher is decided by rounding, and the first is named then."""
+
+TOO_LONG = "participation"
+"""Field of the error about more observations than can be factored."""
+
+LISTED = 4
+"""Most nodes of a coalition that are named in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRow:
+    """What one kind of observer learns of the node it learns most about.
+
+    Attributes:
+        model: name of the trust model; "pndp-counted" is pndp with the observer's noise counted.
+        observer: who looks, in words.
+        victim: name of that node, the first of them where several are alike.
+        sensitivity_squared, which, mu, epsilon, distance: see
+            :class:`noisedesign.privacy.exposure.Exposure`; None where there is no number.
+        note: what there is to say of the number, or why there is none.
+        delta, adjacency: what epsilon is for.
+    """
+
+    model: str
+    observer: str
+    victim: str | None = None
+    distance: int | None = None
+    sensitivity_squared: float | None = None
+    which: str | None = None
+    mu: float | None = None
+    epsilon: float | None = None
+    note: str = ""
+    delta: float
+    adjacency: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setting:
+    """How a design is run: see :func:`setting_of`.
+
+    ``noise_multiplier`` is the factor on the standard deviation of its noise over the clip.
+    ``graph`` is False where the design is for one model, so that nobody can be said to be its
+    neighbour.
+    """
+
+    algorithm: Algorithm
+    participation: Participation
+    noise_multiplier: float
+    adjacency: str
+    delta: float
+    graph: bool
+
+
+def setting_of(
+    design: Design,
+    *,
+    steps: int | None = None,
+    delta: float | None = None,
+    adjacency: str | None = None,
+) -> Setting:
+    """A design as it would be run: scaled to its privacy target, else as it is.
+
+    Without a target the noise multiplier is 1.
+
+    Args:
+        steps: for a spatial design whose problem does not say how long its noise is used: so many
+            steps, of which one record takes part in every one.
+        delta: default: that of the target, else 1e-6.
+        adjacency: "replace", "zero-out" or "add-remove"; default: that of the target, else replace.
+
+    Raises:
+        InputError: steps for a design whose use is known; none for one whose use is not; steps < 1;
+            a design that protects only a released average.
+    """
+    problem, calibration = design.problem, accounting.calibrate(design.problem)
+    participation = _use(calibration.participation, steps)
+    graph = problem.mixing is not None
+    algorithm = catalogue.of_design(
+        design,
+        participation=participation,
+        mixing=None if graph else np.ones((1, 1)),
+        nodes=() if graph else ("every node",),
+    )
+    return Setting(
+        algorithm=algorithm,
+        participation=participation,
+        noise_multiplier=calibration.noise_multiplier,
+        adjacency=adjacency or calibration.adjacency or DEFAULT_ADJACENCY,
+        graph=graph,
+        delta=next(d for d in (delta, calibration.delta, DEFAULT_DELTA) if d is not None),
+    )
+
+
+def _use(known: Participation | None, steps: int | None) -> Participation:
+    """In which steps a record takes part: what the problem says, or every one of ``steps``."""
+    if known is None and steps is None:
+        raise InputError(
+            "steps",
+            expected="how many steps the noise of this spatial design is used for",
+            got="nothing",
+            remedy="Say --steps T (steps=T), or design for a [participation].",
+        )
+    if known is not None and steps is not None:
+        raise InputError("steps", expected=f"none for a design that is for {known}", got=str(steps))
+    return known or every_step(_checks.positive_int(steps, field="steps"))
+
+
+def busiest_node(mixing: Array) -> int:
+    """The node with the most neighbours, the first of them: it sees most."""
+    linked = (mixing != 0) | (mixing.T != 0)
+    np.fill_diagonal(linked, False)
+    return int(linked.sum(axis=0).argmax())
+
+
+def every_model(
+    algorithm: Algorithm,
+    *,
+    participation: Participation,
+    node: int,
+    noise_multiplier: float = 1.0,
+    adjacency: str = DEFAULT_ADJACENCY,
+    delta: float = DEFAULT_DELTA,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[ModelRow]:
+    """A row a trust model, for the node that looks wherever a node does.
+
+    A network of one node has nobody to look at: it gets the rows of observers who are no node.
+
+    Args:
+        node: the row of W of the observer.
+        noise_multiplier, adjacency, delta: as :func:`noisedesign.privacy.exposure.account`.
+        progress: called with rows done and in total.
+
+    Raises:
+        InputError: as :func:`exposure.account`. That observations are too many for one
+            of the models is no error but the note of its row.
+    """
+    observers = list(_observers(node, alone=len(algorithm.mixing) == 1))
+    rows = []
+    for done, (model, observer) in enumerate(observers, start=1):
+        words = observer_words(observer, algorithm.nodes)
+        row = ModelRow(model=model, observer=words, delta=delta, adjacency=adjacency)
+        try:
+            exposures = account(
+                algorithm,
+                observer,
+                participation=participation,
+                adjacency=adjacency,
+                noise_multiplier=noise_multiplier,
+                delta=delta,
+            )
+            rows.append(_filled(row, _worst(exposures), _remark(algorithm, model)))
+        except InputError as error:
+            if error.field != TOO_LONG or participation.horizon != algorithm.horizon:
+                raise
+            rows.append(replace(row, note=f"no number: {error}"))
+        if progress is not None:
+            progress(done, len(observers))
+    return rows
+
+
+def _observers(node: int, *, alone: bool) -> Iterator[tuple[str, Observer]]:
+    yield "ldp", threats.ldp()
+    if not alone:
+        yield "pndp", threats.pndp(nodes=(node,))
+        yield "pndp-counted", threats.pndp(nodes=(node,), own_noise="counted")
+        yield "secure-sum", threats.secure_sum(nodes=(node,))
+        yield "insider", threats.insider(nodes=(node,))
+        yield "secldp", threats.secldp(nodes=(node,))
+    yield "shared-seed", threats.shared_seed(nodes=() if alone else (node,))
+
+
+def _worst(exposures: Sequence[Exposure]) -> Exposure:
+    most = max(exposure.mu for exposure in exposures)
+    return next(exposure for exposure in exposures if exposure.mu >= most * (1 - TIE))
+
+
+def _filled(row: ModelRow, worst: Exposure, remark: str) -> ModelRow:
+    return replace(
+        row,
+        victim=worst.node,
+        distance=worst.distance,
+        which=worst.which,
+        mu=worst.mu,
+        sensitivity_squared=worst.sensitivity_squared,
+        epsilon=worst.epsilon,
+        note="; ".join(filter(None, [worst.words, remark])),
+    )
+
+
+def _remark(algorithm: Algorithm, model: str) -> str:
+    """What a model means for noise that has no seeds of single nodes."""
+    noise = algorithm.noise
+    seeds = isinstance(noise, MessageNoise) or (
+        isinstance(noise, NodeNoise) and noise.seeds is not None
+    )
+    if seeds or model != "secldp":
+        return ""
+    return "dealt noise has no seeds: the node knows the values it is dealt, as an insider"
+
+
+def observer_words(observer: Observer, nodes: Sequence[str]) -> str:
+    """Who looks, what is seen and what is known of the noise, with the names of the nodes."""
+    if observer.coalition:
+        who = "node" + "s" * (len(observer.coalition) > 1) + " " + _named(observer.coalition, nodes)
+    else:
+        who = "outsider"
+    match observer.sees:
+        case "sent":
+            seen = f"messages sent by {_named(observer.listened, nodes)}"
+        case "received":
+            seen = "received messages"
+        case "sums":
+            seen = "weighted sums of received messages"
+        case "all":
+            seen = "all messages"
+    return f"{who}: {', '.join([seen, *_known(observer, nodes)])}"
+
+
+def _known(observer: Observer, nodes: Sequence[str]) -> list[str]:
+    knows = observer.knows
+    if knows.everything:
+        return ["all noise"]
+    known = ["own seeds"] * bool(knows.holders) + ["values of own noise"] * bool(knows.values)
+    known += [f"seed of {_named(sorted(seed), nodes)}" for seed in sorted(knows.seeds, key=sorted)]
+    if not known and observer.coalition:
+        return ["own noise counted as unknown"]
+    return known or ["no noise"]
+
+
+def _named(rows: Sequence[int], nodes: Sequence[str]) -> str:
+    """Say "A", "A and B", "A, B, C, D and 3 more"."""
+    names = [nodes[row] for row in rows[:LISTED]]
+    names += [f"{len(rows) - LISTED} more"] * (len(rows) > LISTED)
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -1,0 +1,601 @@
+"""Does a stored design keep its word? Everything it claims, computed again in plain numpy.
+
+Only the stored arrays are believed to be what they are; objective, bound, gap, sensitivity and
+feasibility follow from them through :mod:`program.certificate`, whoever made the design.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.linalg import symmetrized
+from noisedesign.base.shown import Shown, ShownInline, shortened
+from noisedesign.base.shown import words as in_words
+from noisedesign.families import structured_verdict
+from noisedesign.families.structure_check import departure
+from noisedesign.families.toeplitz import StreamingDesign, lower_bound_of_unrestricted_optimum
+from noisedesign.files._comparison import differences, relative_difference
+from noisedesign.files._manifest import FIELD
+from noisedesign.files.design_file import (
+    StoredDesign,
+    as_stored,
+    manifest_of,
+    streaming_manifest_of,
+    text_sha256,
+)
+from noisedesign.files.rebuild import NotRebuiltError, differences_from_text
+from noisedesign.files.streaming_file import StoredStreamingDesign, streaming_arrays
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.program.certificate import (
+    Certificate,
+    judge_covariance,
+    judge_strategy,
+    lower_bound,
+)
+from noisedesign.program.design import Design
+from noisedesign.program.problem import (
+    Problem,
+    SpaceProblem,
+    SpaceTimeProblem,
+    TimeProblem,
+    error_gram,
+)
+from noisedesign.program.program import central_program, is_structured, program_of, uniform_dual
+from noisedesign.system.random_mixing import RandomMatchings
+from noisedesign.system.workloads.closed_forms import prefix_gram
+from noisedesign.tasks.solve import Solution
+
+RELATIVE_TOLERANCE = 1e-9
+"""Objective, bound and sensitivity, computed on another machine: sums of up to a few million
+products agree to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
+
+PROBLEM_TOLERANCE = 1e-12
+"""A problem rebuilt from its text: closed forms evaluated again, perhaps by another BLAS."""
+
+STRUCTURE_TOLERANCE = 1e-9
+"""Relative entries that a structure forbids: a stream that leaves them out changes objective and
+sensitivity by no more than these are compared to. Inverses and alternations leave about 1e-13."""
+
+ROUNDINGS = 8
+"""Multiple of size * EPS * condition allowed to an inverse; the certificate's own head room."""
+
+LARGEST_ROUNDING = 1e-6
+"""However ill-conditioned R is, rounding is no excuse for more than this."""
+
+MOST_WORK, OPERATIONS_PER_CALL = 1e12, 1e5
+"""Some minutes on one core, and what one call of a small numpy function takes instead."""
+
+_ONLY_CLAIMED = "not verified: only the manifest says so"
+"""Of a privacy target that no problem asks for."""
+
+_BY_PROBLEM = "name the problem file, and it is compared with that"
+"""What helps where a problem is not built from the text in the file."""
+
+DIGEST = 36
+"""Characters of a claim that are shown: of a digest the beginning is enough."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Check(ShownInline):
+    """One claim. ``ok`` is None where it was not checked; ``note`` then says why."""
+
+    name: str
+    ok: bool | None
+    claimed: float | str | None = None
+    found: float | str | None = None
+    note: str = ""
+
+    def _title(self) -> str:
+        return self.name
+
+    def _facts(self) -> dict[str, object]:
+        return {"": self.words}
+
+    @property
+    def words(self) -> str:
+        """What became of the claim, in words."""
+        verdict = "not checked" if self.ok is None else in_words(self.ok)
+        numbers = [
+            f"{name} {shortened(in_words(value), DIGEST)}"
+            for name, value in (("claimed", self.claimed), ("found", self.found))
+            if value is not None
+        ]
+        return ", ".join([verdict, *numbers, *([self.note] if self.note else [])])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Verification(Shown):
+    """What became of every claim of a design file."""
+
+    checks: tuple[Check, ...]
+
+    def _title(self) -> str:
+        return "Verification: every claim holds" if self.ok else "Verification: a claim is wrong"
+
+    def _facts(self) -> dict[str, object]:
+        return {check.name: check.words for check in self.checks}
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing that could be checked was found otherwise."""
+        return all(check.ok is not False for check in self.checks)
+
+    @property
+    def not_checked(self) -> tuple[str, ...]:
+        """Names of the claims that were not checked, whose ``note`` says why."""
+        return tuple(check.name for check in self.checks if check.ok is None)
+
+
+def verify(
+    stored: StoredDesign | StoredStreamingDesign | Design | StreamingDesign | Solution,
+    *,
+    problem: Problem | None = None,
+) -> Verification:
+    """Recompute every claim of ``stored`` from its arrays.
+
+    A design that is in no file yet, as it is or in a solution, is judged as its file would be.
+
+    Nothing outside the file is touched, whatever its text names, and the work is bounded by what
+    it holds.
+
+    A design for a trusted server (``trust`` "central") does not claim the budgets of single
+    nodes, nor a bound: only its matrix and objective are checked.
+
+    Args:
+        problem: what the design was asked to solve, from a source you trust: it is compared with
+            this in place of the text in the file.
+
+    Raises:
+        InputError: no design; naming ``design file``: it states a problem of far more work than its
+            arrays.
+    """
+    if isinstance(stored, StreamingDesign):
+        arrays = streaming_arrays(stored)
+        manifest = json.loads(json.dumps(streaming_manifest_of(stored, arrays)))
+        stored = StoredStreamingDesign(design=stored, manifest=manifest, path=Path(), arrays=arrays)
+    if isinstance(stored, StoredStreamingDesign):
+        if problem is not None:
+            raise InputError(
+                "problem",
+                expected="none for a streaming design, which has its own workload",
+                got=_checks.describe(problem),
+            )
+        with np.errstate(all="ignore"):
+            return Verification(checks=tuple(_streaming_checks(stored)))
+    stored = as_stored(stored)
+    _check_work(stored.design.problem)
+    # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
+    with np.errstate(all="ignore"):
+        return Verification(
+            checks=(
+                *_matrix_checks(stored),
+                _workload_check(stored.design.problem),
+                *_structure_checks(stored),
+                *_claim_checks(stored),
+                _manifest_check(stored),
+                *_text_checks(stored),
+                *_problem_checks(stored, problem),
+            )
+        )
+
+
+def _streaming_checks(stored: StoredStreamingDesign) -> list[Check]:
+    """Error, sensitivity and bound from the coefficients or buffers, without a T x T array."""
+    design = stored.design
+    strategy, workload, scheme = design.strategy, design.workload, design.participation
+    sensitivity = strategy.squared_sensitivity(scheme)
+    error = strategy.squared_error(workload)
+    bound = lower_bound_of_unrestricted_optimum(workload, scheme)
+    objective = error * sensitivity.squared
+    same = sensitivity.kind == design.sensitivity_kind
+    again = streaming_manifest_of(design, stored.arrays)
+    again["library"] = stored.manifest["library"]
+    # The product of two stored numbers; the manifest says it as well.
+    claimed = float(stored.manifest["objective"])
+    different = [
+        key
+        for key, value in again.items()
+        if key != "objective" and stored.manifest.get(key) != value
+    ]
+    checks = [
+        Check(
+            name="squared error",
+            ok=_close(design.squared_error, error),
+            claimed=design.squared_error,
+            found=error,
+            note="of unit noise",
+        ),
+        Check(
+            name="sensitivity",
+            ok=same and _close(design.squared_sensitivity, sensitivity.squared),
+            claimed=design.squared_sensitivity,
+            found=sensitivity.squared,
+            note=f"squared, {sensitivity.kind}",
+        ),
+        Check(
+            name="objective",
+            ok=_close(claimed, objective),
+            claimed=claimed,
+            found=objective,
+            note="squared error at unit sensitivity",
+        ),
+        Check(
+            name="lower bound",
+            ok=_proved(design.lower_bound_of_unrestricted_optimum, bound),
+            claimed=design.lower_bound_of_unrestricted_optimum,
+            found=bound,
+            note="holds for strategies of every structure",
+        ),
+        Check(
+            name="manifest",
+            ok=not different,
+            claimed="consistent",
+            found=f"different {', '.join(different)}" if different else "consistent",
+        ),
+    ]
+    if (target := design.privacy) is not None:
+        checks.append(_target_check(target, ok=None, note=_ONLY_CLAIMED))
+    return checks
+
+
+def _check_work(problem: Problem) -> None:
+    """That what a manifest states in few words, and no array has the size of, is no endless work.
+
+    Raises:
+        InputError: naming ``design file``.
+    """
+    needed = _work(problem)
+    if needed > MOST_WORK:
+        raise InputError(
+            FIELD,
+            expected=f"a problem of at most {MOST_WORK:g} operations to verify",
+            got=f"about {needed:.1g}",
+            remedy="Its error.horizon, observers, matchings or known_seeds are out of proportion.",
+        )
+
+
+def _work(problem: Problem) -> float:
+    """Operations, up to a factor, beyond those on matrices of the sizes of its arrays."""
+    n, work = float(len(problem.nodes)), 0.0
+    steps = problem.horizon if isinstance(problem, SpaceProblem) else problem.participation.horizon
+    if isinstance(problem.random, RandomMatchings):
+        work += steps * len(problem.random.matchings) * OPERATIONS_PER_CALL
+    if isinstance(problem, TimeProblem) and problem.structure.restricts:
+        work += float(steps) ** 3  # C and H may be stored in fewer numbers
+    if isinstance(problem, SpaceProblem):
+        known = problem.structure.known_seeds
+        work += float(steps) ** 3 + steps * n**3
+        work += 100 * len(problem.observers) * (steps * n) ** 2
+        work += math.comb(int(n), known) * (n**3 + OPERATIONS_PER_CALL) if known else 0.0
+    return work
+
+
+# --- the matrices themselves ----------------------------------------------------------------
+
+
+def _matrix_checks(stored: StoredDesign) -> list[Check]:
+    checks = []
+    if "covariance" in stored.arrays:
+        checks.append(_covariance_check(stored.arrays["covariance"]))
+    if stored.design.kind != "space":
+        checks += _strategy_checks(stored)
+    return checks
+
+
+def _strategy_checks(stored: StoredDesign) -> list[Check]:
+    strategy, noising = stored.design.strategy, _noising(stored)
+    above = max(float(np.abs(np.triu(m, 1)).max()) for m in (strategy, noising))
+    residual = float(np.abs(noising @ strategy - np.eye(len(strategy))).max())
+    rounding = float(np.linalg.norm(noising) * np.linalg.norm(strategy))
+    allowed = ROUNDINGS * settings.rank_tolerance(len(strategy)) * rounding
+    return [
+        Check(
+            name="causal",
+            ok=above == 0,
+            claimed=0.0,
+            found=above,
+            note="largest entry of C and C^-1 above the diagonal",
+        ),
+        Check(
+            name="inverse",
+            ok=residual <= min(allowed, 1.0),
+            claimed=0.0,
+            found=residual,
+            note=f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}",
+        ),
+    ]
+
+
+def _noising(stored: StoredDesign) -> Array:
+    """C^-1: the array of the file, or what its bands, coefficients or buffers say it is."""
+    found = stored.arrays.get("noising_matrix")
+    return stored.design.noising_matrix if found is None else found
+
+
+def _covariance_check(covariance: Array) -> Check:
+    scale = float(np.abs(covariance).max())
+    asymmetry = float(np.abs(covariance - covariance.T).max())
+    smallest = _smallest_eigenvalue(covariance)
+    ok = asymmetry <= settings.SYMMETRY_TOLERANCE * scale
+    ok = ok and smallest >= -settings.rank_tolerance(len(covariance)) * scale
+    note = f"asymmetry of R {asymmetry:.1e}, smallest eigenvalue {smallest:.3g}"
+    return Check(name="covariance", ok=ok, claimed="symmetric, no negative eigenvalue", note=note)
+
+
+def _smallest_eigenvalue(a: Array) -> float:
+    try:
+        return float(np.linalg.eigvalsh(symmetrized(a))[0])
+    except np.linalg.LinAlgError:
+        return float("nan")
+
+
+def _workload_check(problem: Problem) -> Check:
+    """H is what its kind says it is; in space it is formed from W, which loading has checked."""
+    if isinstance(problem, SpaceProblem | SpaceTimeProblem):
+        return Check(name="workload", ok=True, claimed="by W", found="by W")
+    expected, note = problem.gram, "no negative eigenvalue"
+    if problem.workload == "prefix":
+        expected, note = prefix_gram(horizon=problem.participation.horizon), "prefix sums"
+    elif problem.workload == "decentralized":
+        if problem.mixing is None:
+            return Check(name="workload", ok=False, claimed="decentralized", found="no W")
+        horizon = problem.participation.horizon
+        expected = error_gram(
+            problem.mixing, horizon=horizon, objective=problem.objective, random=problem.random
+        )
+        note = "closed form from W"
+    smallest = _smallest_eigenvalue(problem.gram)
+    ok = smallest >= -settings.GRAM_NEGATIVITY * float(np.abs(problem.gram).max())
+    difference = relative_difference(problem.gram, expected)
+    return Check(
+        name="workload",
+        ok=ok and difference <= PROBLEM_TOLERANCE,
+        claimed=problem.workload,
+        found=difference,
+        note=f"relative difference of H from its definition: {note}",
+    )
+
+
+def _structure_checks(stored: StoredDesign) -> list[Check]:
+    """Where a structure is claimed, that the matrices have it."""
+    entry = stored.manifest["structure"]
+    if entry is None:
+        return []
+    claimed = f"{entry['time']} in time, {entry['space']} in space"
+    try:
+        noising = np.empty((0, 0)) if stored.design.kind == "space" else _noising(stored)
+        found = departure(stored.design, noising_matrix=noising)
+    except np.linalg.LinAlgError as error:
+        return [Check(name="structure", ok=False, claimed=claimed, note=str(error))]
+    return [
+        Check(
+            name="structure",
+            ok=found <= STRUCTURE_TOLERANCE,
+            claimed=claimed,
+            found=found,
+            note="largest departure from it, relative",
+        )
+    ]
+
+
+# --- numbers --------------------------------------------------------------------------------
+
+
+def _claim_checks(stored: StoredDesign) -> list[Check]:
+    design = stored.design
+    claimed = design.certificate
+    try:
+        found = _judged(stored)
+    except (np.linalg.LinAlgError, ArithmeticError) as error:
+        return [Check(name="objective", ok=False, claimed=claimed.objective, note=str(error))]
+    objective = Check(
+        name="objective",
+        ok=_close(claimed.objective, found.objective),
+        claimed=claimed.objective,
+        found=found.objective,
+    )
+    if design.trust == "central":
+        why = "not claimed: the noise protects only the average a trusted server releases"
+        skipped = ("sensitivity", "feasible", "lower bound", "gap")
+        return [objective, *(Check(name=name, ok=None, note=why) for name in skipped)]
+    return [
+        objective,
+        _sensitivity_check(claimed, found, stored),
+        _feasibility_check(claimed, found, stored),
+        _bound_check(claimed, found, stored),
+        _gap_check(claimed, found),
+        *_unrestricted_checks(claimed, found),
+    ]
+
+
+def _judged(stored: StoredDesign) -> Certificate:
+    design = stored.design
+    problem = design.problem
+    if is_structured(problem):
+        return structured_verdict.judged(design)
+    if design.trust == "central" and isinstance(problem, TimeProblem):
+        program = central_program(problem)
+    else:
+        program = program_of(problem)
+    dual = uniform_dual(program) if design.dual is None else design.dual
+    bound = lower_bound(program, dual)
+    judge = judge_covariance if isinstance(problem, SpaceProblem) else judge_strategy
+    return judge(program, design.matrix, bound=bound)
+
+
+def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
+    tolerance = max(RELATIVE_TOLERANCE, _rounding(stored))
+    limits = (
+        ("diag(R) over its cap", claimed.variance_ratio, found.variance_ratio),
+        ("the floor over diag(R)", claimed.floor_ratio, found.floor_ratio),
+    )
+    ok = claimed.sensitivity_kind == found.sensitivity_kind
+    ok = ok and _close(claimed.sensitivity_squared, found.sensitivity_squared, tolerance)
+    note = f"squared, {found.sensitivity_kind}, over its budget"
+    for words, claim, ratio in limits:
+        if claim is None or ratio is None:
+            ok = ok and claim is ratio
+        else:
+            ok = ok and _close(claim, ratio)
+            note += f"; {words} {ratio:.6g}"
+    return Check(
+        name="sensitivity",
+        ok=ok,
+        claimed=claimed.sensitivity_squared,
+        found=found.sensitivity_squared,
+        note=note,
+    )
+
+
+def _feasibility_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
+    worst = max(found.sensitivity_squared, found.variance_ratio or 0.0, found.floor_ratio or 0.0)
+    allowed = min(_rounding(stored), RELATIVE_TOLERANCE)
+    return Check(
+        name="feasible",
+        ok=worst <= 1 + allowed,
+        claimed=str(claimed.feasible).lower(),
+        found=worst,
+        note=f"largest constraint over its limit; allowed for rounding {allowed:.1e}",
+    )
+
+
+def _bound_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
+    multipliers = stored.design.dual is not None or stored.design.witness
+    by = "the stored multipliers" if multipliers else "uniform multipliers"
+    return Check(
+        name="lower bound",
+        ok=_proved(claimed.lower_bound, found.lower_bound),
+        claimed=claimed.lower_bound,
+        found=found.lower_bound,
+        note=f"proved by {by}",
+    )
+
+
+def _unrestricted_checks(claimed: Certificate, found: Certificate) -> list[Check]:
+    """The bound on designs of all structures, where there is one beside that of the structure."""
+    claim, proved = claimed.unrestricted_lower_bound, found.unrestricted_lower_bound
+    if claim is None:
+        return []
+    return [
+        Check(
+            name="unrestricted bound",
+            ok=_proved(claim, proved or 0.0),
+            claimed=claim,
+            found=proved,
+            note="holds for designs of every structure",
+        )
+    ]
+
+
+def _proved(claimed: float, found: float) -> bool:
+    return math.isfinite(found) and claimed <= found * (1 + RELATIVE_TOLERANCE)
+
+
+def _gap_check(claimed: Certificate, found: Certificate) -> Check:
+    if found.lower_bound == 0:
+        return Check(name="gap", ok=None, claimed=claimed.gap, note="not checked, as its bound")
+    # Objective and bound may each be off by the tolerance.
+    allowed = 2 * RELATIVE_TOLERANCE * (1 + claimed.gap)
+    return Check(
+        name="gap",
+        ok=found.gap <= claimed.gap + allowed,
+        claimed=claimed.gap,
+        found=found.gap,
+        note="objective / lower bound - 1",
+    )
+
+
+def _rounding(stored: StoredDesign) -> float:
+    """Relative error of the sensitivity by rounding alone: of diag(R^-1), or of C^T C."""
+    size = len(stored.design.matrix)
+    condition = 1.0
+    if (covariance := stored.arrays.get("covariance")) is not None:
+        try:
+            precision = np.diagonal(np.linalg.inv(covariance))
+            condition = max(1.0, float(np.diagonal(covariance).max() * precision.max()))
+        except np.linalg.LinAlgError:
+            condition = float("inf")
+    return min(ROUNDINGS * settings.rank_tolerance(size) * condition, LARGEST_ROUNDING)
+
+
+def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
+    # Two infinities agree; a finite claim is never close to an infinity.
+    return claimed == found or (
+        math.isfinite(found) and abs(claimed - found) <= tolerance * abs(found)
+    )
+
+
+# --- manifest and problem text --------------------------------------------------------------
+
+
+def _manifest_check(stored: StoredDesign) -> Check:
+    """Whatever the manifest says twice, or says of the arrays, it must say alike."""
+    again = manifest_of(stored.design, stored.arrays, problem_text=stored.problem_text)
+    again |= {key: stored.manifest[key] for key in ("library", "version")}
+    # The digest of the text has a check of its own.
+    again["problem"] = stored.manifest["problem"]
+    different = [key for key, value in again.items() if stored.manifest.get(key) != value]
+    return Check(
+        name="manifest",
+        ok=not different,
+        claimed="consistent",
+        found=f"different {', '.join(different)}" if different else "consistent",
+    )
+
+
+def _text_checks(stored: StoredDesign) -> list[Check]:
+    """Nothing where there is no text, and nothing but that is claimed."""
+    claimed, found = stored.manifest["problem"]["sha256"], text_sha256(stored.problem_text)
+    if not stored.problem_text and claimed == found:
+        return []
+    return [Check(name="problem text", ok=claimed == found, claimed=claimed, found=found)]
+
+
+def _problem_checks(stored: StoredDesign, problem: Problem | None) -> list[Check]:
+    """Whether the problem is that of ``problem``, or else of the text in the file, and so whether
+    anything but the manifest says what privacy was asked for."""
+    check, different = _problem_check(stored, problem)
+    target = stored.design.problem.privacy
+    if target is None:
+        return [check]
+    if check.ok:
+        source = "the problem text" if problem is None else "the given problem"
+        return [check, _target_check(target, ok=True, note=f"of {source}")]
+    if "privacy" in different:
+        return [check, _target_check(target, ok=False, note="the problem asks for another")]
+    return [check, _target_check(target, ok=None, note=_ONLY_CLAIMED)]
+
+
+def _target_check(target: PrivacyTarget, *, ok: bool | None, note: str) -> Check:
+    claimed = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}"
+    return Check(name="privacy target", ok=ok, claimed=claimed, note=note)
+
+
+def _problem_check(stored: StoredDesign, problem: Problem | None) -> tuple[Check, Sequence[str]]:
+    name, expected = "problem", "as its text says"
+    try:
+        if problem is not None:
+            expected = "the given one"
+            different = differences(stored.design.problem, problem, tolerance=PROBLEM_TOLERANCE)
+        elif not stored.problem_text:
+            note = f"not checked: no problem text is stored; {_BY_PROBLEM}"
+            return Check(name=name, ok=None, note=note), ()
+        else:
+            different = differences_from_text(
+                stored.problem_text, stored=stored.design.problem, tolerance=PROBLEM_TOLERANCE
+            )
+    except NotRebuiltError as error:
+        return Check(name=name, ok=None, note=f"not checked: {error}; {_BY_PROBLEM}"), ()
+    except InputError as error:
+        return Check(name=name, ok=False, note=f"the stored text is no problem: {error}"), ()
+    found = f"different {', '.join(different)}" if different else expected
+    return Check(name=name, ok=not different, claimed=expected, found=found), different
