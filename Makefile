@@ -27,9 +27,9 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
 
-# KERNELS="Haswell another" are those two only: see tests/kernels.py.
+# KERNELS="Haswell another" are those two only: see tests/support/kernels.py.
 test-kernels: $(STAMP)
-	$(BIN)/python -m tests.kernels $(KERNELS)
+	$(BIN)/python -m tests.support.kernels $(KERNELS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed

@@ -1,0 +1,160 @@
+"""The page of benchmarks: what it says is what was measured; a peer is judged as we are."""
+
+from __future__ import annotations
+
+import re
+import stat
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import noisedesign as nd
+from noisedesign.files.problem_file import load_problem
+from noisedesign.tasks.compare import run_comparison
+from tests.support import ROOT
+from tests.support.command_line import CAPPED, write
+
+JAX = "config = type('config', (), {'update': lambda *_: None})\nfrom . import numpy"
+DENSE = """
+    import numpy as np
+
+    class Strategy(np.ndarray):
+        def block_until_ready(self): pass
+
+    def optimize(n, *, epochs=1, A=None):
+        if A is not None and A.shape != (n, n):
+            raise SystemExit(f"a factor of shape {A.shape}")
+        return (2 * np.eye(n) / epochs**0.5).view(Strategy)  # twice as sensitive as allowed
+"""
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The scripts, which are beside the package and not in it."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import peers, report
+
+    return SimpleNamespace(peers=peers, report=report)
+
+
+@pytest.fixture
+def rival(tmp_path: Path) -> str:
+    """A Python whose jax_privacy answers with independent noise."""
+    home = tmp_path / "rival"
+    for name, text in {
+        "jax/__init__.py": JAX,
+        "jax/numpy.py": "from numpy import asarray",
+        "jax_privacy/__init__.py": "",
+        "jax_privacy/matrix_factorization/__init__.py": "",
+        "jax_privacy/matrix_factorization/dense.py": DENSE,
+        "jax-9.9.dist-info/METADATA": "Name: jax\nVersion: 9.9\n",
+        "jax_privacy-8.8.dist-info/METADATA": "Name: jax_privacy\nVersion: 8.8\n",
+    }.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    script = home / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{home}" exec "{sys.executable}" "$@"\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return str(script)
+
+
+def test_a_peer_is_judged_by_what_its_strategy_is_worth(benchmarks: Any, rival: str) -> None:
+    """Independent noise costs k tr(H), however the strategy it is written as is scaled."""
+    for instance in benchmarks.peers.instances(quick=True):
+        row = benchmarks.peers.against_rival(instance, rival, runs=1)
+        problem = instance.problem
+        optimum = nd.solve(problem).design.objective
+        independent = problem.participation.epochs * np.trace(problem.gram)
+        assert row["rival_gap"] == pytest.approx(independent / optimum - 1, rel=1e-5)
+        assert row["gap"] <= 1e-6
+        assert row["times_faster"] == pytest.approx(row["rival_seconds"] / row["seconds"])
+        assert row["rival"] == "jax_privacy 8.8, jax 9.9"
+
+
+def test_a_peer_that_is_not_there(benchmarks: Any) -> None:
+    rows, reason = benchmarks.peers.compare(sys.executable, quick=True, runs=1)
+    assert rows == []
+    assert reason.startswith("Not compared: jax_privacy does not run in ")
+
+
+def test_the_factor_of_a_network_is_one_of_its_workload(benchmarks: Any) -> None:
+    (network,) = [i for i in benchmarks.peers.instances(quick=True) if i.factor is not None]
+    mixing = network.problem.mixing
+    assert mixing is not None
+    steps = network.problem.participation.horizon
+    powers = [np.linalg.matrix_power(mixing, age + 1) for age in range(steps)]
+    rows = [
+        np.stack([powers[t - s].ravel() if s <= t else 0 * mixing.ravel() for s in range(steps)], 1)
+        for t in range(steps)
+    ]
+    stacked = np.concatenate(rows)
+    np.testing.assert_allclose(network.factor.T @ network.factor, stacked.T @ stacked, atol=1e-9)
+
+
+def test_the_page(
+    benchmarks: Any, rival: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmarks.report, "speed_section", lambda: "the ratios\n")
+    page, results = tmp_path / "page.md", tmp_path / "results.csv"
+    structured = ROOT / "problems" / "space-structures" / "florentine-edge-local.toml"
+    problems = [str(write(tmp_path, CAPPED)), str(structured)]
+    arguments = [
+        "-o",
+        str(page),
+        "--quick",
+        "--problems",
+        *problems,
+        "--backends",
+        "native,clarabel",
+        "--results",
+        str(results),
+        "--rival",
+        rival,
+        "--runs",
+        "1",
+    ]
+    benchmarks.report.main(arguments)
+    text = page.read_text(encoding="utf-8")
+    told = ["PYTHON" if word == rival else word for word in arguments]
+    assert f"python -m benchmarks.report {' '.join(told)}\n" in text
+    assert rival not in text
+    assert "![Share of the problems solved and certified, against time](page.png)" in text
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+    tables = {}
+    for found in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
+        header, _, *rows = [
+            [cell.strip() for cell in line.strip("|\n").split("|")] for line in found.splitlines()
+        ]
+        tables[tuple(header[:3])] = [dict(zip(header, row, strict=True)) for row in rows]
+    # The rows are in the table already: this solves nothing.
+    found = run_comparison(
+        [load_problem(path) for path in problems],
+        backends=["native", "clarabel"],
+        time_limit=benchmarks.report.QUICK_LIMIT,
+        output=results,
+    )
+    assert found.kept == 4
+    native, clarabel, local, refused = found.rows
+    first, second = tables["problem", "native", "clarabel"]
+    for row, backend in ((native, "native"), (clarabel, "clarabel")):
+        assert first[backend] == f"{row['build_seconds'] + row['solve_seconds']:.3g}"
+    assert (local["solved"], second["clarabel"]) == (True, "refused")
+    (errors,) = tables["backend", "problems", "err1"]
+    assert errors["err5"] == f"{abs(clarabel['err5']):.3g}"
+    (failure,) = tables["problem", "backend", "status"]
+    assert (failure["problem"], failure["backend"]) == ("1 problem", "clarabel")
+    assert failure["reason"] == refused["reason"]
+    summary = tables["backend", "problems", "solved"]
+    assert [(s["backend"], s["solved"], s["refused"]) for s in summary] == [
+        ("native", "2", "0"),
+        ("clarabel", "1", "1"),
+    ]
+    assert len(tables["problem", "runs", "seconds"]) == 3
+    assert text.endswith("the ratios\n")
+    assert str(found.machine) in " ".join(text.split())

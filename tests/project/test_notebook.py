@@ -1,0 +1,197 @@
+"""The quickstart notebook runs from top to bottom, and its results are what it says they are."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import networkx as nx
+import numpy as np
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+
+from tests.support import ROOT
+
+NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
+
+RESULTS = """
+import json
+print(json.dumps({
+    "status": solution.status, "gap": design.gap, "objective": design.objective,
+    "feasible": certificate.feasible, "relative": relative, "mu": calibration.mu,
+    "agrees": validation.agrees, "verified": verification.ok,
+    "time_gap": time_design.gap, "time_feasible": time_design.certificate.feasible,
+    "time_others": [other.objective for other in time_others],
+    "time_objective": time_design.objective,
+}))
+"""
+
+PICTURES = 4
+"""The graph, the matrix with its convergence, the comparison, and both for time."""
+
+
+class Executed:
+    """The notebook after its run, the numbers it ended with, and the folder it ran in."""
+
+    def __init__(self, notebook: Any, folder: Path) -> None:
+        self.cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        self.results = json.loads(_text(self.cells.pop()))
+        self.folder = folder
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    scratch = tmp_path_factory.mktemp("kernel")
+    folder = tmp_path_factory.mktemp("notebook")
+    spec = {
+        # Whatever kernels are registered here, this interpreter is the one under test.
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "this interpreter",
+        "language": "python",
+        "env": {
+            "PYTHONPATH": str(ROOT),
+            "IPYTHONDIR": str(scratch / "ipython"),
+            # Small matrices: threads that wait for each other on a busy machine cost more.
+            "OPENBLAS_NUM_THREADS": "1",
+        },
+    }
+    (scratch / "python3").mkdir()
+    (scratch / "python3" / "kernel.json").write_text(json.dumps(spec))
+    manager = KernelManager(
+        kernel_name="python3",
+        kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(scratch)]),
+        connection_file=str(scratch / "connection.json"),
+    )
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(RESULTS))
+    client = NotebookClient(
+        notebook, km=manager, timeout=300, resources={"metadata": {"path": str(folder)}}
+    )
+    return Executed(client.execute(), folder)
+
+
+def _text(cell: Any) -> str:
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+
+
+def test_the_committed_file_holds_no_outputs() -> None:
+    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(code) >= 10
+    assert [cell["outputs"] for cell in code] == [[]] * len(code)
+    assert [cell["execution_count"] for cell in code] == [None] * len(code)
+    # Nothing of the machine it was written on either.
+    assert set(notebook["metadata"]) <= {"kernelspec", "language_info"}
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+
+
+def test_every_cell_ran_without_error_or_warning(executed: Executed) -> None:
+    assert all(cell.execution_count for cell in executed.cells)
+    for cell in executed.cells:
+        for output in cell.outputs:
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr", output.text
+
+
+def test_both_designs_are_certified(executed: Executed) -> None:
+    results = executed.results
+    assert results["status"] == "optimal"
+    assert results["feasible"] is True
+    assert 0 <= results["gap"] <= 1e-6
+    assert results["time_feasible"] is True
+    assert 0 <= results["time_gap"] <= 1e-6
+
+
+def test_the_comparison_has_the_optimum_below_every_mechanism_of_its_kind(
+    executed: Executed,
+) -> None:
+    relative = executed.results["relative"]
+    # Independent noise of unit variance leaves tr(W W^T), and a trusted server 1 / n.
+    w = _metropolis_hastings(nx.florentine_families_graph())
+    independent = float(np.square(w).sum())
+    assert relative["ldp"] == 1
+    assert relative["optimal"] == pytest.approx(executed.results["objective"] / independent)
+    assert relative["cdp"] == pytest.approx(1 / len(w) / independent)
+    assert relative["optimal"] < relative["decor"] <= 1
+    ours = executed.results["time_objective"]
+    assert ours < min(executed.results["time_others"][2:])  # ldp, cdp, d-mf, banded-sqrt
+    assert ours < executed.results["time_others"][0]
+
+
+def test_calibration_meets_the_target(executed: Executed) -> None:
+    """delta(epsilon = 5) of the Gaussian mechanism at the notebook's mu is the 1e-5 asked for."""
+    mu, epsilon = executed.results["mu"], 5.0
+
+    def phi(x: float) -> float:
+        return math.erfc(-x / math.sqrt(2)) / 2
+
+    delta = phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
+    assert delta == pytest.approx(1e-5, rel=1e-4)
+
+
+def test_simulation_and_verification_say_yes(executed: Executed) -> None:
+    assert executed.results["agrees"] is True
+    assert executed.results["verified"] is True
+    printed = "\n".join(_text(cell) for cell in executed.cells)
+    assert "florentine.npz florentine-whisper.npz" in printed
+
+
+def test_results_show_themselves_as_tables(executed: Executed) -> None:
+    """The last value of a cell: titles, and the numbers beside their names."""
+    tables = [
+        output.data["text/html"]
+        for cell in executed.cells
+        for output in cell.outputs
+        if "text/html" in output.get("data", {})
+    ]
+    for title in (
+        "Solution of",
+        "Certificate",
+        "Calibration",
+        "Validation: agrees",
+        "Verification: every claim holds",
+    ):
+        assert sum(title in table for table in tables) == 1, title
+    assert f"{executed.results['objective']:.6g}</td>" in tables[0]
+    assert "array(" not in "".join(tables)
+
+
+def test_the_exported_noise_meets_the_target_and_leaves_the_stated_error(
+    executed: Executed,
+) -> None:
+    """From the trainer's file alone: 100 steps, each moved by up to 2, at the notebook's mu."""
+    with np.load(executed.folder / "florentine-whisper.npz", allow_pickle=False) as stored:
+        covariance, w = stored["covariance_matrix"], stored["weight_matrix"]
+    graph = nx.florentine_families_graph()
+    np.testing.assert_allclose(w, _metropolis_hastings(graph), atol=1e-15)
+    precision = np.linalg.inv(covariance).diagonal().max()
+    assert 2 * math.sqrt(100 * precision) == pytest.approx(executed.results["mu"], rel=1e-9)
+    squared_multiplier = (2 * 10 / executed.results["mu"]) ** 2
+    error = np.trace(w @ covariance @ w.T) / squared_multiplier
+    assert error == pytest.approx(executed.results["objective"], rel=1e-9)
+
+
+def test_pictures_came_out(executed: Executed) -> None:
+    pictures = [
+        output.data["image/png"]
+        for cell in executed.cells
+        for output in cell.outputs
+        if "image/png" in output.get("data", {})
+    ]
+    assert len(pictures) == PICTURES
+    assert min(map(len, pictures)) > 25_000  # two empty pairs of axes take 21,000
+
+
+def _metropolis_hastings(graph: nx.Graph) -> np.ndarray:
+    nodes = list(graph)
+    w = np.zeros((len(nodes), len(nodes)))
+    for a, b in graph.edges:
+        i, j = nodes.index(a), nodes.index(b)
+        w[i, j] = w[j, i] = 1 / (1 + max(graph.degree(a), graph.degree(b)))
+    return w + np.diag(1 - w.sum(axis=1))

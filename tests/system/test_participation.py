@@ -1,0 +1,184 @@
+"""Participation schemes: their patterns, listed and counted, and nothing but those."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noisedesign.base.checks import InputError
+from noisedesign.system.participation import (
+    FixedEpoch,
+    MinSeparation,
+    Patterns,
+    every_step,
+    heaviest_sums,
+    single,
+)
+from tests.support import oracles
+
+
+def min_separation(horizon: int, separation: int, most: int) -> MinSeparation:
+    return MinSeparation(horizon=horizon, separation=separation, max_participations=most)
+
+
+# --- fixed epochs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epochs", "separation"), [(1, 1), (1, 6), (6, 1), (2, 3), (3, 2), (4, 5)])
+def test_patterns_are_the_residue_classes(epochs: int, separation: int) -> None:
+    scheme = FixedEpoch(epochs=epochs, separation=separation)
+    assert scheme.patterns.tolist() == oracles.fixed_epoch_patterns(epochs, separation)
+    assert scheme.horizon == epochs * separation
+
+
+def test_single_and_every_step_are_the_two_ends() -> None:
+    assert single(6).patterns.tolist() == [[t] for t in range(6)]
+    assert every_step(6).patterns.tolist() == [[0, 1, 2, 3, 4, 5]]
+    assert single(6).horizon == every_step(6).horizon == 6
+
+
+# --- min separation -------------------------------------------------------------------------------
+
+
+def maximal_by_hand(horizon: int, separation: int, most: int) -> list[tuple[int, ...]]:
+    """Of all patterns those that are not part of another one."""
+    patterns = {frozenset(p) for p in oracles.min_separation_patterns(horizon, separation, most)}
+    return sorted(tuple(sorted(p)) for p in patterns if not any(p < q for q in patterns))
+
+
+def test_five_steps_two_apart_by_hand() -> None:
+    scheme = min_separation(5, 2, 2)
+    # 0 has three partners, 1 two and 2 one; none of them is a pattern that cannot be extended.
+    assert list(scheme.maximal_patterns()) == [(0, 2), (0, 3), (0, 4), (1, 3), (1, 4), (2, 4)]
+    assert scheme.count() == 6
+    # With a third participation 0 2 4 swallows three pairs; 0 3 and 1 3 and 1 4 stay.
+    assert list(min_separation(5, 2, 3).maximal_patterns()) == [(0, 2, 4), (0, 3), (1, 3), (1, 4)]
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(horizon=st.integers(1, 9), separation=st.integers(1, 11), most=st.integers(1, 11))
+def test_maximal_patterns_are_those_in_no_other(horizon: int, separation: int, most: int) -> None:
+    scheme = min_separation(horizon, separation, most)
+    expected = maximal_by_hand(horizon, separation, most)
+    assert list(scheme.maximal_patterns()) == expected
+    assert scheme.count() == len(expected)
+    assert scheme.largest_size == max(len(p) for p in expected)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(horizon=st.integers(1, 40), separation=st.integers(5, 20), most=st.integers(1, 9))
+def test_the_count_is_that_of_the_list(horizon: int, separation: int, most: int) -> None:
+    scheme = min_separation(horizon, separation, most)
+    listed = list(scheme.maximal_patterns())
+    assert scheme.count() == len(listed) == len(set(listed))
+
+
+def test_the_two_ends_of_min_separation() -> None:
+    assert list(min_separation(7, 1, 7).maximal_patterns()) == [tuple(range(7))]
+    assert list(min_separation(4, 1, 1).maximal_patterns()) == [(t,) for t in range(4)]
+    assert list(min_separation(4, 9, 3).maximal_patterns()) == [(t,) for t in range(4)]
+
+
+def test_patterns_beyond_number_are_made_one_at_a_time() -> None:
+    scheme = min_separation(10_000, 10, 500)
+    first, second = itertools.islice(scheme.maximal_patterns(), 2)
+    assert first == tuple(range(0, 5000, 10))
+    assert second == (*range(0, 4990, 10), 4991)
+
+
+def test_a_count_of_many_by_hand() -> None:
+    # Triples 100 or more apart, and pairs with no room before, between or after them.
+    triples = sum(300 - (b + 100) for a in range(100) for b in range(a + 100, 200))
+    pairs = sum(1 for a in range(100) for c in range(200, 300) if c - a < 200)
+    assert min_separation(300, 100, 3).count() == triples + pairs
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(
+    horizon=st.integers(1, 9),
+    separation=st.integers(1, 10),
+    most=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
+)
+def test_the_heaviest_pattern_is_found(horizon: int, separation: int, most: int, seed: int) -> None:
+    weights = np.random.default_rng(seed).exponential(size=horizon)
+    patterns = oracles.min_separation_patterns(horizon, separation, most)
+    expected = max(sum(weights[t] for t in p) for p in patterns)
+    found = min_separation(horizon, separation, most).heaviest(weights)
+    assert found == pytest.approx(expected, rel=1e-14)
+
+
+def test_heaviest_sums_by_hand() -> None:
+    rows = np.array([[5.0, 6.0, 5.0, 1.0], [1.0, 1.0, 1.0, 9.0]])
+    found = heaviest_sums(rows, separation=2, counts=3)
+    # Row 0: 6, then 5 + 5; no third. Row 1: 9, then 1 + 9.
+    assert found.tolist() == [[0, 0], [6, 9], [10, 10], [10, 10]]
+    assert heaviest_sums(np.zeros((2, 0)), separation=2, counts=1).tolist() == [[0, 0], [0, 0]]
+
+
+# --- patterns of one's own ------------------------------------------------------------------------
+
+
+def test_patterns_are_kept_in_ascending_order() -> None:
+    rows: Any = [[3, 0], np.array([2]), (1, 2)]
+    scheme = Patterns(horizon=4, steps=rows)
+    assert scheme.steps == ((0, 3), (2,), (1, 2))
+    assert all(type(step) is int for pattern in scheme.steps for step in pattern)
+    assert scheme == Patterns(horizon=4, steps=((0, 3), (2,), (1, 2)))
+    assert hash(scheme) == hash(Patterns(horizon=4, steps=((0, 3), (2,), (1, 2))))
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected", "got"),
+    [
+        (((0, 4),), r"steps 0 to 3 \(horizon 4", "step 4 in pattern 0"),
+        (((0,), (-1, 2)), r"steps 0 to 3", "step -1 in pattern 1"),
+        ((), "at least one pattern", "empty list"),
+        (((0,), ()), "at least one step", "none in pattern 1"),
+        (((2, 0, 2),), "every step once", "step 2 twice in pattern 0"),
+        (((0, 1.0),), "integer steps", "1.0"),
+        (((True,),), "integer steps", "True"),
+        ((0, 1), "pattern 0 to be a list", "0"),
+        (("01",), "pattern 0 to be a list", "01"),
+        (3, "a list of patterns", "3"),
+    ],
+)
+def test_a_list_that_is_no_list_of_patterns(steps: Any, expected: str, got: str) -> None:
+    with pytest.raises(InputError, match=f"(?s)expected.*{expected}.*got.*{got}") as error:
+        Patterns(horizon=4, steps=steps)
+    assert error.value.field == "participation.patterns"
+
+
+# --- errors and names -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.0, True, "2", None])
+@pytest.mark.parametrize("field", ["horizon", "separation", "max_participations"])
+def test_min_separation_takes_positive_integers(field: str, bad: Any) -> None:
+    arguments: dict[str, Any] = {"horizon": 5, "separation": 2, "max_participations": 2}
+    with pytest.raises(InputError) as error:
+        MinSeparation(**(arguments | {field: bad}))
+    assert error.value.field == f"participation.{field}"
+
+
+@pytest.mark.parametrize("bad", [0, 2.0, False])
+def test_horizons_are_positive_integers(bad: Any) -> None:
+    for build in (single, every_step):
+        with pytest.raises(InputError, match="horizon"):
+            build(bad)
+    with pytest.raises(InputError, match="participation.horizon"):
+        Patterns(horizon=bad, steps=((0,),))
+
+
+def test_schemes_say_what_they_are() -> None:
+    assert str(FixedEpoch(epochs=2, separation=3)) == "(k, b) = (2, 3)"
+    assert str(min_separation(12, 4, 3)) == (
+        "at most 3 participations, at least 4 steps apart, in 12 steps"
+    )
+    assert str(Patterns(horizon=4, steps=((0, 1), (2,)))) == "2 patterns in 4 steps"
+    assert str(Patterns(horizon=4, steps=((0, 1),))) == "1 pattern in 4 steps"
