@@ -1,13 +1,14 @@
-"""Banded strategies: H with a short memory, bounds from a factor of multipliers."""
+"""Banded strategies: the price of a diagonal, bounds from multipliers and from a factor of them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign.base.banded_matrices import BandedError, BandedSolver, banded_product, dense
+from noisedesign.base.banded_matrices import dense
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
     BandedProgram,
@@ -16,162 +17,118 @@ from noisedesign.families.banded.bound import (
     banded_lower_bound,
     banded_program,
     factored_lower_bound,
-    gram_band,
     multipliers_above,
+    repaired_multipliers,
 )
-from noisedesign.families.banded.recursion import LONGEST_MEMORY, RecursiveError, inverse_factor
 from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.temporal import unit_strategy
-from noisedesign.system.participation import FixedEpoch, MinSeparation, single
-from tests.support import oracles
+from noisedesign.system.participation import FixedEpoch, single
+from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_band, random_gram
 
-Array = oracles.Array
-
-
-def min_sep(horizon: int, separation: int, most: int) -> MinSeparation:
-    return MinSeparation(horizon=horizon, separation=separation, max_participations=most)
+# --- price and bound ------------------------------------------------------------------------------
 
 
-def summation(horizon: int) -> Array:
-    return np.tril(np.ones((horizon, horizon)))
+SCHEMES: list[Spaced] = [
+    single(1),
+    single(4),
+    FixedEpoch(epochs=3, separation=2),
+    FixedEpoch(epochs=4, separation=1),
+    min_sep(1, 1, 1),
+    min_sep(6, 1, 6),
+    min_sep(6, 1, 2),
+    min_sep(7, 3, 3),
+    min_sep(7, 3, 2),
+    min_sep(7, 3, 1),
+    min_sep(6, 2, 9),
+    min_sep(5, 5, 2),
+    min_sep(5, 9, 2),
+    min_sep(8, 4, 2),
+]
 
 
-def prefix(horizon: int) -> Array:
-    return summation(horizon).T @ summation(horizon)
+@pytest.mark.parametrize("participation", SCHEMES, ids=str)
+def test_the_price_is_the_heaviest_diagonal_over_all_patterns(participation: Spaced) -> None:
+    """max <v, x>, x >= 0, sum of x over every pattern <= 1: a linear program over all of them."""
+    horizon = participation.horizon
+    rows = np.array([[float(t in p) for t in range(horizon)] for p in patterns_of(participation)])
+    rng = np.random.default_rng(horizon)
+    for _ in range(8):
+        v = rng.exponential(size=horizon) * (rng.uniform(size=horizon) < 0.7)
+        found = scipy.optimize.linprog(-v, A_ub=rows, b_ub=np.ones(len(rows)))
+        assert allowance(participation).price(v) == pytest.approx(-found.fun, rel=1e-9, abs=1e-12)
 
 
-def random_gram(size: int, seed: int) -> Array:
-    a = np.random.default_rng(seed).standard_normal((size + 1, size))
-    return a.T @ a
+@pytest.mark.parametrize("participation", SCHEMES, ids=str)
+def test_generators_are_allowed_and_leave_no_room(participation: Spaced) -> None:
+    """x = P z with costs adding up to 1 has no pattern above 1; a generator alone has one at 1."""
+    allowed = allowance(participation)
+    patterns = patterns_of(participation)
+    z = np.random.default_rng(1).exponential(size=len(allowed.cost))
+    z /= allowed.per_budget(allowed.cost * z)[allowed.budget]
+    x = allowed.generators @ z
+    assert max(x[p].sum() for p in patterns) <= 1 + 1e-12
+    for generator, cost in zip(allowed.generators.T, allowed.cost, strict=True):
+        assert max(generator[p].sum() for p in patterns) == cost
 
 
-def by_columns(matrix: Array, diagonals: int) -> Array:
-    """[t, d] at (t + d, t), written out."""
-    horizon = len(matrix)
-    columns = np.zeros((horizon, diagonals))
-    for t in range(horizon):
-        for d in range(min(diagonals, horizon - t)):
-            columns[t, d] = matrix[t + d, t]
-    return columns
-
-
-def random_band(horizon: int, bands: int, seed: int) -> Array:
-    """A well-conditioned lower triangle of so many diagonals, shape (T, T)."""
+@given(seed=st.integers(0, 10**6), bands=st.integers(1, 3), noise=st.floats(0, 3))
+@settings(max_examples=40, derandomize=True, deadline=None)
+def test_any_multipliers_bound_every_feasible_design(seed: int, bands: int, noise: float) -> None:
+    """Junk, indefinite and off structure, proves less than the objective of any feasible X."""
+    scheme = min_sep(7, 3, 2)
+    program = banded_program(gram=random_gram(7, seed), participation=scheme, bands=bands)
     rng = np.random.default_rng(seed)
-    c = np.tril(rng.standard_normal((horizon, horizon)) * 0.3 / bands, -1)
-    c += np.diag(rng.uniform(0.5, 2, size=horizon))
-    return np.asarray(np.triu(c, 1 - bands))
+    columns = rng.standard_normal((7, bands))
+    columns[:, 0] = 1 + np.abs(columns[:, 0])
+    strategy = unit_strategy(program, np.tril(dense(columns)))
+    x = strategy.T @ strategy
+    inverse = np.linalg.inv(x)
+    objective = float(np.trace(program.gram @ inverse))
+    guess = inverse @ program.gram @ inverse + noise * rng.standard_normal((7, 7))
+    bound = banded_lower_bound(program, guess)
+    assert 0 <= bound <= objective * (1 + 1e-9)
+    scaled = banded_lower_bound(program, guess * 1e-200)
+    assert scaled == pytest.approx(bound, rel=1e-9)
 
 
-# --- H with a short memory ------------------------------------------------------------------------
+def test_repair_keeps_the_structure_of_the_multipliers() -> None:
+    program = banded_program(gram=prefix(6), participation=single(6), bands=2)
+    guess = np.full((6, 6), -3.0)
+    np.fill_diagonal(guess, 1.0)
+    guess[0, 0] = -1.0
+    repaired = repaired_multipliers(program, guess)
+    assert repaired is not None
+    steps = np.arange(6)
+    distance = np.abs(np.subtract.outer(steps, steps))
+    assert not repaired[distance == 1].any()
+    assert np.linalg.eigvalsh(repaired)[0] > 0
+    assert (repaired[distance > 1] < 0).all()  # shrunk, not dropped
+    diagonal = np.diagonal(repaired)
+    assert diagonal[1:] == pytest.approx(diagonal[1])
+    assert 0 < diagonal[0] <= 1e-15 * diagonal[1]
 
 
-def test_prefix_sums_remember_one_step() -> None:
-    found = inverse_factor(summation(5), tolerance=1e-12)
-    assert found is not None
-    expected = np.array([[1.0, -1], [1, -1], [1, -1], [1, -1], [1, 0]])
-    assert found == pytest.approx(expected, abs=1e-14)
-
-
-def test_momentum_and_rates_remember_two() -> None:
-    """y_t = y_{t-1} + rate_t m_t, m_t = 0.9 m_{t-1} + x_t, against the dense inverse."""
-    rates = np.linspace(1, 0.1, 30)
-    momentum = np.linalg.inv(np.eye(30) - 0.9 * np.eye(30, k=-1))
-    factor = np.tril(summation(30) @ (rates[:, None] * momentum))
-    found = inverse_factor(factor, tolerance=1e-9)
-    assert found is not None
-    assert found.shape == (30, 3)
-    assert found == pytest.approx(by_columns(np.linalg.inv(factor), 3), abs=1e-9)
-
-
-def test_the_longest_memory_is_found_and_a_longer_one_is_not() -> None:
-    for memory in (0, LONGEST_MEMORY, LONGEST_MEMORY + 1):
-        inverse = np.eye(40) + 0.1 * np.eye(40, k=-memory)
-        found = inverse_factor(np.linalg.inv(inverse), tolerance=1e-12)
-        if memory > LONGEST_MEMORY:
-            assert found is None
-        else:
-            assert found is not None
-            assert found == pytest.approx(by_columns(inverse, memory + 1), abs=1e-13)
-    short = np.linalg.inv(np.eye(3) - 0.5 * np.eye(3, k=-2))
-    found = inverse_factor(short, tolerance=1e-12)
-    assert found is not None
-    assert found.shape == (3, 3)
-
-
-def test_a_memory_is_taken_for_short_within_the_tolerance_only() -> None:
-    """A far entry of 1e-6 in L leaves L N - I = 1e-6 there: invisible to the diagonal blocks."""
-    factor = summation(40)
-    factor[-1, 0] += 1e-6
-    assert inverse_factor(factor, tolerance=0.9e-6) is None
-    found = inverse_factor(factor, tolerance=1.1e-6)
-    assert found is not None
-    assert found.shape == (40, 2)
-    assert inverse_factor(factor.T, tolerance=1.0) is None  # no lower triangle
+def test_feasible_multipliers_are_left_alone() -> None:
+    program = banded_program(gram=prefix(5), participation=single(5), bands=2)
+    u = np.diag(np.arange(1.0, 6.0))
+    u[0, 4] = u[4, 0] = 0.5
+    repaired = repaired_multipliers(program, u)
+    assert repaired is not None
+    assert repaired * u.max() == pytest.approx(u, rel=1e-14)
+    # (tr (L U L^T)^1/2)^2 / sum v, written out.
+    values = np.linalg.eigvalsh(np.linalg.cholesky(u).T @ prefix(5) @ np.linalg.cholesky(u))
+    expected = np.sqrt(values).sum() ** 2 / 15
+    bound = banded_lower_bound(program, u)
+    assert bound == pytest.approx(expected, rel=1e-11)
+    assert bound < expected
 
 
 @pytest.mark.parametrize(
-    ("horizon", "bands", "memory"),
-    [(1, 1, 0), (2, 1, 1), (7, 7, 1), (16, 3, 0), (17, 3, 2), (50, 20, 3), (64, 16, 1), (75, 5, 4)],
+    "useless", [np.zeros((4, 4)), np.full((4, 4), np.nan), -np.eye(4), np.eye(3)]
 )
-def test_recursive_error_and_gradient_by_dense_algebra(
-    horizon: int, bands: int, memory: int
-) -> None:
-    """tr(H (C^T C)^-1) and -2 C X^-1 H X^-1 on the band; entries beyond the horizon are ignored."""
-    n = random_band(horizon, memory + 1, seed=horizon)
-    c = random_band(horizon, bands, seed=horizon + 1)
-    factor = np.linalg.inv(n)
-    gram, inverse = factor.T @ factor, np.linalg.inv(c.T @ c)
-    columns = by_columns(c, bands)
-    columns[np.arange(horizon)[:, None] + np.arange(bands) >= horizon] = 7.0
-    value, gradient = RecursiveError(by_columns(n, memory + 1), bands)(columns)
-    assert value == pytest.approx(float(np.sum(gram * inverse)), rel=1e-11)
-    expected = by_columns(-2 * c @ inverse @ gram @ inverse, bands)
-    assert gradient == pytest.approx(expected, rel=1e-8, abs=1e-9 * float(np.abs(expected).max()))
-
-
-def test_the_search_takes_the_recursion_where_it_pays() -> None:
-    """And the same objective either way."""
-    scheme = min_sep(80, 8, 3)
-    short = banded_program(gram=prefix(80), participation=scheme, bands=8)
-    variables = banded._Variables(short)
-    assert isinstance(variables.error, RecursiveError)
-    value, gradient = variables.value_and_gradient(variables.start())
-    variables.error = BandedError(short.gram, 8)
-    by_blocks = variables.value_and_gradient(variables.start())
-    assert value == pytest.approx(by_blocks[0], rel=1e-12)
-    assert gradient == pytest.approx(by_blocks[1], rel=1e-9, abs=1e-12)
-    long = banded_program(gram=random_gram(80, 0), participation=scheme, bands=8)
-    assert isinstance(banded._Variables(long).error, BandedError)
-    whole = banded_program(gram=prefix(80), participation=single(80), bands=80)
-    assert isinstance(banded._Variables(whole).error, BandedError)
-
-
-def test_a_memory_that_is_nearly_short_is_solved_as_what_it_is() -> None:
-    """H off by 1e-6 of itself: at a gap of 1e-7 no short memory; the true optimum is certified."""
-    factor = summation(70)
-    factor[-1, 0] += 1e-3
-    program = banded_program(gram=factor.T @ factor, participation=single(70), bands=3)
-    assert isinstance(banded._Variables(program, negligible=1e-2).error, RecursiveError)
-    answer = banded.solve(program, monitor=Monitor(gap=1e-7))
-    assert answer.stop is Stop.SOLVED
-    strategy = unit_strategy(program, dense(answer.columns))
-    value = float(np.sum(program.gram * np.linalg.inv(strategy.T @ strategy)))
-    assert value <= banded_lower_bound(program, answer.multipliers) * (1 + 1e-7)
-
-
-# --- banded algebra -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("horizon", "bands"), [(1, 1), (6, 1), (6, 6), (33, 4), (100, 40)])
-def test_banded_products_and_solves_by_dense_algebra(horizon: int, bands: int) -> None:
-    c = random_band(horizon, bands, seed=1)
-    b = np.random.default_rng(2).standard_normal((horizon, 5))
-    solver = BandedSolver(by_columns(c, bands))
-    assert solver.solve(b) == pytest.approx(np.linalg.solve(c, b), rel=1e-9, abs=1e-11)
-    assert solver.solve_transposed(b) == pytest.approx(np.linalg.solve(c.T, b), rel=1e-9, abs=1e-11)
-    assert banded_product(c, bands - 1, b) == pytest.approx(c @ b, rel=1e-11, abs=1e-13)
-    assert gram_band(c, bands) == pytest.approx(by_columns(c @ c.T, bands), rel=1e-12, abs=1e-14)
+def test_useless_multipliers_prove_nothing(useless: Array) -> None:
+    program = banded_program(gram=prefix(4), participation=single(4), bands=2)
+    assert banded_lower_bound(program, useless) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Banded strategies: the price of a diagonal, the bound, the optimum, what is refused."""
+"""Banded strategies: the error and its gradient, the optimum, what is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,40 +19,14 @@ from noisedesign.families.banded.bound import (
     allowance,
     banded_lower_bound,
     banded_program,
-    repaired_multipliers,
 )
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.certificate import judge_strategy
 from noisedesign.program.temporal import unit_strategy
-from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, single
+from noisedesign.system.participation import FixedEpoch, Patterns, single
 from tests.support import oracles
-
-Array = oracles.Array
-
-
-def min_sep(horizon: int, separation: int, most: int) -> MinSeparation:
-    return MinSeparation(horizon=horizon, separation=separation, max_participations=most)
-
-
-def prefix(horizon: int) -> Array:
-    summation = np.tril(np.ones((horizon, horizon)))
-    return summation.T @ summation
-
-
-def random_gram(size: int, seed: int) -> Array:
-    a = np.random.default_rng(seed).standard_normal((size + 1, size))
-    return a.T @ a
-
-
-def patterns_of(participation: Spaced) -> list[list[int]]:
-    """Every pattern, listed without the library."""
-    if isinstance(participation, FixedEpoch):
-        return oracles.fixed_epoch_patterns(participation.epochs, participation.separation)
-    steps = oracles.min_separation_patterns(
-        participation.horizon, participation.separation, participation.max_participations
-    )
-    return [list(pattern) for pattern in steps]
+from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_gram
 
 
 def solved(program: BandedProgram, *, gap: float = 1e-8) -> tuple[Array, float, float]:
@@ -91,111 +64,6 @@ def clarabel_optimum(gram: Array, participation: Spaced, bands: int) -> float:
     problem = cp.Problem(cp.Minimize(cp.trace(y)), limits)
     problem.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     return float(problem.value)
-
-
-# --- price and bound ------------------------------------------------------------------------------
-
-SCHEMES: list[Spaced] = [
-    single(1),
-    single(4),
-    FixedEpoch(epochs=3, separation=2),
-    FixedEpoch(epochs=4, separation=1),
-    min_sep(1, 1, 1),
-    min_sep(6, 1, 6),
-    min_sep(6, 1, 2),
-    min_sep(7, 3, 3),
-    min_sep(7, 3, 2),
-    min_sep(7, 3, 1),
-    min_sep(6, 2, 9),
-    min_sep(5, 5, 2),
-    min_sep(5, 9, 2),
-    min_sep(8, 4, 2),
-]
-
-
-@pytest.mark.parametrize("participation", SCHEMES, ids=str)
-def test_the_price_is_the_heaviest_diagonal_over_all_patterns(participation: Spaced) -> None:
-    """max <v, x>, x >= 0, sum of x over every pattern <= 1: a linear program over all of them."""
-    horizon = participation.horizon
-    rows = np.array([[float(t in p) for t in range(horizon)] for p in patterns_of(participation)])
-    rng = np.random.default_rng(horizon)
-    for _ in range(8):
-        v = rng.exponential(size=horizon) * (rng.uniform(size=horizon) < 0.7)
-        found = scipy.optimize.linprog(-v, A_ub=rows, b_ub=np.ones(len(rows)))
-        assert allowance(participation).price(v) == pytest.approx(-found.fun, rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("participation", SCHEMES, ids=str)
-def test_generators_are_allowed_and_leave_no_room(participation: Spaced) -> None:
-    """x = P z with costs adding up to 1 has no pattern above 1; a generator alone has one at 1."""
-    allowed = allowance(participation)
-    patterns = patterns_of(participation)
-    z = np.random.default_rng(1).exponential(size=len(allowed.cost))
-    z /= allowed.per_budget(allowed.cost * z)[allowed.budget]
-    x = allowed.generators @ z
-    assert max(x[p].sum() for p in patterns) <= 1 + 1e-12
-    for generator, cost in zip(allowed.generators.T, allowed.cost, strict=True):
-        assert max(generator[p].sum() for p in patterns) == cost
-
-
-@given(seed=st.integers(0, 10**6), bands=st.integers(1, 3), noise=st.floats(0, 3))
-@settings(max_examples=40, derandomize=True, deadline=None)
-def test_any_multipliers_bound_every_feasible_design(seed: int, bands: int, noise: float) -> None:
-    """Junk, indefinite and off structure, proves less than the objective of any feasible X."""
-    scheme = min_sep(7, 3, 2)
-    program = banded_program(gram=random_gram(7, seed), participation=scheme, bands=bands)
-    rng = np.random.default_rng(seed)
-    columns = rng.standard_normal((7, bands))
-    columns[:, 0] = 1 + np.abs(columns[:, 0])
-    strategy = unit_strategy(program, np.tril(dense(columns)))
-    x = strategy.T @ strategy
-    inverse = np.linalg.inv(x)
-    objective = float(np.trace(program.gram @ inverse))
-    guess = inverse @ program.gram @ inverse + noise * rng.standard_normal((7, 7))
-    bound = banded_lower_bound(program, guess)
-    assert 0 <= bound <= objective * (1 + 1e-9)
-    scaled = banded_lower_bound(program, guess * 1e-200)
-    assert scaled == pytest.approx(bound, rel=1e-9)
-
-
-def test_repair_keeps_the_structure_of_the_multipliers() -> None:
-    program = banded_program(gram=prefix(6), participation=single(6), bands=2)
-    guess = np.full((6, 6), -3.0)
-    np.fill_diagonal(guess, 1.0)
-    guess[0, 0] = -1.0
-    repaired = repaired_multipliers(program, guess)
-    assert repaired is not None
-    steps = np.arange(6)
-    distance = np.abs(np.subtract.outer(steps, steps))
-    assert not repaired[distance == 1].any()
-    assert np.linalg.eigvalsh(repaired)[0] > 0
-    assert (repaired[distance > 1] < 0).all()  # shrunk, not dropped
-    diagonal = np.diagonal(repaired)
-    assert diagonal[1:] == pytest.approx(diagonal[1])
-    assert 0 < diagonal[0] <= 1e-15 * diagonal[1]
-
-
-def test_feasible_multipliers_are_left_alone() -> None:
-    program = banded_program(gram=prefix(5), participation=single(5), bands=2)
-    u = np.diag(np.arange(1.0, 6.0))
-    u[0, 4] = u[4, 0] = 0.5
-    repaired = repaired_multipliers(program, u)
-    assert repaired is not None
-    assert repaired * u.max() == pytest.approx(u, rel=1e-14)
-    # (tr (L U L^T)^1/2)^2 / sum v, written out.
-    values = np.linalg.eigvalsh(np.linalg.cholesky(u).T @ prefix(5) @ np.linalg.cholesky(u))
-    expected = np.sqrt(values).sum() ** 2 / 15
-    bound = banded_lower_bound(program, u)
-    assert bound == pytest.approx(expected, rel=1e-11)
-    assert bound < expected
-
-
-@pytest.mark.parametrize(
-    "useless", [np.zeros((4, 4)), np.full((4, 4), np.nan), -np.eye(4), np.eye(3)]
-)
-def test_useless_multipliers_prove_nothing(useless: Array) -> None:
-    program = banded_program(gram=prefix(4), participation=single(4), bands=2)
-    assert banded_lower_bound(program, useless) == 0.0
 
 
 # --- the objective --------------------------------------------------------------------------------
