@@ -60,8 +60,8 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.tasks.baselines import baseline as baseline
     from noisedesign.tasks.baselines import baseline_names as baseline_names
     from noisedesign.tasks.compare.rows import compare as compare
-    from noisedesign.tasks.simulate import Validation as Validation
-    from noisedesign.tasks.simulate import validate as validate
+    from noisedesign.tasks.simulate import Simulation as Simulation
+    from noisedesign.tasks.simulate import simulate as simulate
     from noisedesign.tasks.solve import Solution as Solution
     from noisedesign.tasks.solve import solve as solve
     from noisedesign.tasks.sweep import run_sweep as run_sweep
@@ -87,13 +87,13 @@ _MODULES = {
     "PrivacyTarget": "privacy.target",
     "RandomMatchings": "system.random_mixing",
     "RandomMixing": "system.random_mixing",
+    "Simulation": "tasks.simulate",
     "Solution": "tasks.solve",
     "SpaceProblem": "program.problem",
     "SpaceStructure": "program.structure",
     "SpaceTimeProblem": "program.problem",
     "TimeProblem": "program.problem",
     "TimeStructure": "program.structure",
-    "Validation": "tasks.simulate",
     "Verification": "tasks.verify",
     "account": "privacy.exposure",
     "baseline": "tasks.baselines",
@@ -125,10 +125,10 @@ _MODULES = {
     "secure_sum": "privacy.views",
     "shared_seed": "privacy.views",
     "shipped_problems": "files.problem_set",
+    "simulate": "tasks.simulate",
     "single": "system.participation",
     "solve": "tasks.solve",
     "tap": "privacy.views",
-    "validate": "tasks.simulate",
     "verify": "tasks.verify",
 }
 """Public name -> the module of this package that has it."""

@@ -217,16 +217,16 @@ def simulate(design: str, runs: int, seed: int, as_json: bool) -> int:
     from noisedesign.files.design_file import load_design
     from noisedesign.program.design import design_of
     from noisedesign.tasks import report
-    from noisedesign.tasks.simulate import validate
+    from noisedesign.tasks.simulate import simulate as run
 
-    outcome = validate(
+    outcome = run(
         design_of(load_design(design)), runs=runs, seed=seed, progress=counter("simulating", "runs")
     )
     if as_json:
         click.echo(report.to_json(outcome.as_dict()))
     else:
         columns = ["quantity", "claimed", "measured", "low", "high", "confidence", "agrees"]
-        report.print_table(report.validation_records(outcome), columns)
+        report.print_table(outcome.records(), columns)
     if not outcome.agrees:
         note("the simulation disagrees with the design")
     return 0 if outcome.agrees else EXIT_FAILED

@@ -14,7 +14,7 @@ from noisedesign.system import datasets
 from noisedesign.tasks import baselines, report
 from noisedesign.tasks.plot import picture
 from noisedesign.tasks.report import Record
-from noisedesign.tasks.simulate import validate
+from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 
@@ -88,7 +88,7 @@ def _design(
     stored = load_design(path)
     announce(f"{problem.name}: verifying and simulating {path}")
     verified = verify(stored).ok
-    simulated = validate(design_of(stored), runs=runs).agrees
+    simulated = simulate(design_of(stored), runs=runs).agrees
     others = baselines.published(problem, dual=solution.design.dual)
     image = picture(solution.design, path=folder / f"{problem.name}.png", others=others)
     announce(f"{problem.name}: picture in {image}")

@@ -17,7 +17,6 @@ from noisedesign.privacy.target import CHANGE_OVER_CLIP
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem
 from noisedesign.system.participation import Participation
-from noisedesign.tasks.simulate import Validation
 from noisedesign.tasks.solve import Solution
 from noisedesign.tasks.trust_table import ModelRow
 
@@ -142,24 +141,6 @@ def design_record(design: Design) -> Record:
         "feasible": design.certificate.feasible or design.trust == "central",
         "protects": PROTECTS[design.trust],
     }
-
-
-def validation_records(validation: Validation) -> list[Record]:
-    """The two halves of a validation, a row each."""
-    variance, audit = validation.variance, validation.audit
-    return [
-        {
-            "quantity": "total squared error", "claimed": variance.predicted,
-            "measured": variance.estimate, "low": variance.interval[0],
-            "high": variance.interval[1], "confidence": variance.confidence,
-            "agrees": variance.agrees,
-        },
-        {
-            "quantity": "mu of an eavesdropper", "claimed": audit.claimed, "measured": audit.mu,
-            "low": audit.interval[0], "high": audit.interval[1], "confidence": audit.confidence,
-            "agrees": audit.agrees,
-        },
-    ]  # fmt: skip
 
 
 def exposure_record(exposure: Exposure) -> Record:

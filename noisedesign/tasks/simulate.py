@@ -16,7 +16,6 @@ from noisedesign.base.shown import Shown
 from noisedesign.families.shared_seeds.family import seed_plan_of
 from noisedesign.privacy.views import Observer
 from noisedesign.program.design import Design, design_of
-from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 from noisedesign.system.workloads import Objective
 from noisedesign.tasks import simulation
@@ -32,14 +31,14 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Validation(Shown):
-    """Both halves of the validation of one design."""
+class Simulation(Shown):
+    """Both halves of the simulation of one design."""
 
     variance: simulation.VarianceReport
     audit: simulation.AuditReport
 
     def _title(self) -> str:
-        return f"Validation: {'agrees' if self.agrees else 'does not agree'} with what is claimed"
+        return f"Simulation: {'agrees' if self.agrees else 'does not agree'} with what is claimed"
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -59,10 +58,29 @@ class Validation(Shown):
             "audit": self.audit.as_dict(),
         }
 
+    def records(self) -> list[dict[str, Any]]:
+        """The two halves, a row each."""
+        variance, audit = self.variance, self.audit
+        return [
+            {
+                "quantity": quantity,
+                "claimed": claimed,
+                "measured": measured,
+                "low": half.interval[0],
+                "high": half.interval[1],
+                "confidence": half.confidence,
+                "agrees": half.agrees,
+            }
+            for half, quantity, claimed, measured in (
+                (variance, "total squared error", variance.predicted, variance.estimate),
+                (audit, "mu of an eavesdropper", audit.claimed, audit.mu),
+            )
+        ]
 
-def validate(
+
+def simulate(
     design: Design, *, runs: int = 2000, seed: int = 0, progress: Progress | None = None
-) -> Validation:
+) -> Simulation:
     """Simulate the exported matrix of a design: variance of the iterates, and a privacy audit.
 
     Args:
@@ -79,66 +97,33 @@ def validate(
             expected="one that protects every message",
             got=f"{design.provenance.method}, which needs a trusted server",
         )
-    options: dict[str, Any] = {"runs": runs, "seed": seed, "progress": progress}
-    return Validation(variance=_variance(design, **options), audit=_audit(design, **options))
+    how: dict[str, Any] = {"runs": runs, "seed": seed, "progress": progress}
+    return Simulation(variance=_variance(design, how), audit=_audit(design, how))
 
 
-def _variance(design: Design, **options: Any) -> simulation.VarianceReport:
-    problem = design.problem
-    if isinstance(problem, SpaceProblem) and problem.plain:
-        return simulation.simulate_space(
-            mixing=problem.mixing,
-            covariance=design.covariance,
-            predicted=design.objective,
-            **options,
-        )
-    if isinstance(problem, TimeProblem) and problem.objective is None and problem.random is None:
-        factor = None
-        if problem.workload == "gram":
-            factor = gram_factor(problem.gram)
-        return simulation.simulate_time(
-            noising_matrix=design.noising_matrix,
-            mixing=problem.mixing,
-            workload_factor=factor,
-            predicted=design.objective,
-            **options,
-        )
-    horizon = 1 if isinstance(problem, SpaceProblem) else problem.participation.horizon
-    return simulation.simulate_objective(
-        mixing=problem.mixing,
-        objective=problem.objective or Objective(horizon=horizon),
-        noise=_noise(design),
-        random=problem.random,
-        predicted=design.objective,
-        **options,
-    )
-
-
-def _noise(design: Design) -> simulation.NoiseSource:
-    """Where the noise of a design is drawn from."""
-    problem = design.problem
-    n = 1 if problem.mixing is None else len(problem.mixing)
-
-    def source(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        drawn: dict[str, Any] = {"dimension": columns, "seed": sequence}
-        if isinstance(problem, SpaceProblem):
-            steps = 1 if problem.objective is None else problem.objective.horizon
-            return simulation.space_noise_stream(design.covariance, steps=steps, **drawn)
-        if isinstance(problem, TimeProblem):
-            return simulation.time_noise_stream(design.noising_matrix, nodes=n, **drawn)
-        if design.node_covariance is not None:
-            return simulation.kronecker_noise_stream(
-                design.noising_matrix, design.covariance, **drawn
+def _variance(design: Design, how: dict[str, Any]) -> simulation.VarianceReport:
+    problem: Any = design.problem
+    noise = design.noise
+    how = how | {"mixing": problem.mixing, "predicted": design.objective}
+    if problem.objective is None and problem.random is None:
+        if noise.kind == "space":
+            return simulation.simulate_space(covariance=design.covariance, **how)
+        if noise.kind == "time":
+            factor = gram_factor(problem.gram) if problem.workload == "gram" else None
+            return simulation.simulate_time(
+                noising_matrix=design.noising_matrix, workload_factor=factor, **how
             )
-        white = simulation.space_noise_stream(
-            np.eye(n), steps=problem.participation.horizon, **drawn
-        )
-        return simulation.block_noise(design.noising_matrix, white, nodes=n)
+    error = problem.objective
+    if error is None:
+        error = Objective(horizon=1 if noise.kind == "space" else problem.participation.horizon)
 
-    return source
+    def drawn(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
+        return noise.stream(dimension=columns, seed=sequence, steps=error.horizon)
+
+    return simulation.simulate_objective(objective=error, noise=drawn, random=problem.random, **how)
 
 
-def _audit(design: Design, **options: Any) -> simulation.AuditReport:
+def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
     """The worst change of one record, before a reader of all messages.
 
     Noise against chosen observers is audited by the worst of those.
@@ -147,54 +132,34 @@ def _audit(design: Design, **options: Any) -> simulation.AuditReport:
     node then has covariance (C^T C)^-1 / [R^-1]_uu, and mixing adds nothing that is not known. A
     full design is one such node with a step a coordinate.
     """
-    problem = design.problem
-    claim: dict[str, Any] = {"claimed_mu": AUDITED_MU, "noise_stddev": 1 / AUDITED_MU}
-    if isinstance(problem, SpaceProblem) and problem.observers:
-        return simulation.audit_observers(
-            mixing=problem.mixing,
-            covariance=design.covariance,
-            budget=problem.budget,
-            watchers=[_watcher(problem.mixing, observer) for observer in problem.observers],
-            horizon=problem.horizon,
-            **claim,
-            **options,
-        )
-    if isinstance(problem, SpaceProblem) and problem.structure.known_seeds:
-        plan, known = seed_plan_of(design), problem.structure.known_seeds
-        return simulation.audit_coalition(
-            mixing=problem.mixing,
-            plan=plan,
-            budget=problem.budget,
-            coalition=simulation.worst_coalition(plan, size=known, budget=problem.budget),
-            **claim,
-            **options,
-        )
-    if isinstance(problem, SpaceProblem):
-        return simulation.audit_space(
-            mixing=problem.mixing,
-            covariance=design.covariance,
-            budget=problem.budget,
-            **claim,
-            **options,
-        )
-    if isinstance(problem, TimeProblem):
+    problem: Any = design.problem
+    noise = design.noise
+    how = how | {"claimed_mu": AUDITED_MU, "noise_stddev": 1 / AUDITED_MU}
+    if noise.kind == "space":
+        how |= {"mixing": problem.mixing, "budget": problem.budget}
+        if problem.observers:
+            watchers = [_watcher(problem.mixing, observer) for observer in problem.observers]
+            return simulation.audit_observers(
+                covariance=design.covariance, watchers=watchers, horizon=problem.horizon, **how
+            )
+        if known := problem.structure.known_seeds:
+            plan = seed_plan_of(design)
+            worst = simulation.worst_coalition(plan, size=known, budget=problem.budget)
+            return simulation.audit_coalition(plan=plan, coalition=worst, **how)
+        return simulation.audit_space(covariance=design.covariance, **how)
+    noising, patterns = design.noising_matrix, _patterns(problem.participation)
+    if noise.kind == "time":
         return simulation.audit_time(
-            noising_matrix=design.noising_matrix,
-            mixing=problem.mixing,
-            patterns=_patterns(problem.participation),
-            **claim,
-            **options,
+            noising_matrix=noising, mixing=problem.mixing, patterns=patterns, **how
         )
-    k, b, n = problem.participation.epochs, problem.participation.separation, len(problem.mixing)
-    noising, patterns = design.noising_matrix, problem.participation.patterns
-    if design.node_covariance is None:
-        root = np.sqrt(np.tile(problem.budget, k * b))
-        noising = noising * root[:, None]
+    if noise.full:
+        k, b, n = problem.participation.epochs, problem.participation.separation, noise.nodes
+        noising = noising * np.sqrt(np.tile(problem.budget, k * b))[:, None]
         patterns = FixedEpoch(epochs=k, separation=b * n).patterns
     else:
         precision = np.diagonal(inverse_of_positive(design.covariance)) / problem.budget
         noising = noising / np.sqrt(precision.max())
-    return simulation.audit_time(noising_matrix=noising, patterns=patterns, **claim, **options)
+    return simulation.audit_time(noising_matrix=noising, patterns=patterns, **how)
 
 
 def _watcher(mixing: Array, observer: Observer) -> simulation.Watcher:

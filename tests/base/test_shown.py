@@ -77,7 +77,7 @@ def results(folder: Path) -> dict[str, Any]:
         "exposures": EXPOSURES,
         "verification": nd.verify(stored),
         "check": nd.verify(stored).checks[0],
-        "validation": nd.validate(DESIGN, runs=50),
+        "simulation": nd.simulate(DESIGN, runs=50),
         "stored": stored,
         "problem": PROBLEM,
         "time problem": nd.load_problem("mafalda/ring-20-20x16-mh").problem,

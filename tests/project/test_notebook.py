@@ -25,7 +25,7 @@ import json
 print(json.dumps({
     "status": solution.status, "gap": design.gap, "objective": design.objective,
     "feasible": certificate.feasible, "relative": relative, "mu": calibration.mu,
-    "agrees": validation.agrees, "verified": verification.ok,
+    "agrees": simulation.agrees, "verified": verification.ok,
     "time_gap": time_design.gap, "time_feasible": time_design.certificate.feasible,
     "time_others": [other.objective for other in time_others],
     "time_objective": time_design.objective,
@@ -154,7 +154,7 @@ def test_results_show_themselves_as_tables(executed: Executed) -> None:
         "Solution of",
         "Certificate",
         "Calibration",
-        "Validation: agrees",
+        "Simulation: agrees",
         "Verification: every claim holds",
     ):
         assert sum(title in table for table in tables) == 1, title

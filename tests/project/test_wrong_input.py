@@ -185,7 +185,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "calibrate": (nd.calibrate, {"problem": TARGETED}),
     "verify": (nd.verify, {"stored": DESIGN}),
-    "validate": (nd.validate, {"design": DESIGN, "runs": 300, "seed": 0}),
+    "simulate": (nd.simulate, {"design": DESIGN, "runs": 300, "seed": 0}),
     "baseline": (nd.baseline, {"problem": SPACE, "name": "ldp", "dual": None}),
     "baseline_names": (nd.baseline_names, {"problem": SPACE}),
     "compare": (

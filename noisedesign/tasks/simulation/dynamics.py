@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,26 +24,31 @@ def mixing_or_single(mixing: Any) -> Array:
     )
 
 
-def run(mixing: Array, updates: Iterable[Array]) -> Iterator[tuple[Array, Array]]:
+def run(
+    mixing: Array | Callable[[Array], Array], updates: Iterable[Array]
+) -> Iterator[tuple[Array, Array]]:
     """theta_1 = 0; theta_{t+1/2} = theta_t + x_t is sent; theta_{t+1} = W theta_{t+1/2}.
 
     Args:
-        mixing: W, shape (n, n).
+        mixing: W, shape (n, n), or what makes iterates of messages.
         updates: x_t for t = 1, 2, ..., each of shape (n, columns): noise, or gradient and noise.
 
     Yields:
         (messages theta_{t+1/2}, iterates theta_{t+1}), both of shape (n, columns).
     """
+    mix = mixing if callable(mixing) else mixing.__matmul__
     iterates: Array | float = 0.0
     for update in updates:
         messages = iterates + update
-        iterates = mixing @ messages
+        iterates = mix(messages)
         yield messages, iterates
 
 
-def residuals(mixing: Array, messages: Iterable[Array]) -> Iterator[Array]:
-    """x_t = theta_{t+1/2} - W theta_{t-1/2}: all updates from all messages, W singular or not."""
-    predicted: Array | float = 0.0
-    for message in messages:
-        yield message - predicted
-        predicted = mixing @ message
+def message_weights(mixing: Array, weights: Array) -> Array:
+    """Weights v of messages with <v, messages> = <``weights``, updates>, shape (T, n, columns).
+
+    x_t = theta_{t+1/2} - W theta_{t-1/2}, W singular or not, so v_t = w_t - W^T w_{t+1}.
+    """
+    found = weights.copy()
+    found[:-1] -= mixing.T @ weights[1:]
+    return found

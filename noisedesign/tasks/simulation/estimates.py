@@ -1,15 +1,18 @@
-"""Running moments and confidence limits. Nothing here knows of noise designs."""
+"""Independent runs, their moments, and confidence limits. Nothing here knows of noise designs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+
+import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
+from noisedesign.program.noise import streams
 
 CONFIDENCE = 0.9999
 """Default confidence: a correct design is reported as wrong once in ten thousand seeds, rare
@@ -24,14 +27,43 @@ _BISECTIONS = 60
 _NORMAL = NormalDist()
 
 
-def check_runs(runs: Any) -> int:
-    """An integer number of runs, at least ``MINIMUM_RUNS``."""
-    return _checks.positive_int(runs, field="runs", minimum=MINIMUM_RUNS)
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Independent runs of a simulation.
 
+    Attributes:
+        runs: how many (in each world of an audit), at least 30.
+        seed: the same seed gives the same report.
+        confidence: of the intervals, in (0, 1).
+        progress: called with (runs done, runs in all) after every block.
 
-def check_confidence(confidence: Any) -> float:
-    """A confidence in (0, 1)."""
-    return _checks.real(confidence, field="confidence", low=0, high=1)
+    Raises:
+        InputError: naming ``runs``, ``seed`` or ``confidence``.
+    """
+
+    runs: int = 2000
+    seed: int = 0
+    confidence: float = CONFIDENCE
+    progress: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        _checks.positive_int(self.runs, field="runs", minimum=MINIMUM_RUNS)
+        _checks.positive_int(self.seed, field="seed", minimum=0)
+        _checks.real(self.confidence, field="confidence", low=0, high=1)
+
+    def blocks(
+        self, *, floats: int, worlds: int = 1
+    ) -> Iterator[tuple[int, int, np.random.SeedSequence]]:
+        """(world, runs, seed) of one block of runs after another, of ``floats`` numbers a run: what
+        is held at a time does not grow with the number of runs."""
+        block = streams.columns_per_block(floats_per_column=floats, total=self.runs)
+        for world in range(worlds):
+            for index, start in enumerate(range(0, self.runs, block)):
+                size = min(block, self.runs - start)
+                path = (world, index) if worlds > 1 else (index,)
+                yield world, size, streams.seed_sequence(self.seed, *path)
+                if self.progress is not None:
+                    self.progress(world * self.runs + start + size, worlds * self.runs)
 
 
 def two_sided_quantile(confidence: float) -> float:

@@ -1,4 +1,4 @@
-"""Monte-Carlo variance of D-SGD's iterates against the objective a design was solved for.
+"""Monte-Carlo variance of D-SGD's error against the objective a design was solved for.
 
 Noise is drawn from the exported matrix and sent through D-SGD's recursion; the formula the
 design minimises is never evaluated, so an error in it cannot hide here.
@@ -6,9 +6,9 @@ design minimises is never evaluated, so an error in it cannot hide here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,17 +17,34 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import dynamics
-from noisedesign.tasks.simulation.estimates import (
-    CONFIDENCE,
-    RunningMoments,
-    check_confidence,
-    check_runs,
-)
+from noisedesign.tasks.simulation.estimates import RunningMoments, Runs
 
-Progress = Callable[[int, int], None]
+Source = Callable[[int, np.random.SeedSequence], Iterator[Array]]
+"""From a number of columns and a seed to an array a step, shape (n, columns): noise, or error."""
 
-_Errors = Callable[[int, np.random.SeedSequence], Iterator[Array]]
-"""(columns, seed) -> error at each step, each of shape (anything, columns)."""
+
+class Measure(Protocol):
+    """What is measured; :class:`noisedesign.system.workloads.Objective` is one."""
+
+    @property
+    def horizon(self) -> int: ...
+
+    @property
+    def momentum(self) -> float: ...
+
+    @property
+    def steps(self) -> Array: ...
+
+    @property
+    def step_factor(self) -> Array: ...
+
+    def readout(self, *, nodes: int, step: int) -> Array: ...
+
+
+class Draws(Protocol):
+    """A distribution of W; :class:`noisedesign.system.random_mixing.RandomMixing` is one."""
+
+    def sample(self, rng: np.random.Generator) -> Array: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -75,48 +92,27 @@ class VarianceReport(Shown):
         }
 
 
-def simulate_space(
-    *,
-    mixing: Any,
-    covariance: Any,
-    predicted: float,
-    runs: int = 2000,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
-    progress: Progress | None = None,
-) -> VarianceReport:
+def simulate_space(*, mixing: Any, covariance: Any, predicted: float, **how: Any) -> VarianceReport:
     """One D-SGD step of spatial noise, E |W z|^2 for z from N(0, R), against ``predicted``.
 
     Args:
         mixing: W, shape (n, n).
         covariance: R, shape (n, n), symmetric positive semidefinite, in squared noise units.
         predicted: objective tr(W R W^T), squared.
-        runs: independent runs, at least 30.
-        seed: the same seed gives the same report.
-        confidence: of the interval, see :func:`simulate_time`.
-        progress: called with (runs done, runs in all) after every block.
+        how: see :class:`noisedesign.tasks.simulation.estimates.Runs`.
 
     Raises:
         InputError: a matrix that is not finite, float64 and square, sizes that do not match, R
-            not symmetric positive semidefinite, predicted <= 0, runs < 30.
+            not symmetric positive semidefinite, predicted <= 0; see ``how``.
     """
     w = _checks.matrix(mixing, field="mixing", square=True)
     root = streams.covariance_root(covariance)
     dynamics.check_shape(root, field="covariance", size=len(w), of="as mixing")
 
-    def errors(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        noise = streams.space_noise(root, dimension=columns, steps=1, root_seed=sequence)
-        return (iterates for _, iterates in dynamics.run(w, noise))
+    def noise(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
+        return streams.space_noise(root, dimension=columns, steps=1, root_seed=sequence)
 
-    return monte_carlo(
-        errors,
-        floats_per_column=3 * len(w),
-        predicted=predicted,
-        runs=runs,
-        seed=seed,
-        confidence=confidence,
-        progress=progress,
-    )
+    return _monte_carlo(_iterates(w, noise), floats=3 * len(w), predicted=predicted, **how)
 
 
 def simulate_time(
@@ -125,10 +121,7 @@ def simulate_time(
     mixing: Any = None,
     workload_factor: Any = None,
     predicted: float,
-    runs: int = 2000,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
-    progress: Progress | None = None,
+    **how: Any,
 ) -> VarianceReport:
     """D-SGD over the whole horizon of a temporal design against ``predicted``.
 
@@ -146,14 +139,11 @@ def simulate_time(
         mixing: W, shape (n, n), or None for one model that is not mixed (prefix sums).
         workload_factor: L, shape (m, T), with L^T L = H, in place of ``mixing``.
         predicted: objective tr(H C^-1 C^-T), squared error a coordinate.
-        runs: independent runs, at least 30.
-        seed: the same seed gives the same report.
-        confidence: probability that the interval covers the expectation.
-        progress: called with (runs done, runs in all) after every block.
+        how: see :class:`noisedesign.tasks.simulation.estimates.Runs`.
 
     Raises:
         InputError: a matrix that is not finite and float64, C^-1 not lower triangular, L not of T
-            columns, both ``mixing`` and ``workload_factor``, predicted <= 0, runs < 30.
+            columns, both ``mixing`` and ``workload_factor``, predicted <= 0; see ``how``.
     """
     noising = streams.check_noising(noising_matrix)
     horizon = len(noising)
@@ -163,22 +153,12 @@ def simulate_time(
     def noise(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
         return streams.time_noise_stream(noising, nodes=len(w), dimension=columns, seed=sequence)
 
-    def errors(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        if factor is None:
-            return (iterates for _, iterates in dynamics.run(w, noise(columns, sequence)))
-        rows = factor @ np.concatenate(list(noise(columns, sequence)))
-        return iter(rows[:, None])
+    def products(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
+        return iter((factor @ np.concatenate(list(noise(columns, sequence))))[:, None])
 
+    errors = _iterates(w, noise) if factor is None else products
     floats = len(w) * horizon if factor is None else 2 * horizon + len(factor)
-    return monte_carlo(
-        errors,
-        floats_per_column=floats,
-        predicted=predicted,
-        runs=runs,
-        seed=seed,
-        confidence=confidence,
-        progress=progress,
-    )
+    return _monte_carlo(errors, floats=floats, predicted=predicted, **how)
 
 
 def _checked_factor(workload_factor: Any, *, mixing: Any, horizon: int) -> Array | None:
@@ -196,38 +176,92 @@ def _checked_factor(workload_factor: Any, *, mixing: Any, horizon: int) -> Array
     return factor
 
 
-def monte_carlo(
-    errors: _Errors,
+def simulate_objective(
     *,
-    floats_per_column: int,
+    mixing: Any,
+    objective: Measure,
+    noise: Source,
     predicted: float,
-    runs: int,
-    seed: int,
-    confidence: float,
-    progress: Progress | None,
+    random: Draws | None = None,
+    **how: Any,
 ) -> VarianceReport:
-    """Mean of the squared errors of independent runs, a block of columns at a time."""
+    """The squared error of ``objective`` in runs of D-SGD, against ``predicted``.
+
+    Every run follows x_{t+1} = W_t (x_t + eta_t m_t) with m_t = beta m_{t-1} + z_t, its own noise
+    and, with ``random``, its own draws of W_t.
+
+    Args:
+        mixing: W, shape (n, n), where it is not random.
+        noise: what to draw z from.
+        predicted: objective tr(H cov(z)), squared.
+        random: the distribution of every W_t.
+        how: see :class:`noisedesign.tasks.simulation.estimates.Runs`.
+
+    Raises:
+        InputError: W is not finite, float64 and square, predicted <= 0; see ``how``.
+    """
+    w = _checks.matrix(mixing, field="mixing", square=True)
+    n = len(w)
+    rates = np.diagonal(objective.step_factor)
+    roots = [
+        np.sqrt(weight) * _root(objective.readout(nodes=n, step=step))
+        for step, weight in enumerate(objective.steps)
+    ]
+
+    def updates(drawn: Iterable[Array]) -> Iterator[Array]:
+        velocity: Array | float = 0.0
+        for rate, z in zip(rates, drawn, strict=True):
+            velocity = objective.momentum * velocity + z
+            yield rate * velocity
+
+    def errors(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
+        of_noise, of_mixing = sequence.spawn(2)
+        rng = np.random.default_rng(of_mixing)
+
+        def mixed(messages: Array) -> Array:
+            assert random is not None
+            mixings = np.stack([random.sample(rng) for _ in range(columns)])
+            return np.asarray(np.einsum("cij,jc->ic", mixings, messages))
+
+        sent = dynamics.run(w if random is None else mixed, updates(noise(columns, of_noise)))
+        return (root @ iterates for root, (_, iterates) in zip(roots, sent, strict=True))
+
+    floats = (3 + objective.horizon) * n + (n * n if random is not None else 0)
+    return _monte_carlo(errors, floats=floats, predicted=predicted, **how)
+
+
+def _root(readout: Array) -> Array:
+    """Q^1/2, shape (n, n)."""
+    values, vectors = np.linalg.eigh(readout)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+def _iterates(mixing: Array, noise: Source) -> Source:
+    """The error of all iterates."""
+    return lambda columns, sequence: (
+        iterates for _, iterates in dynamics.run(mixing, noise(columns, sequence))
+    )
+
+
+def _monte_carlo(errors: Source, *, floats: int, predicted: float, **how: Any) -> VarianceReport:
+    """Mean of the squared errors of independent runs, of ``floats`` numbers each, in blocks."""
     predicted = _checks.real(predicted, field="predicted", low=0)
-    runs, confidence = check_runs(runs), check_confidence(confidence)
-    block = streams.columns_per_block(floats_per_column=floats_per_column, total=runs)
+    plan = Runs(**how)
     totals = RunningMoments()
     step_sums: Array | float = 0.0
-    for index, start in enumerate(range(0, runs, block)):
-        columns = min(block, runs - start)
+    for _, columns, sequence in plan.blocks(floats=floats):
         run_totals, sums = np.zeros(columns), []
-        for error in errors(columns, streams.seed_sequence(seed, index)):
+        for error in errors(columns, sequence):
             squared = np.einsum("ij,ij->j", error, error)
             run_totals += squared
             sums.append(squared.sum())
         totals.add(run_totals)
         step_sums = step_sums + np.array(sums)
-        if progress is not None:
-            progress(start + columns, runs)
     return VarianceReport(
         estimate=totals.mean,
-        interval=totals.mean_interval(confidence),
-        confidence=confidence,
+        interval=totals.mean_interval(plan.confidence),
+        confidence=plan.confidence,
         predicted=predicted,
-        runs=runs,
-        per_step=np.asarray(step_sums) / runs,
+        runs=plan.runs,
+        per_step=np.asarray(step_sums) / plan.runs,
     )

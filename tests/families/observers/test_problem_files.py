@@ -29,7 +29,7 @@ from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import every_step, single
 from noisedesign.tasks.baselines import baseline_names
 from noisedesign.tasks.report import solution_record
-from noisedesign.tasks.simulate import validate
+from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation import Watcher, audit_observers
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.trust_table import setting_of
@@ -397,15 +397,15 @@ def test_nobody_takes_it_for_noise_that_protects_every_message(tmp_path: Path) -
 
 
 def test_the_simulator_agrees() -> None:
-    report = validate(solved(), runs=2000, seed=1)
+    report = simulate(solved(), runs=2000, seed=1)
     assert report.agrees
     assert report.variance.predicted == solved().objective
     weak = replace(solved(), matrix=solved().covariance / 2)
-    assert validate(weak, runs=2000, seed=1).audit.exceeds
+    assert simulate(weak, runs=2000, seed=1).audit.exceeds
     for other in ("insider", "tap", "secure-sum"):
         nodes = "nodes = [0, [1, 2]]\n"
         text = TEXT.replace('"pndp"\n', f'"{other}"\n{nodes}')
-        assert validate(solved(text), runs=2000, seed=1).audit.agrees, other
+        assert simulate(solved(text), runs=2000, seed=1).audit.agrees, other
 
 
 @pytest.mark.parametrize("own_noise", ["values", "counted"])

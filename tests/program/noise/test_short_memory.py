@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.program.noise import short_memory
-from noisedesign.tasks.simulation import time_noise_stream
+from noisedesign.program.noise.streams import time_noise_stream
 
 BANDS = np.array([2.0, -0.5, 0.3, 0.1])
 SCALES, DECAYS = np.array([0.3, 0.2, 0.1]), np.array([0.5, 0.95, 0.0])

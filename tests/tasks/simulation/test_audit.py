@@ -18,6 +18,7 @@ from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import audit_space, audit_time
 from noisedesign.tasks.simulation.audit import Attack, AuditReport
 from noisedesign.tasks.simulation.directions import check_patterns, worst_difference
+from noisedesign.tasks.simulation.dynamics import message_weights
 from noisedesign.tasks.simulation.estimates import gaussian_separation, proportion_upper_limit
 
 RING = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
@@ -185,13 +186,14 @@ def test_statistic_is_the_log_density_ratio_of_all_messages(w: np.ndarray) -> No
     noising = np.tril(rng.standard_normal((3, 3)), -1) + 2 * np.eye(3)
     gradients = rng.standard_normal((3, 2))
     precision = np.linalg.inv(noising @ noising.T)
+    weights = np.zeros((3, n, 2))
+    weights[:, 1] = precision @ gradients
     attack = Attack(
         mixing=w,
         node=1,
-        seen=slice(1, 2),
-        sigma=sigma,
         gradients=gradients,
-        weights=(precision @ gradients)[:, None] / sigma**2,
+        weights=message_weights(w, weights),
+        draw=lambda columns, seed: iter(()),
     )
     white = rng.standard_normal((3, n, 2))
     noise = np.einsum("ts,snd->tnd", noising, white)
@@ -206,7 +208,7 @@ def test_statistic_is_the_log_density_ratio_of_all_messages(w: np.ndarray) -> No
             messages = b @ (sigma * noise + world * change)[:, :, coordinate].ravel()
             density = stats.multivariate_normal(np.zeros(3 * n), covariance)
             expected += density.logpdf(messages - moved) - density.logpdf(messages)
-        found = attack.statistic(iter(noise), runs=1, world=world)
+        found = attack.statistic(((z, z[:0]) for z in noise), runs=1, world=world, sigma=sigma)
         assert found[0] == pytest.approx(expected, rel=1e-9)
 
 

@@ -17,7 +17,7 @@ from noisedesign.privacy.seeds import SeedPlan, SharedSeed
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
-from noisedesign.tasks.simulate import validate
+from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation import AuditReport, audit_coalition, audit_space, worst_coalition
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
@@ -152,7 +152,7 @@ def test_budgets_and_noise_stddevs_scale(tau: float) -> None:
 
 def test_validation_lets_the_coalition_use_its_seeds() -> None:
     design, runs = solved("ring", 1), 40_000
-    outcome = validate(design, runs=runs)
+    outcome = simulate(design, runs=runs)
     assert outcome.agrees
     worst = worst_coalition(seed_plan_of(design), size=1)
     assert outcome.audit == audited("ring", design, worst, budget=np.ones(5), runs=runs)

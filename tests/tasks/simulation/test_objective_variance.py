@@ -12,6 +12,8 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.files.problem_file import parse_problem
+from noisedesign.program.noise.space_time_streams import block_noise, kronecker_noise_stream
+from noisedesign.program.noise.streams import space_noise_stream, time_noise_stream
 from noisedesign.system.random_mixing import (
     EdgeDropout,
     NodeDropout,
@@ -20,16 +22,8 @@ from noisedesign.system.random_mixing import (
     pairwise_gossip,
 )
 from noisedesign.system.workloads import ERRORS, Objective
-from noisedesign.tasks.simulate import validate
-from noisedesign.tasks.simulation import (
-    NoiseSource,
-    VarianceReport,
-    block_noise,
-    kronecker_noise_stream,
-    simulate_objective,
-    space_noise_stream,
-    time_noise_stream,
-)
+from noisedesign.tasks.simulate import simulate
+from noisedesign.tasks.simulation import Source, VarianceReport, simulate_objective
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support import structured_oracles as slow
@@ -38,7 +32,7 @@ PATH_3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 SKEWED = np.array([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])
 
 
-def fixed(noise: np.ndarray) -> NoiseSource:
+def fixed(noise: np.ndarray) -> Source:
     """The same noise, shape (T, n), in every run."""
 
     def source(columns: int, sequence: np.random.SeedSequence) -> Iterator[np.ndarray]:
@@ -47,7 +41,7 @@ def fixed(noise: np.ndarray) -> NoiseSource:
     return source
 
 
-def white(nodes: int, horizon: int) -> NoiseSource:
+def white(nodes: int, horizon: int) -> Source:
     def source(columns: int, sequence: np.random.SeedSequence) -> Iterator[np.ndarray]:
         return space_noise_stream(np.eye(nodes), steps=horizon, dimension=columns, seed=sequence)
 
@@ -381,7 +375,7 @@ def test_designs_are_validated_with_the_noise_they_export(kind: str) -> None:
     assert design is not None
     exact = trace_by_hand(kind, design)
     assert design.objective == pytest.approx(exact, rel=1e-10)
-    outcome = validate(design, runs=3000)
+    outcome = simulate(design, runs=3000)
     assert outcome.variance.agrees
     assert outcome.audit.agrees
     low, high = outcome.variance.interval

@@ -14,7 +14,7 @@ from noisedesign.files.problem_file import load_problem, parse_problem
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.tasks.simulate import validate
+from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation import simulate_space
 from noisedesign.tasks.solve import solve
 from tests.support import ROOT, oracles
@@ -93,7 +93,7 @@ def solved(family: str) -> Design:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_variance_is_as_predicted_and_no_attack_exceeds_mu(family: str) -> None:
-    outcome = validate(solved(family), runs=RUNS, seed=1)
+    outcome = simulate(solved(family), runs=RUNS, seed=1)
     assert outcome.variance.agrees
     assert outcome.variance.interval[1] <= 1.5 * outcome.variance.interval[0]
     assert not outcome.audit.exceeds
@@ -104,7 +104,7 @@ def test_clusters_are_simulated_as_shipped() -> None:
     path = ROOT / "problems/space-structures/florentine-clusters.toml"
     design = solve(load_problem(path).problem).design
     assert design is not None
-    assert validate(design, runs=RUNS, seed=1).agrees
+    assert simulate(design, runs=RUNS, seed=1).agrees
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_design_with_less_noise_is_found_out(family: str) -> None:
         weak = replace(design, matrix=design.matrix / 4)
     else:
         weak = replace(design, matrix=design.matrix * 2)
-    outcome = validate(weak, runs=RUNS, seed=1)
+    outcome = simulate(weak, runs=RUNS, seed=1)
     assert not outcome.variance.agrees
     assert outcome.audit.exceeds
 

@@ -17,13 +17,9 @@ from hypothesis import strategies as st
 import noisedesign.tasks.simulation as package
 from noisedesign.base.checks import InputError
 from noisedesign.program.noise import streams
-from noisedesign.tasks.simulation import (
-    simulate_space,
-    simulate_time,
-    space_noise_stream,
-    time_noise_stream,
-)
-from noisedesign.tasks.simulation.dynamics import residuals, run
+from noisedesign.program.noise.streams import space_noise_stream, time_noise_stream
+from noisedesign.tasks.simulation import simulate_space, simulate_time
+from noisedesign.tasks.simulation.dynamics import message_weights, run
 from noisedesign.tasks.simulation.estimates import RunningMoments
 
 RING = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
@@ -175,7 +171,11 @@ def test_recursion_is_the_stacked_product(n: int, horizon: int, seed: int, singu
     np.testing.assert_allclose(
         np.concatenate([iterates for _, iterates in sent]), expected, atol=1e-12
     )
-    found = np.array(list(residuals(w, [messages for messages, _ in sent])))
+    # All updates from all messages, W singular or not: each weighted by itself.
+    units = np.eye(horizon * n).reshape(horizon, n, horizon * n)
+    weights = message_weights(w, units).reshape(horizon * n, horizon * n)
+    messages = np.concatenate([messages for messages, _ in sent])
+    found = (weights.T @ messages).reshape(horizon, n, 3)
     np.testing.assert_allclose(found, updates, atol=1e-12)
 
 

@@ -1,0 +1,403 @@
+"""Who watches what: the attacks of those that noise is designed against.
+
+- everybody who reads all messages, in space and in time;
+- insiders who read all messages, draw again the noise of the seeds they hold and subtract it;
+- chosen observers, who see linear combinations of the messages and may know the noise of nodes.
+
+Noise of shared seeds is drawn seed by seed, as nodes in the field would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.linalg import inverse_of_positive
+from noisedesign.privacy.seeds import SeedPlan
+from noisedesign.program.noise import streams
+from noisedesign.tasks.simulation import dynamics
+from noisedesign.tasks.simulation.audit import Attack, AuditReport, Drawn, audit
+from noisedesign.tasks.simulation.directions import check_patterns, worst_difference
+
+UNHIDDEN = "Without noise in some direction a change there is seen with certainty: mu is infinite."
+
+SPACE_STEPS = 2
+"""Steps run in space: the difference is at the last, so that the attacker has to subtract the
+mixed messages of the step before."""
+
+SEEN_BARE = 1e-6
+"""Share of a change that lies outside the span of the noise, above which it is seen as it is:
+rounding leaves sqrt(EPS) of it at most."""
+
+# --- readers of all messages ----------------------------------------------------------------------
+
+
+def audit_space(
+    *, mixing: Any, covariance: Any, budget: Any = None, claimed_mu: float, **how: Any
+) -> AuditReport:
+    """Audit of spatial noise: one step, one changed gradient, the worst node.
+
+    Args:
+        mixing: W, shape (n, n); may be singular.
+        covariance: R, shape (n, n), symmetric positive definite, in squared noise units.
+        budget: tau with [R^-1]_uu <= tau_u, scalar or shape (n,), or None for 1 everywhere.
+        claimed_mu: claim (not squared) for a change of norm 1 / sqrt(budget_u) at one step of node
+            u, which is 1 / noise_stddev for a design that meets its budgets.
+        how: noise_stddev and runs, see :func:`noisedesign.tasks.simulation.audit.audit`.
+
+    Raises:
+        InputError: a matrix that is not finite, float64 and square, sizes that do not match, R
+            not positive definite (some direction is not hidden at all), budget <= 0; see ``how``.
+    """
+    w = _checks.matrix(mixing, field="mixing", square=True)
+    root = streams.covariance_root(covariance)
+    dynamics.check_shape(root, field="covariance", size=len(w), of="as mixing")
+    tau = _budgets(budget, len(w))
+    try:
+        precision = inverse_of_positive(np.asarray(covariance, dtype=np.float64))
+    except np.linalg.LinAlgError:
+        raise InputError(
+            "covariance",
+            expected="a positive definite matrix",
+            got="a singular one",
+            remedy=UNHIDDEN,
+        ) from None
+    attack = _at_worst_node(
+        w, precision, outside=np.arange(len(w)), tau=tau, draw=_in_space(root, SPACE_STEPS)
+    )
+    return audit(attack, claimed_mu=claimed_mu, **how)
+
+
+def audit_time(
+    *, noising_matrix: Any, mixing: Any = None, patterns: Any, claimed_mu: float, **how: Any
+) -> AuditReport:
+    """Audit of temporal noise over the whole horizon: the worst pattern and directions.
+
+    Args:
+        noising_matrix: C^-1, shape (T, T), lower triangular.
+        mixing: W, shape (n, n), may be singular; None for one model that is not mixed.
+        patterns: integer array, shape (patterns, k), zero-based steps.
+        claimed_mu: claim (not squared) for changes of norm 1 at every step of a pattern.
+        how: noise_stddev and runs, see :func:`noisedesign.tasks.simulation.audit.audit`.
+
+    Raises:
+        InputError: a matrix that is not finite, float64 and square, C^-1 not lower triangular or
+            singular (some direction is not hidden at all), patterns that are not distinct steps
+            below T; see ``how``.
+    """
+    noising = streams.check_noising(noising_matrix)
+    w = dynamics.mixing_or_single(mixing)
+    chosen = check_patterns(patterns, horizon=len(noising))
+    precision = _precision_in_time(noising)
+    steps, directions = worst_difference(precision, chosen)
+    gradients = np.zeros((len(noising), directions.shape[1]))
+    gradients[steps] = directions
+    # Every node runs the same strategy with noise of its own, so any node is the worst one.
+    weights = np.zeros((len(noising), len(w), directions.shape[1]))
+    weights[:, 0] = precision @ gradients
+
+    def draw(columns: int, sequence: np.random.SeedSequence) -> Iterator[Drawn]:
+        drawn = streams.time_noise_stream(noising, nodes=len(w), dimension=columns, seed=sequence)
+        return ((noise, noise[:0]) for noise in drawn)
+
+    attack = Attack(
+        mixing=w,
+        node=0,
+        gradients=gradients,
+        weights=dynamics.message_weights(w, weights),
+        draw=draw,
+        steps=tuple(steps.tolist()),
+    )
+    return audit(attack, claimed_mu=claimed_mu, **how)
+
+
+def _precision_in_time(noising: Array) -> Array:
+    """(C^-1 C^-T)^-1 = C^T C, from the exported matrix and from nothing else."""
+    if not np.diag(noising).all():
+        raise InputError(
+            "noising_matrix",
+            expected="an invertible matrix",
+            got=f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0",
+            remedy=UNHIDDEN,
+        )
+    strategy = np.linalg.solve(noising, np.eye(len(noising)))
+    return np.asarray(strategy.T @ strategy)
+
+
+def _budgets(budget: Any, nodes: int) -> Array:
+    return (
+        np.ones(nodes)
+        if budget is None
+        else _checks.positive_vector(budget, field="budget", length=nodes)
+    )
+
+
+def _in_space(
+    root: Array, steps: int, known: Sequence[int] = ()
+) -> Callable[[int, np.random.SeedSequence], Iterator[Drawn]]:
+    """Noise of a covariance, of which that of some nodes is ``known``."""
+
+    def draw(columns: int, sequence: np.random.SeedSequence) -> Iterator[Drawn]:
+        drawn = streams.space_noise(root, dimension=columns, steps=steps, root_seed=sequence)
+        return ((noise, noise[list(known)]) for noise in drawn)
+
+    return draw
+
+
+def _at_worst_node(
+    mixing: Array,
+    precision: Array,
+    *,
+    outside: NDArray[np.intp],
+    tau: Array,
+    draw: Callable[[int, np.random.SeedSequence], Iterable[Drawn]],
+    subtracted: bool = False,
+) -> Attack:
+    """The node least hidden by noise of this precision, between the nodes ``outside``; known noise
+    of all nodes is ``subtracted``."""
+    worst = int((np.diagonal(precision) / tau[outside]).argmax())
+    node = int(outside[worst])
+    gradients = np.zeros((SPACE_STEPS, 1))
+    gradients[-1] = 1 / math.sqrt(tau[node])
+    weights = np.zeros((SPACE_STEPS, len(mixing), 1))
+    weights[-1, outside, 0] = gradients[-1] * precision[:, worst]
+    return Attack(
+        mixing=mixing,
+        node=node,
+        gradients=gradients,
+        weights=dynamics.message_weights(mixing, weights),
+        draw=draw,
+        known=-weights[:, :, 0] if subtracted else None,
+    )
+
+
+# --- insiders with seeds --------------------------------------------------------------------------
+
+
+def audit_coalition(
+    *,
+    mixing: Any,
+    plan: SeedPlan,
+    coalition: Sequence[int],
+    budget: Any = None,
+    claimed_mu: float,
+    **how: Any,
+) -> AuditReport:
+    """Audit of spatial noise from shared seeds: the worst node outside a coalition.
+
+    Args:
+        mixing: W, shape (n, n); may be singular.
+        plan: who holds which seed; R is its ``covariance()``.
+        coalition: distinct nodes that pool their seeds, fewer than n; none is an eavesdropper.
+        budget, claimed_mu, how: as for :func:`audit_space`, with the squared sensitivity of R_A, of
+            the seeds that the coalition does not hold.
+
+    Raises:
+        InputError: a matrix that is not finite, float64 and square, sizes that do not match; no
+            such coalition; a node that the coalition sees without noise; budget <= 0; see ``how``.
+    """
+    w = _checks.matrix(mixing, field="mixing", square=True)
+    n = len(w)
+    if plan.nodes != n:
+        raise InputError("plan", expected=f"seeds of {n} nodes, as mixing", got=f"{plan.nodes}")
+    tau = _budgets(budget, n)
+    inside = _checked(coalition, n)
+    outside = np.setdiff1d(np.arange(n), inside)
+    attack = _at_worst_node(
+        w,
+        _hidden_precision(plan, inside, outside),
+        outside=outside,
+        tau=tau,
+        draw=lambda columns, sequence: _of_seeds(plan, inside, columns, sequence),
+        subtracted=True,
+    )
+    return audit(attack, claimed_mu=claimed_mu, **how)
+
+
+def worst_coalition(plan: SeedPlan, *, size: int, budget: Any = None) -> tuple[int, ...]:
+    """The ``size`` nodes whose seeds, once pooled, leave some other node least hidden.
+
+    All coalitions are tried. One before which a node has no noise left is the worst there is.
+
+    Args:
+        budget: tau, squared sensitivity a node may show, scalar or shape (n,); 1 if None.
+
+    Raises:
+        InputError: size not in 0..n-1, budget <= 0.
+    """
+    n = plan.nodes
+    if _checks.positive_int(size, field="size", minimum=0) >= n:
+        raise InputError("size", expected=f"fewer than the {n} nodes", got=str(size))
+    tau = _budgets(budget, n)
+    worst, found = -math.inf, tuple(range(size))
+    for coalition in combinations(range(n), size):
+        outside = np.setdiff1d(np.arange(n), coalition)
+        try:
+            precision = _hidden_precision(plan, coalition, outside)
+        except InputError:
+            return coalition
+        shown = float((np.diagonal(precision) / tau[outside]).max())
+        if shown > worst:
+            worst, found = shown, coalition
+    return found
+
+
+def _checked(coalition: Sequence[int], nodes: int) -> tuple[int, ...]:
+    field, inside = "coalition", []
+    for node in coalition:
+        inside.append(_checks.positive_int(node, field=field, minimum=0))
+    if len(set(inside)) < len(inside) or max(inside, default=0) >= nodes or len(inside) == nodes:
+        raise InputError(
+            field,
+            expected=f"distinct nodes out of 0..{nodes - 1}, not all of them",
+            got=str(tuple(inside)),
+        )
+    return tuple(sorted(inside))
+
+
+def _hidden_precision(
+    plan: SeedPlan, coalition: tuple[int, ...], outside: NDArray[np.intp]
+) -> Array:
+    """R_A^-1 of the seeds that the coalition does not hold, between the nodes outside it."""
+    kept = tuple(s for s in plan.seeds if not set(s.members) & set(coalition))
+    left = SeedPlan(nodes=plan.nodes, seeds=kept).covariance()[np.ix_(outside, outside)]
+    bare = np.flatnonzero(np.diagonal(left) == 0)
+    try:
+        if not bare.size:
+            return inverse_of_positive(left)
+    except np.linalg.LinAlgError:
+        pass
+    got = f"no noise left at node {outside[bare[0]]}" if bare.size else "a singular one"
+    raise InputError(
+        "coalition",
+        expected="noise of the others that it does not know, of positive definite covariance",
+        got=f"{got} once nodes {coalition} pool their seeds",
+        remedy=UNHIDDEN,
+    )
+
+
+def _of_seeds(
+    plan: SeedPlan, coalition: tuple[int, ...], columns: int, root: np.random.SeedSequence
+) -> Iterator[Drawn]:
+    """Noise of all seeds, and of those that the coalition holds, each drawn by itself."""
+    for step in range(SPACE_STEPS):
+        total, held = np.zeros((2, plan.nodes, columns))
+        for k, seed in enumerate(plan.seeds):
+            sequence = streams.seed_sequence(root, k, step)
+            drawn = np.random.Generator(np.random.Philox(sequence)).standard_normal(columns)
+            members, noise = list(seed.members), np.multiply.outer(seed.coefficients, drawn)
+            total[members] += noise
+            if set(coalition) & set(seed.members):
+                held[members] += noise
+        yield total, held
+
+
+# --- chosen observers -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Watcher:
+    """What one observer has of every step: ``readout`` @ messages, (m, n), and, as values, the
+    noise of the nodes ``known``. ``inside`` are the nodes that look, which are no victims."""
+
+    readout: Array
+    known: tuple[int, ...] = ()
+    inside: tuple[int, ...] = ()
+
+
+def audit_observers(
+    *,
+    mixing: Any,
+    covariance: Any,
+    watchers: Sequence[Watcher],
+    horizon: int,
+    budget: Any = None,
+    claimed_mu: float,
+    **how: Any,
+) -> AuditReport:
+    """Audit of spatial noise against observers of a run: the worst of them, node and step.
+
+    All that an observer has is Gaussian, with a covariance computed here by running unit noise
+    through the nodes' own recursion.
+
+    Args:
+        mixing: W, shape (n, n); may be singular.
+        covariance: R, shape (n, n), in squared noise units, drawn afresh at every step.
+        watchers: who looks.
+        horizon: T, steps of the run, each of which is tried for the changed gradient.
+        budget, claimed_mu, how: as for :func:`audit_space`, with the squared sensitivity of what
+            one watcher has.
+
+    Raises:
+        InputError: matrices that are not finite, float64 and square, or of other sizes; no watcher
+            that sees anything; a gradient that is seen without noise; horizon < 1, budget <= 0; see
+            ``how``.
+    """
+    w = _checks.matrix(mixing, field="mixing", square=True)
+    n, root = len(w), streams.covariance_root(covariance)
+    dynamics.check_shape(root, field="covariance", size=n, of="as mixing")
+    steps = _checks.positive_int(horizon, field="horizon")
+    tau = _budgets(budget, n)
+    messages = _messages(w, steps)
+    found = [_of_watcher(watcher, w, messages, root, tau) for watcher in watchers]
+    shown, attack = max(found, key=lambda item: item[0], default=(0.0, None))
+    if attack is None or shown <= 0:
+        raise InputError("watchers", expected="one that messages reach", got="none")
+    return audit(attack, claimed_mu=claimed_mu, **how)
+
+
+def _messages(mixing: Array, steps: int) -> Array:
+    """All messages of a run on all updates, shape (T, n, T n), time-major."""
+    n = len(mixing)
+    units: Iterable[Array] = np.eye(steps * n).reshape(steps, n, steps * n)
+    return np.stack([message for message, _ in dynamics.run(mixing, units)])
+
+
+def _of_watcher(
+    watcher: Watcher, mixing: Array, messages: Array, root: Array, tau: Array
+) -> tuple[float, Attack]:
+    """The change that a watcher sees most of, and its squared separation at unit noise."""
+    steps, n = messages.shape[:2]
+    seen = (watcher.readout @ messages).reshape(-1, steps * n)
+    values = np.eye(steps * n).reshape(steps, n, -1)[:, list(watcher.known)].reshape(-1, steps * n)
+    stacked = np.vstack([seen, values])
+    half = (stacked.reshape(len(stacked), steps, n) @ root).reshape(len(stacked), -1)
+    left, spread, _ = np.linalg.svd(half, full_matrices=False)
+    kept = spread > settings.rank_tolerance(max(half.shape)) * spread.max(initial=0.0)
+    whitening = left[:, kept].T / spread[kept, None]
+    moved = np.vstack([seen, np.zeros_like(values)]) / np.tile(np.sqrt(tau), steps)
+    victims = [c for c in range(steps * n) if c % n not in watcher.inside]
+    bare = np.linalg.norm(moved - left[:, kept] @ (left[:, kept].T @ moved), axis=0)
+    if (bare[victims] > SEEN_BARE * np.linalg.norm(moved[:, victims], axis=0)).any():
+        raise InputError(
+            "covariance",
+            expected="noise in every direction that is seen",
+            got="none in one",
+            remedy=UNHIDDEN,
+        )
+    told = whitening @ moved
+    shown = np.square(told).sum(axis=0)
+    column = victims[int(shown[victims].argmax())]
+    step, node = divmod(column, n)
+    gradients = np.zeros((steps, 1))
+    gradients[step] = 1 / math.sqrt(tau[node])
+    weights = whitening.T @ told[:, column]
+    attack = Attack(
+        mixing=mixing,
+        node=node,
+        gradients=gradients,
+        weights=(weights[: len(seen)].reshape(steps, -1) @ watcher.readout)[:, :, None],
+        draw=_in_space(root, steps, watcher.known),
+        known=weights[len(seen) :].reshape(steps, -1),
+        steps=(step,),
+    )
+    return float(shown[column]), attack
