@@ -15,7 +15,6 @@ from noisedesign.program.design import Design, Provenance
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.program import program_of
 from noisedesign.program.structure import TimeStructure
-from noisedesign.system.participation import FixedEpoch
 
 
 def solve(problem: Problem, *, monitor: Monitor) -> Design:
@@ -86,7 +85,7 @@ def _with_unrestricted_bound(
     own = answer.certificate
     if not problem.structure.restricts:
         return own, answer.witness
-    if isinstance(problem, TimeProblem) and not isinstance(problem.participation, FixedEpoch):
+    if isinstance(problem, TimeProblem) and not problem.participation.disjoint:
         return _with_bound_over_patterns(problem, answer, monitor)
     program = program_of(problem)
     # With a time limit of its own: it is a small share of the work, and the answer lacks it.

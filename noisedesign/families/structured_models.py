@@ -37,7 +37,7 @@ from noisedesign.families.shared_seeds.bound import CliqueProgram
 from noisedesign.families.shared_seeds.sets import Clique
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.temporal import TemporalProgram
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.participation import Participation
 
 
 def banded(program: BandedProgram) -> Assembly:
@@ -50,7 +50,7 @@ def banded(program: BandedProgram) -> Assembly:
     free = ~program.outside()
     scheme, allowed = program.participation, allowance(program.participation)
     sums = size + allowed.budgets
-    if isinstance(scheme, MinSeparation):
+    if not scheme.disjoint:
         sums += 2 * len(allowed.cost) + int(np.count_nonzero(allowed.generators))
     require_size(
         triangle(rank) + int(np.count_nonzero(np.triu(free))) + rank * size + sums,
@@ -58,8 +58,8 @@ def banded(program: BandedProgram) -> Assembly:
     )
     assembly = Assembly()
     diagonal = np.diagonal(gram_under_factor(assembly, program.factor, free=free))
-    if isinstance(scheme, FixedEpoch):
-        sums_at_most(assembly, diagonal[scheme.patterns], np.ones(scheme.separation))
+    if scheme.disjoint:
+        sums_at_most(assembly, diagonal[np.asarray(scheme.patterns)], np.ones(allowed.budgets))
         return assembly
     windows = assembly.vector(
         "z", len(allowed.cost), meaning="shares of the budget, one of every window of steps"
@@ -71,7 +71,7 @@ def banded(program: BandedProgram) -> Assembly:
     return assembly
 
 
-def every_pattern(program: TemporalProgram, participation: MinSeparation) -> Assembly:
+def every_pattern(program: TemporalProgram, participation: Participation) -> Assembly:
     """Without a structure: Diag(y) - X >= 0 and <1, y> <= 1 on every maximal pattern.
 
     The least <1, y> is the squared sensitivity of X on the pattern to vector gradients.

@@ -34,9 +34,7 @@ from noisedesign.program.noise import BandedForm, StrategyForm, form_of_strategy
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalProgram
-from noisedesign.system.participation import FixedEpoch, MinSeparation
-
-Scheme = FixedEpoch | MinSeparation
+from noisedesign.system.participation import Participation
 
 OWN_PROOF = 0.1
 """Share of the gap asked for that a bound may lose where its T x T multipliers are left out of the
@@ -66,7 +64,7 @@ class StructuredAnswer:
 
 
 def solve_time(
-    gram: Array, *, participation: Scheme, structure: TimeStructure, monitor: Monitor
+    gram: Array, *, participation: Participation, structure: TimeStructure, monitor: Monitor
 ) -> StructuredAnswer:
     """The best strategy of a structure for H = ``gram``, shape (T, T).
 
@@ -116,7 +114,9 @@ def unit_form(program: TemporalProgram, form: StrategyForm) -> StrategyForm:
     return form.scaled(float(np.sqrt(squared)) / room)
 
 
-def _banded(gram: Array, participation: Scheme, bands: int, monitor: Monitor) -> StructuredAnswer:
+def _banded(
+    gram: Array, participation: Participation, bands: int, monitor: Monitor
+) -> StructuredAnswer:
     program = banded_program(gram=gram, participation=participation, bands=bands)
     answer = banded.solve(program, monitor=monitor)
     # Past the end of a diagonal there is nothing.
@@ -148,7 +148,7 @@ def _own_bound(program: BandedProgram, bands: Array, shares: Array, negligible: 
     return banded_lower_bound(program, multipliers, negligible=negligible)
 
 
-def _every_pattern(gram: Array, participation: Scheme, monitor: Monitor) -> StructuredAnswer:
+def _every_pattern(gram: Array, participation: Participation, monitor: Monitor) -> StructuredAnswer:
     """Without a structure, under patterns that overlap."""
     program = temporal_program.temporal_program(gram=gram, participation=participation)
     answer = min_separation.solve(program, monitor=monitor)

@@ -26,7 +26,6 @@ from noisedesign.program.design import Design
 from noisedesign.program.noise import form_of_structure
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.program import DualPoint, program_of
-from noisedesign.system.participation import FixedEpoch
 
 ASSEMBLED = 1e-12
 """Relative difference of R from the sum of its blocks that is rounding."""
@@ -83,7 +82,7 @@ def _in_cliques(design: Design, problem: SpaceProblem) -> Certificate:
 def _time(design: Design, problem: TimeProblem) -> Certificate:
     scheme, structure = problem.participation, problem.structure
     everywhere: float | None = None
-    if isinstance(scheme, FixedEpoch):
+    if scheme.disjoint:
         everywhere = _unrestricted_bound(problem, design.witness)
     elif design.local:
         everywhere = lower_bound_of_unrestricted_optimum(GramWorkload(matrix=problem.gram), scheme)

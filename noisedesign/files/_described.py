@@ -21,7 +21,7 @@ from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import perron_vector, push_sum_weights
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation
 from noisedesign.system.random_mixing import EdgeDropout, NodeDropout, RandomMatchings, RandomMixing
 from noisedesign.system.workloads import Objective
 
@@ -197,18 +197,12 @@ def observers_of(entries: Sequence[ObserverEntry]) -> tuple[Observer, ...]:
     )
 
 
-def participation_entry(problem: Problem) -> dict[str, int] | None:
+def participation_entry(problem: Problem) -> dict[str, Any] | None:
     return None if problem.participation is None else scheme_entry(problem.participation)
 
 
-def scheme_entry(scheme: FixedEpoch | MinSeparation) -> dict[str, int]:
-    if isinstance(scheme, FixedEpoch):
-        return {"epochs": int(scheme.epochs), "separation": int(scheme.separation)}
-    return {
-        "separation": int(scheme.separation),
-        "horizon": int(scheme.horizon),
-        "max_participations": int(scheme.max_participations),
-    }
+def scheme_entry(scheme: Participation) -> dict[str, Any]:
+    return scheme.entry()
 
 
 def participation_of(entry: ParticipationEntry | None) -> FixedEpoch | MinSeparation:

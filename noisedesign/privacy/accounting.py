@@ -23,7 +23,7 @@ from noisedesign.program.problem import (
     TimeProblem,
     problem_of,
 )
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.participation import Participation
 
 LARGEST_MU = 1e150
 """Its square is still a double."""
@@ -155,7 +155,7 @@ class Calibration(Shown):
     noise_stddev: float
     noise_multiplier: float
     step_sensitivity: float
-    participation: FixedEpoch | MinSeparation | None
+    participation: Participation | None
     mu: float | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -189,10 +189,7 @@ def calibrate(problem: Problem) -> Calibration:
 
 
 def calibration(
-    target: PrivacyTarget | None,
-    *,
-    participation: FixedEpoch | MinSeparation | None,
-    sensitivity: float = 1.0,
+    target: PrivacyTarget | None, *, participation: Participation | None, sensitivity: float = 1.0
 ) -> Calibration:
     """Scale of noise of that sensitivity (to unit changes, not squared) that meets ``target``.
 
@@ -224,7 +221,7 @@ def calibration(
     )
 
 
-def _sensitivity(problem: Problem, used: FixedEpoch | MinSeparation | None) -> float:
+def _sensitivity(problem: Problem, used: Participation | None) -> float:
     """Of a record in all its steps to unit changes, for noise at the stated budgets; not squared.
 
     Budgets of joint designs and before chosen observers are for all these steps, those of a spatial

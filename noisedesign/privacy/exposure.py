@@ -8,10 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import get_args
-
-import numpy as np
-from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
@@ -27,7 +23,7 @@ from noisedesign.privacy.target import (
 )
 from noisedesign.privacy.views.distances import distances
 from noisedesign.privacy.views.noise import FullView, NodeNoise, Noise
-from noisedesign.system.participation import Participation, Patterns
+from noisedesign.system.participation import Participation
 from noisedesign.system.participation import require_room as participation_room
 
 FULL_STEP_BYTES, STEP_BYTES = 300, 6000
@@ -127,9 +123,7 @@ def account(
     """
     threats.check_kinds(algorithm, observer)
     schemes = "FixedEpoch(...), MinSeparation(...) or Patterns(...)"
-    _checks.instance(
-        participation, get_args(Participation), field="participation", expected=schemes
-    )
+    _checks.instance(participation, Participation, field="participation", expected=schemes)
     noise_multiplier = _checks.scale(noise_multiplier, field="noise_multiplier")
     _checks.one_of(adjacency, field="adjacency", allowed=ADJACENCIES)
     if delta is not None:
@@ -215,7 +209,7 @@ def _sensitivities(
 ) -> Iterator[tuple[float, str]]:
     """Squared sensitivity of every victim and which number it is."""
     ceilings = _Ceilings(mechanism.full_view, participation)
-    taking_part = _steps(participation)
+    taking_part = participation.taking_part
     for victim, (gram, exposed) in threats.grams(mechanism, victims):
         if (exposed & taking_part).any():
             yield math.inf, UNBOUNDED
@@ -243,13 +237,3 @@ class _Ceilings:
             self._units[which] = squared_sensitivity(gram, self._participation)
         unit = self._units[which]
         return Sensitivity(per_pattern=unit.per_pattern * scale, kind=unit.kind)
-
-
-def _steps(participation: Participation) -> NDArray[np.bool_]:
-    """Which steps belong to some pattern, shape (T,)."""
-    if not isinstance(participation, Patterns):
-        return np.ones(participation.horizon, dtype=bool)
-    taking_part = np.zeros(participation.horizon, dtype=bool)
-    for pattern in participation.steps:
-        taking_part[list(pattern)] = True
-    return taking_part

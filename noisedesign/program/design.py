@@ -18,7 +18,6 @@ from noisedesign.program.certificate import Certificate
 from noisedesign.program.noise import DenseForm, Noise, StrategyForm
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.program import DualPoint, program_of
-from noisedesign.system.participation import MinSeparation
 
 AGAINST_OBSERVERS = "observers"
 """The ``trust`` of noise against chosen observers."""
@@ -140,7 +139,7 @@ class Design(Shown):
             return joint_program(problem).independent_objective
         if isinstance(problem, SpaceProblem) and problem.observers:
             return float(np.sum(np.diagonal(problem.gram) / problem.budget))
-        if isinstance(problem, TimeProblem) and isinstance(problem.participation, MinSeparation):
+        if isinstance(problem, TimeProblem) and not problem.participation.disjoint:
             return float(np.trace(problem.gram)) * problem.participation.largest_size
         program = program_of(problem)
         independent = program.coordinate_budget / program.participation.epochs

@@ -32,7 +32,7 @@ from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, direct
 from noisedesign.system.graph import check_mixing, mixing_matrix, node_names
 from noisedesign.system.participation import (
     FixedEpoch,
-    MinSeparation,
+    Participation,
     every_step,
     require_room,
     single,
@@ -59,7 +59,7 @@ def _check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
 
 
 def _check_use_in_space(
-    participation: FixedEpoch | MinSeparation | None, privacy: PrivacyTarget | None, horizon: int
+    participation: Participation | None, privacy: PrivacyTarget | None, horizon: int
 ) -> None:
     """It is said how long noise in space is used, where that decides on its privacy."""
     if participation is not None:
@@ -86,7 +86,7 @@ def _check_use_in_space(
 
 
 def _check_use_against_observers(
-    participation: FixedEpoch | MinSeparation | None, privacy: PrivacyTarget | None, horizon: int
+    participation: Participation | None, privacy: PrivacyTarget | None, horizon: int
 ) -> None:
     """Budgets before observers are for a record that takes part once: a target says so."""
     _check_steps(privacy, horizon)
@@ -158,7 +158,7 @@ def _checked_floor(
 
 _Kind = tuple[tuple[type, ...], str]
 _FIXED_EPOCH: _Kind = (FixedEpoch,), "FixedEpoch(epochs=..., separation=...)"
-_SCHEME: _Kind = (FixedEpoch, MinSeparation), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
+_SCHEME: _Kind = (Participation,), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
 _IN_SPACE: _Kind = (SpaceStructure,), 'SpaceStructure(kind="...")'
 _IN_TIME: _Kind = (TimeStructure,), 'TimeStructure(kind="...")'
 _COMMON: dict[str, _Kind] = {
@@ -171,6 +171,8 @@ _COMMON: dict[str, _Kind] = {
 
 def _check(value: Any, field: str, kind: _Kind) -> None:
     _checks.instance(value, kind[0], field=field, expected=kind[1])
+    if isinstance(value, Participation) and not value.for_designs:
+        raise InputError(field, expected=kind[1], got=_checks.describe(value))
 
 
 def _check_types(problem: Any, **own: _Kind) -> None:
@@ -245,7 +247,7 @@ class SpaceProblem(Shown):
     max_variance: Any = None
     min_variance: Any = None
     structure: SpaceStructure = ANY_SPACE
-    participation: FixedEpoch | MinSeparation | None = None
+    participation: Participation | None = None
     objective: Objective | None = None
     random: RandomMixing | None = None
     observers: tuple[Observer, ...] = ()
@@ -322,7 +324,7 @@ class SpaceProblem(Shown):
         return 1 if self.objective is None else self.objective.horizon
 
     @property
-    def use(self) -> FixedEpoch | MinSeparation | None:
+    def use(self) -> Participation | None:
         """How long noise is used and how often one record takes part; None where nobody said."""
         if self.participation is not None:
             return self.participation
@@ -363,7 +365,7 @@ class TimeProblem(Shown):
     """
 
     gram: Array
-    participation: FixedEpoch | MinSeparation
+    participation: Participation
     workload: WorkloadKind = "gram"
     mixing: Array | None = None
     structure: TimeStructure = ANY_TIME
@@ -383,13 +385,9 @@ class TimeProblem(Shown):
         )
         horizon = self.participation.horizon
         if len(gram) != horizon:
-            words, numbers = "horizon", ""
-            if isinstance(scheme := self.participation, FixedEpoch):
-                words, numbers = "epochs * separation", f"{scheme.epochs} * {scheme.separation} = "
+            keys, got = self.participation.told_horizon
             raise InputError(
-                "participation",
-                expected=f"{words} = {len(gram)}, the size of the workload",
-                got=f"{numbers}{horizon}",
+                "participation", expected=f"{keys} = {len(gram)}, the size of the workload", got=got
             )
         object.__setattr__(self, "gram", gram)
         _check_buffers(self.structure, horizon)
@@ -413,20 +411,14 @@ class TimeProblem(Shown):
         Raises:
             InputError: it is another.
         """
-        if isinstance(self.participation, FixedEpoch):
-            return self.participation
-        raise InputError(
-            "participation",
-            expected="(k, b) participation (epochs, separation)",
-            got=str(self.participation),
-        )
+        return self.participation.fixed_epoch()
 
     @classmethod
     def decentralized(
         cls,
         *,
         mixing: Any,
-        participation: FixedEpoch | MinSeparation,
+        participation: Participation,
         objective: Objective | None = None,
         random: RandomMixing | None = None,
         **kwargs: Any,
@@ -459,7 +451,7 @@ class TimeProblem(Shown):
         cls,
         graph: nx.Graph,
         *,
-        participation: FixedEpoch | MinSeparation,
+        participation: Participation,
         weights: str = "metropolis-hastings",
         **kwargs: Any,
     ) -> TimeProblem:
@@ -481,16 +473,14 @@ class TimeProblem(Shown):
         )
 
     @classmethod
-    def prefix(cls, *, participation: FixedEpoch | MinSeparation, **kwargs: Any) -> TimeProblem:
+    def prefix(cls, *, participation: Participation, **kwargs: Any) -> TimeProblem:
         """Prefix sums: one model, every iterate, no graph."""
         _check_horizon(participation)
         gram = prefix_gram(horizon=participation.horizon)
         return cls(gram=gram, participation=participation, workload="prefix", **kwargs)
 
     @classmethod
-    def from_gram(
-        cls, *, gram: Any, participation: FixedEpoch | MinSeparation, **kwargs: Any
-    ) -> TimeProblem:
+    def from_gram(cls, *, gram: Any, participation: Participation, **kwargs: Any) -> TimeProblem:
         """Any error workload A through H = A^T A, shape (T, T), symmetric positive semidefinite."""
         checked = _checks.symmetric_matrix(
             gram, field="workload.gram", tolerance=settings.SYMMETRY_TOLERANCE

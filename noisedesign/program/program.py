@@ -144,7 +144,7 @@ def is_structured(problem: Problem) -> bool:
     """Whether a problem asks for more than (P) of one Gram matrix, with noise of any structure."""
     if isinstance(problem, SpaceTimeProblem):
         return True
-    if isinstance(problem, TimeProblem) and not isinstance(problem.participation, FixedEpoch):
+    if isinstance(problem, TimeProblem) and not problem.participation.disjoint:
         return True
     return problem.structure.restricts or (
         isinstance(problem, SpaceProblem) and bool(problem.observers)

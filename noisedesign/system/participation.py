@@ -4,14 +4,18 @@ A scheme is a set of patterns, each a set of steps. Sensitivity (theory: the lar
 C G over the patterns) is a maximum over patterns, so a scheme only has to name them. It grows with
 the pattern (more steps leave every old choice of gradients and add squares), so patterns that can
 be extended within the scheme need not be named.
+
+A new scheme is a subclass of :class:`Participation` and a line of :data:`SCHEMES`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +23,149 @@ from numpy.typing import NDArray
 from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError, describe, listed, positive_int
 
+Steps = NDArray[np.intp]
+
+
+class Cover(NamedTuple):
+    """What squared sensitivity 1 allows the diagonal x of an X that is diagonal on every pattern:
+    x <= generators @ z with z >= 0 and, in every budget, sum of cost * z <= 1.
+
+    Shapes: generators (T, m), zeros and ones; cost (m,), positive; budget (m,), ascending, which
+    of the budgets each generator draws on, counted from 0.
+    """
+
+    generators: Array
+    cost: Array
+    budget: Steps
+
+
+class Participation:
+    """A scheme: its horizon T, and the maximal patterns, from which everything else follows.
+
+    A subclass is a frozen dataclass of numbers with a ``kind``, a ``horizon`` and
+    :meth:`maximal_patterns`; it overrides what it knows in closed form.
+    """
+
+    kind: ClassVar[str]
+    """What it is called in files."""
+    disjoint: ClassVar[bool] = False
+    """Whether no two patterns share a step: :class:`FixedEpoch`."""
+    spaced: ClassVar[bool] = False
+    """Whether all steps at least ``stride`` apart, up to ``largest_size``, are a pattern."""
+    for_designs: ClassVar[bool] = True
+    """Whether noise is designed for it; otherwise it is for accounts only."""
+
+    if TYPE_CHECKING:  # at run time it would be the default of the field
+
+        @property
+        def horizon(self) -> int:
+            """Number of steps T."""
+
+    def maximal_patterns(self) -> Iterator[tuple[int, ...]]:
+        """The patterns that no further step extends, zero-based steps in ascending order."""
+        raise NotImplementedError
+
+    @property
+    def patterns(self) -> Sequence[tuple[int, ...]] | Steps:
+        """All of :meth:`maximal_patterns`."""
+        return list(self.maximal_patterns())
+
+    def count(self) -> int:
+        """Number of maximal patterns."""
+        return sum(1 for _ in self.maximal_patterns())
+
+    @property
+    def largest_size(self) -> int:
+        """Number of steps of the largest pattern, the most of one record."""
+        return max(map(len, self.maximal_patterns()))
+
+    @property
+    def stride(self) -> int:
+        """Least distance of two steps of a pattern; T where all patterns are single steps."""
+        gaps = (min(np.diff(p)) for p in self.maximal_patterns() if len(p) > 1)
+        return int(min(gaps, default=self.horizon))
+
+    @property
+    def period(self) -> int | None:
+        """After how many steps the batches come round again; None where they need not."""
+        return None
+
+    @property
+    def taking_part(self) -> NDArray[np.bool_]:
+        """Which steps belong to some pattern, shape (T,)."""
+        found = np.zeros(self.horizon, dtype=bool)
+        for pattern in self.maximal_patterns():
+            found[list(pattern)] = True
+        return found
+
+    @property
+    def even_size(self) -> int:
+        """Size p of patterns that together contain every step equally often; 0: there are none."""
+        return int(self.taking_part.all())
+
+    def heaviest(self, weights: Array) -> float:
+        """Largest sum of nonnegative ``weights``, shape (T,), over a pattern."""
+        return max(float(weights[list(p)].sum()) for p in self.maximal_patterns())
+
+    def longest(self, most: int) -> Steps:
+        """Patterns of the largest size, shape (p, k): all, or ``most`` of them at the least."""
+        size = self.largest_size
+        found = (pattern for pattern in self.maximal_patterns() if len(pattern) == size)
+        return np.array(list(itertools.islice(found, most)))
+
+    def allows(self, steps: Steps) -> bool:
+        """Whether every row of ``steps``, (p, k), is a pattern or part of one, ascending."""
+        maximal = [set(pattern) for pattern in self.maximal_patterns()]
+        return bool((np.diff(steps, axis=1) > 0).all()) and all(
+            any(pattern.issuperset(row) for pattern in maximal) for row in steps.tolist()
+        )
+
+    def cover(self) -> Cover | None:
+        """What the diagonal of a banded X may be; None where no such description is known."""
+        return None
+
+    def fixed_epoch(
+        self,
+        *,
+        field: str = "participation",
+        expected: str = "(k, b) participation (epochs, separation)",
+        got: str = "",
+    ) -> FixedEpoch:
+        """Itself, for what takes (k, b) participation only.
+
+        Raises:
+            InputError: it is another, with these words.
+        """
+        raise InputError(field, expected=expected, got=got or str(self))
+
+    @property
+    def longest_key(self) -> str:
+        """The key that makes it long."""
+        return "horizon"
+
+    @property
+    def told_horizon(self) -> tuple[str, str]:
+        """Which keys T comes from, and how."""
+        return "horizon", str(self.horizon)
+
+    @classmethod
+    def keys(cls) -> dict[str, Any]:
+        """Keys of its tables in files, and the types of their values."""
+        types = get_type_hints(cls)
+        return {field.name: types[field.name] for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+
+    def entry(self) -> dict[str, Any]:
+        """Its numbers as files hold them, by key."""
+        return {key: int(getattr(self, key)) for key in self.keys()}
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Self:
+        """The scheme of :meth:`entry`."""
+        return cls(**entry)
+
 
 @dataclass(frozen=True, kw_only=True)
-class FixedEpoch:
+class FixedEpoch(Participation):
     """(k, b) participation: a record takes part in steps j, j + b, ..., j + (k - 1) b.
 
     ``epochs`` is k, ``separation`` is b, the horizon T is k * b and the b patterns are the residue
@@ -37,6 +181,9 @@ class FixedEpoch:
     epochs: int
     separation: int
 
+    kind: ClassVar[str] = "fixed-epoch"
+    disjoint: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         positive_int(self.epochs, field="participation.epochs")
         positive_int(self.separation, field="participation.separation")
@@ -48,13 +195,59 @@ class FixedEpoch:
 
     @property
     def largest_size(self) -> int:
-        """Number of steps of the largest pattern, k."""
+        """k."""
         return self.epochs
 
     @property
-    def patterns(self) -> NDArray[np.intp]:
+    def stride(self) -> int:
+        """b."""
+        return self.separation
+
+    @property
+    def period(self) -> int | None:
+        """b, where there is more than one epoch."""
+        return self.separation if self.epochs > 1 else None
+
+    @property
+    def even_size(self) -> int:
+        """k: every step is in one pattern."""
+        return self.epochs
+
+    @property
+    def taking_part(self) -> NDArray[np.bool_]:
+        return np.ones(self.horizon, dtype=bool)
+
+    @property
+    def patterns(self) -> Steps:
         """Steps of each pattern, shape (separation, epochs), zero-based."""
         return np.arange(self.horizon).reshape(self.epochs, self.separation).T
+
+    def maximal_patterns(self) -> Iterator[tuple[int, ...]]:
+        return map(tuple, self.patterns.tolist())
+
+    def count(self) -> int:
+        return self.separation
+
+    def longest(self, most: int) -> Steps:
+        return self.patterns
+
+    def cover(self) -> Cover:
+        """Every step on its own, one budget for each residue class, which follow one another."""
+        horizon, order = self.horizon, self.patterns.ravel()
+        generators = np.zeros((horizon, horizon))
+        generators[order, np.arange(horizon)] = 1.0
+        return Cover(generators, np.ones(horizon), order % self.separation)
+
+    def fixed_epoch(self, **_: str) -> FixedEpoch:
+        return self
+
+    @property
+    def longest_key(self) -> str:
+        return "epochs" if self.epochs >= self.separation else "separation"
+
+    @property
+    def told_horizon(self) -> tuple[str, str]:
+        return "epochs * separation", f"{self.epochs} * {self.separation} = {self.horizon}"
 
     def __str__(self) -> str:
         return f"(k, b) = ({self.epochs}, {self.separation})"
@@ -80,7 +273,7 @@ def fixed_epoch(*, records: int, batch_size: int, epochs: int) -> FixedEpoch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinSeparation:
+class MinSeparation(Participation):
     """Min-separation participation: at most k steps, any two of them at least b apart.
 
     ``max_participations`` is k, ``separation`` is b (steps s < t of one pattern have t - s >= b).
@@ -96,6 +289,9 @@ class MinSeparation:
     separation: int
     max_participations: int
 
+    kind: ClassVar[str] = "min-separation"
+    spaced: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         positive_int(self.horizon, field="participation.horizon")
         positive_int(self.separation, field="participation.separation")
@@ -105,6 +301,21 @@ class MinSeparation:
     def largest_size(self) -> int:
         """Number of steps of the largest pattern, min(k, ceil(T / b))."""
         return min(self.max_participations, -(-self.horizon // self.separation))
+
+    @property
+    def stride(self) -> int:
+        """b."""
+        return self.separation
+
+    @property
+    def taking_part(self) -> NDArray[np.bool_]:
+        return np.ones(self.horizon, dtype=bool)
+
+    @property
+    def even_size(self) -> int:
+        """min(k, floor(T / b)): the T patterns floor((r + i T) / p), i < p, r < T, cover each step
+        p times."""
+        return min(self.max_participations, max(1, self.horizon // self.separation))
 
     def count(self) -> int:
         """Number of maximal patterns, exact, without listing them.
@@ -159,6 +370,35 @@ class MinSeparation:
             heaviest_sums(weights, separation=self.separation, counts=self.largest_size)[-1]
         )
 
+    def longest(self, most: int) -> Steps:
+        """As for any scheme, but the densest of every start where there are more."""
+        found = super().longest(most + 1)
+        if len(found) <= most:
+            return found
+        span = np.arange(self.largest_size) * self.separation
+        return np.asarray(np.arange(self.horizon - span[-1])[:, None] + span)
+
+    def allows(self, steps: Steps) -> bool:
+        apart = (np.diff(steps, axis=1) >= self.separation).all()
+        return bool(apart) and steps.shape[1] <= self.largest_size
+
+    def cover(self) -> Cover:
+        """Every window of b steps at cost 1 and, where k is a restriction, all steps at cost k.
+
+        Patterns are the 0-1 points of "at most one step in a window, at most k in all". That matrix
+        has consecutive ones in every row and hence is totally unimodular, so the heaviest pattern
+        under x costs as much as the cheapest cover of x by windows.
+        """
+        horizon, b = self.horizon, self.separation
+        first = np.arange(max(horizon - b, 0) + 1)
+        steps = np.arange(horizon)[:, None]
+        generators = ((steps >= first) & (steps < first + b)).astype(np.float64)
+        cost = np.ones(len(first))
+        if self.max_participations < -(-horizon // b):
+            generators = np.hstack([generators, np.ones((horizon, 1))])
+            cost = np.append(cost, float(self.max_participations))
+        return Cover(generators, cost, np.zeros(len(cost), dtype=np.intp))
+
     def __str__(self) -> str:
         return (
             f"at most {self.max_participations} participations, at least {self.separation} steps "
@@ -167,7 +407,7 @@ class MinSeparation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patterns:
+class Patterns(Participation):
     """Any list of patterns: ``steps`` holds one tuple of zero-based steps per pattern.
 
     Patterns may differ in size and overlap. Each is kept in ascending order.
@@ -179,6 +419,9 @@ class Patterns:
 
     horizon: int
     steps: tuple[tuple[int, ...], ...]
+
+    kind: ClassVar[str] = "patterns"
+    for_designs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive_int(self.horizon, field="participation.horizon")
@@ -223,18 +466,30 @@ class Patterns:
                 )
         return tuple(steps)
 
-    @property
-    def largest_size(self) -> int:
-        """Number of steps of the largest pattern."""
-        return max(len(pattern) for pattern in self.steps)
+    def maximal_patterns(self) -> Iterator[tuple[int, ...]]:
+        """The patterns as they are listed, some of which may extend others."""
+        return iter(self.steps)
+
+    @classmethod
+    def keys(cls) -> dict[str, Any]:
+        return {"horizon": int, "patterns": list[list[int]]}
+
+    def entry(self) -> dict[str, Any]:
+        return {"horizon": int(self.horizon), "patterns": [list(steps) for steps in self.steps]}
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Self:
+        return cls(horizon=entry["horizon"], steps=tuple(map(tuple, entry["patterns"])))
 
     def __str__(self) -> str:
         number = len(self.steps)
         return f"{number} pattern{'s' * (number > 1)} in {self.horizon} steps"
 
 
-Participation = FixedEpoch | MinSeparation | Patterns
-"""All of them have a ``horizon`` T and a ``largest_size``, the most steps of one record."""
+SCHEMES: dict[str, type[Participation]] = {
+    scheme.kind: scheme for scheme in (FixedEpoch, MinSeparation, Patterns)
+}
+"""Every scheme by its ``kind``: the one place that lists them."""
 
 
 def single(horizon: int) -> FixedEpoch:
@@ -245,6 +500,10 @@ def single(horizon: int) -> FixedEpoch:
 def every_step(horizon: int) -> FixedEpoch:
     """One record takes part in all of ``horizon`` steps: full-batch gradients."""
     return FixedEpoch(epochs=positive_int(horizon, field="horizon"), separation=1)
+
+
+SHORTHANDS: dict[str, Callable[[int], FixedEpoch]] = {"single": single, "every-step": every_step}
+"""Kinds of tables that give a ``horizon`` alone."""
 
 
 def require_room(
@@ -258,15 +517,12 @@ def require_room(
     Raises:
         InputError: naming the key that makes it so long.
     """
-    key, of = "horizon", "steps"
-    if isinstance(participation, FixedEpoch):
-        key = "epochs" if participation.epochs >= participation.separation else "separation"
-        of = "steps, epochs * separation"
+    keys, _ = participation.told_horizon
     memory.require(
         bytes_of,
         participation.horizon,
-        field=f"participation.{key}",
-        of=of,
+        field=f"participation.{participation.longest_key}",
+        of="steps" if keys == "horizon" else f"steps, {keys}",
         remedy="Ask for fewer steps, or see noisedesign.families.toeplitz for long runs.",
     )
 

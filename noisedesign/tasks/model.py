@@ -16,7 +16,6 @@ from noisedesign.families.shared_seeds.family import clique_program
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.program import Program, is_structured, program_of
 from noisedesign.program.temporal import temporal_program
-from noisedesign.system.participation import FixedEpoch
 
 COMPACT, COVARIANCE, PAPER = "compact", "covariance", "paper"
 FORMULATIONS = (COMPACT, COVARIANCE, PAPER)
@@ -95,7 +94,7 @@ def _of_steps(problem: TimeProblem) -> Assembly:
         return structured.banded(
             banded_program(gram=problem.gram, participation=scheme, bands=structure.bands)
         )
-    if structure.restricts or isinstance(scheme, FixedEpoch):
+    if structure.restricts or scheme.disjoint:
         raise _not_convex("structure.time", f'"{structure}"')
     return structured.every_pattern(
         temporal_program(gram=problem.gram, participation=scheme), scheme

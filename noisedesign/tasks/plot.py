@@ -12,7 +12,6 @@ from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import picture_format, write_figure
 from noisedesign.program.design import Design
-from noisedesign.system.participation import FixedEpoch
 
 _NAMES = {
     "ldp": "independent (LDP)",
@@ -99,10 +98,9 @@ def _drawn(design: Design) -> int:
     horizon = len(design.strategy)
     if horizon <= DRAWN:
         return horizon
-    participation = getattr(design.problem, "participation", None)
-    if isinstance(participation, FixedEpoch) and participation.epochs > 1:
-        return min(DRAWN, EPOCHS_DRAWN * participation.separation)
-    return DRAWN
+    participation = design.problem.participation
+    period = None if participation is None else participation.period
+    return DRAWN if period is None else min(DRAWN, EPOCHS_DRAWN * period)
 
 
 def _name(axes: Any, nodes: Sequence[str]) -> None:
@@ -118,8 +116,8 @@ def _draw_last_row(axes: Any, row: Array, design: Design) -> None:
     """Sizes of the last row by lag, logarithmic; their colours are their signs."""
     participation = design.problem.participation
     back = len(row) - 1
-    if isinstance(participation, FixedEpoch) and participation.epochs > 1:
-        back = min(back, EPOCHS_BACK * participation.separation)
+    if participation is not None and participation.period is not None:
+        back = min(back, EPOCHS_BACK * participation.period)
     values = row[::-1][: back + 1]
     sizes = np.abs(values)
     floor = float(sizes.max()) * LEAST

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import gram_factor, inverse_of_positive
@@ -16,7 +14,7 @@ from noisedesign.base.shown import Shown
 from noisedesign.families.shared_seeds.family import seed_plan_of
 from noisedesign.privacy.views import Observer
 from noisedesign.program.design import Design, design_of
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads import Objective
 from noisedesign.tasks import simulation
 
@@ -147,7 +145,7 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
             worst = simulation.worst_coalition(plan, size=known, budget=problem.budget)
             return simulation.audit_coalition(plan=plan, coalition=worst, **how)
         return simulation.audit_space(covariance=design.covariance, **how)
-    noising, patterns = design.noising_matrix, _patterns(problem.participation)
+    noising, patterns = design.noising_matrix, problem.participation.longest(AUDITED_PATTERNS)
     if noise.kind == "time":
         return simulation.audit_time(
             noising_matrix=noising, mixing=problem.mixing, patterns=patterns, **how
@@ -179,16 +177,3 @@ def _watcher(mixing: Array, observer: Observer) -> simulation.Watcher:
     return simulation.Watcher(
         readout=readout, known=tuple(sorted(observer.knows.silenced)), inside=observer.coalition
     )
-
-
-def _patterns(participation: FixedEpoch | MinSeparation) -> NDArray[np.intp]:
-    """Patterns to audit, shape (p, k): all of them, or of many the densest of every start."""
-    if isinstance(participation, FixedEpoch):
-        return participation.patterns
-    size, b = participation.largest_size, participation.separation
-    longest = (pattern for pattern in participation.maximal_patterns() if len(pattern) == size)
-    listed = list(itertools.islice(longest, AUDITED_PATTERNS + 1))
-    if len(listed) <= AUDITED_PATTERNS:
-        return np.array(listed)
-    starts = np.arange(participation.horizon - (size - 1) * b)
-    return np.asarray(starts[:, None] + b * np.arange(size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisedesign.families.banded.bound import Spaced
+from noisedesign.families.banded.bound import Participation
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 from tests.support import oracles
 
@@ -46,7 +46,7 @@ def random_band(horizon: int, bands: int, seed: int) -> Array:
     return np.asarray(np.triu(c, 1 - bands))
 
 
-def patterns_of(participation: Spaced) -> list[list[int]]:
+def patterns_of(participation: Participation) -> list[list[int]]:
     """Every pattern, listed without the library."""
     if isinstance(participation, FixedEpoch):
         return oracles.fixed_epoch_patterns(participation.epochs, participation.separation)

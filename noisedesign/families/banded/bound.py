@@ -10,11 +10,8 @@ The diagonals x allowed by that are x <= P z with z >= 0 and costs adding up to 
 
 - (k, b) participation: P = I, one budget for each residue class;
 - min separation: one column of P for every window of b consecutive steps, at cost 1, and, where
-  at most k participations is a restriction, a column of ones at cost k.
-
-The second is linear programming duality: patterns are the 0-1 points of "at most one step in a
-window, at most k in all", whose matrix has consecutive ones in every row and hence is totally
-unimodular, so the heaviest pattern under x costs as much as the cheapest cover of x by windows.
+  at most k participations is a restriction, a column of ones at cost k (linear programming
+  duality, see :meth:`noisedesign.system.participation.MinSeparation.cover`).
 
 Multipliers of (B) are U >= 0 with free entries outside the band, zeros in it off the diagonal, and
 a diagonal v. Their price, max <v, x> over allowed x, is for every budget the largest cost-weighted
@@ -42,9 +39,7 @@ from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError, positive_int
 from noisedesign.program.temporal import TemporalProgram, temporal_program
-from noisedesign.system.participation import FixedEpoch, MinSeparation
-
-Spaced = FixedEpoch | MinSeparation
+from noisedesign.system.participation import Cover, Participation
 
 PSD_MARGIN = 8
 """Multiple of the rank tolerance that the smallest eigenvalue of the scaled multipliers keeps:
@@ -54,17 +49,8 @@ BLOCK_ROWS = 32
 """Fewest rows of a block of a banded product: below it matrix products do not pay."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Allowance:
-    """Diagonals of X within the budgets: x <= generators @ z, sum of cost * z <= 1 per budget.
-
-    Shapes: generators P, (T, m), zeros and ones; cost (m,), positive; budget (m,), which of the
-    budgets each generator draws on, counted from 0.
-    """
-
-    generators: Array
-    cost: Array
-    budget: NDArray[np.intp]
+class Allowance(Cover):
+    """Diagonals of X within the budgets, as :meth:`Participation.cover` has them."""
 
     @property
     def budgets(self) -> int:
@@ -102,23 +88,20 @@ class Allowance:
         return float(largest.sum())
 
 
-def allowance(participation: Spaced) -> Allowance:
-    """What the squared sensitivity 1 allows the diagonal of a banded X, shape (T,)."""
-    horizon, b = participation.horizon, participation.separation
-    if isinstance(participation, FixedEpoch):
-        # Ordered by budget: its generators follow one another.
-        order = participation.patterns.ravel()
-        generators = np.zeros((horizon, horizon))
-        generators[order, np.arange(horizon)] = 1.0
-        return Allowance(generators=generators, cost=np.ones(horizon), budget=order % b)
-    first = np.arange(max(horizon - b, 0) + 1)
-    steps = np.arange(horizon)[:, None]
-    generators = ((steps >= first) & (steps < first + b)).astype(np.float64)
-    cost = np.ones(len(first))
-    if participation.max_participations < -(-horizon // b):
-        generators = np.hstack([generators, np.ones((horizon, 1))])
-        cost = np.append(cost, float(participation.max_participations))
-    return Allowance(generators=generators, cost=cost, budget=np.zeros(len(cost), dtype=np.intp))
+def allowance(participation: Participation) -> Allowance:
+    """What the squared sensitivity 1 allows the diagonal of a banded X, shape (T,).
+
+    Raises:
+        InputError: that is not known of the participation.
+    """
+    if (cover := participation.cover()) is None:
+        raise InputError(
+            "participation",
+            expected="FixedEpoch or MinSeparation",
+            got=str(participation),
+            remedy="Ask for a strategy without a structure.",
+        )
+    return Allowance(*cover)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -128,7 +111,6 @@ class BandedProgram(TemporalProgram):
     Make one with :func:`banded_program`.
     """
 
-    participation: Spaced
     bands: int
 
     def outside(self) -> NDArray[np.bool_]:
@@ -137,7 +119,7 @@ class BandedProgram(TemporalProgram):
         return np.asarray(np.abs(np.subtract.outer(steps, steps)) >= self.bands)
 
 
-def banded_program(*, gram: Any, participation: Spaced, bands: int) -> BandedProgram:
+def banded_program(*, gram: Any, participation: Participation, bands: int) -> BandedProgram:
     """The program of strategies with ``bands`` diagonals for H = ``gram``, shape (T, T).
 
     Raises:
@@ -145,20 +127,12 @@ def banded_program(*, gram: Any, participation: Spaced, bands: int) -> BandedPro
             1..T; or it exceeds the separation of a scheme with repeated participations, which the
             structure cannot hold: patterns would no longer be diagonal in X.
     """
-    if not isinstance(participation, FixedEpoch | MinSeparation):
-        raise InputError(
-            "participation", expected="FixedEpoch or MinSeparation", got=str(participation)
-        )
-    horizon, b = participation.horizon, participation.separation
+    allowance(participation)
+    horizon, b = participation.horizon, participation.stride
     bands = positive_int(bands, field="bands")
     if bands > horizon:
         raise InputError("bands", expected=f"at most the horizon, {horizon}", got=str(bands))
-    most = (
-        participation.epochs
-        if isinstance(participation, FixedEpoch)
-        else participation.largest_size
-    )
-    if most > 1 and bands > b:
+    if participation.largest_size > 1 and bands > b:
         raise InputError(
             "bands",
             expected=f"at most the separation, {b}",

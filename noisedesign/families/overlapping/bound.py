@@ -24,7 +24,7 @@ from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.program.temporal import TemporalProgram
-from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation
+from noisedesign.system.participation import Participation
 
 RAISED = 8
 """Multiple of the rank tolerance by which the diagonal of U is raised, at the price of patterns of
@@ -135,21 +135,7 @@ def _repaired(blocks: Array) -> Array:
 def _check(steps: NDArray[np.intp], participation: Participation) -> None:
     """Every row is a pattern, or part of one, in ascending order."""
     inside = steps.min(initial=0) >= 0 and steps.max(initial=0) < participation.horizon
-    if isinstance(participation, MinSeparation):
-        apart = (np.diff(steps, axis=1) >= participation.separation).all()
-        valid = inside and apart and steps.shape[1] <= participation.largest_size
-    else:
-        if isinstance(participation, FixedEpoch):
-            patterns = [set(pattern.tolist()) for pattern in participation.patterns]
-        else:
-            patterns = [set(pattern) for pattern in participation.steps]
-        ascending = (np.diff(steps, axis=1) > 0).all()
-        valid = (
-            inside
-            and ascending
-            and all(any(p.issuperset(map(int, row)) for p in patterns) for row in steps)
-        )
-    if not valid:
+    if not (inside and participation.allows(steps)):
         raise InputError(
             "multipliers",
             expected=f"steps of patterns of the participation ({participation})",

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.toeplitz import PoleWorkload, Workload
 
 Steps = NDArray[np.intp]
@@ -33,28 +33,20 @@ _BLOCK_FLOATS = 4_000_000
 """Working set of the correction below: 32 MB, whatever the horizon and the number of poles are."""
 
 
-def lower_bound_of_unrestricted_optimum(
-    workload: Workload, participation: FixedEpoch | MinSeparation
-) -> float:
+def lower_bound_of_unrestricted_optimum(workload: Workload, participation: Participation) -> float:
     """A lower bound of tr(H (C^T C)^-1) over *all* C of unit squared sensitivity, in squared error.
 
-    ``participation`` weighs patterns of p steps: p = k for fixed epochs. Under min-separation,
-    p = min(k, floor(T / b)): the T patterns floor((r + i T) / p), i < p, r < T, cover each step p
-    times.
+    Patterns of p steps are weighted evenly, p the ``even_size`` of ``participation``.
 
     Raises:
         InputError: the horizons of the two differ.
     """
     horizon = same_horizon(workload, participation)
-    if isinstance(participation, FixedEpoch):
-        count = participation.epochs
-    else:
-        count = min(participation.max_participations, max(1, horizon // participation.separation))
     rounding = 1 - settings.rank_tolerance(horizon)
-    return (root_trace_lower_bound(workload) * rounding) ** 2 * count / horizon
+    return (root_trace_lower_bound(workload) * rounding) ** 2 * participation.even_size / horizon
 
 
-def same_horizon(workload: Workload, participation: FixedEpoch | MinSeparation) -> int:
+def same_horizon(workload: Workload, participation: Participation) -> int:
     """T, where workload and participation agree on it.
 
     Raises:

@@ -27,7 +27,6 @@ from noisedesign.base.shown import Shown
 from noisedesign.families.toeplitz import families
 from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum, same_horizon
 from noisedesign.families.toeplitz.search import Found, Objective, minimized
-from noisedesign.privacy.sensitivity.toeplitz import count_and_stride
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.noise.toeplitz_strategies import (
@@ -36,10 +35,8 @@ from noisedesign.program.noise.toeplitz_strategies import (
     Strategy,
     ToeplitzStrategy,
 )
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.toeplitz import Workload
-
-Scheme = FixedEpoch | MinSeparation
 
 FASTEST_LOSS = 0.98
 """Loss 1 - theta of the fastest buffer in the second start: c_1 is then nearly free of the rest."""
@@ -67,7 +64,7 @@ class StreamingDesign(Shown):
     strategy: Strategy
     horizon: int
     workload: Workload
-    participation: Scheme
+    participation: Participation
     squared_error: float
     squared_sensitivity: float
     sensitivity_kind: str
@@ -112,7 +109,7 @@ class StreamingDesign(Shown):
 def optimize_toeplitz(
     *,
     workload: Workload,
-    participation: Scheme,
+    participation: Participation,
     bands: int | None = None,
     monitor: Monitor | None = None,
 ) -> StreamingDesign:
@@ -133,9 +130,9 @@ def optimize_toeplitz(
         InputError: horizons that differ, or bands out of range.
     """
     horizon = same_horizon(workload, participation)
-    count, stride = count_and_stride(participation)
+    count, stride = participation.largest_size, participation.stride
     most = horizon
-    if isinstance(participation, MinSeparation) and count > 1:
+    if not participation.disjoint and count > 1:
         most = min(horizon, stride)
     bands = _in_range(most if bands is None else bands, field="bands", most=most)
     family = families.Coefficients(bands=bands, horizon=horizon)
@@ -151,7 +148,7 @@ def optimize_toeplitz(
 
 
 def optimize_banded_inverse(
-    *, workload: Workload, participation: Scheme, bands: int, monitor: Monitor | None = None
+    *, workload: Workload, participation: Participation, bands: int, monitor: Monitor | None = None
 ) -> StreamingDesign:
     """The best C^-1 of ``bands`` Toeplitz coefficients, those after the first nonpositive and of
     sum above -1, which makes C nonnegative and C^-1 stable.
@@ -184,7 +181,11 @@ def optimize_banded_inverse(
 
 
 def optimize_buffered(
-    *, workload: Workload, participation: Scheme, buffers: int, monitor: Monitor | None = None
+    *,
+    workload: Workload,
+    participation: Participation,
+    buffers: int,
+    monitor: Monitor | None = None,
 ) -> StreamingDesign:
     """The best buffered linear Toeplitz strategy with ``buffers`` buffers.
 
@@ -202,7 +203,7 @@ def optimize_buffered(
     horizon = same_horizon(workload, participation)
     buffers = _checks.positive_int(buffers, field="buffers")
     family = families.Buffers(horizon=horizon)
-    _, stride = count_and_stride(participation)
+    stride = participation.stride
     starts = [
         _buffers_start(losses) for losses in _starting_losses(buffers, memory=min(stride, horizon))
     ]
@@ -219,12 +220,14 @@ def optimize_buffered(
 # --- the objective --------------------------------------------------------------------------------
 
 
-def log_objective(family: families.Family, workload: Workload, participation: Scheme) -> Objective:
+def log_objective(
+    family: families.Family, workload: Workload, participation: Participation
+) -> Objective:
     """x -> log(squared error) + log(squared sensitivity), and its gradient.
 
     Sensitivity is the squared norm of the sum of the columns 0, b, 2b, ....
     """
-    count, stride = count_and_stride(participation)
+    count, stride = participation.largest_size, participation.stride
 
     def objective(x: Array) -> tuple[float, Array]:
         given = family.column(x)
@@ -252,7 +255,7 @@ def _optimized(
     strategy_at: Callable[[Array], Strategy],
     *,
     workload: Workload,
-    participation: Scheme,
+    participation: Participation,
     monitor: Monitor | None,
     nonnegative: bool = False,
 ) -> StreamingDesign:

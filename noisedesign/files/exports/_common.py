@@ -14,7 +14,6 @@ from noisedesign.base.atomic import REPLACE_REMEDY, may_overwrite
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.accounting import Calibration, calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, Design
-from noisedesign.system.participation import FixedEpoch, MinSeparation
 
 NO_TARGET = (
     "No privacy target: the arrays are at unit sensitivity, or at the budgets, and nobody is "
@@ -23,8 +22,6 @@ NO_TARGET = (
     "also by the root of the largest, and for noise that is drawn afresh at every step by the root "
     "of the number of steps in which one record takes part."
 )
-
-_KINDS = {FixedEpoch: "fixed-epoch", MinSeparation: "min-separation"}
 
 
 def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
@@ -60,9 +57,9 @@ def privacy_facts(found: Calibration) -> dict[str, Any]:
         "step_sensitivity": found.step_sensitivity,
         "horizon": found.horizon,
         "participation": None if scheme is None else str(scheme),
-        "participation_kind": None if scheme is None else _KINDS[type(scheme)],
+        "participation_kind": None if scheme is None else scheme.kind,
         "max_participations": None if scheme is None else scheme.largest_size,
-        "separation": None if scheme is None else scheme.separation,
+        "separation": None if scheme is None else scheme.stride,
     }
 
 

@@ -32,7 +32,7 @@ from noisedesign.privacy.sensitivity.pattern_bounds import (
     spectral,
     unlisted_bounds,
 )
-from noisedesign.system.participation import MinSeparation, Participation
+from noisedesign.system.participation import Participation
 
 EXACT = "vector-exact"
 UPPER_BOUND = "vector-upper-bound"
@@ -115,7 +115,6 @@ def squared_sensitivity(
         if per_pattern[worst] >= bounds.absolute[worst]:
             kind = ABS_SUM_UPPER_BOUND
     else:
-        assert isinstance(participation, MinSeparation)
         bounds = unlisted_bounds(m, participation)
         per_pattern, kind = bounds.upper, ABS_SUM_UPPER_BOUND
         largest = participation.largest_size * largest_eigenvalue(m)
@@ -145,7 +144,6 @@ def four_numbers(gram: Gram, participation: Participation) -> FourNumbers:
         largest = spectral(m, groups)
         signs = scalar(m, groups, bounds)
     else:
-        assert isinstance(participation, MinSeparation)
         bounds = unlisted_bounds(m, participation)
         largest = participation.largest_size * largest_eigenvalue(m)
         # The lower bound is one that signs attain.

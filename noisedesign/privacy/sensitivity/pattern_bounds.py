@@ -25,7 +25,7 @@ from noisedesign.privacy.sensitivity.elliptope_sparse import (
     certified_multiple,
     sparse_bounds,
 )
-from noisedesign.system.participation import MinSeparation, Participation, Patterns, heaviest_sums
+from noisedesign.system.participation import Participation, Steps, heaviest_sums
 
 AGREEMENT = 1e-8
 """Relative difference of a proved lower and a proved upper bound at which the upper one is called
@@ -45,7 +45,6 @@ CHUNK = 2**22
 """Entries of M gathered at a time: 32 MB."""
 
 Gram = Array | Sparse
-Steps = NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,17 +85,17 @@ class PatternBounds:
 
 
 def listed(participation: Participation) -> list[Group] | None:
-    """The (maximal) patterns by size; None where a min-separation scheme has too many."""
-    if isinstance(participation, MinSeparation):
-        most = min(MAX_LISTED, int(MAX_LISTED_WORK // participation.largest_size**3))
-        patterns = list(itertools.islice(participation.maximal_patterns(), max(1, most) + 1))
-        if len(patterns) > max(1, most):
-            return None
-    elif isinstance(participation, Patterns):
-        patterns = list(participation.steps)
-    else:
-        steps = participation.patterns
+    """The maximal patterns by size; None where a scheme whose patterns can be bounded all at once
+    has too many."""
+    if participation.disjoint:
+        steps = np.asarray(participation.patterns)
         return [Group(places=np.arange(len(steps)), steps=steps)]
+    most = None
+    if participation.spaced:
+        most = max(1, min(MAX_LISTED, int(MAX_LISTED_WORK // participation.largest_size**3)))
+    patterns = list(itertools.islice(participation.maximal_patterns(), most and most + 1))
+    if most is not None and len(patterns) > most:
+        return None
     sizes = np.array([len(pattern) for pattern in patterns])
     groups = []
     for size in np.unique(sizes):
@@ -224,7 +223,7 @@ def _where(groups: list[Group]) -> dict[int, Steps]:
 # --- all patterns at once -------------------------------------------------------------------------
 
 
-def unlisted_bounds(gram: Gram, participation: MinSeparation) -> PatternBounds:
+def unlisted_bounds(gram: Gram, participation: Participation) -> PatternBounds:
     """Bounds on the largest over a min-separation scheme, without listing its patterns.
 
     The upper bound is that on sums of absolute values by rows: r_s is the heaviest row s of |M|
@@ -236,7 +235,7 @@ def unlisted_bounds(gram: Gram, participation: MinSeparation) -> PatternBounds:
     """
     diagonal = np.abs(gram.diagonal())
     upper = participation.heaviest(_heaviest_rows(gram, participation))
-    size, b = participation.largest_size, participation.separation
+    size, b = participation.largest_size, participation.stride
     span = (size - 1) * b
     last = participation.horizon - 1 - span
     starts = np.linspace(0, last, num=max(1, min(last + 1, CHUNK // size**2)), dtype=np.intp)
@@ -251,9 +250,9 @@ def unlisted_bounds(gram: Gram, participation: MinSeparation) -> PatternBounds:
     )
 
 
-def _heaviest_rows(gram: Gram, participation: MinSeparation) -> Array:
+def _heaviest_rows(gram: Gram, participation: Participation) -> Array:
     """For every step s the largest sum of |M_st| over the t of a pattern with s, shape (T,)."""
-    horizon, b = participation.horizon, participation.separation
+    horizon, b = participation.horizon, participation.stride
     entries = scipy.sparse.coo_array(gram)
     width = int(np.abs(entries.row - entries.col)[entries.data != 0].max(initial=0))
     result = np.array(np.abs(gram.diagonal()), dtype=np.float64)

@@ -33,7 +33,7 @@ from noisedesign.base.checks import Array
 from noisedesign.privacy.sensitivity import ABS_SUM_UPPER_BOUND, EXACT, UPPER_BOUND, Sensitivity
 from noisedesign.privacy.sensitivity import squared_sensitivity as squared_sensitivity_of_gram
 from noisedesign.privacy.sensitivity.pattern_bounds import AGREEMENT
-from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation, every_step
+from noisedesign.system.participation import Participation, every_step
 
 DENSE_FLOATS = 1 << 24
 """Columns of one pattern are written out (128 MB) up to here, where signs make it necessary."""
@@ -46,42 +46,35 @@ DENSE_HORIZON = 1024
 searches take seconds; beyond it the upper bound stands."""
 
 
-def count_and_stride(participation: FixedEpoch | MinSeparation) -> tuple[int, int]:
-    """Steps of the largest pattern, and the least distance of two of them."""
-    if isinstance(participation, FixedEpoch):
-        return participation.epochs, participation.separation
-    return participation.largest_size, participation.separation
-
-
 def squared_sensitivity(coefficients: Any, participation: Participation) -> Sensitivity:
     """Squared sensitivity of C to unit-norm vector gradients, never less than it is.
 
     Args:
         coefficients: c, the first column of C, any number of them: the rest are zero.
-        participation: its horizon is T. ``Patterns`` are judged one by one.
+        participation: its horizon is T. Patterns without an order are judged one by one.
 
     Returns:
-        One entry a pattern for ``Patterns``, one for the worst of them otherwise. The kind is
-        "vector-exact" or an upper bound that says so.
+        One entry for the worst pattern of (k, b) and min-separation schemes, else one a pattern.
+        The kind is "vector-exact" or an upper bound that says so.
 
     Raises:
         InputError: ``coefficients`` is not a finite float64 vector with a first entry > 0.
     """
     horizon = participation.horizon
     c = series.resized(series.checked(coefficients, field="coefficients"), horizon)
-    if isinstance(participation, (FixedEpoch, MinSeparation)):
+    if participation.disjoint or participation.spaced:
         return _rounded_up(_of_scheme(c, participation), horizon)
-    parts = [_of_pattern(c, np.array(steps)) for steps in participation.steps]
+    parts = [_of_pattern(c, np.array(steps)) for steps in participation.patterns]
     per_pattern = np.array([part.squared for part in parts])
     kind = parts[int(per_pattern.argmax())].kind
     return _rounded_up(Sensitivity(per_pattern=per_pattern, kind=kind), horizon)
 
 
-def _of_scheme(c: Array, participation: FixedEpoch | MinSeparation) -> Sensitivity:
-    count, stride = count_and_stride(participation)
+def _of_scheme(c: Array, participation: Participation) -> Sensitivity:
+    count, stride = participation.largest_size, participation.stride
     above = np.abs(c)
     orthogonal = not c[stride:].any()
-    if isinstance(participation, MinSeparation) and count > 1 and not orthogonal:
+    if participation.spaced and count > 1 and not orthogonal:
         above = np.maximum.accumulate(above[::-1])[::-1]
     total = series.strided_sums(above, stride=stride, count=count)
     upper = float(total @ total)
@@ -89,7 +82,7 @@ def _of_scheme(c: Array, participation: FixedEpoch | MinSeparation) -> Sensitivi
     attained = float(equal @ equal)
     if upper - attained <= AGREEMENT * upper:
         return Sensitivity(per_pattern=np.array([upper]), kind=EXACT)
-    if isinstance(participation, FixedEpoch):
+    if participation.disjoint:
         return _of_pattern(c, np.arange(count) * stride)
     if count * len(c) <= CORRELATED_FLOATS:
         upper = min(upper, _correlation_bound(np.abs(c), count=count, stride=stride))

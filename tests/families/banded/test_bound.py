@@ -12,7 +12,7 @@ from noisedesign.base.banded_matrices import dense
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
     BandedProgram,
-    Spaced,
+    Participation,
     allowance,
     banded_lower_bound,
     banded_program,
@@ -28,7 +28,7 @@ from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, rand
 # --- price and bound ------------------------------------------------------------------------------
 
 
-SCHEMES: list[Spaced] = [
+SCHEMES: list[Participation] = [
     single(1),
     single(4),
     FixedEpoch(epochs=3, separation=2),
@@ -47,7 +47,7 @@ SCHEMES: list[Spaced] = [
 
 
 @pytest.mark.parametrize("participation", SCHEMES, ids=str)
-def test_the_price_is_the_heaviest_diagonal_over_all_patterns(participation: Spaced) -> None:
+def test_the_price_is_the_heaviest_diagonal_over_all_patterns(participation: Participation) -> None:
     """max <v, x>, x >= 0, sum of x over every pattern <= 1: a linear program over all of them."""
     horizon = participation.horizon
     rows = np.array([[float(t in p) for t in range(horizon)] for p in patterns_of(participation)])
@@ -59,7 +59,7 @@ def test_the_price_is_the_heaviest_diagonal_over_all_patterns(participation: Spa
 
 
 @pytest.mark.parametrize("participation", SCHEMES, ids=str)
-def test_generators_are_allowed_and_leave_no_room(participation: Spaced) -> None:
+def test_generators_are_allowed_and_leave_no_room(participation: Participation) -> None:
     """x = P z with costs adding up to 1 has no pattern above 1; a generator alone has one at 1."""
     allowed = allowance(participation)
     patterns = patterns_of(participation)
@@ -136,7 +136,7 @@ def test_useless_multipliers_prove_nothing(useless: Array) -> None:
     [FixedEpoch(epochs=3, separation=4), min_sep(12, 4, 2), min_sep(12, 1, 12)],
     ids=str,
 )
-def test_generators_are_applied_as_the_matrix_they_are(participation: Spaced) -> None:
+def test_generators_are_applied_as_the_matrix_they_are(participation: Participation) -> None:
     allowed = allowance(participation)
     rng = np.random.default_rng(3)
     z, v = rng.exponential(size=len(allowed.cost)), rng.exponential(size=12)
@@ -169,7 +169,7 @@ def test_the_factored_bound_by_hand() -> None:
 )
 @settings(max_examples=60, derandomize=True, deadline=None)
 def test_any_factor_bounds_every_feasible_design(
-    seed: int, bands: int, noise: float, participation: Spaced
+    seed: int, bands: int, noise: float, participation: Participation
 ) -> None:
     program = banded_program(gram=random_gram(6, seed), participation=participation, bands=bands)
     strategy = unit_strategy(program, random_band(6, bands, seed))
@@ -221,7 +221,7 @@ def witnessed(program: BandedProgram, variables: Array) -> tuple[float, float, f
     ids=str,
 )
 def test_bounds_of_a_witness_err_by_the_square_of_the_distance(
-    participation: Spaced, short: bool
+    participation: Participation, short: bool
 ) -> None:
     """At e and e / 10 from the optimum: a hundredth, where X^-1 L^T alone gains a tenth."""
     size = participation.horizon

@@ -15,7 +15,7 @@ from noisedesign.families.banded import multipliers as banded_witness
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
     BandedProgram,
-    Spaced,
+    Participation,
     allowance,
     banded_lower_bound,
     banded_program,
@@ -50,7 +50,7 @@ def solved(program: BandedProgram, *, gap: float = 1e-8) -> tuple[Array, float, 
     return strategy, value, certificate.lower_bound
 
 
-def clarabel_optimum(gram: Array, participation: Spaced, bands: int) -> float:
+def clarabel_optimum(gram: Array, participation: Participation, bands: int) -> float:
     """min tr Y, [[Y, L], [L^T, X]] >= 0, X banded, every pattern's trace at most 1."""
     import cvxpy as cp
 
@@ -94,7 +94,7 @@ def test_error_and_gradient_by_dense_algebra(horizon: int, bands: int) -> None:
 
 
 @pytest.mark.parametrize("participation", [min_sep(9, 3, 2), FixedEpoch(epochs=3, separation=3)])
-def test_the_search_descends_along_true_derivatives(participation: Spaced) -> None:
+def test_the_search_descends_along_true_derivatives(participation: Participation) -> None:
     program = banded_program(gram=random_gram(9, 4), participation=participation, bands=3)
     variables = banded._Variables(program)
     rng = np.random.default_rng(0)
@@ -125,7 +125,7 @@ def test_a_point_where_the_error_overflows_is_far_away_and_not_an_accident() -> 
 
 # --- optima ---------------------------------------------------------------------------------------
 
-CASES: list[tuple[Spaced, int]] = [
+CASES: list[tuple[Participation, int]] = [
     (single(6), 2),
     (single(6), 6),
     (FixedEpoch(epochs=3, separation=2), 2),
@@ -142,7 +142,7 @@ CASES: list[tuple[Spaced, int]] = [
 @pytest.mark.parametrize(("participation", "bands"), CASES, ids=str)
 @pytest.mark.parametrize("kind", ["prefix", "random"])
 def test_the_optimum_is_that_of_a_conic_solver(
-    participation: Spaced, bands: int, kind: str
+    participation: Participation, bands: int, kind: str
 ) -> None:
     size = participation.horizon
     gram = prefix(size) if kind == "prefix" else random_gram(size, size + bands)
@@ -204,7 +204,7 @@ def test_min_separation_costs_more_than_fixed_epochs() -> None:
     ],
     ids=str,
 )
-def test_longer_horizons_are_certified(participation: Spaced, bands: int) -> None:
+def test_longer_horizons_are_certified(participation: Participation, bands: int) -> None:
     program = banded_program(
         gram=prefix(participation.horizon), participation=participation, bands=bands
     )
@@ -273,7 +273,7 @@ def test_interrupted_and_late_answers_are_feasible_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("participation", [FixedEpoch(epochs=2, separation=3), min_sep(6, 3, 2)])
-def test_more_bands_than_the_separation_are_refused(participation: Spaced) -> None:
+def test_more_bands_than_the_separation_are_refused(participation: Participation) -> None:
     banded_program(gram=prefix(6), participation=participation, bands=3)
     with pytest.raises(InputError, match=r"bands: .*separation, 3.*this structure cannot hold"):
         banded_program(gram=prefix(6), participation=participation, bands=4)
