@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisedesign.families.banded.bound import Participation
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation
 from tests.support import oracles
 
 Array = oracles.Array

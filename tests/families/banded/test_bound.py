@@ -12,7 +12,6 @@ from noisedesign.base.banded_matrices import dense
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
     BandedProgram,
-    Participation,
     allowance,
     banded_lower_bound,
     banded_program,
@@ -22,7 +21,7 @@ from noisedesign.families.banded.bound import (
 )
 from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.temporal import unit_strategy
-from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.participation import FixedEpoch, Participation, single
 from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_band, random_gram
 
 # --- price and bound ------------------------------------------------------------------------------

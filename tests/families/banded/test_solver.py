@@ -15,7 +15,6 @@ from noisedesign.families.banded import multipliers as banded_witness
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
     BandedProgram,
-    Participation,
     allowance,
     banded_lower_bound,
     banded_program,
@@ -24,7 +23,7 @@ from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.certificate import judge_strategy
 from noisedesign.program.temporal import unit_strategy
-from noisedesign.system.participation import FixedEpoch, Patterns, single
+from noisedesign.system.participation import FixedEpoch, Participation, Patterns, single
 from tests.support import oracles
 from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_gram
 
