@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.base.checks import InputError as InputError
-    from noisedesign.files.account_file import load_account as load_account
+    from noisedesign.tasks.account.request import load_account as load_account
     from noisedesign.files.checkpoint_file import CheckpointFile as CheckpointFile
     from noisedesign.files.design_file import load_design as load_design
     from noisedesign.files.design_file import save_design as save_design
@@ -108,7 +108,7 @@ _MODULES = {
     "fixed_epoch": "system.participation",
     "insider": "privacy.views",
     "ldp": "privacy.views",
-    "load_account": "files.account_file",
+    "load_account": "tasks.account.request",
     "load_design": "files.design_file",
     "load_problem": "files.problem_file",
     "load_sweep": "files.sweep_file",

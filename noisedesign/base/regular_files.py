@@ -35,3 +35,12 @@ def check_regular(path: Path, *, field: str, expected: str, times: int = 1) -> N
             remedy="Copy its content to a file first.",
         )
     memory.require(lambda size: times * size, found.st_size, field=field, of=f"bytes in {path}")
+
+
+def read_regular(path: Path, *, field: str, expected: str, times: int = 1) -> bytes:
+    """The content of a regular file; arguments and errors as of :func:`check_regular`."""
+    check_regular(path, field=field, expected=expected, times=times)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(field, expected=expected, got=f"{path}: {error.strerror}") from error

@@ -10,7 +10,7 @@ import click
 
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note
-from noisedesign.files._lookup import lookup
+from noisedesign.files.lookup import lookup
 from noisedesign.privacy.target import ADJACENCIES
 
 ZIP = b"PK"
@@ -72,9 +72,9 @@ def _refuse(options: Mapping[str, object], of: str, given: str) -> None:
 
 
 def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
-    from noisedesign.files.account_file import load_account
+    from noisedesign.tasks.account.request import load_account
     from noisedesign.tasks import report
-    from noisedesign.tasks.trust_table import observer_words
+    from noisedesign.tasks.account.table import observer_words
 
     request = load_account(path)
     exposures = request.run(counter("accounting", "nodes"))
@@ -105,10 +105,10 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
 def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None:
     from noisedesign.base.checks import InputError
     from noisedesign.files.design_file import load_design
-    from noisedesign.files.node_names import row_of
+    from noisedesign.files.tables import row_of
     from noisedesign.program.design import design_of
     from noisedesign.tasks import report
-    from noisedesign.tasks.trust_table import busiest_node, every_model, setting_of
+    from noisedesign.tasks.account.table import busiest_node, every_model, setting_of
 
     setting = setting_of(design_of(load_design(path)), **options)
     if node is not None and not setting.graph:

@@ -2,36 +2,281 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
-from noisedesign.files import _schema
-from noisedesign.files._lookup import lookup
-from noisedesign.files._observers_of import error_horizon, observers_of
-from noisedesign.files._schema_errors import BELONGS, to_input_error
-from noisedesign.files._settings_of import (
+from noisedesign.files.graph_tables import Graph, GraphOfKind, load_npy
+from noisedesign.files.lookup import lookup
+from noisedesign.files.schema import Table, Text, validated
+from noisedesign.files.tables import (
+    BudgetTable,
+    ErrorTable,
+    JointStructureTable,
+    LimitsTable,
+    MixingTable,
+    ObserversTable,
+    ParticipationTable,
+    PrivacyTable,
+    SpaceErrorTable,
+    SpaceStructureTable,
+    TimeStructureTable,
+    error_of,
+    limits_of,
     models_of,
-    objective_of,
-    participation_of,
-    random_mixing_of,
-    space_structure,
-    time_structure,
 )
-from noisedesign.files._tables import is_directed, load_npy, mixing_key, mixing_of
-from noisedesign.files._toml import located, parsed, read_text, renamed
-from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.files.toml import located, parsed, read_text, renamed
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads import Objective
 
 FIELD = "problem"
+
+_OTHER_DESIGN = {
+    "budget": '"space" or "space-time"',
+    "limits": '"space" or "space-time"',
+    "workload": '"time"',
+    "observers": '"space"',
+}
+_OTHER_FILE = {
+    **dict.fromkeys(("algorithm", "observer"), "account files, which `noisedesign account` reads"),
+    **dict.fromkeys(
+        ("problem", "grid", "backends", "gap", "time_limit"),
+        "sweep files, which `noisedesign sweep` reads",
+    ),
+}
+BELONGS = {
+    **{key: f"{key} is a key of {file}." for key, file in _OTHER_FILE.items()},
+    **{key: f"[{key}] belongs to design = {design}." for key, design in _OTHER_DESIGN.items()},
+}
+"""What to say of a key at the top of a problem file that belongs to another design or file."""
+
+
+# --- the tables of a file -------------------------------------------------------------------------
+
+
+class ClosedFormWorkload(Table):
+    kind: Literal["decentralized", "prefix"]
+
+
+class GramWorkload(Table):
+    kind: Literal["gram"]
+    file: Text
+
+
+class ReferenceTable(Table):
+    lower: float
+    upper: float
+    method: Text
+
+
+class _ProblemFile(Table):
+    name: Text
+    description: str = ""
+    source: str = ""
+    tags: list[Text] = []
+    mixing: MixingTable | None = None
+    privacy: PrivacyTable | None = None
+    reference: ReferenceTable | None = None
+
+    def _common(self) -> dict[str, Any]:
+        target = None if self.privacy is None else self.privacy.target()
+        return {"name": self.name, "privacy": target}
+
+    def _with_models(
+        self, graph: Graph, error: ErrorTable | None, *, mixing: Array, horizon: int
+    ) -> dict[str, Any]:
+        """Which error of the models counts, and how W fails: [error] and [mixing]."""
+        models = models_of(graph, error, mixing=mixing, horizon=horizon)
+        random = None if self.mixing is None else self.mixing.random(mixing, graph)
+        return {
+            "objective": error_of(error, horizon=horizon, nodes=len(mixing), models=models),
+            "random": random,
+        }
+
+
+class SpaceFile(_ProblemFile):
+    design: Literal["space"]
+    graph: GraphOfKind
+    participation: ParticipationTable | None = None
+    budget: BudgetTable = BudgetTable()
+    limits: LimitsTable | None = None
+    structure: SpaceStructureTable = SpaceStructureTable()
+    error: SpaceErrorTable | None = None
+    observers: ObserversTable | None = None
+
+    def sizes(self) -> dict[str, Any]:
+        """What decides how much there is to build, by attributes of the problem."""
+        if self.observers is not None:
+            return {"horizon": self.observers.horizon}
+        return {"horizon": 1 if self.error is None else self.error.horizon}
+
+    def problem(self, folder: Path, known: Array | None) -> SpaceProblem:
+        """The problem; files are relative to ``folder``, ``known`` is the fastest W if it is."""
+        fields = self._common()
+        mixing, nodes = self.graph.mixing(folder, known=known)
+        if self.graph.one_way:
+            _check_balanced(mixing)
+        names = _names(nodes, mixing)
+        fields["structure"] = self.structure.in_space(nodes=names, folder=folder)
+        if self.participation is not None:
+            fields["participation"] = self.participation.scheme()
+        horizon, horizon_key = 1 if self.error is None else self.error.horizon, "error.horizon"
+        if self.observers is not None:
+            if self.mixing is not None:
+                raise InputError(
+                    "mixing", expected="no [mixing] table beside [observers]", got="one"
+                )
+            fields["observers"] = self.observers.observers(names)
+            horizon, horizon_key = self.observers.error_horizon(self.error), "observers.horizon"
+            fields["objective"] = Objective(horizon=horizon)
+        if self.error is not None:
+            fields["objective"] = error_of(self.error, horizon=horizon, nodes=len(mixing))
+        cap, floor = limits_of(self.limits)
+        if self.mixing is not None:
+            fields["random"] = self.mixing.random(mixing, self.graph)
+        with renamed({"mixing": self.graph.weights_key, "objective.horizon": horizon_key}):
+            return SpaceProblem(
+                mixing=mixing,
+                nodes=nodes,
+                budget=self.budget.tau,
+                max_variance=cap,
+                min_variance=floor,
+                **fields,
+            )
+
+
+class TimeFile(_ProblemFile):
+    design: Literal["time"]
+    workload: Annotated[ClosedFormWorkload | GramWorkload, Field(discriminator="kind")]
+    graph: GraphOfKind | None = None
+    participation: ParticipationTable
+    structure: TimeStructureTable = TimeStructureTable()
+    error: ErrorTable | None = None
+
+    def sizes(self) -> dict[str, Any]:
+        return {"participation": self.participation.scheme(), "workload": self.workload.kind}
+
+    def problem(self, folder: Path, known: Array | None) -> TimeProblem:
+        fields = self._common() | {
+            "participation": self.participation.scheme(),
+            "structure": self.structure.in_time(),
+        }
+        kind = self.workload.kind
+        if kind == "decentralized":
+            if self.graph is None:
+                raise InputError(
+                    "graph", expected="a [graph] table for a decentralized workload", got="nothing"
+                )
+            mixing, nodes = self.graph.mixing(folder, known=known)
+            fields |= self._with_models(
+                self.graph,
+                self.error,
+                mixing=mixing,
+                horizon=fields["participation"].horizon,
+            )
+            with renamed({"mixing": self.graph.weights_key}):
+                return TimeProblem.decentralized(mixing=mixing, nodes=nodes, **fields)
+        if self.graph is not None:
+            raise InputError(
+                "graph", expected=f"no [graph] table for a {kind} workload", got=self.graph.kind
+            )
+        for key in ("error", "mixing"):
+            if getattr(self, key) is not None:
+                raise InputError(key, expected=f"no [{key}] table for a {kind} workload", got="one")
+        if isinstance(self.workload, GramWorkload):
+            gram = load_npy(folder / self.workload.file, field="workload.file")
+            with renamed({"workload.gram": "workload.file"}):
+                return TimeProblem.from_gram(gram=gram, **fields)
+        return TimeProblem.prefix(**fields)
+
+
+class SpaceTimeFile(_ProblemFile):
+    design: Literal["space-time"]
+    graph: GraphOfKind
+    participation: ParticipationTable
+    budget: BudgetTable = BudgetTable()
+    limits: LimitsTable | None = None
+    structure: JointStructureTable = JointStructureTable()
+    error: ErrorTable | None = None
+
+    def sizes(self) -> dict[str, Any]:
+        return {"participation": self.participation.scheme()}
+
+    def problem(self, folder: Path, known: Array | None) -> SpaceTimeProblem:
+        participation = self.participation.scheme()
+        if not isinstance(participation, FixedEpoch):
+            raise InputError(
+                "participation.kind",
+                expected="fixed-epoch for a space-time design",
+                got=self.participation.kind,
+            )
+        mixing, nodes = self.graph.mixing(folder, known=known)
+        cap, floor = limits_of(self.limits)
+        if floor is not None:
+            raise InputError(
+                "limits.min_variance",
+                expected="no floor but in space designs without a structure",
+                got='one for design = "space-time"',
+            )
+        fields = self._common() | self._with_models(
+            self.graph, self.error, mixing=mixing, horizon=participation.horizon
+        )
+        with renamed({"mixing": self.graph.weights_key}):
+            return SpaceTimeProblem(
+                mixing=mixing,
+                nodes=nodes,
+                participation=participation,
+                budget=self.budget.tau,
+                max_variance=cap,
+                joint=self.structure.joint,
+                time=self.structure.in_time(),
+                space=self.structure.in_space(nodes=_names(nodes, mixing), folder=folder),
+                **fields,
+            )
+
+
+def _names(nodes: tuple[str, ...], mixing: Array) -> Sequence[str]:
+    return nodes or tuple(str(i) for i in range(len(mixing)))
+
+
+def _check_balanced(mixing: Array) -> None:
+    """W of a directed graph, in a spatial design, keeps sums as well as means."""
+    try:
+        check_mixing(mixing, doubly_stochastic=True)
+    except InputError as error:
+        raise InputError(
+            "graph.directed",
+            expected="false for a space design, unless W is doubly stochastic",
+            got=f"true, and {error.got} of W",
+            remedy="Time and space-time designs take any directed graph that is connected.",
+        ) from error
+
+
+AnyProblemFile = SpaceFile | TimeFile | SpaceTimeFile
+
+PROBLEM_FILE: TypeAdapter[AnyProblemFile] = TypeAdapter(
+    Annotated[AnyProblemFile, Field(discriminator="design")]
+)
+
+
+def tables_of(text: str) -> AnyProblemFile:
+    """The tables of a problem file, their names and types checked; nothing is built.
+
+    Raises:
+        InputError: naming the dotted key at fault; not TOML.
+    """
+    return validated(PROBLEM_FILE, parsed(text, field=FIELD), belongs=BELONGS)
+
+
+# --- loading --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,170 +360,10 @@ def _parse(
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
-        problem=built(file, folder=folder, known=mixing),
+        problem=file.problem(folder, mixing),
         text=text,
         reference=reference,
         path=path,
         tags=tuple(file.tags),
         description=file.description,
     )
-
-
-def tables_of(text: str) -> _schema.AnyProblemFile:
-    """The tables of a problem file, their names and types checked; nothing is built.
-
-    Raises:
-        InputError: naming the dotted key at fault; not TOML.
-    """
-    data = parsed(text, field=FIELD)
-    try:
-        return _schema.ProblemFile.validate_python(data)
-    except ValidationError as error:
-        raise to_input_error(error, data, belongs=BELONGS) from None
-
-
-def built(
-    file: _schema.AnyProblemFile, *, folder: Path = Path(), known: Array | None = None
-) -> Problem:
-    """The problem that the tables say; as :func:`parse_problem`, with ``known`` for ``mixing``."""
-    common: dict[str, Any] = {"name": file.name}
-    if file.privacy is not None:
-        common["privacy"] = PrivacyTarget(**file.privacy.model_dump())
-    if isinstance(file, _schema.TimeFile):
-        return _time_problem(file, folder, known, common)
-    if isinstance(file, _schema.SpaceTimeFile):
-        return _space_time_problem(file, folder, known, common)
-    mixing, nodes = mixing_of(file.graph, folder=folder, known=known)
-    if is_directed(file.graph):
-        _check_balanced(mixing)
-    names = nodes or tuple(str(i) for i in range(len(mixing)))
-    common["structure"] = space_structure(file.structure, nodes=names, folder=folder)
-    if file.participation is not None:
-        common["participation"] = participation_of(file.participation)
-    horizon = 1 if file.error is None else file.error.horizon
-    if file.observers is not None:
-        if file.mixing is not None:
-            raise InputError("mixing", expected="no [mixing] table beside [observers]", got="one")
-        common["observers"] = observers_of(file.observers, names=names)
-        horizon = error_horizon(file.error, file.observers)
-        common["objective"] = Objective(horizon=horizon)
-    if file.error is not None:
-        common["objective"] = objective_of(file.error, horizon=horizon, nodes=len(mixing))
-    cap, floor = _limits_of(file.limits)
-    key = mixing_key(file.graph)
-    random = random_mixing_of(file.mixing, mixing=mixing, graph=file.graph)
-    horizon_key = "error.horizon" if file.observers is None else "observers.horizon"
-    with renamed({"mixing": key, "objective.horizon": horizon_key}):
-        return SpaceProblem(
-            mixing=mixing,
-            nodes=nodes,
-            budget=file.budget.tau,
-            max_variance=cap,
-            min_variance=floor,
-            random=random,
-            **common,
-        )
-
-
-def _limits_of(limits: _schema.Limits | None) -> tuple[Any, Any]:
-    """Cap and floor of a [limits] table, which names at least one of them."""
-    if limits is None:
-        return None, None
-    if limits.max_variance is None and limits.min_variance is None:
-        raise InputError(
-            "limits.max_variance", expected="a value, or one of limits.min_variance", got="nothing"
-        )
-    return limits.max_variance, limits.min_variance
-
-
-def _check_balanced(mixing: Array) -> None:
-    """W of a directed graph, in a spatial design, keeps sums as well as means."""
-    try:
-        check_mixing(mixing, doubly_stochastic=True)
-    except InputError as error:
-        raise InputError(
-            "graph.directed",
-            expected="false for a space design, unless W is doubly stochastic",
-            got=f"true, and {error.got} of W",
-            remedy="Time and space-time designs take any directed graph that is connected.",
-        ) from error
-
-
-def _time_problem(
-    file: _schema.TimeFile, folder: Path, known: Array | None, common: dict[str, Any]
-) -> TimeProblem:
-    participation = participation_of(file.participation)
-    common["structure"] = time_structure(file.structure)
-    kind = file.workload.kind
-    if kind == "decentralized":
-        if file.graph is None:
-            raise InputError(
-                "graph", expected="a [graph] table for a decentralized workload", got="nothing"
-            )
-        mixing, nodes = mixing_of(file.graph, folder=folder, known=known)
-        common |= _errors(file, file.graph, mixing=mixing, horizon=participation.horizon)
-        with renamed({"mixing": mixing_key(file.graph)}):
-            return TimeProblem.decentralized(
-                mixing=mixing, nodes=nodes, participation=participation, **common
-            )
-    if file.graph is not None:
-        raise InputError(
-            "graph", expected=f"no [graph] table for a {kind} workload", got=file.graph.kind
-        )
-    for key in ("error", "mixing"):
-        if getattr(file, key) is not None:
-            raise InputError(key, expected=f"no [{key}] table for a {kind} workload", got="one")
-    if isinstance(file.workload, _schema.GramWorkload):
-        gram = load_npy(folder / file.workload.file, field="workload.file")
-        with renamed({"workload.gram": "workload.file"}):
-            return TimeProblem.from_gram(gram=gram, participation=participation, **common)
-    return TimeProblem.prefix(participation=participation, **common)
-
-
-def _space_time_problem(
-    file: _schema.SpaceTimeFile, folder: Path, known: Array | None, common: dict[str, Any]
-) -> SpaceTimeProblem:
-    participation = participation_of(file.participation)
-    if not isinstance(participation, FixedEpoch):
-        raise InputError(
-            "participation.kind",
-            expected="fixed-epoch for a space-time design",
-            got=file.participation.kind,
-        )
-    mixing, nodes = mixing_of(file.graph, folder=folder, known=known)
-    names = nodes or tuple(str(i) for i in range(len(mixing)))
-    cap, floor = _limits_of(file.limits)
-    if floor is not None:
-        raise InputError(
-            "limits.min_variance",
-            expected="no floor but in space designs without a structure",
-            got='one for design = "space-time"',
-        )
-    common |= _errors(file, file.graph, mixing=mixing, horizon=participation.horizon)
-    with renamed({"mixing": mixing_key(file.graph)}):
-        return SpaceTimeProblem(
-            mixing=mixing,
-            nodes=nodes,
-            participation=participation,
-            budget=file.budget.tau,
-            max_variance=cap,
-            joint=file.structure.joint,
-            time=time_structure(file.structure),
-            space=space_structure(file.structure, nodes=names, folder=folder),
-            **common,
-        )
-
-
-def _errors(
-    file: _schema.TimeFile | _schema.SpaceTimeFile,
-    graph: _schema.Graph,
-    *,
-    mixing: Array,
-    horizon: int,
-) -> dict[str, Any]:
-    """The tables [error] and [mixing]: which error counts, and how W fails."""
-    models = models_of(graph, file.error, mixing=mixing, horizon=horizon)
-    return {
-        "objective": objective_of(file.error, horizon=horizon, nodes=len(mixing), models=models),
-        "random": random_mixing_of(file.mixing, mixing=mixing, graph=graph),
-    }

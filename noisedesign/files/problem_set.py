@@ -6,17 +6,13 @@ import glob
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing, ShownInline
-from noisedesign.files._account_schema import AccountFile
-from noisedesign.files._lookup import LOCAL, lookup, shipped_files, shipped_folder
-from noisedesign.files._schema import ProblemFile
-from noisedesign.files._settings_of import participation_of
-from noisedesign.files._tables import nodes_of
-from noisedesign.files._toml import located, parsed, read_text
-from noisedesign.files.account_file import participation_of as account_participation
+from noisedesign.files.account_file import AccountFile
+from noisedesign.files.lookup import LOCAL, lookup, shipped_files, shipped_folder
+from noisedesign.files.problem_file import PROBLEM_FILE
+from noisedesign.files.toml import located, parsed, read_text
 
 FIELD = "problem"
 
@@ -72,21 +68,14 @@ def shipped_problems() -> Listing[ShippedProblem]:
 
 def _listed(name: str, path: Path) -> ShippedProblem:
     tables = parsed(read_text(path, field=FIELD), field=FIELD)
-    nodes = steps = None
+    design, nodes, steps = SWEEP, None, None
     with located(path):
-        if "grid" in tables:
-            design = SWEEP
-        else:
-            file: Any
-            if "algorithm" in tables:
-                design, file = ACCOUNT, AccountFile.model_validate(tables)
-                steps = account_participation(file.participation).horizon
-            else:
-                design, file = tables["design"], ProblemFile.validate_python(tables)
-                if (participation := getattr(file, "participation", None)) is not None:
-                    steps = participation_of(participation).horizon
-            if file.graph is not None:
-                nodes = nodes_of(file.graph, folder=path.parent)
+        if "grid" not in tables:
+            account = "algorithm" in tables
+            design = ACCOUNT if account else tables["design"]
+            file = (AccountFile.model_validate if account else PROBLEM_FILE.validate_python)(tables)
+            steps = None if file.participation is None else file.participation.scheme().horizon
+            nodes = None if file.graph is None else file.graph.count(path.parent)
     return ShippedProblem(
         name=name,
         design=design,

@@ -6,15 +6,13 @@ arrays that came with it.
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 from noisedesign.base.checks import InputError
-from noisedesign.files import _schema
 from noisedesign.files._comparison import differences
-from noisedesign.files._settings_of import participation_of
-from noisedesign.files._tables import FASTEST
-from noisedesign.files.problem_file import built, tables_of
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.files.graph_tables import FASTEST
+from noisedesign.files.problem_file import AnyProblemFile, tables_of
+from noisedesign.program.problem import Problem
 from noisedesign.system.random_mixing import RandomMatchings
 
 MOST_FASTEST = 60
@@ -22,6 +20,9 @@ MOST_FASTEST = 60
 
 _OUTSIDE = ("file", "clusters", "ego")
 """Keys of tables that name data which is not in the text."""
+
+_TOLD = {"horizon": "error"}
+"""What differs where an attribute of the problem does, if that has another name."""
 
 
 class NotRebuiltError(InputError):
@@ -46,10 +47,10 @@ def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> li
             expected=f"the fastest mixing of at most {MOST_FASTEST} nodes",
             got=f"{len(stored.nodes)}",
         )
-    return differences(stored, built(file, known=stored.mixing), tolerance=tolerance)
+    return differences(stored, file.problem(Path(), stored.mixing), tolerance=tolerance)
 
 
-def _check_inside(file: _schema.AnyProblemFile) -> None:
+def _check_inside(file: AnyProblemFile) -> None:
     for name in type(file).model_fields:
         for key in _OUTSIDE:
             value = getattr(getattr(file, name), key, None)
@@ -59,36 +60,13 @@ def _check_inside(file: _schema.AnyProblemFile) -> None:
                 )
 
 
-def _other_sizes(file: _schema.AnyProblemFile, stored: Problem) -> list[str]:
+def _other_sizes(file: AnyProblemFile, stored: Problem) -> list[str]:
     """What decides how much there is to build, where it is not as in the arrays."""
     if file.design != stored.design:
         return ["design"]
-    nodes = None if file.graph is None else _nodes_of(file.graph)
-    found = {"nodes": nodes in (None, len(stored.nodes))}
-    if isinstance(stored, SpaceProblem):
-        found["error"] = _horizon_of(file) == stored.horizon
-    else:
-        assert not isinstance(file, _schema.SpaceFile)
-        found["participation"] = participation_of(file.participation) == stored.participation
-    if isinstance(stored, TimeProblem):
-        assert isinstance(file, _schema.TimeFile)
-        found["workload"] = file.workload.kind == stored.workload
+    nodes = None if file.graph is None else file.graph.size
     drawn = file.mixing is not None and file.mixing.matching is not None
+    found = {"nodes": nodes in (None, len(stored.nodes))}
+    found |= {name: value == getattr(stored, name) for name, value in file.sizes().items()}
     found["mixing randomness"] = drawn == isinstance(stored.random, RandomMatchings)
-    return [name for name, same in found.items() if not same]
-
-
-def _horizon_of(file: Any) -> int:
-    if file.observers is not None:
-        return int(file.observers.horizon)
-    return 1 if file.error is None else int(file.error.horizon)
-
-
-def _nodes_of(graph: _schema.Graph) -> int | None:
-    """How many nodes it will have; None where it is always the same few."""
-    match graph:
-        case _schema.LatticeGraph():
-            return graph.rows * graph.columns
-        case _schema.HypercubeGraph():
-            return 2**graph.dimension if 0 <= graph.dimension < 64 else 0
-    return getattr(graph, "nodes", None)
+    return [_TOLD.get(name, name) for name, same in found.items() if not same]

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from noisedesign.base import checks as _checks
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError, describe
 from noisedesign.base.shown import Shown, ShownInline
-from noisedesign.files import _schema
-from noisedesign.files._grid import Parameters, grid_of, points
-from noisedesign.files._lookup import lookup
-from noisedesign.files._schema_errors import BELONGS, did_you_mean, to_input_error
-from noisedesign.files._toml import located, parsed, read_text, renamed
-from noisedesign.files._toml_out import dumped
+from noisedesign.files.lookup import lookup
+from noisedesign.files.problem_file import BELONGS, PROBLEM_FILE
 from noisedesign.files.results_file import RESULTS_FORMAT, SWEEP
+from noisedesign.files.schema import did_you_mean, validated
+from noisedesign.files.toml import dumped, located, parsed, read_text, renamed
 from noisedesign.program.backends import get_backend
 
 FIELD = "sweep"
@@ -33,9 +32,14 @@ OWN_KEYS = ("problem", "grid", "backends", "gap", "time_limit")
 FOR_PEOPLE = ("description", "source", "tags", "reference")
 """Keys of a problem that change no answer: rewording one is no reason to solve again."""
 
+MOST_PROBLEMS = 100_000
+"""A larger grid is a mistake: at a second a problem it is more than a day of work."""
+
 KEY_DIGITS = 16
 """Hexadecimal digits of a key: 64 bits, so that two of a million rows collide with a probability
 of 3e-8."""
+
+Parameters = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -103,9 +107,10 @@ def parse_sweep(text: str, *, folder: str | Path) -> Sweep:
     limit = data.get("time_limit")
     limit = None if limit is None else _checks.real(limit, field="time_limit", low=0)
     grid = grid_of(data.get("grid"))
+    belongs = _belongs({*base, *(key.partition(".")[0] for key in grid)})
     rows = []
     for parameters, tables in points(base, grid):
-        _checked(tables, grid=grid)
+        _check(tables, grid=grid, belongs=belongs)
         solved = {key: value for key, value in tables.items() if key not in FOR_PEOPLE}
         rows += [
             SweepRow(
@@ -155,17 +160,22 @@ def _backends(names: Any) -> list[str]:
     return names
 
 
-def _checked(tables: Mapping[str, Any], *, grid: Mapping[str, Any]) -> None:
+def _belongs(keys: Iterable[str]) -> dict[str, str]:
+    """What to say of keys at the top that are no problem's: perhaps one of a sweep is meant."""
+    meant = {key: did_you_mean(key, OWN_KEYS) for key in keys}
+    return BELONGS | {key: remedy for key, remedy in meant.items() if remedy}
+
+
+def _check(
+    tables: Mapping[str, Any], *, grid: Mapping[str, Any], belongs: Mapping[str, str]
+) -> None:
     """Names and types of the keys of a problem; errors about swept keys name the grid."""
     try:
-        _schema.ProblemFile.validate_python(tables)
-    except ValidationError as error:
-        meant = {key: did_you_mean(key, OWN_KEYS) for key in tables}
-        belongs = BELONGS | {key: remedy for key, remedy in meant.items() if remedy}
-        told = to_input_error(error, tables, belongs=belongs)
-        swept = any(key in grid for key in _prefixes(told.field))
-        with renamed({told.field: f"grid.{told.field}" if swept else told.field}):
-            raise told from None
+        validated(PROBLEM_FILE, tables, belongs=belongs)
+    except InputError as error:
+        swept = any(key in grid for key in _prefixes(error.field))
+        with renamed({error.field: f"grid.{error.field}" if swept else error.field}):
+            raise
 
 
 def _prefixes(dotted: str) -> Iterator[str]:
@@ -173,3 +183,79 @@ def _prefixes(dotted: str) -> Iterator[str]:
     while dotted:
         yield dotted
         dotted = dotted.rpartition(".")[0]
+
+
+# --- the grid -------------------------------------------------------------------------------------
+
+
+def grid_of(table: Any) -> dict[str, list[Any]]:
+    """Dotted keys and their values, from a [grid] table, whether its keys are quoted or not.
+
+    Raises:
+        InputError: naming ``grid`` or ``grid.<key>``: no table, nothing in it, no list, an empty
+            list, a value that is listed twice, more than MOST_PROBLEMS problems.
+    """
+    if not isinstance(table, dict):
+        got = "nothing" if table is None else describe(table)
+        raise InputError("grid", expected="a [grid] table", got=got)
+    grid = dict(_flat(table))
+    if not grid:
+        raise InputError(
+            "grid",
+            expected='keys of a problem and their values, as "graph.nodes" = [20, 40]',
+            got="none",
+        )
+    size = math.prod(len(values) for values in grid.values())
+    if size > MOST_PROBLEMS:
+        raise InputError("grid", expected=f"at most {MOST_PROBLEMS} problems", got=f"{size}")
+    return grid
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[Any]]]:
+    for key, value in table.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{dotted}.")
+            continue
+        field = f"grid.{dotted}"
+        if not isinstance(value, list) or not value:
+            raise InputError(field, expected="a non-empty list of values", got=describe(value))
+        # As text, since 1, 1.0 and true are the same to Python and not in a problem file.
+        texts = [json.dumps(item, sort_keys=True, default=str) for item in value]
+        for index, text in enumerate(texts):
+            if text in texts[:index]:
+                raise InputError(field, expected="every value once", got=f"{text} twice")
+        yield dotted, value
+
+
+def points(
+    base: Mapping[str, Any], grid: Mapping[str, list[Any]]
+) -> Iterator[tuple[Parameters, dict[str, Any]]]:
+    """Every point of the grid: its parameters, and the tables of the base problem with them set.
+
+    The last key varies fastest.
+
+    Raises:
+        InputError: naming ``grid.<key>``: part of the key is not a table.
+    """
+    for values in itertools.product(*grid.values()):
+        parameters = dict(zip(grid, values, strict=True))
+        tables = copy.deepcopy(dict(base))
+        # Whole tables before keys in them: [graph] may be swept beside "graph.weights".
+        for key in sorted(parameters, key=lambda key: key.count(".")):
+            _set(tables, key, copy.deepcopy(parameters[key]))
+        yield parameters, tables
+
+
+def _set(tables: dict[str, Any], dotted: str, value: Any) -> None:
+    *path, last = dotted.split(".")
+    here: Any = tables
+    for step in path:
+        here = here.setdefault(step, {})
+        if not isinstance(here, dict):
+            raise InputError(
+                f"grid.{dotted}",
+                expected="the dotted name of a key of the problem",
+                got=f"{step} = {describe(here)}, which is no table",
+            )
+    here[last] = value

@@ -18,7 +18,7 @@ from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem
 from noisedesign.system.participation import Participation
 from noisedesign.tasks.solve import Solution
-from noisedesign.tasks.trust_table import ModelRow
+from noisedesign.tasks.account.table import ModelRow
 
 REFUSED = "refused"
 """Status of a problem that a backend cannot take, or that cannot be run here."""

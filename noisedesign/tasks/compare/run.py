@@ -15,7 +15,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.machine import FIELDS, Machine, this_machine
 from noisedesign.base.shown import ROWS, Shown
-from noisedesign.files._toml import parsed
+from noisedesign.files.toml import parsed
 from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.files.results_file import (
     COMPARISON,

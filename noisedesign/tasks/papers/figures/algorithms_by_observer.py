@@ -19,10 +19,10 @@ from noisedesign.base.checks import Array
 from noisedesign.privacy import views as threats
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks import algorithms as catalogue
+from noisedesign.tasks.account import algorithms as catalogue
 from noisedesign.tasks.papers.figures import _output
 from noisedesign.tasks.papers.figures._output import PNG, Announce
-from noisedesign.tasks.trust_table import busiest_node, every_model
+from noisedesign.tasks.account.table import busiest_node, every_model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,7 +118,7 @@ def rows_for(
         algorithms: names in the catalogue, with options.
 
     Raises:
-        InputError: as :func:`noisedesign.tasks.algorithms.algorithm`.
+        InputError: as :func:`noisedesign.tasks.account.algorithms.algorithm`.
     """
     # k unit gradients in independent unit noise are told apart with mu = sqrt(k).
     reference = threats.dp_d_sgd(mixing=mixing, horizon=participation.horizon)

@@ -17,7 +17,7 @@ from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
 from noisedesign.program.design import Design
 from noisedesign.system.participation import Participation, every_step
-from noisedesign.tasks import algorithms as catalogue
+from noisedesign.tasks.account import algorithms as catalogue
 
 TIE = 1e-9
 """Relative difference of two mu below which they are one: which of two symmetric nodes comes out

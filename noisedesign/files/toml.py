@@ -1,18 +1,26 @@
-"""TOML files on disk: read whole, and errors that say which file they are about."""
+"""TOML text: read whole from disk, parsed, written; and errors that say which file, or which key.
+
+What is written is always the same text for the same tables, so that it can be hashed.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from noisedesign.base.checks import InputError
-from noisedesign.files._lookup import remedy_for_missing
+from noisedesign.files.lookup import remedy_for_missing
 
 LARGEST_TEXT = 2**24
 """Bytes of a TOML file that are read: a pipe or a device may never end."""
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def read_text(path: Path, *, field: str) -> str:
@@ -75,3 +83,39 @@ def renamed(keys: dict[str, str]) -> Iterator[None]:
         raise InputError(
             keys[error.field], expected=error.expected, got=error.got, remedy=error.remedy
         ) from error
+
+
+def dumped(tables: Mapping[str, Any]) -> str:
+    """TOML text that says what ``tables`` says: one sorted key a line, tables inline.
+
+    Args:
+        tables: of strings, integers, floats, booleans, lists and tables of them.
+    """
+    return "".join(f"{_key(key)} = {_value(tables[key])}\n" for key in sorted(tables))
+
+
+def _key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else _string(key)
+
+
+def _string(text: str) -> str:
+    # The escapes of JSON are escapes of TOML; DEL is the one character that only TOML escapes.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def _value(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case float():
+            return repr(value) if math.isfinite(value) else str(value)
+        case str():
+            return _string(value)
+        case list():
+            return "[" + ", ".join(map(_value, value)) + "]"
+        case dict():
+            pairs = (f"{_key(key)} = {_value(value[key])}" for key in sorted(value))
+            return "{" + ", ".join(pairs) + "}"
+    raise TypeError(f"no TOML for {value!r}")

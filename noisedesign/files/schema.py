@@ -1,16 +1,59 @@
-"""One sentence out of pydantic's list of errors: the dotted key, what was expected, what came."""
+"""Tables of TOML files: strict pydantic models, and one sentence out of pydantic's list of errors.
+
+The sentence says the dotted key, what was expected there, and what came.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from noisedesign.base.checks import InputError, describe
+
+Read = TypeVar("Read")
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _scalar_or_list(value: Any) -> str:
+    return "list" if isinstance(value, list) else "scalar"
+
+
+ScalarOrList = Annotated[
+    Annotated[float, Tag("scalar")] | Annotated[list[float], Tag("list")],
+    Discriminator(_scalar_or_list),
+]
+
+
+class Table(BaseModel):
+    """A TOML table: no unknown keys, no conversions."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        # Before the fields, so that a misspelt key is reported as itself and not as missing.
+        for key in data if isinstance(data, dict) else ():
+            if key not in cls.model_fields:
+                context = {"key": key, "allowed": sorted(cls.model_fields)}
+                raise PydanticCustomError("unknown_key", "unknown key {key}", context)
+        return data
+
 
 _EXPECTED = {
     "int_type": "an integer",
@@ -22,36 +65,31 @@ _EXPECTED = {
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
-_TABLES = ("graph", "workload", "participation", "budget", "limits", "privacy", "reference",
-           "algorithm", "observer", "observers", "structure", "error", "mixing")  # fmt: skip
-_OTHER_DESIGN = {
-    "budget": '"space" or "space-time"',
-    "limits": '"space" or "space-time"',
-    "workload": '"time"',
-    "observers": '"space"',
-}
-_OTHER_FILE = {
-    **dict.fromkeys(("algorithm", "observer"), "account files, which `noisedesign account` reads"),
-    **dict.fromkeys(
-        ("problem", "grid", "backends", "gap", "time_limit"),
-        "sweep files, which `noisedesign sweep` reads",
-    ),
-}
-BELONGS = {
-    **{key: f"{key} is a key of {file}." for key, file in _OTHER_FILE.items()},
-    **{key: f"[{key}] belongs to design = {design}." for key, design in _OTHER_DESIGN.items()},
-}
-"""What to say of a key at the top of a problem file that belongs to another design or file."""
+_TABLES = {"participation", "graph", "workload", "algorithm", "observer"}
+"""Required keys that are tables."""
 
 
-def to_input_error(
-    error: ValidationError, data: Mapping[str, Any], *, belongs: Mapping[str, str]
-) -> InputError:
-    """The first problem pydantic found in ``data``, as an :class:`InputError`.
+def validated(
+    model: TypeAdapter[Read], data: Mapping[str, Any], *, belongs: Mapping[str, str]
+) -> Read:
+    """The tables of ``data``, their names and types checked.
 
     Args:
         belongs: what to say of keys at the top that belong to another kind of file.
+
+    Raises:
+        InputError: naming the dotted key at fault.
     """
+    try:
+        return model.validate_python(data)
+    except ValidationError as error:
+        raise _told(error, data, belongs) from None
+
+
+def _told(
+    error: ValidationError, data: Mapping[str, Any], belongs: Mapping[str, str]
+) -> InputError:
+    """The first problem pydantic found in ``data``."""
     details = error.errors(include_url=False)[0]
     context: Mapping[str, Any] = details.get("ctx", {})
     path = _path(details, data)

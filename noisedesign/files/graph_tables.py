@@ -1,0 +1,242 @@
+"""[graph] of problem and account files: its keys, and the mixing matrix they say."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import networkx as nx
+import numpy as np
+from pydantic import Field
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import memory
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.regular_files import read_regular
+from noisedesign.files.schema import Table, Text
+from noisedesign.files.toml import renamed
+from noisedesign.system.datasets import EGO_FACEBOOK_NODES, ego_facebook
+from noisedesign.system.directed import (
+    DIRECTED_WEIGHTS,
+    DirectedWeights,
+    build_digraph,
+    directed_mixing,
+)
+from noisedesign.system.fastest_mixing.stated import stated_fastest_mixing
+from noisedesign.system.graph import (
+    WEIGHTS,
+    Weights,
+    build_graph,
+    mixing_matrix,
+    node_names,
+    read_edges,
+)
+
+Mixing = tuple[Array, tuple[str, ...]]
+"""W, shape (n, n), and the names of its rows."""
+
+FASTEST = "fastest-mixing"
+
+_NPY_ERRORS = (ValueError, EOFError, MemoryError, SyntaxError, tokenize.TokenError)
+"""What numpy raises on a damaged file: its header is read as Python source, and may claim any
+amount of memory before the data turn out missing."""
+
+
+class _Graph(Table):
+    """A graph and its W; errors name ``graph.<key>``."""
+
+    weights_key: ClassVar[str] = "graph.weights"
+    """The key that an error about W is about."""
+
+    @property
+    def one_way(self) -> bool:
+        """Whether links go one way."""
+        return False
+
+    @property
+    def size(self) -> int | None:
+        """How many nodes its keys say it has; None where it is always the same few."""
+        return None
+
+
+class _Built(_Graph):
+    """A graph that is built or read, and then weighted."""
+
+    links_key: ClassVar[str] = "graph"
+    """The key that an error about the links is about."""
+
+    weights: str = "metropolis-hastings"
+
+    def _graph(self, folder: Path) -> nx.Graph:
+        build = build_digraph if self.one_way else build_graph
+        return build(**self.model_dump(exclude={"weights", "directed"}))
+
+    def count(self, folder: Path) -> int:
+        """How many nodes it has, found out without a network."""
+        return len(self._graph(folder))
+
+    def mixing(self, folder: Path, *, known: Array | None = None) -> Mixing:
+        """W, shape (n, n), and the names of its rows; no names where W itself is given.
+
+        Args:
+            folder: what files are relative to.
+            known: a W to take for the fastest mixing, if that is what it is: see
+                :func:`noisedesign.system.fastest_mixing.stated.stated_fastest_mixing`.
+        """
+        allowed = DIRECTED_WEIGHTS if self.one_way else (*WEIGHTS, FASTEST)
+        if self.weights not in allowed:
+            where = f"where graph.directed = {str(self.one_way).lower()}"
+            raise InputError(
+                "graph.weights",
+                expected=f"one of {', '.join(allowed)} {where}",
+                got=self.weights if "weights" in self.model_fields_set else "nothing",
+            )
+        graph = self._graph(folder)
+        keys = {"weights": "graph.weights", "backend": "graph.weights", "graph": self.links_key}
+        with renamed(keys):
+            if self.one_way:
+                return directed_mixing(graph, weights=self.weights), node_names(graph)
+            if self.weights == FASTEST:
+                return stated_fastest_mixing(graph, known=known), node_names(graph)
+            return mixing_matrix(graph, weights=self.weights), node_names(graph)
+
+
+class _Weighted(_Built):
+    weights: Literal[Weights, "fastest-mixing"] = "metropolis-hastings"
+
+
+class _MaybeDirected(_Built):
+    weights: Literal[Weights, "fastest-mixing", DirectedWeights] = "metropolis-hastings"
+    directed: bool = False
+
+    @property
+    def one_way(self) -> bool:
+        return self.directed
+
+
+class _Sized(_Built):
+    nodes: int
+
+    @property
+    def size(self) -> int:
+        return self.nodes
+
+
+class NamedGraph(_Weighted):
+    kind: Literal["florentine", "karate"]
+
+
+class SizedGraph(_Sized, _Weighted):
+    kind: Literal["path", "complete", "star"]
+
+
+class RingGraph(_Sized, _MaybeDirected):
+    kind: Literal["ring"]
+
+
+class LatticeGraph(_Weighted):
+    kind: Literal["grid", "torus"]
+    rows: int
+    columns: int
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+
+class HypercubeGraph(_Weighted):
+    kind: Literal["hypercube"]
+    dimension: int
+
+    @property
+    def size(self) -> int:
+        return 2**self.dimension if 0 <= self.dimension < 64 else 0
+
+
+class ErdosRenyiGraph(_Sized, _MaybeDirected):
+    kind: Literal["erdos-renyi"]
+    p: float
+    seed: int
+
+
+class RandomRegularGraph(_Sized, _Weighted):
+    kind: Literal["random-regular"]
+    degree: int
+    seed: int
+
+
+class BarabasiAlbertGraph(_Sized, _Weighted):
+    kind: Literal["barabasi-albert"]
+    links: int
+    seed: int
+
+
+class EgoFacebookGraph(_Weighted):
+    kind: Literal["ego-facebook"]
+    ego: int
+
+    def count(self, folder: Path) -> int:
+        known = EGO_FACEBOOK_NODES.get(self.ego)
+        return super().count(folder) if known is None else known
+
+    def _graph(self, folder: Path) -> nx.Graph:
+        return ego_facebook(self.ego)
+
+
+class EdgesGraph(_MaybeDirected):
+    links_key: ClassVar[str] = "graph.file"
+    kind: Literal["edges"]
+    file: Text
+
+    def _graph(self, folder: Path) -> nx.Graph:
+        return read_edges(folder / self.file, directed=self.directed)
+
+
+class MatrixGraph(_Graph):
+    weights_key: ClassVar[str] = "graph.file"
+    kind: Literal["matrix"]
+    file: Text
+
+    def count(self, folder: Path) -> int:
+        return len(self.mixing(folder)[0])
+
+    def mixing(self, folder: Path, *, known: Array | None = None) -> Mixing:
+        return load_npy(folder / self.file, field="graph.file"), ()
+
+
+Graph = (
+    NamedGraph
+    | SizedGraph
+    | RingGraph
+    | LatticeGraph
+    | HypercubeGraph
+    | ErdosRenyiGraph
+    | RandomRegularGraph
+    | BarabasiAlbertGraph
+    | EgoFacebookGraph
+    | EdgesGraph
+    | MatrixGraph
+)
+GraphOfKind = Annotated[Graph, Field(discriminator="kind")]
+
+
+def load_npy(path: Path, *, field: str) -> Array:
+    """A float64 matrix from a .npy file. Nothing is ever unpickled.
+
+    Raises:
+        InputError: naming ``field``: no such file, damaged, not a matrix of float64.
+    """
+    expected = "a readable .npy file"
+    content = read_regular(path, field=field, expected=expected, times=memory.SQUARES)
+    try:
+        array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    except _NPY_ERRORS as error:
+        raise InputError(
+            field,
+            expected="a complete .npy file of numbers",
+            got=f"{path}: {error}",
+            remedy="Write it with numpy.save from a float64 array; object arrays are refused.",
+        ) from error
+    return _checks.matrix(array, field=field)

@@ -1,0 +1,423 @@
+"""Tables of problem and account files beside [graph], and the values that they say.
+
+A table knows its keys and makes its value; errors are about ``<table>.<key>``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import networkx as nx
+import numpy as np
+from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic_core import PydanticCustomError
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.base.regular_files import read_regular
+from noisedesign.files.graph_tables import Graph
+from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean
+from noisedesign.files.toml import renamed
+from noisedesign.privacy import views
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.privacy.views import Observer
+from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.system.directed import perron_vector, push_sum_weights
+from noisedesign.system.participation import (
+    FixedEpoch,
+    MinSeparation,
+    Patterns,
+    every_step,
+    single,
+)
+from noisedesign.system.random_mixing import (
+    EdgeDropout,
+    NodeDropout,
+    RandomMixing,
+    maximal_matchings,
+    pairwise_gossip,
+)
+from noisedesign.system.workloads import Objective
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+SHOWN = 5
+"""Names listed where one is not known: enough to see what they look like."""
+
+Node = int | str
+"""An integer is the number of a row of W, a string the name of a node."""
+
+
+def is_node(value: Any) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def row_of(node: Node, names: Sequence[str], *, field: str) -> int:
+    """The row of W of a node.
+
+    Raises:
+        InputError: naming ``field``: no such row, no such name.
+    """
+    if isinstance(node, str):
+        if node in names:
+            return names.index(node)
+        listed = ", ".join(islice(names, SHOWN)) + ", ..." * (len(names) > SHOWN)
+        raise InputError(
+            field,
+            expected=f"one of the {len(names)} nodes {listed}",
+            got=repr(node),
+            remedy=did_you_mean(node, names),
+        )
+    if not 0 <= node < len(names):
+        raise InputError(
+            field,
+            expected=f"row numbers 0 to {len(names) - 1}",
+            got=str(node),
+            remedy="A node's name is given as a string.",
+        )
+    return node
+
+
+# --- participation --------------------------------------------------------------------------------
+
+
+class FixedEpochTable(Table):
+    kind: Literal["fixed-epoch"]
+    epochs: int
+    separation: int
+
+    def scheme(self) -> FixedEpoch:
+        return FixedEpoch(epochs=self.epochs, separation=self.separation)
+
+
+class HorizonTable(Table):
+    kind: Literal["single", "every-step"]
+    horizon: int
+
+    def scheme(self) -> FixedEpoch:
+        with renamed({"horizon": "participation.horizon"}):
+            return (single if self.kind == "single" else every_step)(self.horizon)
+
+
+class MinSeparationTable(Table):
+    kind: Literal["min-separation"]
+    horizon: int
+    separation: int
+    max_participations: int
+
+    def scheme(self) -> MinSeparation:
+        return MinSeparation(**self.model_dump(exclude={"kind"}))
+
+
+class PatternsTable(Table):
+    kind: Literal["patterns"]
+    horizon: int
+    patterns: list[list[int]]
+
+    def scheme(self) -> Patterns:
+        steps = tuple(tuple(pattern) for pattern in self.patterns)
+        return Patterns(horizon=self.horizon, steps=steps)
+
+
+def _fixed_epoch_if_nothing_is_said(value: Any) -> Any:
+    return {"kind": "fixed-epoch", **value} if isinstance(value, dict) else value
+
+
+_OfKind = Field(discriminator="kind")
+_Unsaid = BeforeValidator(_fixed_epoch_if_nothing_is_said)
+
+ParticipationTable = Annotated[
+    Annotated[FixedEpochTable | HorizonTable | MinSeparationTable, _OfKind], _Unsaid
+]
+AnyParticipationTable = Annotated[
+    Annotated[FixedEpochTable | HorizonTable | MinSeparationTable | PatternsTable, _OfKind],
+    _Unsaid,
+]
+"""Account files take any list of patterns; no design is made for one."""
+
+
+# --- budget, limits, privacy ----------------------------------------------------------------------
+
+
+class BudgetTable(Table):
+    tau: ScalarOrList = 1.0
+
+
+class LimitsTable(Table):
+    max_variance: ScalarOrList | None = None
+    min_variance: ScalarOrList | None = None
+
+
+def limits_of(table: LimitsTable | None) -> tuple[Any, Any]:
+    """Cap and floor of a [limits] table, which names at least one of them."""
+    if table is None:
+        return None, None
+    if table.max_variance is None and table.min_variance is None:
+        raise InputError(
+            "limits.max_variance", expected="a value, or one of limits.min_variance", got="nothing"
+        )
+    return table.max_variance, table.min_variance
+
+
+class PrivacyTable(Table):
+    epsilon: float
+    delta: float = PrivacyTarget.delta
+    clip: float = PrivacyTarget.clip
+    steps: int | None = PrivacyTarget.steps
+    adjacency: str = PrivacyTarget.adjacency
+    conversion: str = PrivacyTarget.conversion
+
+    def target(self) -> PrivacyTarget:
+        return PrivacyTarget(**self.model_dump())
+
+
+# --- structure ------------------------------------------------------------------------------------
+
+
+class TimeStructureTable(Table):
+    time: str = "dense"
+    bands: int | None = None
+    buffers: int | None = None
+
+    def in_time(self) -> TimeStructure:
+        return TimeStructure(kind=self.time, bands=self.bands, buffers=self.buffers)
+
+
+class SpaceStructureTable(Table):
+    space: str = "dense"
+    hops: int | None = None
+    clusters: Text | None = None
+    known_seeds: int = 0
+
+    def in_space(self, *, nodes: Sequence[str], folder: Path) -> SpaceStructure:
+        clusters = None
+        if self.clusters is not None:
+            clusters = read_clusters(folder / self.clusters, nodes=nodes)
+        return SpaceStructure(
+            kind=self.space, hops=self.hops, clusters=clusters, known_seeds=self.known_seeds
+        )
+
+
+class JointStructureTable(TimeStructureTable, SpaceStructureTable):
+    joint: str = "kronecker"
+
+
+def read_clusters(path: Path, *, nodes: Sequence[str]) -> tuple[int, ...]:
+    """The cluster of every node, from a JSON list of lists of nodes.
+
+    Raises:
+        InputError: naming ``structure.clusters``: no such file, no such list; a node that is
+            unknown, missing or listed twice.
+    """
+    field, expected = "structure.clusters", "a JSON list of lists of nodes"
+    content = read_regular(path, field=field, expected="a readable file")
+    try:
+        lists = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(field, expected=expected, got=f"{path}: {error}") from error
+    if not isinstance(lists, list) or not all(isinstance(members, list) for members in lists):
+        raise InputError(field, expected=expected, got=describe(lists))
+    cluster_of: dict[int, int] = {}
+    for cluster, members in enumerate(lists):
+        for member in members:
+            if not is_node(member):
+                raise InputError(field, expected=expected, got=f"the node {describe(member)}")
+            row = row_of(member, nodes, field=field)
+            if row in cluster_of:
+                raise InputError(field, expected="every node once", got=f"{nodes[row]} twice")
+            cluster_of[row] = cluster
+    for row, name in enumerate(nodes):
+        if row not in cluster_of:
+            raise InputError(field, expected="every node in some cluster", got=f"none for {name}")
+    return tuple(cluster_of[row] for row in range(len(nodes)))
+
+
+# --- error ----------------------------------------------------------------------------------------
+
+OF_A_MEAN = ("mean-model", "consensus")
+"""Errors that depend on which mean the models are compared with."""
+
+
+class ErrorTable(Table):
+    of: str = "all-iterates"
+    node_weights: ScalarOrList | None = None
+    step_weights: ScalarOrList | None = None
+    learning_rates: ScalarOrList | None = None
+    momentum: float = 0.0
+
+
+class SpaceErrorTable(ErrorTable):
+    horizon: int = 1
+
+
+def error_of(
+    table: ErrorTable | None,
+    *,
+    horizon: int,
+    nodes: int,
+    models: Mapping[str, Any] | None = None,
+) -> Objective | None:
+    """The error that counts; None where there is no [error] and nothing is said of the models.
+
+    Args:
+        models: of a directed graph, see :func:`models_of`.
+
+    Raises:
+        InputError: naming ``error.<key>``.
+    """
+    if table is None and not models:
+        return None
+    fields = {} if table is None else table.model_dump(exclude={"horizon"})
+    fields |= models or {}
+    with renamed({key: f"error.{key}" for key in (*fields, "horizon")}):
+        objective = Objective(
+            horizon=horizon, **{key: as_array(value) for key, value in fields.items()}
+        )
+        # Weights of nodes are only checked against a number of nodes.
+        objective.readout(nodes=nodes)
+    return objective
+
+
+def as_array(value: Any) -> Any:
+    """Lists of numbers as arrays, all else as it is."""
+    return np.array(value, dtype=np.float64) if isinstance(value, list | tuple) else value
+
+
+def models_of(
+    graph: Graph, table: ErrorTable | None, *, mixing: Array, horizon: int
+) -> dict[str, Any]:
+    """What the weights of a directed graph say of the models, as fields of an objective.
+
+    Under row stochastic weights models agree on the mean by the Perron vector; under column
+    stochastic ones they are states over their push-sum weights.
+    """
+    if not graph.one_way:
+        return {}
+    if getattr(graph, "weights", "") == "column-stochastic":
+        return {"push_sum_weights": push_sum_weights(mixing, horizon=horizon)}
+    if table is None or table.of not in OF_A_MEAN:
+        return {}
+    return {"average": perron_vector(mixing, stochastic="row")}
+
+
+# --- mixing ---------------------------------------------------------------------------------------
+
+MATCHINGS = {"pairwise": pairwise_gossip, "maximal": maximal_matchings}
+
+
+class MixingTable(Table):
+    dropout: ScalarOrList | None = None
+    edge_failure: float | None = None
+    matching: str | None = None
+
+    def random(self, mixing: Array, graph: Graph) -> RandomMixing:
+        """The distribution of W.
+
+        Raises:
+            InputError: naming ``mixing``, not one kind of randomness, or of a directed graph;
+                ``mixing.<key>``; or the key that says what W is.
+        """
+        if graph.one_way:
+            raise InputError("mixing", expected="no [mixing] table for a directed graph", got="one")
+        given = [key for key, value in self.model_dump().items() if value is not None]
+        if len(given) != 1:
+            raise InputError(
+                "mixing",
+                expected="one of dropout, edge_failure, matching",
+                got=" and ".join(given) or "nothing",
+            )
+        key = f"mixing.{given[0]}"
+        with renamed({"mixing": graph.weights_key, "probability": key, "graph": key}):
+            if self.dropout is not None:
+                return NodeDropout(mixing=mixing, probability=as_array(self.dropout))
+            if self.edge_failure is not None:
+                return EdgeDropout(mixing=mixing, probability=self.edge_failure)
+            _checks.one_of(self.matching, field=key, allowed=tuple(MATCHINGS))
+            links = nx.from_numpy_array(mixing)
+            links.remove_edges_from(list(nx.selfloop_edges(links)))
+            return MATCHINGS[str(self.matching)](links)
+
+
+# --- observers ------------------------------------------------------------------------------------
+
+OBSERVERS: dict[str, Callable[..., Observer]] = {
+    "ldp": views.ldp,
+    "pndp": views.pndp,
+    "secure-sum": views.secure_sum,
+    "insider": views.insider,
+    "tap": views.tap,
+    "secldp": views.secldp,
+    "shared-seed": views.shared_seed,
+}
+"""What makes an observer of each model."""
+
+OwnNoise = Literal["seeds", "values", "counted"]
+
+_RECEIVING = ("pndp", "secure-sum")
+
+
+def _coalition(value: Any) -> Any:
+    for node in value if isinstance(value, list) and value else [value]:
+        if not is_node(node):
+            raise PydanticCustomError("node_type", "a node (row number or name), or a list of them")
+    return value
+
+
+class ObserversTable(Table):
+    model: Literal["ldp", "pndp", "secure-sum", "insider", "tap"]
+    nodes: list[Annotated[Node | list[Node], PlainValidator(_coalition)]] | None = None
+    own_noise: OwnNoise | None = None
+    horizon: int
+
+    def observers(self, names: Sequence[str]) -> tuple[Observer, ...]:
+        """One for every entry of ``nodes``, a node or a coalition; every node without it.
+
+        Raises:
+            InputError: naming ``observers.<key>``.
+        """
+        field, make = "observers.nodes", OBSERVERS[self.model]
+        if self.own_noise is not None and self.model not in _RECEIVING:
+            raise InputError(
+                "observers.own_noise",
+                expected=f'nothing for observers.model = "{self.model}"',
+                got=self.own_noise,
+            )
+        if self.model == "ldp":
+            if self.nodes is not None:
+                raise InputError(
+                    field,
+                    expected='nothing for observers.model = "ldp"',
+                    got=describe(self.nodes),
+                    remedy="It reads all messages from outside.",
+                )
+            return (make(),)
+        entries = list(range(len(names))) if self.nodes is None else self.nodes
+        if not entries:
+            raise InputError(field, expected="one or more observers", got="none")
+        options = {} if self.own_noise is None else {"own_noise": self.own_noise}
+        coalitions = [entry if isinstance(entry, list) else [entry] for entry in entries]
+        with renamed({"observer.nodes": field}):
+            return tuple(
+                make(nodes=[row_of(node, names, field=field) for node in coalition], **options)
+                for coalition in coalitions
+            )
+
+    def error_horizon(self, error: SpaceErrorTable | None) -> int:
+        """T of the errors that count: that over which the observers look.
+
+        Raises:
+            InputError: naming ``observers.horizon`` or ``error.horizon``.
+        """
+        horizon = _checks.positive_int(self.horizon, field="observers.horizon")
+        stated = error is not None and "horizon" in error.model_fields_set
+        if stated and error is not None and error.horizon != horizon:
+            raise InputError(
+                "error.horizon",
+                expected=f"observers.horizon = {horizon}, or nothing",
+                got=str(error.horizon),
+            )
+        return horizon

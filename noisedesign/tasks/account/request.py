@@ -1,0 +1,159 @@
+"""Account files as questions: one observer of one algorithm, and what is asked of its victims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Listing, Shown
+from noisedesign.files.account_file import FIELD, AccountFile, DesignAlgorithm, account_tables
+from noisedesign.files.design_file import load_design
+from noisedesign.files.lookup import lookup
+from noisedesign.files.tables import HorizonTable
+from noisedesign.files.toml import located, read_text, renamed
+from noisedesign.privacy import exposure
+from noisedesign.privacy.accounting import calibrate
+from noisedesign.privacy.exposure import Exposure
+from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
+from noisedesign.privacy.views import Algorithm, Observer
+from noisedesign.program.design import Design, design_of
+from noisedesign.system.participation import Participation
+from noisedesign.tasks.account import algorithms
+
+_KEYS = {
+    "strategy": "algorithm.file",
+    "covariance": "algorithm.file",
+    "design": "algorithm.file",
+    "algorithm.edge_variance": "algorithm.edge_stddev",
+}
+"""Arguments of the library and the keys of a file that set them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AccountRequest(Shown):
+    """One observer of one algorithm, and what is asked about its victims.
+
+    Attributes:
+        noise_multiplier: factor on the standard deviation of all noise of the algorithm, over the
+            clip.
+        adjacency: "replace", "zero-out" or "add-remove".
+        delta: for which epsilon is stated.
+        victims: rows of W in ascending order; None for all nodes that do not look.
+    """
+
+    name: str
+    algorithm: Algorithm
+    observer: Observer
+    participation: Participation
+    noise_multiplier: float = 1.0
+    adjacency: str = DEFAULT_ADJACENCY
+    delta: float = DEFAULT_DELTA
+    victims: tuple[int, ...] | None = None
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Listing[Exposure]:
+        """What the observer learns about every victim; see :func:`exposure.account`.
+
+        Raises:
+            InputError: a coalition of all nodes; seeds the algorithm does not have; a horizon that
+                is too long for the observer.
+        """
+        return exposure.account(
+            self.algorithm,
+            self.observer,
+            participation=self.participation,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            adjacency=self.adjacency,
+            victims=self.victims,
+            progress=progress,
+        )
+
+
+def load_account(path: str | Path) -> AccountRequest:
+    """Read an account file; ``problems/README.md`` describes its keys.
+
+    Args:
+        path: a file, or the name of a shipped one, ``"accounts/ring-decor-secldp"``, with or
+            without ``.toml``. What the working directory or its folder ``problems`` has is first.
+
+    Raises:
+        InputError: naming the dotted key at fault and this file; no such file, a folder, not
+            UTF-8, not TOML.
+    """
+    path = lookup(path)
+    text = read_text(path, field=FIELD)
+    with located(path):
+        return parse_account(text, folder=path.parent, name=path.stem)
+
+
+def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> AccountRequest:
+    """As :func:`load_account`, from text; files it names are relative to ``folder``.
+
+    Args:
+        name: of the request, where the text gives none.
+    """
+    file, folder = account_tables(text), Path(folder)
+    # Cheap checks first: a wrong delta should not cost an eigendecomposition.
+    table = file.algorithm
+    noise_multiplier = _checks.scale(table.noise_multiplier, field="algorithm.noise_multiplier")
+    delta = _checks.real(file.observer.delta, field="observer.delta", low=0, high=1)
+    participation = file.participation.scheme()
+    design = None
+    if isinstance(table, DesignAlgorithm):
+        design = _design(folder / table.file)
+        if "noise_multiplier" not in table.model_fields_set:
+            noise_multiplier = calibrate(design.problem).noise_multiplier
+    keys = ("epochs", "separation") if isinstance(file.participation, HorizonTable) else ()
+    with renamed({f"participation.{key}": "participation.horizon" for key in keys}):
+        algorithm = _algorithm(file, participation, folder, design)
+        observer = file.observer.observer(algorithm.nodes)
+        exposure.require_room(algorithm.noise, observer, participation)
+    return AccountRequest(
+        name=file.name or name,
+        algorithm=algorithm,
+        observer=observer,
+        participation=participation,
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        adjacency=file.observer.adjacency,
+        victims=file.observer.victims_before(observer, algorithm.nodes),
+    )
+
+
+def _algorithm(
+    file: AccountFile, participation: Participation, folder: Path, design: Design | None
+) -> Algorithm:
+    table, keys = file.algorithm, dict(_KEYS)
+    mixing: Array | None = None
+    nodes: tuple[str, ...] = ()
+    if file.graph is not None:
+        mixing, nodes = file.graph.mixing(folder)
+        keys["mixing"] = file.graph.weights_key
+    elif design is None:
+        raise InputError(
+            "graph",
+            expected=f"a [graph] table for {table.kind}",
+            got="nothing",
+            remedy="Only a stored design brings a graph of its own.",
+        )
+    options = table.options(folder)
+    with renamed(keys):
+        if design is not None:
+            return algorithms.of_design(
+                design, participation=participation, mixing=mixing, nodes=nodes
+            )
+        return algorithms.algorithm(
+            table.kind, mixing=mixing, participation=participation, nodes=nodes, **options
+        )
+
+
+def _design(path: Path) -> Design:
+    try:
+        return design_of(load_design(path))
+    except InputError as error:
+        raise InputError(
+            "algorithm.file", expected=error.expected, got=error.got, remedy=error.remedy
+        ) from error
