@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.base.checks import InputError as InputError
-    from noisedesign.tasks.account.request import load_account as load_account
     from noisedesign.files.checkpoint_file import CheckpointFile as CheckpointFile
     from noisedesign.files.design_file import load_design as load_design
     from noisedesign.files.design_file import save_design as save_design
@@ -57,6 +56,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.system.random_mixing import maximal_matchings as maximal_matchings
     from noisedesign.system.random_mixing import pairwise_gossip as pairwise_gossip
     from noisedesign.system.workloads import Objective as Objective
+    from noisedesign.tasks.account.request import load_account as load_account
     from noisedesign.tasks.baselines import baseline as baseline
     from noisedesign.tasks.baselines import baseline_names as baseline_names
     from noisedesign.tasks.compare.rows import compare as compare

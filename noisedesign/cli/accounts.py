@@ -72,8 +72,8 @@ def _refuse(options: Mapping[str, object], of: str, given: str) -> None:
 
 
 def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
-    from noisedesign.tasks.account.request import load_account
     from noisedesign.tasks import report
+    from noisedesign.tasks.account.request import load_account
     from noisedesign.tasks.account.table import observer_words
 
     request = load_account(path)

@@ -194,13 +194,13 @@ class ReceivingObserver(_Observer):
 
 class SeedObserver(_Observer):
     model: Literal["secldp"]
-    nodes: list[NodeKey] = []
-    known_seeds: list[SeedKey] = []
+    nodes: list[NodeKey] = Field(default_factory=list)
+    known_seeds: list[SeedKey] = Field(default_factory=list)
 
 
 class SharedSeedObserver(_Observer):
     model: Literal["shared-seed"]
-    nodes: list[NodeKey] = []
+    nodes: list[NodeKey] = Field(default_factory=list)
 
 
 ObserverTable = (

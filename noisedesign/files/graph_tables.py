@@ -128,11 +128,11 @@ class NamedGraph(_Weighted):
     kind: Literal["florentine", "karate"]
 
 
-class SizedGraph(_Sized, _Weighted):
+class SizedGraph(_Weighted, _Sized):
     kind: Literal["path", "complete", "star"]
 
 
-class RingGraph(_Sized, _MaybeDirected):
+class RingGraph(_MaybeDirected, _Sized):
     kind: Literal["ring"]
 
 
@@ -155,19 +155,19 @@ class HypercubeGraph(_Weighted):
         return 2**self.dimension if 0 <= self.dimension < 64 else 0
 
 
-class ErdosRenyiGraph(_Sized, _MaybeDirected):
+class ErdosRenyiGraph(_MaybeDirected, _Sized):
     kind: Literal["erdos-renyi"]
     p: float
     seed: int
 
 
-class RandomRegularGraph(_Sized, _Weighted):
+class RandomRegularGraph(_Weighted, _Sized):
     kind: Literal["random-regular"]
     degree: int
     seed: int
 
 
-class BarabasiAlbertGraph(_Sized, _Weighted):
+class BarabasiAlbertGraph(_Weighted, _Sized):
     kind: Literal["barabasi-albert"]
     links: int
     seed: int

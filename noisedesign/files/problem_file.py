@@ -81,7 +81,7 @@ class _ProblemFile(Table):
     name: Text
     description: str = ""
     source: str = ""
-    tags: list[Text] = []
+    tags: list[Text] = Field(default_factory=list)
     mixing: MixingTable | None = None
     privacy: PrivacyTable | None = None
     reference: ReferenceTable | None = None
@@ -177,10 +177,7 @@ class TimeFile(_ProblemFile):
                 )
             mixing, nodes = self.graph.mixing(folder, known=known)
             fields |= self._with_models(
-                self.graph,
-                self.error,
-                mixing=mixing,
-                horizon=fields["participation"].horizon,
+                self.graph, self.error, mixing=mixing, horizon=fields["participation"].horizon
             )
             with renamed({"mixing": self.graph.weights_key}):
                 return TimeProblem.decentralized(mixing=mixing, nodes=nodes, **fields)

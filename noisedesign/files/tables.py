@@ -27,13 +27,7 @@ from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import perron_vector, push_sum_weights
-from noisedesign.system.participation import (
-    FixedEpoch,
-    MinSeparation,
-    Patterns,
-    every_step,
-    single,
-)
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
 from noisedesign.system.random_mixing import (
     EdgeDropout,
     NodeDropout,
@@ -134,8 +128,7 @@ ParticipationTable = Annotated[
     Annotated[FixedEpochTable | HorizonTable | MinSeparationTable, _OfKind], _Unsaid
 ]
 AnyParticipationTable = Annotated[
-    Annotated[FixedEpochTable | HorizonTable | MinSeparationTable | PatternsTable, _OfKind],
-    _Unsaid,
+    Annotated[FixedEpochTable | HorizonTable | MinSeparationTable | PatternsTable, _OfKind], _Unsaid
 ]
 """Account files take any list of patterns; no design is made for one."""
 
@@ -255,11 +248,7 @@ class SpaceErrorTable(ErrorTable):
 
 
 def error_of(
-    table: ErrorTable | None,
-    *,
-    horizon: int,
-    nodes: int,
-    models: Mapping[str, Any] | None = None,
+    table: ErrorTable | None, *, horizon: int, nodes: int, models: Mapping[str, Any] | None = None
 ) -> Objective | None:
     """The error that counts; None where there is no [error] and nothing is said of the models.
 

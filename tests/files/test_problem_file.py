@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.files import _schema
+from noisedesign.files import graph_tables, problem_file, tables
 from noisedesign.files.problem_file import LoadedProblem, load_problem, parse_problem
+from noisedesign.files.schema import Table
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.system.graph import mixing_matrix
 from tests.support import ROOT
@@ -509,8 +510,9 @@ def test_a_reference_can_be_appended(tmp_path: Path) -> None:
 
 def test_the_readme_names_every_key() -> None:
     """The description and the schema are two lists of the same keys."""
-    models = [model for model in vars(_schema).values() if isinstance(model, type)]
-    fields = [m.model_fields for m in models if issubclass(m, _schema.Table)]
+    modules = (graph_tables, tables, problem_file)
+    models = [m for module in modules for m in vars(module).values() if isinstance(m, type)]
+    fields = [m.model_fields for m in models if issubclass(m, Table)]
     keys = {key for table in fields for key in table}
     kinds = {
         kind for table in fields if "kind" in table for kind in get_args(table["kind"].annotation)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.files import _grid, sweep_file
-from noisedesign.files._toml_out import dumped
+from noisedesign.files import sweep_file
 from noisedesign.files.sweep_file import Sweep, load_sweep, parse_sweep
+from noisedesign.files.toml import dumped
 from tests.support import ROOT
 from tests.support.command_line import RING
 
@@ -240,5 +240,7 @@ def test_a_grid_without_end_is_refused_before_it_is_expanded(
     seeds = str(list(range(400)))
     grid = f"[grid]\ngraph.seed = {seeds}\ngraph.nodes = {seeds}\n"
     monkeypatch.setattr(sweep_file, "points", None)
-    with pytest.raises(InputError, match=f"at most {_grid.MOST_PROBLEMS} problems, got 160000"):
+    with pytest.raises(
+        InputError, match=f"at most {sweep_file.MOST_PROBLEMS} problems, got 160000"
+    ):
         parse(RING + grid)

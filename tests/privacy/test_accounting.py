@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.files.account_file import parse_account
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import calibrate, delta_of, epsilon_of, mu_of
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
 from noisedesign.system.workloads import Objective
+from noisedesign.tasks.account.request import parse_account
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 

@@ -16,9 +16,10 @@ import pytest
 
 from noisedesign.base import memory
 from noisedesign.base.checks import InputError
-from noisedesign.files import _schema, rebuild
+from noisedesign.files import problem_file, rebuild
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
+from noisedesign.files.schema import Table
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem, TimeProblem
@@ -489,7 +490,7 @@ def test_every_key_that_names_data_is_known() -> None:
     """What text and lists of a problem file are said to be, by the schema itself."""
     tables = {
         table
-        for file in typing.get_args(_schema.AnyProblemFile)
+        for file in typing.get_args(problem_file.AnyProblemFile)
         for field in file.model_fields.values()
         for table in tables_in(field.annotation)
     }
@@ -513,7 +514,7 @@ def test_every_key_that_names_data_is_known() -> None:
 
 
 def tables_in(annotation: Any) -> set[Any]:
-    if isinstance(annotation, type) and issubclass(annotation, _schema.Table):
+    if isinstance(annotation, type) and issubclass(annotation, Table):
         return {annotation}
     return {table for inner in typing.get_args(annotation) for table in tables_in(inner)}
 
@@ -565,7 +566,8 @@ def test_a_text_builds_nothing_larger_than_the_arrays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert old in text
-    monkeypatch.setattr(rebuild, "built", None)
+    for file in typing.get_args(problem_file.AnyProblemFile):
+        monkeypatch.setattr(file, "problem", None)
     outcome = verified(make(), tmp_path / "d.npz", text=text.replace(old, new))
     assert failed(outcome) == {"problem"}
     assert by_name(outcome)["problem"].found == f"different {different}"

@@ -15,7 +15,6 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.machine import FIELDS, Machine, this_machine
 from noisedesign.base.shown import ROWS, Shown
-from noisedesign.files.toml import parsed
 from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.files.results_file import (
     COMPARISON,
@@ -26,6 +25,7 @@ from noisedesign.files.results_file import (
     open_results,
 )
 from noisedesign.files.sweep_file import FOR_PEOPLE, KEY_DIGITS
+from noisedesign.files.toml import parsed
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.compare import rows as judging

@@ -27,12 +27,12 @@ from noisedesign.program.problem import PrivacyTarget, SpaceProblem
 from noisedesign.program.program import program_of
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import every_step, single
+from noisedesign.tasks.account.table import setting_of
 from noisedesign.tasks.baselines import baseline_names
 from noisedesign.tasks.report import solution_record
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation import Watcher, audit_observers
 from noisedesign.tasks.solve import solve
-from noisedesign.tasks.trust_table import setting_of
 from noisedesign.tasks.verify import verify
 from tests.support import dense_views, oracles
 from tests.support import structured_oracles as slow

@@ -20,7 +20,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.cli.figures import figure as command
 from noisedesign.privacy import views as threats
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks import algorithms as catalogue
+from noisedesign.tasks.account import algorithms as catalogue
 from noisedesign.tasks.papers import figures
 from noisedesign.tasks.papers.figures import (
     _gossip,

@@ -20,9 +20,9 @@ from noisedesign.privacy import views as threats
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.account import algorithms as catalogue
+from noisedesign.tasks.account.table import busiest_node, every_model
 from noisedesign.tasks.papers.figures import _output
 from noisedesign.tasks.papers.figures._output import PNG, Announce
-from noisedesign.tasks.account.table import busiest_node, every_model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

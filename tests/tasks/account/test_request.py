@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+import typing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,16 +15,16 @@ import pytest
 from scipy.stats import norm
 
 from noisedesign.base.checks import InputError
-from noisedesign.files import _account_schema, _schema
-from noisedesign.files._schema import Table
-from noisedesign.files.account_file import AccountRequest, load_account, parse_account
+from noisedesign.files import account_file, tables
 from noisedesign.files.design_file import save_design
+from noisedesign.files.schema import Table
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation, Patterns
+from noisedesign.tasks.account.request import AccountRequest, load_account, parse_account
 from noisedesign.tasks.baselines import baseline
 from tests.support import ROOT
 from tests.support.small_designs import PATH_3, single_epoch_design, space_design, time_design
@@ -551,11 +552,12 @@ def test_the_readme_names_every_account_and_every_key() -> None:
     assert len(SHIPPED) >= 5
     section = text[text.index("\n## Account files") :]
     assert all(f"`{path.name}`" in section for path in SHIPPED)
-    models = [model for model in vars(_account_schema).values() if isinstance(model, type)]
+    models = [model for model in vars(account_file).values() if isinstance(model, type)]
+    participation = typing.get_args(typing.get_args(tables.AnyParticipationTable)[0])
     fields = [
         model.model_fields
-        for model in models
-        if issubclass(model, Table) and model not in (Table, _schema.Graph)
+        for model in (*models, *participation)
+        if issubclass(model, Table) and model is not Table
     ]
     keys = {key for table in fields for key in table}
     assert {"known_seeds", "self_message", "max_participations"} <= keys

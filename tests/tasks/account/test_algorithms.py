@@ -15,10 +15,10 @@ from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise, SpaceTimeNoise
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
-from noisedesign.tasks import algorithms as catalogue
+from noisedesign.tasks.account import algorithms as catalogue
+from noisedesign.tasks.account.table import setting_of
 from noisedesign.tasks.baselines import baseline, decor_variances, prefix_optimal_strategy
 from noisedesign.tasks.solve import solve
-from noisedesign.tasks.trust_table import setting_of
 from tests.support import oracles
 from tests.support.small_designs import (
     GRAM_4,

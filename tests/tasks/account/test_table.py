@@ -16,9 +16,9 @@ from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.views import observed
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem
 from noisedesign.system.participation import FixedEpoch, every_step, single
-from noisedesign.tasks import trust_table
+from noisedesign.tasks.account import table
+from noisedesign.tasks.account.table import busiest_node, every_model, observer_words
 from noisedesign.tasks.baselines import baseline
-from noisedesign.tasks.trust_table import busiest_node, every_model, observer_words
 from tests.support import oracles
 from tests.support.command_line import PREFIX, call, write
 from tests.support.path_of_three import assert_sensitive, gram, messages
@@ -282,7 +282,7 @@ def test_the_first_of_those_alike(
             for i, mu in enumerate([1.0, 0.5, 1.0 + excess])
         ]
 
-    monkeypatch.setattr(trust_table, "account", account)
+    monkeypatch.setattr(table, "account", account)
     algorithm = threats.dp_d_sgd(mixing=PATH_3, horizon=4)
     rows = every_model(algorithm, participation=every_step(4), node=1)
     assert {row.victim for row in rows} == {victim}
