@@ -17,8 +17,8 @@ from noisedesign.privacy.target import CHANGE_OVER_CLIP
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem
 from noisedesign.system.participation import Participation
-from noisedesign.tasks.solve import Solution
 from noisedesign.tasks.account.table import ModelRow
+from noisedesign.tasks.solve import Solution
 
 REFUSED = "refused"
 """Status of a problem that a backend cannot take, or that cannot be run here."""
