@@ -16,8 +16,6 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.files.problem_file import load_problem as load_problem
     from noisedesign.files.problem_set import shipped_problems as shipped_problems
     from noisedesign.files.sweep_file import load_sweep as load_sweep
-    from noisedesign.privacy.accounting import Calibration as Calibration
-    from noisedesign.privacy.accounting import calibrate as calibrate
     from noisedesign.privacy.accounting import delta_of as delta_of
     from noisedesign.privacy.accounting import epsilon_of as epsilon_of
     from noisedesign.privacy.accounting import mu_of as mu_of
@@ -34,6 +32,8 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.privacy.views import secure_sum as secure_sum
     from noisedesign.privacy.views import shared_seed as shared_seed
     from noisedesign.privacy.views import tap as tap
+    from noisedesign.program.calibration import Calibration as Calibration
+    from noisedesign.program.calibration import calibrate as calibrate
     from noisedesign.program.certificate import Certificate as Certificate
     from noisedesign.program.design import Design as Design
     from noisedesign.program.problem import SpaceProblem as SpaceProblem
@@ -71,7 +71,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
 __version__ = "0.1.0"
 
 _MODULES = {
-    "Calibration": "privacy.accounting",
+    "Calibration": "program.calibration",
     "Certificate": "program.certificate",
     "CheckpointFile": "files.checkpoint_file",
     "Design": "program.design",
@@ -99,7 +99,7 @@ _MODULES = {
     "baseline": "tasks.baselines",
     "baseline_names": "tasks.baselines",
     "build_graph": "system.graph",
-    "calibrate": "privacy.accounting",
+    "calibrate": "program.calibration",
     "compare": "tasks.compare.rows",
     "delta_of": "privacy.accounting",
     "epsilon_of": "privacy.accounting",

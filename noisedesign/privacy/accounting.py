@@ -8,22 +8,12 @@ allowed, no epsilon or delta smaller than what holds.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
-from noisedesign.base.shown import Shown
 from noisedesign.privacy import gaussian as gaussian_privacy
 from noisedesign.privacy.target import CONVERSIONS, DEFAULT_ADJACENCY, PrivacyTarget
-from noisedesign.program.problem import (
-    Problem,
-    SpaceProblem,
-    SpaceTimeProblem,
-    TimeProblem,
-    problem_of,
-)
-from noisedesign.system.participation import Participation
 
 LARGEST_MU = 1e150
 """Its square is still a double."""
@@ -132,105 +122,3 @@ def noise_stddev_for(
         raise InputError("sensitivity_squared", expected="a number >= 0", got=f"{squared:g}")
     target = PrivacyTarget(epsilon=epsilon, delta=delta, clip=clip, adjacency=adjacency)
     return math.sqrt(squared) * target.step_sensitivity / mu_of(epsilon=epsilon, delta=delta)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Calibration(Shown):
-    """How much to scale a design's noise to meet a privacy target.
-
-    Without a target there is nothing to meet: ``noise_stddev`` and ``noise_multiplier`` are 1, a
-    step changes by at most 1, and what a target would say is None.
-
-    Attributes:
-        noise_stddev: factor on the standard deviation of the design's noise, so that its square
-            multiplies R; in the units of the gradients.
-        noise_multiplier: noise_stddev / clip.
-        step_sensitivity: largest change of one step's clipped gradient, not squared.
-        participation: how long noise is used, and in which of these steps one record may take
-            part; None for a spatial design where nobody said.
-        mu: GDP parameter of the whole run after scaling, for the least protected node.
-        epsilon, delta, clip, adjacency, conversion: those of the target.
-    """
-
-    noise_stddev: float
-    noise_multiplier: float
-    step_sensitivity: float
-    participation: Participation | None
-    mu: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    clip: float | None = None
-    adjacency: str | None = None
-    conversion: str | None = None
-
-    @property
-    def horizon(self) -> int | None:
-        """T, the steps noise is used for."""
-        return None if self.participation is None else self.participation.horizon
-
-
-def calibrate(problem: Problem) -> Calibration:
-    """Scale of the noise of a design of ``problem`` that meets its privacy target.
-
-    The noise of a spatial design is drawn afresh at every step. Where a record takes part in k of
-    them and a step changes by D it is mu-GDP with mu^2 = D^2 k max_i [R^-1]_ii / noise_stddev^2,
-    and max_i [R^-1]_ii is at most its budget. A temporal design of unit sensitivity covers its
-    whole horizon: mu = D / noise_stddev. Noise against chosen observers is mu-GDP towards each of
-    them over its whole horizon, for a record that takes part once.
-
-    Raises:
-        InputError: a target that no finite noise meets; neither a problem nor what has one, as a
-            loaded file and a design do.
-    """
-    problem = problem_of(problem)
-    used = problem.use if isinstance(problem, SpaceProblem) else problem.participation
-    unit = 1.0 if problem.privacy is None else _sensitivity(problem, used)
-    return calibration(problem.privacy, participation=used, sensitivity=unit)
-
-
-def calibration(
-    target: PrivacyTarget | None, *, participation: Participation | None, sensitivity: float = 1.0
-) -> Calibration:
-    """Scale of noise of that sensitivity (to unit changes, not squared) that meets ``target``.
-
-    Raises:
-        InputError: a target that no finite noise meets.
-    """
-    used = participation
-    if target is None:
-        return Calibration(
-            noise_stddev=1.0, noise_multiplier=1.0, step_sensitivity=1.0, participation=used
-        )
-    mu = mu_of(epsilon=target.epsilon, delta=target.delta, conversion=target.conversion)
-    stddev = target.step_sensitivity * sensitivity / mu
-    if not math.isfinite(stddev):
-        raise InputError(
-            "privacy", expected="a target that some finite noise meets", got=f"mu = {mu:.3g}"
-        )
-    return Calibration(
-        noise_stddev=stddev,
-        noise_multiplier=stddev / target.clip,
-        step_sensitivity=target.step_sensitivity,
-        participation=used,
-        mu=mu,
-        epsilon=target.epsilon,
-        delta=target.delta,
-        clip=target.clip,
-        adjacency=target.adjacency,
-        conversion=target.conversion,
-    )
-
-
-def _sensitivity(problem: Problem, used: Participation | None) -> float:
-    """Of a record in all its steps to unit changes, for noise at the stated budgets; not squared.
-
-    Budgets of joint designs and before chosen observers are for all these steps, those of a spatial
-    design for one.
-    """
-    if isinstance(problem, TimeProblem):
-        return 1.0
-    each = math.sqrt(float(problem.budget.max()))
-    if isinstance(problem, SpaceTimeProblem) or problem.observers:
-        return each
-    assert used is not None  # a problem with a target says how long its noise is used
-    return math.sqrt(used.largest_size) * each

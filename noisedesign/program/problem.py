@@ -335,6 +335,15 @@ class SpaceProblem(Shown):
         return every_step(self.horizon) if self.horizon > 1 else None
 
     @property
+    def sensitivity(self) -> float:
+        """Of a record in all its steps to unit changes, for noise at the budgets; not squared.
+
+        Budgets before observers are for all these steps, others for one.
+        """
+        steps = 1 if self.observers or self.use is None else self.use.largest_size
+        return float(np.sqrt(steps) * np.sqrt(self.budget.max()))
+
+    @property
     def plain(self) -> bool:
         """Whether H is W^T W, the published objective."""
         return self.objective is None and self.random is None
@@ -403,6 +412,16 @@ class TimeProblem(Shown):
             object.__setattr__(self, "mixing", checked_mixing(self.mixing, self.objective))
             names = _checks.node_names(self.nodes, count=len(self.mixing))
             object.__setattr__(self, "nodes", names)
+
+    @property
+    def use(self) -> Participation:
+        """How long noise is used and how often one record takes part."""
+        return self.participation
+
+    @property
+    def sensitivity(self) -> float:
+        """Of every strategy, to unit changes of a record in all its steps."""
+        return 1.0
 
     @property
     def fixed_epoch(self) -> FixedEpoch:
@@ -584,6 +603,16 @@ class SpaceTimeProblem(Shown):
             )
         _check_steps(self.privacy, self.participation.horizon)
         object.__setattr__(self, "nodes", _checks.node_names(self.nodes, count=n))
+
+    @property
+    def use(self) -> FixedEpoch:
+        """How long noise is used and how often one record takes part."""
+        return self.participation
+
+    @property
+    def sensitivity(self) -> float:
+        """Of a record in all its steps to unit changes, for noise at the budgets; not squared."""
+        return float(np.sqrt(self.budget.max()))
 
     @classmethod
     def from_graph(

@@ -11,9 +11,9 @@ from typing import Any
 from noisedesign.base.checks import InputError
 from noisedesign.base.tables import Record as Record
 from noisedesign.base.tables import print_table as print_table
-from noisedesign.privacy import accounting
 from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.target import CHANGE_OVER_CLIP
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem
 from noisedesign.system.participation import Participation
@@ -72,7 +72,7 @@ def at_target(design: Design | None) -> Record:
     """
     if design is None or design.problem.privacy is None:
         return dict.fromkeys(AT_TARGET)
-    found = accounting.calibrate(design.problem)
+    found = calibrate(design.problem)
     error = design.objective * found.noise_stddev**2
     return {
         "mu": found.mu,
@@ -110,7 +110,7 @@ def print_solutions(records: Sequence[Record], *, structured: bool) -> None:
 
 def privacy_record(design: Design) -> Record:
     """The calibration of a design to its privacy target, in plain numbers."""
-    found = accounting.calibrate(design.problem)
+    found = calibrate(design.problem)
     return {
         "mu": found.mu,
         "epsilon": found.epsilon,

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from noisedesign.base.checks import InputError
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.accounting import calibrate, delta_of, epsilon_of, mu_of
+from noisedesign.privacy.accounting import delta_of, epsilon_of, mu_of
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
 from noisedesign.system.workloads import Objective

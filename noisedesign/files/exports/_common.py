@@ -12,7 +12,7 @@ from typing import Any
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import REPLACE_REMEDY, may_overwrite
 from noisedesign.base.checks import InputError
-from noisedesign.privacy.accounting import Calibration, calibrate
+from noisedesign.program.calibration import Calibration, calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, Design
 
 NO_TARGET = (

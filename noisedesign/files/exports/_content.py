@@ -18,7 +18,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.files._layout import arrays_of
 from noisedesign.files.exports._common import NO_TARGET, factor, facts, require_feasible, to_json
-from noisedesign.privacy.accounting import Calibration, calibrate
+from noisedesign.program.calibration import Calibration, calibrate
 from noisedesign.program.design import Design
 from noisedesign.program.noise import Noise, noise_of_arrays
 from noisedesign.program.noise.streams import Seed

@@ -9,7 +9,7 @@ from typing import Any
 from noisedesign.families.toeplitz import StreamingDesign
 from noisedesign.files.exports._common import json_values, privacy_facts
 from noisedesign.files.exports._content import Exported, calibrated_content
-from noisedesign.privacy.accounting import calibration
+from noisedesign.program.calibration import calibration
 from noisedesign.program.noise import Noise, form_of_strategy
 
 

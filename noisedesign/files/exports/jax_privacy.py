@@ -20,7 +20,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import check_regular
 from noisedesign.files._archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
 from noisedesign.files.exports._common import factor, facts, require_protection, scaling, to_json
-from noisedesign.privacy.accounting import calibrate
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 
 ACCEPTS = ("time",)

@@ -34,7 +34,7 @@ from noisedesign.files.exports._common import (
     require_protection,
     to_json,
 )
-from noisedesign.privacy.accounting import calibrate
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, TimeProblem
 from noisedesign.system.participation import FixedEpoch

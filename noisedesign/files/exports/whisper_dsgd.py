@@ -13,7 +13,7 @@ from pathlib import Path
 from noisedesign.base.atomic import write_bytes
 from noisedesign.files._archive import NPY, npy_bytes, pack
 from noisedesign.files.exports._common import facts, require_protection, scaling, to_json
-from noisedesign.privacy.accounting import calibrate
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
 

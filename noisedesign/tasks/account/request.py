@@ -15,10 +15,10 @@ from noisedesign.files.lookup import lookup
 from noisedesign.files.tables import HorizonTable
 from noisedesign.files.toml import located, read_text, renamed
 from noisedesign.privacy import exposure
-from noisedesign.privacy.accounting import calibrate
 from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design, design_of
 from noisedesign.system.participation import Participation
 from noisedesign.tasks.account import algorithms

@@ -9,12 +9,12 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.privacy import accounting
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import Exposure, account
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 from noisedesign.system.participation import Participation, every_step
 from noisedesign.tasks.account import algorithms as catalogue
@@ -95,7 +95,7 @@ def setting_of(
         InputError: steps for a design whose use is known; none for one whose use is not; steps < 1;
             a design that protects only a released average.
     """
-    problem, calibration = design.problem, accounting.calibrate(design.problem)
+    problem, calibration = design.problem, calibrate(design.problem)
     participation = _use(calibration.participation, steps)
     graph = problem.mixing is not None
     algorithm = catalogue.of_design(

@@ -19,9 +19,10 @@ from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import export
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.accounting import calibrate, delta_of
+from noisedesign.privacy.accounting import delta_of
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Observer
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem
 from noisedesign.program.program import program_of

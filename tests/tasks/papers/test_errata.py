@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from noisedesign.base.linalg import gram_factor, reversed_cholesky
-from noisedesign.privacy.accounting import calibrate, epsilon_of
+from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.solve import solve

@@ -1,0 +1,99 @@
+"""How much the noise of a design is scaled to meet the privacy target of its problem."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from noisedesign.base.checks import InputError
+from noisedesign.base.shown import Shown
+from noisedesign.privacy.accounting import mu_of
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.program.problem import Problem, problem_of
+from noisedesign.system.participation import Participation
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Calibration(Shown):
+    """How much to scale a design's noise to meet a privacy target.
+
+    Without a target there is nothing to meet: ``noise_stddev`` and ``noise_multiplier`` are 1, a
+    step changes by at most 1, and what a target would say is None.
+
+    Attributes:
+        noise_stddev: factor on the standard deviation of the design's noise, so that its square
+            multiplies R; in the units of the gradients.
+        noise_multiplier: noise_stddev / clip.
+        step_sensitivity: largest change of one step's clipped gradient, not squared.
+        participation: how long noise is used, and in which of these steps one record may take
+            part; None for a spatial design where nobody said.
+        mu: GDP parameter of the whole run after scaling, for the least protected node.
+        epsilon, delta, clip, adjacency, conversion: those of the target.
+    """
+
+    noise_stddev: float
+    noise_multiplier: float
+    step_sensitivity: float
+    participation: Participation | None
+    mu: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    clip: float | None = None
+    adjacency: str | None = None
+    conversion: str | None = None
+
+    @property
+    def horizon(self) -> int | None:
+        """T, the steps noise is used for."""
+        return None if self.participation is None else self.participation.horizon
+
+
+def calibrate(problem: Problem) -> Calibration:
+    """Scale of the noise of a design of ``problem`` that meets its privacy target.
+
+    The noise of a spatial design is drawn afresh at every step. Where a record takes part in k of
+    them and a step changes by D it is mu-GDP with mu^2 = D^2 k max_i [R^-1]_ii / noise_stddev^2,
+    and max_i [R^-1]_ii is at most its budget. A temporal design of unit sensitivity covers its
+    whole horizon: mu = D / noise_stddev. Noise against chosen observers is mu-GDP towards each of
+    them over its whole horizon, for a record that takes part once.
+
+    Raises:
+        InputError: a target that no finite noise meets; neither a problem nor what has one, as a
+            loaded file and a design do.
+    """
+    problem = problem_of(problem)
+    unit = 1.0 if problem.privacy is None else problem.sensitivity
+    return calibration(problem.privacy, participation=problem.use, sensitivity=unit)
+
+
+def calibration(
+    target: PrivacyTarget | None, *, participation: Participation | None, sensitivity: float = 1.0
+) -> Calibration:
+    """Scale of noise of that sensitivity (to unit changes, not squared) that meets ``target``.
+
+    Raises:
+        InputError: a target that no finite noise meets.
+    """
+    used = participation
+    if target is None:
+        return Calibration(
+            noise_stddev=1.0, noise_multiplier=1.0, step_sensitivity=1.0, participation=used
+        )
+    mu = mu_of(epsilon=target.epsilon, delta=target.delta, conversion=target.conversion)
+    stddev = target.step_sensitivity * sensitivity / mu
+    if not math.isfinite(stddev):
+        raise InputError(
+            "privacy", expected="a target that some finite noise meets", got=f"mu = {mu:.3g}"
+        )
+    return Calibration(
+        noise_stddev=stddev,
+        noise_multiplier=stddev / target.clip,
+        step_sensitivity=target.step_sensitivity,
+        participation=used,
+        mu=mu,
+        epsilon=target.epsilon,
+        delta=target.delta,
+        clip=target.clip,
+        adjacency=target.adjacency,
+        conversion=target.conversion,
+    )
