@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from noisedesign.base.banded_matrices import dense
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
     BandedProgram,
@@ -28,7 +29,6 @@ from noisedesign.families.banded.bound import (
     banded_lower_bound,
     banded_program,
 )
-from noisedesign.program.backend import Monitor
 from noisedesign.program.certificate import judge_strategy
 from noisedesign.program.temporal import unit_strategy
 from noisedesign.system.participation import MinSeparation, single

@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.conic_variants import GAP, VARIANTS, DualModel, Variant, instances
+from noisedesign.base.monitor import Monitor
 from noisedesign.conic.solvers import ConicBackend
 from noisedesign.families.disjoint import balanced, conic_model
 from noisedesign.families.disjoint.conic_model import ConicModel
-from noisedesign.program.backends import Monitor, get_backend
+from noisedesign.program.backends import get_backend
 from noisedesign.program.design import Provenance
 from noisedesign.program.problem import Problem
 from noisedesign.program.program import Program, denormalized_gram, program_of

@@ -47,7 +47,7 @@ def row_of(name: str, problem: Problem) -> Record:
     limits = {"cap": program.cap is not None, "floor": program.raising}
     row: Record = {
         "problem": name,
-        "design": problem.design,
+        "design": problem.axes,
         "k": program.participation.epochs,
         "W or H": "singular" if program.null_space.shape[1] else "regular",
         "limits": " and ".join(limit for limit, there in limits.items() if there) or "none",

@@ -61,7 +61,7 @@ def solve(
     from noisedesign.files.checkpoint_file import CheckpointFile
     from noisedesign.files.design_file import save_design
     from noisedesign.files.problem_file import load_problem
-    from noisedesign.program.program import is_structured
+    from noisedesign.program.family import family_of
     from noisedesign.tasks import report
     from noisedesign.tasks.solve import INTERRUPTED, LOCAL, OPTIMAL
     from noisedesign.tasks.solve import solve as run
@@ -115,7 +115,7 @@ def solve(
     if as_json:
         click.echo(report.to_json(records if len(loaded) > 1 else records[0]))
     else:
-        structured = any(is_structured(source.problem) for source in loaded)
+        structured = any(family_of(source.problem).name != "disjoint" for source in loaded)
         report.print_solutions(records, structured=structured)
         for remark in dict.fromkeys(remarks):
             note(remark)

@@ -57,7 +57,7 @@ def plot(design: str, output: str, as_json: bool) -> None:
     from noisedesign.tasks.plot import picture
 
     stored = design_of(load_design(design))
-    path = picture(stored, path=output, others=published(stored.problem, dual=stored.dual))
+    path = picture(stored, path=output, others=published(stored.problem, dual=stored))
     click.echo(report.to_json({"picture": str(path)}) if as_json else path)
 
 

@@ -196,7 +196,7 @@ def backends(as_json: bool) -> None:
                 "version": available.version,
                 "licensed": available.licensed,
                 "ready": available.ready,
-                "takes": backend.takes(),
+                "takes": backend.takes,
                 "formulations": list(backend.formulations),
                 "remedy": available.remedy,
             }

@@ -7,23 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.base.checks import InputError
-from noisedesign.conic.solvers import ConicBackend
-from noisedesign.program.backends import Monitor, get_backend
+from noisedesign.base.monitor import Monitor
+from noisedesign.conic.solvers import conic_solver
 
 
 def run(problem: Any, backend: str, monitor: Monitor) -> bool:
     """Whether the solver came back with a point and multipliers; they are judged afterwards."""
     import cvxpy as cp
 
-    solver = get_backend(backend)
-    if not isinstance(solver, ConicBackend) or not solver.availability().ready:
-        raise InputError(
-            "backend",
-            expected="an installed conic solver",
-            got=repr(backend),
-            remedy=solver.availability().remedy,
-        )
+    solver = conic_solver(backend)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from noisedesign.base.lifeline import end_after
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.dimacs import Errors
-from noisedesign.conic.solvers import ConicBackend
-from noisedesign.program.backend import Answer, Backend, Monitor, Stop
+from noisedesign.conic.solvers import ConicBackend, conic_solver
+from noisedesign.program.backend import Answer
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import FixedEpoch
 
@@ -42,7 +43,7 @@ KILLED = 9
 """The signal by which systems end what takes more memory than there is."""
 
 
-def solve(backend: Backend, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
+def solve(backend: ConicBackend, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
     """As ``backend.solve``, in a process that is ended when its time is over."""
     with tempfile.TemporaryDirectory(prefix="noisedesign-") as name:
         folder = Path(name)
@@ -190,14 +191,11 @@ def _end_with_parent() -> None:
 
 
 def _main(name: str, folder: str, settings: str) -> None:
-    from noisedesign.program.backends import get_backend
-
     options = json.loads(settings)
     formulation = options.pop("formulation")
     program = _read_program(Path(folder, _PROGRAM))
-    backend = get_backend(name)
-    if isinstance(backend, ConicBackend):
-        backend.load()
+    backend = conic_solver(name)
+    backend.load()
     Path(folder, _READY).touch()
     answer = backend.solve(program, monitor=Monitor(**options), formulation=formulation)
     _write_answer(Path(folder, _ANSWER), answer)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,3 +220,22 @@ def _sorted(pieces: Iterable[Piece]) -> Entries:
         column=column[order].astype(np.intp),
         value=value[order].astype(np.float64),
     )
+
+
+def positive(assembly: Assembly, size: int, pieces: list[Piece]) -> None:
+    """A positive semidefinite matrix, which of one entry is a linear row."""
+    if size == 1:
+        assembly.at_least_zero(1, pieces)
+    else:
+        assembly.block(size, pieces)
+
+
+def moved(piece: Piece, to: Numbers) -> Piece:
+    """Rows and columns of a piece, renumbered."""
+    variable, row, column, value = piece
+    return variable, to[row], to[column], value
+
+
+def listed(numbers: tuple[int, ...], *, most: int = 12) -> str:
+    shown = ", ".join(str(number) for number in islice(numbers, most))
+    return f"{shown}, ..." if len(numbers) > most else shown

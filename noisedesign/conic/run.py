@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from noisedesign.base.monitor import Stop
 from noisedesign.conic.data import Point, rows_of, square_of, triangles
 from noisedesign.conic.program import ConicProgram
-from noisedesign.program.backend import Stop
 
 Options = dict[str, Any]
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noisedesign.base import memory
+from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.model_size import ModelSize, model_size
-from noisedesign.program.backend import Answer, Availability, Monitor, Stop
+from noisedesign.program.backend import Answer, Availability
 from noisedesign.program.program import Program
 from noisedesign.system.participation import single
 
@@ -301,3 +303,20 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
         memory=lambda model: 8 * model.variables**2,
     ),
 )  # fmt: skip
+
+
+def conic_solver(name: str) -> ConicBackend:
+    """The conic solver of that name.
+
+    Raises:
+        InputError: no such solver, or none that runs here.
+    """
+    solver = next((solver for solver in CONIC_BACKENDS if solver.name == name), None)
+    if solver is None or not solver.availability().ready:
+        raise InputError(
+            "backend",
+            expected="an installed conic solver",
+            got=repr(name),
+            remedy="" if solver is None else solver.availability().remedy,
+        )
+    return solver

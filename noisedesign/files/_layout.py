@@ -23,6 +23,7 @@ from noisedesign.files._described import (
 from noisedesign.files._manifest import FIELD, Manifest
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.design import Design
+from noisedesign.program.family import family_of
 from noisedesign.program.noise import STRATEGY_FORMS, DenseForm, StrategyForm, form_of_arrays
 from noisedesign.program.problem import (
     Problem,
@@ -32,7 +33,6 @@ from noisedesign.program.problem import (
     WorkloadKind,
     checked_mixing,
 )
-from noisedesign.program.program import DualPoint, diagonal_dual
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 
 
@@ -124,17 +124,15 @@ def main_array(kind: str, arrays: Mapping[str, Array]) -> str:
 
 def arrays_of(design: Design) -> dict[str, Array]:
     """The arrays that determine ``design``, in the order of :data:`SPECS`."""
-    problem, dual = design.problem, design.dual
+    problem = design.problem
     found: dict[str, Array | None]
     if isinstance(problem, SpaceTimeProblem):
         found = {
             **design.strategy_form.arrays(),
-            "covariance": design.node_covariance,
+            "covariance": None if design.noise.space is None else design.covariance,
             "mixing": problem.mixing,
             "budget": problem.budget,
             "max_variance": problem.max_variance,
-            "dual_blocks": None if dual is None else dual.blocks,
-            "dual_cap": None if dual is None else dual.cap,
         }
     elif isinstance(problem, SpaceProblem):
         found = {
@@ -143,18 +141,15 @@ def arrays_of(design: Design) -> dict[str, Array]:
             "budget": problem.budget,
             "max_variance": problem.max_variance,
             "min_variance": problem.min_variance,
-            "dual_weights": None if dual is None else dual.blocks[:, 0, 0],
-            "dual_cap": None if dual is None else dual.cap,
-            "dual_floor": None if dual is None else dual.floor,
         }
     else:
         found = {
             **design.strategy_form.arrays(),
             "gram": None if _formed_again(design, problem) else problem.gram,
             "mixing": problem.mixing,
-            "dual_blocks": None if dual is None else dual.blocks,
         }
-    found |= design.witness
+    found |= design.proof
+    found |= {relaxed_name(name): array for name, array in design.relaxed_proof.items()}
     return {name: array for name, array in found.items() if array is not None}
 
 
@@ -293,48 +288,22 @@ def _check_error_horizon(manifest: Manifest) -> None:
         )
 
 
-WITNESS = (
-    "dual_matrix",
-    "dual_shares",
-    "dual_weights",
-    "dual_blocks",
-    "dual_cap",
-    "clique_blocks",
-    "dual_factors",
-    "dual_prices",
-    "pattern_lengths",
-    "pattern_steps",
-    "pattern_blocks",
-    "unrestricted_weights",
-    "unrestricted_blocks",
-    "unrestricted_cap",
-    "observer_ranks",
-    "observer_factors",
-    "observer_weights",
-)
+_DUAL, _RELAXED = "dual_", "unrestricted_"
 
 
-def witness_of(arrays: dict[str, Array], manifest: Manifest) -> dict[str, Array]:
-    """The arrays that prove the bound of a structured design, or one against chosen observers, by
-    name."""
-    joint = None if manifest.structure is None else manifest.structure.joint
-    plain = manifest.structure is None and not {"pattern_blocks", "observer_factors"} & set(arrays)
-    if plain or joint == "full":
-        return {}
-    return {name: arrays[name] for name in WITNESS if name in arrays}
+def relaxed_name(name: str) -> str:
+    """How an array that proves the bound on designs of every structure is stored, beside one of the
+    same name that proves that of the structure."""
+    return _RELAXED + name.removeprefix(_DUAL) if name.startswith(_DUAL) else name
 
 
-def dual_of(arrays: dict[str, Array], manifest: Manifest) -> DualPoint | None:
-    """The stored multipliers of a design without structure, or None."""
-    if witness_of(arrays, manifest):
-        return None
-    if "dual_weights" in arrays:
-        return diagonal_dual(
-            arrays["dual_weights"], arrays.get("dual_cap"), arrays.get("dual_floor")
-        )
-    if "dual_blocks" in arrays:
-        return DualPoint(blocks=arrays["dual_blocks"], cap=arrays.get("dual_cap"))
-    return None
+def proofs_of(arrays: Mapping[str, Array], problem: Problem) -> tuple[dict[str, Array], ...]:
+    """What of the arrays proves the bound of the problem's family, and of its relaxation."""
+    family = family_of(problem)
+    wider = family.relaxed(problem)
+    outer = {} if wider is None else family_of(wider).proof
+    own = {name: arrays[name] for name in family.proof if name in arrays}
+    return own, {name: arrays[relaxed_name(name)] for name in outer if relaxed_name(name) in arrays}
 
 
 def _sizes(manifest: Manifest) -> dict[str, int]:

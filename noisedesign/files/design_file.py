@@ -24,6 +24,7 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import overwriting, write_atomically
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Bounds
 from noisedesign.base.regular_files import check_regular
 from noisedesign.base.shown import Shown
 from noisedesign.families.toeplitz import StreamingDesign
@@ -40,11 +41,10 @@ from noisedesign.files._layout import (
     SPECS,
     arrays_of,
     check_arrays,
-    dual_of,
     form_of,
     main_array,
     problem_of,
-    witness_of,
+    proofs_of,
 )
 from noisedesign.files._manifest import FIELD, Manifest
 from noisedesign.files.streaming_file import FORMAT as STREAMING
@@ -56,10 +56,9 @@ from noisedesign.files.streaming_file import (
     streaming_design,
     streaming_manifest,
 )
-from noisedesign.program.backend import Bounds
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import AGAINST_OBSERVERS, Design, Provenance, design_of
-from noisedesign.program.noise import DenseForm
+from noisedesign.program.noise import Noise
 from noisedesign.program.problem import TimeProblem
 
 MANIFEST = "manifest.json"
@@ -227,12 +226,12 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
         {
             "library": _library_version(),
             "name": problem.name,
-            "design": design.kind,
+            "design": design.axes,
             "trust": _checks.one_of(design.trust, field="design.trust", allowed=_TRUSTS),
-            "matrix": main_array(design.kind, arrays),
+            "matrix": main_array(design.axes, arrays),
             "arrays": {
                 name: {
-                    "kind": SPECS[design.kind][name].kind,
+                    "kind": SPECS[design.axes][name].kind,
                     "shape": array.shape,
                     "sha256": _array_sha256(array),
                 }
@@ -242,7 +241,7 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "nodes": problem.nodes,
             "workload": problem.workload if isinstance(problem, TimeProblem) else None,
             "participation": participation_entry(problem),
-            "budget": _BUDGET_NOTE["observers" if observers else design.kind],
+            "budget": _BUDGET_NOTE["observers" if observers else design.axes],
             "sensitivity": {
                 "value": certificate.sensitivity_squared,
                 "which": certificate.sensitivity_kind,
@@ -323,9 +322,17 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     check_arrays(arrays, manifest)
     form, problem = form_of(arrays, manifest), problem_of(arrays, manifest)
     _check_trust(manifest)
+    proof, relaxed_proof = proofs_of(arrays, problem)
+    covariance = arrays.get("covariance")
+    noise = Noise(
+        steps=None,
+        strategy=form,
+        space=covariance,
+        full=problem.axes == "space-time" and covariance is None,
+    )
     design = Design(
         problem=problem,
-        matrix=arrays["covariance"] if form is None else form.dense(),
+        noise=noise,
         certificate=Certificate(
             objective=manifest.objective,
             lower_bound=manifest.lower_bound,
@@ -336,12 +343,10 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
             floor_ratio=manifest.floor_ratio,
         ),
         provenance=_provenance_of(manifest),
-        dual=dual_of(arrays, manifest),
+        proof=proof,
+        relaxed_proof=relaxed_proof,
         trust=manifest.trust,
-        node_covariance=arrays.get("covariance") if manifest.design == "space-time" else None,
-        witness=witness_of(arrays, manifest),
         local=manifest.local,
-        form=None if isinstance(form, DenseForm) else form,
     )
     return StoredDesign(
         design=design,

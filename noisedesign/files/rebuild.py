@@ -62,7 +62,7 @@ def _check_inside(file: AnyProblemFile) -> None:
 
 def _other_sizes(file: AnyProblemFile, stored: Problem) -> list[str]:
     """What decides how much there is to build, where it is not as in the arrays."""
-    if file.design != stored.design:
+    if file.design != stored.axes:
         return ["design"]
     nodes = None if file.graph is None else file.graph.size
     drawn = file.mixing is not None and file.mixing.matching is not None

@@ -14,6 +14,7 @@ import numpy as np
 
 from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Stop
 from noisedesign.base.shown import Shown
 from noisedesign.families.toeplitz import (
     BandedInverse,
@@ -36,7 +37,6 @@ from noisedesign.files._manifest import (
     validated,
 )
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.backend import Stop
 from noisedesign.program.noise import form_of_arrays, form_of_strategy
 from noisedesign.program.noise.forms import (
     BandedInverseForm,

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
 from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.base.monitor import Bounds
 from noisedesign.base.shown import Shown, words
-from noisedesign.families.kronecker.workload import joint_program
-from noisedesign.program.backend import Bounds
+from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.certificate import Certificate
-from noisedesign.program.noise import DenseForm, Noise, StrategyForm
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.program import DualPoint, program_of
+from noisedesign.program.family import family_of
+from noisedesign.program.noise import Noise, StrategyForm
+from noisedesign.program.problem import Problem
 
 AGAINST_OBSERVERS = "observers"
 """The ``trust`` of noise against chosen observers."""
@@ -48,44 +46,54 @@ class Provenance(Shown):
 class Design(Shown):
     """A certified noise design.
 
-    ``matrix`` is what is exported: for a spatial problem the covariance R, shape (n, n), of the
-    nodes' noise at the stated budgets; for a temporal one the lower triangular strategy C, shape
-    (T, T), of unit squared sensitivity. A space-time problem has both, C as ``matrix`` and R as
-    ``node_covariance``, of noise with covariance (C^T C)^-1 x R; or, without the latter, C of shape
-    (nT, nT) in time-major order at the stated budgets.
-
-    ``dual`` proves the lower bound; baselines have none of their own. Where the noise has a
-    structure, arrays of ``witness`` do, and ``form`` says C by the numbers its structure leaves
-    (bands, coefficients, buffers): ``matrix`` is made from it. ``local`` designs are the best a
-    search found, which may be a local optimum. ``trust`` is "local" where the noise protects every
-    message, "observers" where it protects from the observers of the problem and nobody else,
-    "central" where it only protects the average a trusted server releases.
+    Attributes:
+        noise: what is exported. In space the covariance R, shape (n, n), at the stated budgets; in
+            time the strategy C, shape (T, T), lower triangular, of unit squared sensitivity; in
+            space-time both, for noise of covariance (C^T C)^-1 x R, or C alone, shape (nT, nT), in
+            time-major order at the stated budgets.
+        proof: by name, the multipliers that prove the lower bound, and what else the family of the
+            problem keeps of its noise. Baselines have none of their own.
+        relaxed_proof: the same of the problem without its structure, for the bound on all designs.
+        local: the noise is the best a search found, which may be a local optimum.
+        trust: "local" where the noise protects every message, "observers" where it protects from
+            the observers of the problem and nobody else, "central" where it only protects the
+            average a trusted server releases.
     """
 
     problem: Problem
-    matrix: Array
+    noise: Noise
     certificate: Certificate
     provenance: Provenance
-    dual: DualPoint | None = None
+    proof: Mapping[str, Array] = field(default_factory=dict)
+    relaxed_proof: Mapping[str, Array] = field(default_factory=dict)
     trust: str = "local"
-    node_covariance: Array | None = None
-    witness: Mapping[str, Array] = field(default_factory=dict)
     local: bool = False
-    form: StrategyForm | None = None
+
+    def __post_init__(self) -> None:
+        use, mixing = self.problem.use, self.problem.mixing
+        used = replace(
+            self.noise,
+            steps=None if use is None else use.horizon,
+            nodes=None if mixing is None else len(mixing),
+        )
+        object.__setattr__(self, "noise", used)
 
     @property
-    def kind(self) -> str:
+    def axes(self) -> str:
         """ "space", "time" or "space-time"."""
-        return self.problem.design
+        return self.problem.axes
+
+    @property
+    def matrix(self) -> Array:
+        """R of a spatial design, else C."""
+        return self.covariance if self.axes == "space" else self.strategy
 
     @property
     def covariance(self) -> Array:
         """R, shape (n, n), squared noise units. Raises InputError for a design without one."""
-        if isinstance(self.problem, SpaceProblem):
-            return self.matrix
-        if self.node_covariance is None:
-            raise InputError("design", expected="a space design", got=f"a {self.kind} design")
-        return self.node_covariance
+        if self.noise.space is None:
+            raise InputError("design", expected="a space design", got=f"a {self.axes} design")
+        return self.noise.covariance
 
     @property
     def strategy(self) -> Array:
@@ -93,57 +101,29 @@ class Design(Shown):
 
         Raises InputError for a spatial design.
         """
-        if not isinstance(self.problem, TimeProblem | SpaceTimeProblem):
+        if self.noise.strategy is None:
             raise InputError("design", expected="a time design", got="a space design")
-        return self.matrix
+        return self.noise.dense_strategy
 
     @cached_property
     def noising_matrix(self) -> Array:
-        """C^-1, lower triangular: noise of step t is row t times white noise."""
-        return self.strategy_form.dense_noising()
-
-    @cached_property
-    def strategy_form(self) -> StrategyForm:
-        """C by the numbers that determine it: those of ``form``, if they make ``matrix``.
+        """C^-1, lower triangular: noise of step t is row t times white noise.
 
         Raises InputError for a spatial design.
         """
-        if self.form is not None and np.array_equal(self.form.dense(), self.strategy):
-            return self.form
-        return DenseForm(strategy=self.strategy)
+        return self.strategy_form.dense_noising()
 
-    @cached_property
-    def noise(self) -> Noise:
-        """What the noise is drawn from: C and R, in the forms they are stored and exported in."""
-        problem = self.problem
-        if isinstance(problem, SpaceProblem):
-            used = problem.use
-            return Noise(
-                steps=None if used is None else used.horizon,
-                nodes=len(problem.mixing),
-                space=self.covariance,
-            )
-        return Noise(
-            steps=problem.participation.horizon,
-            nodes=None if problem.mixing is None else len(problem.mixing),
-            strategy=self.strategy_form,
-            space=self.node_covariance,
-            full=isinstance(problem, SpaceTimeProblem) and self.node_covariance is None,
-        )
+    @property
+    def strategy_form(self) -> StrategyForm:
+        """C by the numbers that determine it. Raises InputError for a spatial design."""
+        if self.noise.strategy is None:
+            raise InputError("design", expected="a time design", got="a space design")
+        return self.noise.strategy
 
     @cached_property
     def ldp_objective(self) -> float:
         """Objective of independent noise at the same budgets, squared noise."""
-        problem = self.problem
-        if isinstance(problem, SpaceTimeProblem):
-            return joint_program(problem).independent_objective
-        if isinstance(problem, SpaceProblem) and problem.observers:
-            return float(np.sum(np.diagonal(problem.gram) / problem.budget))
-        if isinstance(problem, TimeProblem) and not problem.participation.disjoint:
-            return float(np.trace(problem.gram)) * problem.participation.largest_size
-        program = program_of(problem)
-        independent = program.coordinate_budget / program.participation.epochs
-        return float((program.gram.diagonal() / independent).sum())
+        return family_of(self.problem).independent_error(self.problem)
 
     @property
     def relative_to_ldp(self) -> float:
@@ -154,12 +134,13 @@ class Design(Shown):
         return f"Design of {self.problem.name!r}"
 
     def _facts(self) -> dict[str, object]:
-        shapes = {"R": self.node_covariance, "C": self.matrix}
-        if isinstance(self.problem, SpaceProblem):
-            shapes = {"R": self.matrix}
+        shapes = {
+            "R": None if self.noise.space is None else self.covariance,
+            "C": None if self.noise.strategy is None else self.strategy,
+        }
         sizes = [f"{name} {words(a)}" for name, a in shapes.items() if a is not None]
         return {
-            "kind": f"{self.kind}: {', '.join(sizes)}",
+            "kind": f"{self.axes}: {', '.join(sizes)}",
             "method": self.provenance.method,
             "backend": self.provenance.backend,
             "objective": self.objective,
@@ -181,6 +162,27 @@ class Design(Shown):
     @property
     def gap(self) -> float:
         return self.certificate.gap
+
+
+def seed_plan_of(design: Design) -> SeedPlan:
+    """Who shares which seed of a design that is made of shared seeds.
+
+    Raises:
+        InputError: it is not.
+    """
+    if design.noise.space is None and not design.noise.full:
+        raise InputError("design", expected="a space or space-time design", got="a time design")
+    plan = None
+    if not design.noise.full:
+        family = family_of(design.problem)
+        plan = family.seeds(family.program(design.problem), design.noise, design.proof)
+    if plan is None:
+        raise InputError(
+            "structure.space",
+            expected="edge-local, hops, neighbourhood, clusters, decor or independent",
+            got="a design that is not made of shared seeds",
+        )
+    return plan
 
 
 def design_of(value: Any) -> Design:

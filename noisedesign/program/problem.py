@@ -255,7 +255,7 @@ class SpaceProblem(Shown):
     nodes: tuple[str, ...] = ()
     privacy: PrivacyTarget | None = None
 
-    design: Literal["space"] = field(default="space", init=False)
+    axes: Literal["space"] = field(default="space", init=False)
 
     def __post_init__(self) -> None:
         _check_types(self, structure=_IN_SPACE)
@@ -344,6 +344,12 @@ class SpaceProblem(Shown):
         return float(np.sqrt(steps) * np.sqrt(self.budget.max()))
 
     @property
+    def feasible_set(self) -> tuple[str, str]:
+        """Axes and kind of the noise, by which :func:`noisedesign.program.family.family_of` finds
+        who represents it."""
+        return "space", "observers" if self.observers else self.structure.kind
+
+    @property
     def plain(self) -> bool:
         """Whether H is W^T W, the published objective."""
         return self.objective is None and self.random is None
@@ -384,7 +390,7 @@ class TimeProblem(Shown):
     nodes: tuple[str, ...] = ()
     privacy: PrivacyTarget | None = None
 
-    design: Literal["time"] = field(default="time", init=False)
+    axes: Literal["time"] = field(default="time", init=False)
 
     def __post_init__(self) -> None:
         _check_types(self, participation=_SCHEME, structure=_IN_TIME)
@@ -422,6 +428,13 @@ class TimeProblem(Shown):
     def sensitivity(self) -> float:
         """Of every strategy, to unit changes of a record in all its steps."""
         return 1.0
+
+    @property
+    def feasible_set(self) -> tuple[str, str]:
+        """As :attr:`SpaceProblem.feasible_set`."""
+        if self.structure.restricts or self.participation.disjoint:
+            return "time", self.structure.kind
+        return "time", "overlapping"
 
     @property
     def fixed_epoch(self) -> FixedEpoch:
@@ -583,7 +596,7 @@ class SpaceTimeProblem(Shown):
     nodes: tuple[str, ...] = ()
     privacy: PrivacyTarget | None = None
 
-    design: Literal["space-time"] = field(default="space-time", init=False)
+    axes: Literal["space-time"] = field(default="space-time", init=False)
 
     def __post_init__(self) -> None:
         _check_types(self, participation=_FIXED_EPOCH, time=_IN_TIME, space=_IN_SPACE)
@@ -613,6 +626,11 @@ class SpaceTimeProblem(Shown):
     def sensitivity(self) -> float:
         """Of a record in all its steps to unit changes, for noise at the budgets; not squared."""
         return float(np.sqrt(self.budget.max()))
+
+    @property
+    def feasible_set(self) -> tuple[str, str]:
+        """As :attr:`SpaceProblem.feasible_set`."""
+        return "space-time", self.joint
 
     @classmethod
     def from_graph(

@@ -31,11 +31,9 @@ from functools import cached_property
 import numpy as np
 
 from noisedesign.base import linalg as _linalg
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.base.shown import Shown
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.system.workloads.closed_forms import prefix_gram
+from noisedesign.system.participation import FixedEpoch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,7 +41,8 @@ class Program:
     """Data of (P). Shapes: gram (m, m); budget (patterns,); cap and floor (m,) or None.
 
     ``exact_factor`` is L with L^T L = gram where the problem comes with one (L = W in space);
-    otherwise :attr:`factor` computes one.
+    otherwise :attr:`factor` computes one. ``axes`` says what the coordinates are ("space": nodes,
+    X = R^-1; "time": steps, X = C^T C; "space-time": pairs of both), ``names`` their names.
     """
 
     gram: Array
@@ -52,6 +51,8 @@ class Program:
     cap: Array | None = None
     exact_factor: Array | None = None
     floor: Array | None = None
+    axes: str = "time"
+    names: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -138,54 +139,3 @@ def uniform_dual(program: Program) -> DualPoint:
     """The multiplier whose bound is exact for independent noise: U = identity."""
     k, b = program.participation.epochs, program.participation.separation
     return DualPoint(blocks=np.tile(np.eye(k), (b, 1, 1)))
-
-
-def is_structured(problem: Problem) -> bool:
-    """Whether a problem asks for more than (P) of one Gram matrix, with noise of any structure."""
-    if isinstance(problem, SpaceTimeProblem):
-        return True
-    if isinstance(problem, TimeProblem) and not problem.participation.disjoint:
-        return True
-    return problem.structure.restricts or (
-        isinstance(problem, SpaceProblem) and bool(problem.observers)
-    )
-
-
-def program_of(problem: Problem) -> Program:
-    """(P) for a problem, whatever its structure. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10.
-
-    Raises:
-        InputError: min-separation participation, whose patterns overlap; a space-time problem; one
-            against chosen observers, whose budgets say nothing of other messages.
-    """
-    if isinstance(problem, SpaceProblem):
-        if problem.observers:
-            raise InputError(
-                "observers",
-                expected="none, so that every message is protected",
-                got=f"{len(problem.observers)} chosen",
-            )
-        return Program(
-            gram=problem.gram,
-            participation=single(len(problem.mixing)),
-            budget=problem.budget,
-            cap=problem.max_variance,
-            exact_factor=problem.mixing if problem.plain else None,
-            floor=problem.min_variance,
-        )
-    if isinstance(problem, SpaceTimeProblem):
-        raise InputError("design", expected="space or time", got=problem.design)
-    scheme = problem.fixed_epoch
-    return Program(gram=problem.gram, participation=scheme, budget=np.ones(scheme.separation))
-
-
-def central_program(problem: TimeProblem) -> Program:
-    """(P) of a trusted server that adds one noise to the average of the n nodes.
-
-    The average has sensitivity 1 / n, and all n nodes hold the same model, so H = prefix / n. A
-    problem without a graph has one model, and the server's workload is its own.
-    """
-    program = program_of(problem)
-    if problem.mixing is None:
-        return program
-    return replace(program, gram=prefix_gram(horizon=program.size) / len(problem.mixing))

@@ -7,20 +7,16 @@ from dataclasses import dataclass
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError, describe
-
-TIME_STRUCTURES = ("dense", "banded", "toeplitz", "banded-inverse", "blt")
-SPACE_STRUCTURES = (
-    "dense", "edge-local", "hops", "neighbourhood", "clusters", "decor", "independent",
-)  # fmt: skip
-
-_TIME_KEY = {"banded": "bands", "banded-inverse": "bands", "blt": "buffers"}
-_SPACE_KEY = {"hops": "hops", "clusters": "clusters"}
+from noisedesign.program.registry import REGISTRY, kinds
 
 
-def _check_key(owner: object, *, kind: str, field: str, needed: dict[str, str]) -> None:
-    """The one number or list a kind needs is there, and no other."""
-    for key in sorted(set(needed.values())):
-        value, wanted = getattr(owner, key), needed.get(kind) == key
+def _check_kind(owner: TimeStructure | SpaceStructure, *, axes: str, keys: Sequence[str]) -> None:
+    """The kind is known; the one number or list it needs is there, and no other of ``keys``."""
+    kind, field = owner.kind, f"structure.{axes}"
+    _checks.one_of(kind, field=field, allowed=kinds(axes))
+    needed = REGISTRY[axes, kind].needs
+    for key in keys:
+        value, wanted = getattr(owner, key), needed == key
         if wanted == (value is None):
             raise InputError(
                 f"structure.{key}",
@@ -50,8 +46,7 @@ class TimeStructure:
     buffers: int | None = None
 
     def __post_init__(self) -> None:
-        _checks.one_of(self.kind, field="structure.time", allowed=TIME_STRUCTURES)
-        _check_key(self, kind=self.kind, field="structure.time", needed=_TIME_KEY)
+        _check_kind(self, axes="time", keys=("bands", "buffers"))
         for key in ("bands", "buffers"):
             if getattr(self, key) is not None:
                 _checks.positive_int(getattr(self, key), field=f"structure.{key}")
@@ -91,8 +86,7 @@ class SpaceStructure:
     known_seeds: int = 0
 
     def __post_init__(self) -> None:
-        _checks.one_of(self.kind, field="structure.space", allowed=SPACE_STRUCTURES)
-        _check_key(self, kind=self.kind, field="structure.space", needed=_SPACE_KEY)
+        _check_kind(self, axes="space", keys=("clusters", "hops"))
         if self.hops is not None:
             _checks.positive_int(self.hops, field="structure.hops")
         if self.clusters is not None:

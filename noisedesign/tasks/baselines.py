@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import NoneType
+from typing import Any
 
 import numpy as np
 from scipy.linalg import toeplitz
@@ -11,28 +12,21 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Listing
 from noisedesign.families.decor import program as decor
-from noisedesign.program import certificate, repair
+from noisedesign.families.disjoint.program import arrays_of, dual_of, independent_gram
+from noisedesign.program import repair
+from noisedesign.program.backends import get_backend
 from noisedesign.program.design import Design, Provenance
-from noisedesign.program.problem import (
-    Problem,
-    SpaceProblem,
-    SpaceTimeProblem,
-    TimeProblem,
-    problem_of,
-)
-from noisedesign.program.program import (
-    DualPoint,
-    Program,
-    central_program,
-    program_of,
-    uniform_dual,
-)
+from noisedesign.program.family import Arrays, family_of
+from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem, problem_of
+from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks import joint_baselines
-from noisedesign.tasks.solve import independent_gram, solve, versions
+from noisedesign.tasks.solve import solve
 
 SPACE_BASELINES = ("ldp", "cdp", "decor")
 TIME_BASELINES = ("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt")
+_NAMES = {"space": SPACE_BASELINES, "time": TIME_BASELINES, "space-time": joint_baselines.NAMES}
 
 
 def baseline_names(problem: Problem) -> tuple[str, ...]:
@@ -42,16 +36,14 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
         InputError: one against chosen observers.
     """
     problem = problem_of(problem)
-    if isinstance(problem, SpaceTimeProblem):
-        return joint_baselines.NAMES
-    if isinstance(problem, SpaceProblem) and problem.observers:
+    if family_of(problem).trust != "local":
         raise InputError(
             "problem",
             expected="one against a reader of all messages",
             got="chosen observers",
             remedy="Leave out [observers] for baselines.",
         )
-    return SPACE_BASELINES if isinstance(problem, SpaceProblem) else TIME_BASELINES
+    return _NAMES[problem.axes]
 
 
 def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = None) -> Design:
@@ -84,7 +76,7 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     _checks.one_of(name, field="baseline", allowed=baseline_names(problem))
     kinds = "a design or its dual, or None"
     _checks.instance(dual, (DualPoint, Design, NoneType), field="dual", expected=kinds)
-    if isinstance(problem, SpaceTimeProblem):
+    if problem.axes == "space-time":
         in_time = name in TIME_BASELINES and name not in SPACE_BASELINES
         return joint_baselines.joint_baseline(
             problem,
@@ -93,13 +85,30 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
             strategy=_strategy(name, problem.participation) if in_time else None,
             provenance=_provenance(name),
         )
+    wide = family_of(problem).relaxed(problem) or problem
+    family, central = family_of(wide), name == "cdp"
+    program = family.program(wide)
+    if central:
+        program = family.central(wide) or program
+    proof: Arrays = {} if central else _proof(program, dual)
+    make = _covariance if problem.axes == "space" else _in_time
+    noise = make(problem, program, name)
+    bound = family.bound(program, _proof(program, dual) if problem.axes == "space" else proof)
+    return Design(
+        problem=problem,
+        noise=noise,
+        provenance=_provenance(name),
+        proof=proof,
+        certificate=family.certificate(program, noise, proof, bound=bound, everywhere=None),
+        trust="central" if central else "local",
+    )
+
+
+def _proof(program: Program, dual: DualPoint | Design | None) -> Arrays:
+    """What proves a bound on noise without a structure."""
     if isinstance(dual, Design):
-        dual = dual.dual
-    program = program_of(problem)
-    bound = certificate.lower_bound(program, uniform_dual(program) if dual is None else dual)
-    if isinstance(problem, SpaceProblem):
-        return _space(problem, program, name, bound, dual)
-    return _time(problem, program, name, bound, dual)
+        dual = dual_of(dual.relaxed_proof or dual.proof)
+    return {} if dual is None else arrays_of(program, dual)
 
 
 def published(problem: Problem, *, dual: DualPoint | Design | None = None) -> Listing[Design]:
@@ -120,39 +129,31 @@ def compared(problem: Problem) -> Listing[Design]:
 
 def _provenance(name: str) -> Provenance:
     return Provenance(
-        method=name, backend="closed form", status="baseline", versions=versions("native")
+        method=name,
+        backend="closed form",
+        status="baseline",
+        versions=get_backend("native").versions(),
     )
 
 
 # --- space ----------------------------------------------------------------------------------
 
 
-def _space(
-    problem: SpaceProblem, program: Program, name: str, bound: float, dual: DualPoint | None
-) -> Design:
+def _covariance(problem: Any, program: Program, name: str) -> Noise:
     if name == "cdp":
         # The mean's noise needs variance 1 / (n^2 tau), and every node holds the same mean.
         n = len(problem.mixing)
-        covariance = np.full((n, n), 1 / (n**2 * float(problem.budget.min())))
-    elif name == "decor":
-        found = decor.decor_precision(
+        return Noise.of_covariance(np.full((n, n), 1 / (n**2 * float(problem.budget.min()))))
+    precision = independent_gram(program)
+    if name == "decor":
+        precision = decor.decor_precision(
             gram=problem.gram,
             mixing=problem.mixing,
             budget=problem.budget,
             cap=problem.max_variance,
             floor=problem.min_variance,
         )
-        covariance = repair.covariance_of(program, found)
-    else:
-        covariance = repair.covariance_of(program, independent_gram(program))
-    return Design(
-        problem=problem,
-        matrix=covariance,
-        provenance=_provenance(name),
-        dual=None if name == "cdp" else dual,
-        certificate=certificate.judge_covariance(program, covariance, bound=bound),
-        trust="central" if name == "cdp" else "local",
-    )
+    return Noise.of_covariance(repair.covariance_of(program, precision))
 
 
 def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
@@ -169,22 +170,9 @@ def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
 # --- time -----------------------------------------------------------------------------------
 
 
-def _time(
-    problem: TimeProblem, program: Program, name: str, bound: float, dual: DualPoint | None
-) -> Design:
-    strategy = _strategy(name, problem.fixed_epoch)
-    if name == "cdp":
-        program, dual = central_program(problem), None
-        bound = certificate.lower_bound(program, uniform_dual(program))
-    strategy = repair.unit_strategy(program, strategy)
-    return Design(
-        problem=problem,
-        matrix=strategy,
-        provenance=_provenance(name),
-        dual=dual,
-        certificate=certificate.judge_strategy(program, strategy, bound=bound),
-        trust="central" if name == "cdp" else "local",
-    )
+def _in_time(problem: Any, program: Program, name: str) -> Noise:
+    strategy = repair.unit_strategy(program, _strategy(name, problem.fixed_epoch))
+    return Noise.of_strategy(DenseForm(strategy=strategy))
 
 
 def _strategy(name: str, participation: FixedEpoch) -> Array:

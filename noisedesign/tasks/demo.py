@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Stop
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
-from noisedesign.program.backends import Stop
 from noisedesign.program.design import design_of
 from noisedesign.system import datasets
 from noisedesign.tasks import baselines, report
@@ -89,7 +89,7 @@ def _design(
     announce(f"{problem.name}: verifying and simulating {path}")
     verified = verify(stored).ok
     simulated = simulate(design_of(stored), runs=runs).agrees
-    others = baselines.published(problem, dual=solution.design.dual)
+    others = baselines.published(problem, dual=solution.design)
     image = picture(solution.design, path=folder / f"{problem.name}.png", others=others)
     announce(f"{problem.name}: picture in {image}")
     ours = report.design_record(solution.design) | {"verified": verified, "simulated": simulated}

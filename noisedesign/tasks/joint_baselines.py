@@ -12,13 +12,14 @@ import numpy as np
 
 from noisedesign.base.checks import Array
 from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
-from noisedesign.families import structured_verdict
 from noisedesign.families.decor import program as decor
+from noisedesign.families.disjoint.program import arrays_of
 from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.families.kronecker.workload import joint_program
 from noisedesign.program import repair
-from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design, Provenance
+from noisedesign.program.family import Arrays, family_of
+from noisedesign.program.noise import DenseForm, Noise
 from noisedesign.program.problem import ANY_SPACE, ANY_TIME, SpaceTimeProblem
 from noisedesign.program.program import Program, uniform_dual
 
@@ -33,8 +34,6 @@ NAMES = (
     "antipgd",
     "banded-sqrt",
 )
-
-_UNJUDGED = Certificate(objective=np.inf, lower_bound=0.0, sensitivity_squared=np.inf)
 
 
 def joint_baseline(
@@ -60,17 +59,8 @@ def joint_baseline(
         n = len(problem.mixing)
         mean = np.full((n, n), 1 / (n**2 * float(problem.budget.min())))
         free = replace(free, joint="kronecker")
-        strategy = _strategy(free, mean)
-        return _judged(
-            Design(
-                problem=free,
-                matrix=strategy,
-                node_covariance=mean,
-                certificate=_UNJUDGED,
-                provenance=provenance,
-                trust="central",
-            )
-        )
+        noise = Noise.of_strategy(DenseForm(strategy=_strategy(free, mean)), covariance=mean)
+        return _judged(free, noise, {}, provenance, trust="central")
     scheme = problem.participation
     if strategy is None:
         strategy = np.eye(scheme.horizon)
@@ -85,26 +75,11 @@ def joint_baseline(
         # C x L, L^T L = R^-1, is lower triangular, and a full design of the same covariance.
         full = joint_program(free).full_program(cap=problem.max_variance)
         factor = reversed_cholesky(inverse_of_positive(covariance))
-        stacked: Array = np.asarray(np.kron(strategy, factor), dtype=np.float64)
-        return _judged(
-            Design(
-                problem=free,
-                matrix=stacked,
-                certificate=_UNJUDGED,
-                provenance=provenance,
-                dual=uniform_dual(full) if best is None else best.dual,
-            )
-        )
-    return _judged(
-        Design(
-            problem=free,
-            matrix=strategy,
-            node_covariance=covariance,
-            certificate=_UNJUDGED,
-            provenance=provenance,
-            witness=_witness(problem, best),
-        )
-    )
+        form = DenseForm(strategy=np.asarray(np.kron(strategy, factor), dtype=np.float64))
+        proof = arrays_of(full, uniform_dual(full)) if best is None else best.proof
+        return _judged(free, replace(Noise.of_strategy(form), full=True), proof, provenance)
+    noise = Noise.of_strategy(DenseForm(strategy=strategy), covariance=covariance)
+    return _judged(free, noise, _witness(problem, best), provenance)
 
 
 def _covariance(problem: SpaceTimeProblem, name: str) -> Array:
@@ -131,10 +106,27 @@ def _strategy(problem: SpaceTimeProblem, covariance: Array) -> Array:
 
 def _witness(problem: SpaceTimeProblem, best: Design | None) -> dict[str, Any]:
     if best is not None:
-        return {name: best.witness[name] for name in ("dual_blocks", "dual_weights")}
+        return {name: best.proof[name] for name in ("dual_blocks", "dual_weights")}
     k, b = problem.participation.epochs, problem.participation.separation
     return {"dual_blocks": np.tile(np.eye(k), (b, 1, 1)), "dual_weights": 1 / problem.budget}
 
 
-def _judged(design: Design) -> Design:
-    return replace(design, certificate=structured_verdict.judged(design))
+def _judged(
+    problem: SpaceTimeProblem,
+    noise: Noise,
+    proof: Arrays,
+    provenance: Provenance,
+    *,
+    trust: str = "local",
+) -> Design:
+    family = family_of(problem)
+    program = family.program(problem)
+    bound = family.bound(program, proof)
+    return Design(
+        problem=problem,
+        noise=noise,
+        certificate=family.certificate(program, noise, proof, bound=bound, everywhere=None),
+        provenance=provenance,
+        proof=proof,
+        trust=trust,
+    )

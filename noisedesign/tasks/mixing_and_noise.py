@@ -11,9 +11,9 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.shown import Shown
 from noisedesign.conic.cvxpy_model import run
-from noisedesign.program.backends import Monitor, Stop
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.fastest_mixing.bound import mixing_norm

@@ -54,12 +54,12 @@ def draw_matrix(axes: Any, design: Design) -> None:
     Of more than 64 steps the last are drawn, and the last row by itself: what its noise takes back
     of earlier steps.
     """
-    if design.kind == "space":
+    if design.axes == "space":
         matrix, first, unit = design.covariance, 0, "node"
         axes.set_title("covariance $R$ of the nodes")
     else:
         matrix, unit = design.noising_matrix, "step"
-        if design.kind == "space-time" and design.node_covariance is None:
+        if design.axes == "space-time" and design.noise.full:
             unit = "step and node, step by step"
         horizon = len(matrix)
         first = horizon - _drawn(design)
@@ -169,8 +169,8 @@ def _label(design: Design) -> str:
         "space": "Whisper optimum",
         "time": "Mafalda optimum",
         "space-time": "joint optimum",
-    }[design.kind]
-    if design.problem.design == "time" and design.problem.workload == "prefix":
+    }[design.axes]
+    if design.problem.axes == "time" and design.problem.workload == "prefix":
         optimal = "optimum"
     name = _NAMES.get(design.provenance.method, optimal)
     return name + (" (trusted server)" if design.trust == "central" else "")

@@ -39,7 +39,7 @@ def solution_record(solution: Solution) -> Record:
     design = solution.design
     record: Record = {
         "name": solution.problem.name,
-        "design": solution.problem.design,
+        "design": solution.problem.axes,
         "backend": solution.backend,
         "method": None if design is None else design.provenance.method,
         "status": solution.status,
@@ -89,7 +89,7 @@ def refused_record(problem: Problem, *, backend: str, error: InputError) -> Reco
     """A problem among others that cannot be solved, with the reason as its remedy."""
     return {
         "name": problem.name,
-        "design": problem.design,
+        "design": problem.axes,
         "backend": backend,
         "status": REFUSED,
         "feasible": False,
@@ -130,7 +130,7 @@ def design_record(design: Design) -> Record:
     """One design among others: its noise, and what it is worth against independent noise."""
     return {
         "name": design.problem.name,
-        "design": design.kind,
+        "design": design.axes,
         "method": design.provenance.method,
         "objective": design.objective,
         "relative_to_ldp": design.relative_to_ldp,

@@ -11,9 +11,8 @@ import numpy as np
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import gram_factor, inverse_of_positive
 from noisedesign.base.shown import Shown
-from noisedesign.families.shared_seeds.family import seed_plan_of
 from noisedesign.privacy.views import Observer
-from noisedesign.program.design import Design, design_of
+from noisedesign.program.design import Design, design_of, seed_plan_of
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads import Objective
 from noisedesign.tasks import simulation
@@ -104,16 +103,16 @@ def _variance(design: Design, how: dict[str, Any]) -> simulation.VarianceReport:
     noise = design.noise
     how = how | {"mixing": problem.mixing, "predicted": design.objective}
     if problem.objective is None and problem.random is None:
-        if noise.kind == "space":
+        if noise.axes == "space":
             return simulation.simulate_space(covariance=design.covariance, **how)
-        if noise.kind == "time":
+        if noise.axes == "time":
             factor = gram_factor(problem.gram) if problem.workload == "gram" else None
             return simulation.simulate_time(
                 noising_matrix=design.noising_matrix, workload_factor=factor, **how
             )
     error = problem.objective
     if error is None:
-        error = Objective(horizon=1 if noise.kind == "space" else problem.participation.horizon)
+        error = Objective(horizon=1 if noise.axes == "space" else problem.participation.horizon)
 
     def drawn(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
         return noise.stream(dimension=columns, seed=sequence, steps=error.horizon)
@@ -133,7 +132,7 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
     problem: Any = design.problem
     noise = design.noise
     how = how | {"claimed_mu": AUDITED_MU, "noise_stddev": 1 / AUDITED_MU}
-    if noise.kind == "space":
+    if noise.axes == "space":
         how |= {"mixing": problem.mixing, "budget": problem.budget}
         if problem.observers:
             watchers = [_watcher(problem.mixing, observer) for observer in problem.observers]
@@ -146,7 +145,7 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
             return simulation.audit_coalition(plan=plan, coalition=worst, **how)
         return simulation.audit_space(covariance=design.covariance, **how)
     noising, patterns = design.noising_matrix, problem.participation.longest(AUDITED_PATTERNS)
-    if noise.kind == "time":
+    if noise.axes == "time":
         return simulation.audit_time(
             noising_matrix=noising, mixing=problem.mixing, patterns=patterns, **how
         )

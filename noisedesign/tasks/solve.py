@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import time
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Checkpoint, Monitor, ProgressCallback, Stop
 from noisedesign.base.shown import Shown
-from noisedesign.conic import process as isolated
-from noisedesign.conic.dimacs import Errors
-from noisedesign.families import structured
-from noisedesign.families.disjoint import attainment
-from noisedesign.families.disjoint.options import Extras
-from noisedesign.families.disjoint.start import Start
-from noisedesign.families.disjoint.warm_start import start_of
-from noisedesign.families.observers import search
-from noisedesign.families.observers.family import solve_against
-from noisedesign.program import certificate, repair
-from noisedesign.program.backend import Checkpoint, ProgressCallback
-from noisedesign.program.backends import Answer, Backend, Monitor, Stop, get_backend
+from noisedesign.program.backends import TOLERANCE_PER_GAP, Backend, get_backend
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import PROTECTS, Design, Provenance
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, problem_of
-from noisedesign.program.program import (
-    DualPoint,
-    Program,
-    denormalized_gram,
-    is_structured,
-    program_of,
-    uniform_dual,
-)
+from noisedesign.program.family import Answer, Arrays, Family, family_of
+from noisedesign.program.noise import Noise
+from noisedesign.program.options import Options
+from noisedesign.program.problem import Problem, problem_of
+
+if TYPE_CHECKING:
+    from noisedesign.conic.dimacs import Errors
 
 OPTIMAL = "optimal"
 INACCURATE = "inaccurate"
@@ -48,12 +34,6 @@ INTERRUPTED = Stop.INTERRUPTED.value
 
 STAND_IN = "ldp"
 """The method of a design that takes the place of one that was not found."""
-
-OBSERVER_BACKEND = "clarabel"
-"""What solves problems against chosen observers where no conic solver is named."""
-
-TOLERANCE_PER_GAP = 0.1
-"""Solvers without a certified gap are asked for a tenth of it: their residuals are not ours."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -132,7 +112,7 @@ def solve(
     isolate: bool | None = None,
     device: str = "cpu",
     checkpoint: Checkpoint | None = None,
-    start: DualPoint | Design | Start | None = None,
+    start: Any = None,
 ) -> Solution:
     """Design the noise of ``problem`` and certify it.
 
@@ -167,68 +147,68 @@ def solve(
     """
     started = time.perf_counter()
     problem = problem_of(problem)
-    asked = settings.DEFAULT_GAP if gap is None else _checks.real(gap, field="gap", low=0, high=1)
+    family = family_of(problem)
+    asked = family.gap if gap is None else _checks.real(gap, field="gap", low=0, high=1)
     _checks.instance(isolate, (bool, NoneType), field="isolate", expected="True, False or None")
     if time_limit is not None:
         time_limit = _checks.real(time_limit, field="time_limit", low=0)
-    extras = Extras(device=device, checkpoint=checkpoint, start=start_of(start))
-    if isinstance(problem, SpaceProblem) and problem.observers:
-        extras.refused("those against observers")
-        if formulation is not None:
-            raise InputError(
-                "formulation", expected="none against chosen observers", got=formulation
-            )
-        return _solve_against(
-            problem, backend, None if gap is None else asked, time_limit, progress, started
-        )
+    options = Options(device=device, checkpoint=checkpoint, start=start)
     solver = get_backend(backend)
-    if is_structured(problem):
-        _refuse_other_backends(solver, formulation)
-        extras.refused("those of structured and space-time designs")
-        return _solve_structured(problem, asked, time_limit, progress, started)
-    assert not isinstance(problem, SpaceTimeProblem)
-    program = program_of(problem)
-    chosen = _checked_backend(solver, program, formulation)
-    solver = extras.given_to(solver, program)
-    doubtful, own = attainment.doubtful(program), solver.name == "native"
+    program = family.program(problem)
+    formulation = solver.check(family, program, formulation)
+    solver.check_options(family, program, options)
     monitor = Monitor(
-        # A looser answer would not tell whether the optimum is attained.
-        gap=min(asked, settings.DEFAULT_GAP) if doubtful and own else asked,
+        gap=asked,
         tolerance=None if gap is None else asked * TOLERANCE_PER_GAP,
         time_limit=time_limit,
         progress=progress,
         checkpoint=checkpoint,
-        start=extras.begin_with(program),
+        start=family.start(program, start),
+        device=device,
     )
-    normalized = program.normalized()
-    if doubtful and not own:
-        probe = Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit)
-        found = get_backend("native").solve(normalized, monitor=probe, formulation="dual")
-        if found.stop is Stop.INTERRUPTED:
-            raise KeyboardInterrupt
-        attainment.refuse_divergent(problem, program, found, time_limit=probe.time_left)
-    alone = not own and (time_limit is not None if isolate is None else isolate)
-    run = isolated.solve if alone else _solve_here
-    answer = run(solver, normalized, monitor=monitor, formulation=chosen)
-    if doubtful and own:
-        attainment.refuse_divergent(problem, program, answer, time_limit=monitor.time_left)
-    judged = _design(problem, program, answer, solver.name, monitor)
-    status, remedy = _status(judged, answer, solver.name, asked)
-    if judged is not None:
-        if doubtful:
-            remedy = f"{remedy} {attainment.remark(problem, program, judged)}".strip()
-        used = judged.provenance.versions | extras.versions
-        judged = replace(
-            judged, provenance=replace(judged.provenance, status=status, versions=used)
+    answer = solver.answer(
+        family, program, monitor=monitor, formulation=formulation, isolate=isolate
+    )
+    proof = {} if not _finite(answer.proof) else answer.proof
+    relaxed = _Relaxation.of(family, problem, time_limit=time_limit, gap=asked)
+    verdict = _Verdict(family, program, proof, relaxed.bound, monitor.gap)
+    best, method = verdict.best(answer.noises), "optimal"
+    if best is None and answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
+        best, method = verdict.best([family.independent(program)]), STAND_IN
+    design = None
+    if best is not None:
+        noise, certificate = best
+        provenance = Provenance(
+            method=method,
+            backend=solver.name,
+            status=answer.stop.value,
+            build_seconds=answer.build_seconds,
+            solve_seconds=answer.solve_seconds,
+            evaluations=answer.evaluations,
+            versions=solver.versions() | options.versions,
+            history=tuple(monitor.history),
         )
-    seconds = time.perf_counter() - started
+        design = Design(
+            problem=problem,
+            noise=noise,
+            certificate=certificate,
+            provenance=provenance,
+            proof=proof,
+            relaxed_proof=relaxed.proof,
+            trust=family.trust,
+            local=not family.convex,
+        )
+    status, remedy = _status(design, answer, solver, asked)
+    if design is not None:
+        remedy = f"{remedy} {family.remark(program, design.noise)}".strip()
+        design = replace(design, provenance=replace(design.provenance, status=status))
     return Solution(
         problem=problem,
         backend=solver.name,
         status=status,
-        design=judged,
+        design=design,
         remedy=remedy,
-        seconds=seconds,
+        seconds=time.perf_counter() - started,
         build_seconds=answer.build_seconds,
         solve_seconds=answer.solve_seconds,
         evaluations=answer.evaluations,
@@ -236,243 +216,76 @@ def solve(
     )
 
 
-def _refuse_other_backends(backend: Backend, formulation: str | None) -> None:
-    if backend.name != "native":
-        raise InputError(
-            "backend", expected="native for a structured or space-time problem", got=backend.name
-        )
-    if formulation is not None:
-        _checks.one_of(formulation, field="formulation", allowed=backend.formulations)
+@dataclass(frozen=True, eq=False)
+class _Relaxation:
+    """The bound on noise of every structure, and what proves it; None where there is no other."""
+
+    bound: float | None = None
+    proof: Arrays = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, family: Family, problem: Problem, *, time_limit: float | None, gap: float
+    ) -> _Relaxation:
+        """With a time limit of its own: it is a small share of the work."""
+        if (wider := family.relaxed(problem)) is None:
+            return cls()
+        outer = family_of(wider)
+        try:
+            program = outer.program(wider)
+            proof = outer.multipliers(program, monitor=Monitor(gap=gap, time_limit=time_limit))
+        except InputError:  # no bound is known but that of the answer itself
+            return cls(bound=0.0)
+        return cls(bound=outer.bound(program, proof).value if proof else 0.0, proof=proof)
 
 
-def _solve_structured(
-    problem: Problem,
-    gap: float,
-    time_limit: float | None,
-    progress: ProgressCallback | None,
-    started: float,
-) -> Solution:
-    monitor = Monitor(gap=gap, time_limit=time_limit, progress=progress)
-    design = structured.solve(problem, monitor=monitor)
-    status, remedy = _structured_status(design, gap)
-    design = replace(
-        design, provenance=replace(design.provenance, status=status, versions=versions("native"))
-    )
-    seconds = time.perf_counter() - started
-    return Solution(
-        problem=problem,
-        backend="native",
-        status=status,
-        design=design,
-        remedy=remedy,
-        seconds=seconds,
-        build_seconds=0.0,
-        solve_seconds=design.provenance.solve_seconds,
-        evaluations=design.provenance.evaluations,
-    )
+class _Verdict:
+    """What the judge of a family says of one way after another to make an answer feasible."""
+
+    def __init__(
+        self, family: Family, program: Any, proof: Arrays, everywhere: float | None, gap: float
+    ) -> None:
+        self.family, self.program, self.proof, self.gap = family, program, proof, gap
+        self.bound = family.bound(program, proof, negligible=settings.NEGLIGIBLE_PER_GAP * gap)
+        self.everywhere = everywhere
+
+    def best(self, noises: Iterable[Noise]) -> tuple[Noise, Certificate] | None:
+        """The noise of least error, and its certificate; None where nothing is feasible."""
+        best: tuple[Noise, Certificate] | None = None
+        for noise in noises:
+            found = self.family.certificate(
+                self.program, noise, self.proof, bound=self.bound, everywhere=self.everywhere
+            )
+            if not found.feasible or not np.isfinite(found.objective):
+                continue
+            if best is None or found.objective < best[1].objective:
+                best = noise, found
+            if best[1].gap <= self.gap:
+                break
+        return best
 
 
-def _solve_against(
-    problem: SpaceProblem,
-    backend: str,
-    gap: float | None,
-    time_limit: float | None,
-    progress: ProgressCallback | None,
-    started: float,
-) -> Solution:
-    """Against chosen observers: by a conic solver, which "native" leaves to the library."""
-    chosen = OBSERVER_BACKEND if backend == "native" else backend
-    asked = search.GAP if gap is None else gap
-    monitor = Monitor(
-        gap=asked,
-        tolerance=min(search.TOLERANCE, asked * TOLERANCE_PER_GAP),
-        time_limit=time_limit,
-        progress=progress,
-    )
-    design = solve_against(problem, backend=chosen, monitor=monitor)
-    status, remedy = FAILED, "The solver found nothing. Try another backend, or another cap."
-    seconds = time.perf_counter() - started
-    if design is not None:
-        status, remedy = _structured_status(design, asked)
-        used = versions(chosen, modelled=True)
-        provenance = replace(design.provenance, status=status, versions=used)
-        design = replace(design, provenance=provenance)
-    return Solution(
-        problem=problem,
-        backend=chosen,
-        status=status,
-        design=design,
-        remedy=remedy,
-        seconds=seconds,
-        build_seconds=0.0,
-        solve_seconds=seconds,
-        evaluations=len(monitor.history),
-    )
+def _finite(arrays: Arrays) -> bool:
+    return all(np.isfinite(array).all() for array in arrays.values())
 
 
-def _structured_status(design: Design, gap: float) -> tuple[str, str]:
-    """As :func:`_status`, of a design that is feasible; its provenance says how it stopped."""
-    if design.gap <= gap:
-        return OPTIMAL, ""
-    stop = design.provenance.status
-    if stop == Stop.TIME_LIMIT:
-        return stop, f"certified gap {design.gap:.2g}, asked {gap:.2g}. Allow more time."
-    if stop == Stop.INTERRUPTED:
-        return stop, f"certified gap {design.gap:.2g}, asked {gap:.2g}. Run it again to the end."
-    if design.local:
-        return LOCAL, ""
-    return INACCURATE, f"certified gap {design.gap:.2g}, asked {gap:.2g}: ask for less."
-
-
-def _solve_here(
-    backend: Backend, program: Program, *, monitor: Monitor, formulation: str
-) -> Answer:
-    return backend.solve(program, monitor=monitor, formulation=formulation)
-
-
-def _checked_backend(backend: Backend, program: Program, formulation: str | None) -> str:
-    """The formulation to use, after checking that the backend can run and take the program."""
-    chosen = backend.formulations[0] if formulation is None else formulation
-    _checks.one_of(chosen, field="formulation", allowed=backend.formulations)
-    if (reason := backend.refusal(program, chosen)) is not None:
-        raise InputError(
-            "backend",
-            expected="one that takes this problem",
-            got=f"{backend.name}, which cannot take {reason}",
-        )
-    available = backend.availability()
-    if not available.ready:
-        state = "is not licensed" if available.installed else "is not installed"
-        raise InputError(
-            "backend",
-            expected="an installed and licensed backend",
-            got=f"{backend.name}, which {state}",
-            remedy=available.remedy,
-        )
-    return chosen
-
-
-def certified_design(
-    problem: Problem,
-    program: Program,
-    *,
-    gram: Array,
-    dual: DualPoint | None,
-    provenance: Provenance,
-    gap: float = settings.DEFAULT_GAP,
-    thorough: bool = False,
-) -> Design | None:
-    """The design of a (nearly feasible) X: repaired, exported and judged; None where it cannot be.
-
-    ``gram`` and ``dual`` belong to ``program``, at its own budgets. Without ``dual``, or with one
-    that proves nothing, the bound is that of uniform multipliers; its rounding is kept small
-    against ``gap``.
-    """
-    feasible = repair.feasible_gram(program, gram, dual=dual, thorough=thorough)
-    if feasible is None:
-        return None
-    negligible = settings.NEGLIGIBLE_PER_GAP * gap
-    proved = certificate.NOTHING
-    if dual is not None:
-        proved = certificate.proved_bound(program, dual, negligible=negligible)
-    if proved.value <= 0:
-        dual, proved = None, certificate.proved_bound(program, uniform_dual(program))
-    try:
-        if isinstance(problem, SpaceProblem):
-            matrix = repair.covariance_of(program, feasible)
-            del feasible
-            judged = certificate.judge_covariance(program, matrix, bound=proved.value)
-        else:
-            matrix = repair.strategy_of(program, feasible)
-            del feasible  # as whatever has m^2 entries, once it is used
-            judged = certificate.judge_strategy(program, matrix, bound=proved.value)
-    except np.linalg.LinAlgError:
-        return None
-    if not judged.feasible or not np.isfinite(judged.objective):
-        return None
-    matrix.flags.writeable = False
-    judged = replace(judged, rounding=proved.rounding)
-    return Design(
-        problem=problem, matrix=matrix, certificate=judged, provenance=provenance, dual=dual
-    )
-
-
-def independent_gram(program: Program) -> Array:
-    """X of independent noise at full budget: budget_j / k on the diagonal (LDP)."""
-    return np.diag(program.coordinate_budget / program.participation.epochs)
-
-
-def _design(
-    problem: Problem, program: Program, answer: Answer, backend: str, monitor: Monitor
-) -> Design | None:
-    """Design and certificate of an answer; independent noise where a stopped solver had none."""
-    provenance = Provenance(
-        method="optimal",
-        backend=backend,
-        status=answer.stop.value,
-        build_seconds=answer.build_seconds,
-        solve_seconds=answer.solve_seconds,
-        evaluations=answer.evaluations,
-        versions=versions(backend),
-        history=tuple(monitor.history),
-    )
-    dual = None if answer.dual is None else answer.dual.denormalized(program)
-    if answer.gram is not None:
-        gram = denormalized_gram(program, answer.gram)
-        found = partial(
-            certified_design,
-            problem,
-            program,
-            gram=gram,
-            dual=dual,
-            provenance=provenance,
-            gap=monitor.gap,
-        )
-        design = found()
-        if design is None or design.gap > monitor.gap:
-            tried = [other for other in (design, found(thorough=True)) if other is not None]
-            design = min(tried, key=lambda other: other.objective, default=None)
-        if design is not None:
-            return design
-    if answer.stop not in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
-        return None
-    return certified_design(
-        problem,
-        program,
-        gram=independent_gram(program),
-        dual=dual,
-        provenance=replace(provenance, method=STAND_IN),
-    )
-
-
-def _status(design: Design | None, answer: Answer, backend: str, gap: float) -> tuple[str, str]:
+def _status(design: Design | None, answer: Answer, backend: Backend, gap: float) -> tuple[str, str]:
     """Our verdict, from the certificate and not from the solver, and what to do about it."""
     if design is None:
         why = answer.message or "its answer could not be made feasible"
-        others = ["--backend native"] * (backend != "native")
+        others = [*backend.remedies]
         # Where there is nothing to repair, no gap is loose enough.
-        others += ["a looser --gap"] * (answer.gram is not None)
+        others += ["a looser --gap"] * (answer.noises != ())
         return FAILED, f"{why}. Try {', or '.join(others)}." if others else f"{why}."
-    if design.certificate.gap <= gap:
+    if design.gap <= gap:
         return OPTIMAL, ""
-    reached = f"certified gap {design.certificate.gap:.2g}, asked {gap:.2g}"
+    reached = f"certified gap {design.gap:.2g}, asked {gap:.2g}"
     if design.provenance.method == STAND_IN:
         reached = f"{answer.message or 'nothing was found'}; independent noise has a {reached}"
     if answer.stop is Stop.TIME_LIMIT:
         return Stop.TIME_LIMIT.value, f"{reached}. Allow more time."
     if answer.stop is Stop.INTERRUPTED:
         return Stop.INTERRUPTED.value, f"{reached}. Run it again to the end."
-    if backend == "native":
-        return INACCURATE, f"{reached}. Rounding is in the way of more: ask for less."
-    return INACCURATE, f"{reached}. Ask the backend for it with --gap, or use --backend native."
-
-
-def versions(backend: str, *, modelled: bool = False) -> dict[str, str]:
-    """Versions of what shaped a design's digits; ``modelled`` where that is CVXPY's own model."""
-    found: dict[str, Any] = {"python": platform.python_version(), "numpy": np.__version__}
-    if backend != "native":
-        solver = get_backend(backend)
-        found[backend] = solver.availability().version
-        if modelled or getattr(solver, "modelled", False):
-            found["cvxpy"] = importlib.metadata.version("cvxpy")
-    return found
+    if design.local:
+        return LOCAL, ""
+    return INACCURATE, f"{reached}. {backend.short}"

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,6 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import symmetrized
 from noisedesign.base.shown import Shown, ShownInline, shortened
 from noisedesign.base.shown import words as in_words
-from noisedesign.families import structured_verdict
-from noisedesign.families.structure_check import departure
 from noisedesign.families.toeplitz import StreamingDesign, lower_bound_of_unrestricted_optimum
 from noisedesign.files._comparison import differences, relative_difference
 from noisedesign.files._manifest import FIELD
@@ -35,13 +34,9 @@ from noisedesign.files.design_file import (
 from noisedesign.files.rebuild import NotRebuiltError, differences_from_text
 from noisedesign.files.streaming_file import StoredStreamingDesign, streaming_arrays
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.certificate import (
-    Certificate,
-    judge_covariance,
-    judge_strategy,
-    lower_bound,
-)
+from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
+from noisedesign.program.family import family_of
 from noisedesign.program.problem import (
     Problem,
     SpaceProblem,
@@ -49,7 +44,6 @@ from noisedesign.program.problem import (
     TimeProblem,
     error_gram,
 )
-from noisedesign.program.program import central_program, is_structured, program_of, uniform_dual
 from noisedesign.system.random_mixing import RandomMatchings
 from noisedesign.system.workloads.closed_forms import prefix_gram
 from noisedesign.tasks.solve import Solution
@@ -286,7 +280,7 @@ def _matrix_checks(stored: StoredDesign) -> list[Check]:
     checks = []
     if "covariance" in stored.arrays:
         checks.append(_covariance_check(stored.arrays["covariance"]))
-    if stored.design.kind != "space":
+    if stored.design.axes != "space":
         checks += _strategy_checks(stored)
     return checks
 
@@ -371,9 +365,9 @@ def _structure_checks(stored: StoredDesign) -> list[Check]:
     if entry is None:
         return []
     claimed = f"{entry['time']} in time, {entry['space']} in space"
+    design, family = stored.design, family_of(stored.design.problem)
     try:
-        noising = np.empty((0, 0)) if stored.design.kind == "space" else _noising(stored)
-        found = departure(stored.design, noising_matrix=noising)
+        found = family.departure(family.program(design.problem), design.noise, design.proof)
     except np.linalg.LinAlgError as error:
         return [Check(name="structure", ok=False, claimed=claimed, note=str(error))]
     return [
@@ -420,16 +414,27 @@ def _claim_checks(stored: StoredDesign) -> list[Check]:
 def _judged(stored: StoredDesign) -> Certificate:
     design = stored.design
     problem = design.problem
-    if is_structured(problem):
-        return structured_verdict.judged(design)
-    if design.trust == "central" and isinstance(problem, TimeProblem):
-        program = central_program(problem)
+    family = family_of(problem)
+    if design.trust == "central" and (central := family.central(problem)) is not None:
+        program: Any = central
     else:
-        program = program_of(problem)
-    dual = uniform_dual(program) if design.dual is None else design.dual
-    bound = lower_bound(program, dual)
-    judge = judge_covariance if isinstance(problem, SpaceProblem) else judge_strategy
-    return judge(program, design.matrix, bound=bound)
+        program = family.program(problem)
+    bound = family.bound(program, design.proof, noise=design.noise)
+    return family.certificate(
+        program, design.noise, design.proof, bound=bound, everywhere=_everywhere(design)
+    )
+
+
+def _everywhere(design: Design) -> float | None:
+    """The bound on designs of every structure by the stored multipliers; None where there is no
+    other bound than that of the family."""
+    wider = family_of(design.problem).relaxed(design.problem)
+    if wider is None:
+        return None
+    if not design.relaxed_proof:
+        return 0.0
+    outer = family_of(wider)
+    return outer.bound(outer.program(wider), design.relaxed_proof).value
 
 
 def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
@@ -469,7 +474,7 @@ def _feasibility_check(claimed: Certificate, found: Certificate, stored: StoredD
 
 
 def _bound_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
-    multipliers = stored.design.dual is not None or stored.design.witness
+    multipliers = stored.design.proof or stored.design.relaxed_proof
     by = "the stored multipliers" if multipliers else "uniform multipliers"
     return Check(
         name="lower bound",

@@ -16,10 +16,10 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.device import CPU, Device, cholesky_of, device_of, namespace, on_host
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import options as extras
 from noisedesign.families.disjoint.native import diagonal, fixed_epoch
 from noisedesign.families.disjoint.native.square_roots import singular_values
-from noisedesign.program.backends import Monitor, Stop
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import Program, diagonal_dual, program_of

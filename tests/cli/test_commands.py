@@ -170,7 +170,7 @@ def test_solve_json(text: str, tmp_path: Path) -> None:
         "feasible",
     } <= set(record)
     problem = load_problem(path).problem
-    assert (record["name"], record["design"]) == (problem.name, problem.design)
+    assert (record["name"], record["design"]) == (problem.name, problem.axes)
     assert (record["backend"], record["status"], record["feasible"]) == ("native", "optimal", True)
     assert 0 < record["lower_bound"] <= record["objective"] < np.inf
     assert record["gap"] == pytest.approx(record["objective"] / record["lower_bound"] - 1)
@@ -316,8 +316,9 @@ def test_a_time_limit_leaves_a_design_and_with_one(tmp_path: Path) -> None:
 
 
 def test_a_failed_solve_leaves_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from noisedesign.base.monitor import Stop
     from noisedesign.conic import process as isolated
-    from noisedesign.program.backends import Answer, Stop
+    from noisedesign.program.backends import Answer
 
     lost = Answer(stop=Stop.FAILED, message="numerical trouble")
     monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: lost)

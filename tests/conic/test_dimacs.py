@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from noisedesign.base.monitor import Monitor
 from noisedesign.conic import dimacs
 from noisedesign.conic import run as conic_runs
 from noisedesign.conic.data import Point, errors_of
@@ -15,7 +16,7 @@ from noisedesign.conic.dimacs import Block, Cone, errors
 from noisedesign.conic.program import CONSTANT, Assembly, ConicProgram, lower_triangle
 from noisedesign.conic.solvers import ConicBackend
 from noisedesign.families.disjoint import conic_model
-from noisedesign.program.backends import Monitor, get_backend
+from noisedesign.program.backends import get_backend
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import program_of
 from noisedesign.tasks.solve import solve

@@ -13,8 +13,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic import process as isolated
-from noisedesign.program.backends import Monitor, Stop, get_backend
+from noisedesign.program.backends import get_backend
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import program_of
 from noisedesign.system.graph import mixing_matrix

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.program import ConicProgram
 from noisedesign.conic.run import Outcome, Run
 from noisedesign.conic.solvers import CONIC_BACKENDS, ConicBackend
 from noisedesign.families.disjoint import conic_model
 from noisedesign.program import certificate
-from noisedesign.program.backends import Answer, Monitor, Stop, all_backends, get_backend
+from noisedesign.program.backends import Answer, all_backends, get_backend
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, Program, program_of
 from noisedesign.system.graph import mixing_matrix

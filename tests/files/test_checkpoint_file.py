@@ -14,11 +14,11 @@ import pytest
 
 from noisedesign import CheckpointFile
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.families.disjoint.native import NativeBackend
 from noisedesign.files._archive import npy_bytes, pack
 from noisedesign.files.checkpoint_file import digest_of
 from noisedesign.files.design_file import save_design
-from noisedesign.program.backends import Bounds, Monitor, Stop
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, Program, program_of

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.toeplitz import (
     GramWorkload,
     StreamingDesign,
@@ -25,7 +26,6 @@ from noisedesign.families.toeplitz import (
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import export, read
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.backend import Monitor
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 from noisedesign.system.workloads.closed_forms import prefix_gram
 from noisedesign.tasks.verify import verify

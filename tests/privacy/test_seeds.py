@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.shared_seeds.family import clique_program, seed_plan_of, stored_blocks
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed, seed_plan
-from noisedesign.program.design import Design
+from noisedesign.program.design import Design, seed_plan_of
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.graph import build_graph, mixing_matrix

@@ -193,7 +193,7 @@ def test_no_shipped_problem_needs_many(counts: Any) -> None:
         assert row["limits"] == limited.get(name, "cap" if "capped" in name else "none")
         singular = name in ("directed/ring-8-one-way", "whisper/erdos-renyi-20-p10-capped")
         assert row["W or H"] == ("singular" if singular else "regular")
-        if problem.design == "space":
+        if problem.axes == "space":
             assert row["k"] == 1
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.program.backend import Bounds
+from noisedesign.base.monitor import Bounds
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design, Provenance
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem

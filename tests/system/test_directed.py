@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor
 from noisedesign.program import certificate, repair
-from noisedesign.program.backends import Monitor, get_backend
+from noisedesign.program.backends import get_backend
 from noisedesign.program.program import Program, denormalized_gram
 from noisedesign.system.directed import (
     check_directed,

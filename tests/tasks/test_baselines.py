@@ -269,7 +269,7 @@ def test_local_baselines_are_feasible_and_never_beat_the_optimum(name: str) -> N
         assert judged.sensitivity_squared > 1 - 1e-9
         assert design.objective >= best.lower_bound
         assert judged.lower_bound == pytest.approx(best.lower_bound, rel=1e-9)
-        if design.kind == "time":
+        if design.axes == "time":
             assert np.array_equal(design.strategy, np.tril(design.strategy))
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from noisedesign.base.monitor import Bounds
 from noisedesign.files.design_file import load_design
-from noisedesign.program.backends import Bounds
 from noisedesign.tasks import demo
 from noisedesign.tasks.baselines import SPACE_BASELINES, TIME_BASELINES
 from noisedesign.tasks.solve import Solution, solve
@@ -47,7 +47,7 @@ def test_demo_without_data(tmp_path: Path) -> None:
         (ours,) = (
             record
             for record in records
-            if record["method"] == "optimal" and record["design"] == stored.design.kind
+            if record["method"] == "optimal" and record["design"] == stored.design.axes
         )
         assert (ours["verified"], ours["simulated"], ours["holds"]) == (True, True, True)
         assert ours["objective"] == stored.design.objective
@@ -55,7 +55,7 @@ def test_demo_without_data(tmp_path: Path) -> None:
         others = [
             record
             for record in records
-            if record["design"] == stored.design.kind and record["protects"] == "every message"
+            if record["design"] == stored.design.axes and record["protects"] == "every message"
         ]
         assert min(others, key=lambda record: record["objective"]) is ours
         assert others[0]["method"] == "ldp"
@@ -96,7 +96,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     def second_interrupted(problem: Any, **kwargs: Any) -> Solution:
-        if problem.design == "time":
+        if problem.axes == "time":
             kwargs |= {"progress": press, "gap": 1e-12}
         return solve(problem, **kwargs)
 

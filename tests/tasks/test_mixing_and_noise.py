@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.program.backends import Bounds, Monitor, Stop
+from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.fastest_mixing import fastest_mixing, mixing_norm
 from noisedesign.tasks import mixing_and_noise as joint

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.families.disjoint.native import barrier, diagonal
 from noisedesign.program import backends, certificate, repair
-from noisedesign.program.backends import Answer, Availability, Bounds, Monitor, Stop, get_backend
+from noisedesign.program.backends import Answer, Availability, get_backend
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, Program, diagonal_dual, program_of
 from noisedesign.system.graph import mixing_matrix

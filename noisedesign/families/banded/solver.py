@@ -23,6 +23,7 @@ import scipy.optimize
 from noisedesign.base import settings
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.threads import one_thread
 from noisedesign.families.banded.bound import (
     BandedProgram,
@@ -32,7 +33,6 @@ from noisedesign.families.banded.bound import (
 )
 from noisedesign.families.banded.multipliers import witness
 from noisedesign.families.banded.recursion import RecursiveError, inverse_factor
-from noisedesign.program.backend import Monitor, Stop
 
 MAX_ITERATIONS = 5000
 MEMORY = 8

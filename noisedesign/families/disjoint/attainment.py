@@ -23,11 +23,12 @@ import scipy.linalg
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.native import barrier
 from noisedesign.program import repair
-from noisedesign.program.backends import Answer, Monitor, Stop, get_backend
-from noisedesign.program.design import Design
-from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.program.backend import Answer
+from noisedesign.program.noise import Noise
 from noisedesign.program.program import DualPoint, Program
 
 PROOF_GAP = 1e-12
@@ -121,17 +122,10 @@ def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
     return Unbounded(direction / length, variance, share, within)
 
 
-def refuse_divergent(
-    problem: SpaceProblem | TimeProblem,
-    program: Program,
-    answer: Answer,
-    *,
-    time_limit: float | None = None,
-) -> None:
+def refuse_divergent(program: Program, answer: Answer, *, time_limit: float | None = None) -> None:
     """Refuse a program whose infimum is not attained because noise in a null direction is free.
 
     Args:
-        program: that of the problem.
         answer: that of our own solver to ``program.normalized()``, to a gap of DEFAULT_GAP or less.
             From one that was stopped before nothing is known, and nothing refused.
         time_limit: seconds that following the noise further may take.
@@ -146,14 +140,12 @@ def refuse_divergent(
     if program.participation.epochs > 1 or rank == 0:
         direction = repair.unbounded_direction(program.normalized(), answer.gram, dual=answer.dual)
         if direction is not None:
-            raise _refusal(problem, program, answer, direction, "no budget seems to bound it")
+            raise _refusal(program, answer, direction, "no budget seems to bound it")
         return
     found = along_null_direction(program, answer.dual)
     if not found.proved and found.conceivable:
         monitor = Monitor(gap=PROOF_GAP, time_limit=time_limit, start=answer.dual.blocks)
-        closer = get_backend("native").solve(
-            program.normalized(), monitor=monitor, formulation="dual"
-        )
+        closer = native.solve(program.normalized(), monitor=monitor)
         if closer.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         if closer.dual is not None:
@@ -163,42 +155,34 @@ def refuse_divergent(
         variance = ROUNDED * found.variance * found.direction[top] ** 2
         proof = (
             f"nothing bounds it to working precision: any design within {found.within:.1e} of the "
-            f"infimum has a variance of at least {variance:.1e} at {_names(problem, program)[top]}"
+            f"infimum has a variance of at least {variance:.1e} at {_names(program)[top]}"
         )
-        raise _refusal(problem, program, answer, found.direction, proof)
+        raise _refusal(program, answer, found.direction, proof)
 
 
 LAZY = "Or use other weights: those of lazy-metropolis-hastings never make W singular."
 
 
-def _names(problem: SpaceProblem | TimeProblem, program: Program) -> Sequence[str]:
-    """Of the coordinates: nodes, or steps."""
-    nodes = problem.nodes if isinstance(problem, SpaceProblem) else ()
-    return nodes or tuple(map(str, range(program.size)))
+def _names(program: Program) -> Sequence[str]:
+    return program.names or tuple(map(str, range(program.size)))
 
 
-def _refusal(
-    problem: SpaceProblem | TimeProblem,
-    program: Program,
-    answer: Answer,
-    direction: Array,
-    bounded: str,
-) -> InputError:
-    names = _names(problem, program)
+def _refusal(program: Program, answer: Answer, direction: Array, bounded: str) -> InputError:
+    names = _names(program)
     direction = direction * np.sign(direction[np.flatnonzero(direction)[0]])
     top = np.argsort(-np.abs(direction), kind="stable")[:6]
     top = top[direction[top] != 0]
     terms = ", ".join(f"{names[i]}: {direction[i]:+.3f}" for i in sorted(top))
     more = ", ..." if np.count_nonzero(direction) > len(top) else ""
     where = f"noise along the null direction {{{terms}{more}}}"
-    if isinstance(problem, SpaceProblem) and problem.plain:
+    if program.axes == "space" and program.exact_factor is not None:
         return InputError(
             "mixing",
             expected="a matrix W whose optimal noise is bounded",
             got=f"a singular W: {where} is cancelled by mixing, and {bounded}",
             remedy=f"{cap_remedy(program, answer)} {LAZY}",
         )
-    if isinstance(problem, SpaceProblem):
+    if program.axes == "space":
         return InputError(
             "mixing",
             expected="a matrix W, and an error, whose optimal noise is bounded",
@@ -261,22 +245,23 @@ def cost_of_cap(program: Program, answer: Answer, *, cap: float) -> float:
     return max(0.0, float(np.sum(unit.gram * kept)) / lower - 1) * (1 + COST_MARGIN)
 
 
-def largest_variance(problem: object, design: Design) -> tuple[float, float]:
+def largest_variance(program: Program, noise: Noise) -> tuple[float, float]:
     """The largest variance of a node or step, and the largest over that of independent noise."""
-    if isinstance(problem, SpaceProblem):
-        variance = np.diagonal(design.covariance)
-        return float(variance.max()), float((variance * problem.budget).max())
-    largest = float(np.square(design.noising_matrix).sum(axis=1).max())
+    if program.axes == "space":
+        variance = np.diagonal(noise.covariance)
+        return float(variance.max()), float((variance * program.budget).max())
+    assert noise.strategy is not None
+    largest = float(np.square(noise.strategy.dense_noising()).sum(axis=1).max())
     return largest, largest
 
 
-def remark(problem: object, program: Program, design: Design) -> str:
+def remark(program: Program, noise: Noise) -> str:
     """What there is to say of a design whose noise is large because H is singular; else nothing."""
-    variance, ratio = largest_variance(problem, design)
+    variance, ratio = largest_variance(program, noise)
     if ratio < LARGE:
         return ""
     matrix, way = "H", ""
-    if isinstance(problem, SpaceProblem):
+    if program.axes == "space":
         matrix = "W"
         way = (
             f" A cap bounds it: max_variance={suggested_cap(program):g} in Python, [limits] "

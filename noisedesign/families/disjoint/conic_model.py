@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from noisedesign.base import linalg as _linalg
-from noisedesign.base.checks import Array
+from noisedesign.base.checks import Array, InputError
 from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.program import Assembly, ConicProgram
 from noisedesign.families.disjoint import formulations as standard
@@ -138,3 +138,27 @@ def _paper(program: Program) -> Read:
         lambda slack: np.asarray(np.linalg.inv(slack[1][:n, :n]), dtype=np.float64),
         multipliers,
     )
+
+
+def stated(program: Program, formulation: str | None) -> ConicProgram:
+    """A program in its own units, ``compact`` unless another formulation is asked for.
+
+    Raises:
+        InputError: a formulation that cannot hold it; a model of too many coefficients.
+    """
+    chosen = formulation or COMPACT
+    if (reason := refusal(program, chosen)) is not None:
+        raise InputError(
+            "formulation",
+            expected="one that holds this problem",
+            got=f"{chosen}, which cannot hold {reason}",
+        )
+    if chosen == COMPACT and program.limited:
+        chosen = COVARIANCE
+    build = {COMPACT: standard.compact, COVARIANCE: standard.covariance, PAPER: standard.paper}[
+        chosen
+    ]
+    remarks: tuple[str, ...] = ()
+    if program.cap is None and program.null_space.shape[1]:
+        remarks = ("H is singular and nothing caps the noise: the infimum may not be attained.",)
+    return build(program).finished(name="", formulation=chosen, remarks=remarks)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from noisedesign.base.checks import InputError, describe
+from noisedesign.families.disjoint.program import dual_of, program_of
 from noisedesign.families.disjoint.start import FIELD, INSIDE, Start
 from noisedesign.program.design import Design
+from noisedesign.program.family import family_of
 from noisedesign.program.problem import Problem
-from noisedesign.program.program import DualPoint, Program, is_structured, program_of
+from noisedesign.program.program import DualPoint, Program
 
 NEAR = 0.25
 """Relative distance of two workloads up to which the multipliers of one are a better start for the
@@ -35,13 +37,14 @@ def start_of(start: DualPoint | Design | Start | None) -> Start | None:
         return Start(dual=start)
     if not isinstance(start, Design):
         raise InputError(FIELD, expected="a Design or a DualPoint", got=describe(start))
-    if is_structured(start.problem) or start.dual is None:
+    ours, dual = _ours(start.problem), dual_of(start.proof)
+    if not ours or dual is None:
         raise InputError(
             FIELD,
             expected="a design with multipliers of its own, without structure or observers",
-            got="one without" if start.dual is None else "a structured one",
+            got="a structured one" if dual is not None or start.proof else "one without",
         )
-    return Start(dual=start.dual, program=program_of(start.problem))
+    return Start(dual=dual, program=program_of(start.problem))
 
 
 class Neighbours:
@@ -55,10 +58,10 @@ class Neighbours:
 
     def add(self, design: Design) -> None:
         """Remember the multipliers of ``design``, where it has such."""
-        program = _program(design.problem)
-        if program is None or design.dual is None or not _inner(design.dual):
+        program, dual = _program(design.problem), dual_of(design.proof)
+        if program is None or dual is None or not _inner(dual):
             return
-        kept = (*self._kept, Start(dual=design.dual, program=program))[-MOST:]
+        kept = (*self._kept, Start(dual=dual, program=program))[-MOST:]
         while sum(_bytes(start) for start in kept) > MOST_BYTES:
             kept = kept[1:]
         self._kept = kept  # in one step: a worker may have several threads
@@ -84,9 +87,14 @@ def distance(start: Start, program: Program) -> float:
     return float(np.linalg.norm(here - scale * there) / np.linalg.norm(here))
 
 
+def _ours(problem: Problem) -> bool:
+    """Whether the native solver of (P) takes a problem: no other family has such multipliers."""
+    return family_of(problem).name == "disjoint"
+
+
 def _program(problem: Problem) -> Program | None:
     """The program of a problem whose solver can start from multipliers."""
-    if is_structured(problem):
+    if not _ours(problem):
         return None
     program = program_of(problem)
     return None if program.limited else program

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.program.backend import Monitor, Stop
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.system.workloads.space_time import Workload
 
 Step = Callable[[Array], Array]

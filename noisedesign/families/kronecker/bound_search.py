@@ -20,8 +20,8 @@ import scipy.optimize
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker.bound import Witness, on_patterns
-from noisedesign.program.backend import Monitor
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads.space_time import Modes
 

@@ -1,172 +1,245 @@
-"""Solving space-time problems: the statement of a user in, a judged pair of matrices out."""
+"""Noise of covariance (C^T C)^-1 x R: one strategy for all nodes, one covariance for all steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
+from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_positive
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker.bound import Witness, judge_kronecker
-from noisedesign.families.kronecker.solver import design_full, design_kronecker
+from noisedesign.families.kronecker.program import JointProgram
 from noisedesign.families.kronecker.workload import joint_program
-from noisedesign.families.shared_seeds.family import independent_blocks, solve_space
-from noisedesign.families.structured_time import solve_time, unit_form
-from noisedesign.program.backend import Monitor, ProgressCallback, Stop
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.noise import StrategyForm, form_of_structure
+from noisedesign.privacy.seeds import SeedPlan
+from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
+from noisedesign.program.family import (
+    Answer,
+    Arrays,
+    ArraySpec,
+    Family,
+    Model,
+    family_at,
+    not_convex,
+)
+from noisedesign.program.noise import DenseForm, Noise, StrategyForm, form_of_structure
 from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.program import DualPoint
+from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.program.temporal import temporal_program
+from noisedesign.program.temporal_family import unit_form
 
 SAME_STRATEGY = 1e-9
 """Relative difference of two strategies that is the rounding of an inverse and a factorisation."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class JointAnswer:
-    """C and, of a Kronecker design, R; their certificate, and what proves its bound."""
+class KroneckerProgram:
+    """The program of both factors, and what either may be."""
 
-    strategy: Array
-    covariance: Array | None
-    certificate: Certificate
-    stop: Stop
-    evaluations: int
-    dual: DualPoint | None = None
-    witness: dict[str, Array] = field(default_factory=dict)
-    form: StrategyForm | None = None
+    joint: JointProgram
+    mixing: Array
+    time: TimeStructure
+    space: SpaceStructure
+    cap: Array | None
 
-
-def solve_joint(
-    problem: SpaceTimeProblem,
-    *,
-    gap: float,
-    time_limit: float | None = None,
-    progress: ProgressCallback | None = None,
-) -> JointAnswer:
-    """The best noise of a space-time problem, judged.
-
-    Raises:
-        InputError: too many coordinates for a full design; noise in a null direction of W is free,
-            and nothing caps it; a structure that cannot hold the constraints.
-    """
-    program = joint_program(problem)
-    if problem.joint == "full":
-        full = design_full(
-            program,
-            gap=gap,
-            time_limit=time_limit,
-            progress=progress,
-            max_variance=problem.max_variance,
-        )
-        return JointAnswer(
-            strategy=full.strategy,
-            covariance=None,
-            certificate=full.certificate,
-            stop=full.stop,
-            evaluations=len(full.history),
-            dual=full.dual,
+    def in_time(self, gram: Array) -> Any:
+        """The program of C at unit sensitivity, for H_time(R) = ``gram``, shape (T, T)."""
+        return self._time.program_of_gram(
+            gram, participation=self.joint.participation, structure=self.time
         )
 
-    forms: list[StrategyForm] = []
-    blocks: list[tuple[Array, Array]] = []
-
-    def time_step(gram: Array) -> Array:
-        found = solve_time(
-            gram,
-            participation=problem.participation,
-            structure=problem.time,
-            monitor=Monitor(gap=gap, time_limit=time_limit),
+    def in_space(self, gram: Array, *, cap: Array | None = None) -> Any:
+        """The program of R, for H_space(S) = ``gram``, shape (n, n)."""
+        return self._space.program_of_gram(
+            gram, mixing=self.mixing, structure=self.space, budget=self.joint.budget, cap=cap
         )
-        if found.form is not None:
-            forms.append(found.form)
-        return inverse_of_positive(found.matrix.T @ found.matrix)
 
-    def space_step(gram: Array) -> Array:
-        found = solve_space(
-            gram,
+    @property
+    def _time(self) -> Any:
+        return family_at("time", self.time.kind)
+
+    @property
+    def _space(self) -> Any:
+        return family_at("space", self.space.kind)
+
+
+class Kronecker(Family):
+    """Its bound holds for every design, Kronecker or not; the alternation that finds the two
+    factors may end in a local optimum."""
+
+    name = "kronecker"
+    convex = False
+    proof: ClassVar[Mapping[str, ArraySpec]] = {
+        "dual_blocks": ArraySpec("P", "bkk"),
+        "dual_weights": ArraySpec("v", "n"),
+        "clique_blocks": ArraySpec("P", "*"),
+    }
+
+    def program(self, problem: SpaceTimeProblem) -> KroneckerProgram:
+        if problem.space.known_seeds:
+            raise InputError(
+                "structure.known_seeds",
+                expected='0 for design = "space-time"',
+                got=str(problem.space.known_seeds),
+            )
+        return KroneckerProgram(
+            joint=joint_program(problem),
             mixing=problem.mixing,
-            structure=problem.space,
-            budget=problem.budget,
+            time=problem.time,
+            space=problem.space,
             cap=problem.max_variance,
-            monitor=Monitor(gap=gap, time_limit=time_limit),
         )
-        if "clique_blocks" in found.witness:
-            blocks.append((found.matrix, found.witness["clique_blocks"]))
-        return found.matrix
 
-    if problem.space.known_seeds:
-        raise InputError(
-            "structure.known_seeds",
-            expected='0 for design = "space-time"',
-            got=str(problem.space.known_seeds),
+    def solve(self, program: KroneckerProgram, *, monitor: Monitor) -> Answer:
+        from noisedesign.families.kronecker.solver import design_kronecker
+
+        forms: list[StrategyForm] = []
+        parts: list[tuple[Array, Arrays]] = []
+
+        def time_step(gram: Array) -> Array:
+            found = program._time.solve(program.in_time(gram), monitor=_step(monitor))
+            (noise,) = found.noises
+            forms.append(noise.strategy)
+            return inverse_of_positive(noise.dense_strategy.T @ noise.dense_strategy)
+
+        def space_step(gram: Array) -> Array:
+            inner = program.in_space(gram, cap=program.cap)
+            found = program._space.solve(inner, monitor=_step(monitor))
+            (noise,) = found.noises
+            parts.append((noise.covariance, found.proof))
+            return np.asarray(noise.covariance)
+
+        joint, start = program.joint, None
+        if not program._space.convex:
+            # Independent noise within unequal budgets is none of DECOR, whose nodes are all alike.
+            steps = joint.participation
+            start = space_step(joint.workload.space_gram(steps.epochs * np.eye(steps.horizon)))
+        found = design_kronecker(
+            joint,
+            monitor=monitor,
+            cap=program.cap,
+            time_step=time_step if program.time.restricts else None,
+            space_step=space_step if program.space.restricts else None,
+            space_start=start,
         )
-    start = None
-    if problem.space.kind == "decor":
-        # Independent noise within unequal budgets is none of DECOR, whose nodes are all alike.
+        form: StrategyForm = DenseForm(strategy=found.strategy)
+        if program.time.restricts:
+            form = _form_of(found.strategy, program, forms)
+        noise = Noise.of_strategy(form, covariance=found.covariance)
+        witness = {"dual_blocks": found.witness.blocks, "dual_weights": found.witness.weights}
+        return Answer(
+            stop=found.stop,
+            noises=[noise],
+            proof={**witness, **_parts_of(found.covariance, program, parts)},
+            evaluations=len(found.history),
+        )
+
+    def model(self, program: KroneckerProgram, **_: Any) -> Model:
+        raise not_convex("structure.joint", '"kronecker", a product of two unknowns')
+
+    def bound(
+        self,
+        program: KroneckerProgram,
+        proof: Arrays,
+        *,
+        noise: Noise | None = None,
+        negligible: float = settings.NEGLIGIBLE,
+    ) -> ProvedBound:
+        if not {"dual_blocks", "dual_weights"} <= set(proof):
+            return NOTHING
+        witness = Witness(blocks=proof["dual_blocks"], weights=proof["dual_weights"])
+        return ProvedBound(program.joint.lower_bound(witness), 0.0)
+
+    def judge(
+        self, program: KroneckerProgram, noise: Noise, proof: Arrays, *, bound: float
+    ) -> Certificate:
+        joint = program.joint
+        return judge_kronecker(
+            joint.workload,
+            participation=joint.participation,
+            budget=joint.budget,
+            strategy=noise.dense_strategy,
+            covariance=noise.covariance,
+            bound=bound,
+            cap=program.cap,
+        )
+
+    def certificate(
+        self,
+        program: KroneckerProgram,
+        noise: Noise,
+        proof: Arrays,
+        *,
+        bound: ProvedBound,
+        everywhere: float | None,
+    ) -> Certificate:
+        return super().certificate(program, noise, proof, bound=bound, everywhere=bound.value)
+
+    def departure(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> float:
+        size, nodes = program.joint.workload.horizon, program.joint.workload.nodes
+        assert noise.strategy is not None
+        in_time, in_space = Noise.of_strategy(noise.strategy), Noise.of_covariance(noise.covariance)
+        found = [0.0]
+        if program.time.restricts:
+            found.append(program._time.departure(program.in_time(np.eye(size)), in_time, {}))
+        if program.space.restricts:
+            inner = program.in_space(np.eye(nodes))
+            found.append(program._space.departure(inner, in_space, proof))
+        return max(found)
+
+    def seeds(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> SeedPlan | None:
+        inner = program.in_space(np.eye(program.joint.workload.nodes))
+        plan: SeedPlan | None = program._space.seeds(
+            inner, Noise.of_covariance(noise.covariance), proof
+        )
+        return plan
+
+    def independent(self, program: KroneckerProgram) -> Noise:
+        steps = program.joint.participation
+        strategy = DenseForm(strategy=np.eye(steps.horizon) / np.sqrt(steps.epochs))
+        return Noise.of_strategy(strategy, covariance=np.diag(1 / program.joint.budget))
+
+    def independent_error(self, problem: SpaceTimeProblem) -> float:
+        return joint_program(problem).independent_objective
+
+    def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
         steps = problem.participation
-        start = space_step(program.workload.space_gram(steps.epochs * np.eye(steps.horizon)))
-    found = design_kronecker(
-        program,
-        gap=gap,
-        time_limit=time_limit,
-        progress=progress,
-        max_space_variance=problem.max_variance,
-        time_step=time_step if problem.time.restricts else None,
-        space_step=space_step if problem.space.restricts else None,
-        space_start=start,
-    )
-    # The bound of a Kronecker design holds for all designs.
-    judged = replace(found.certificate, unrestricted_lower_bound=found.certificate.lower_bound)
-    strategy, form = found.strategy, None
-    if problem.time.restricts:
-        form = _form_of(found.strategy, problem, forms)
-        strategy = form.dense()
-        again = judge_kronecker(
-            program.workload,
-            participation=problem.participation,
-            budget=problem.budget,
-            strategy=strategy,
-            covariance=found.covariance,
-            bound=found.certificate.lower_bound,
-            cap=problem.max_variance,
-        )
-        judged = replace(again, unrestricted_lower_bound=again.lower_bound)
-    return JointAnswer(
-        strategy=strategy,
-        covariance=found.covariance,
-        certificate=judged,
-        stop=found.stop,
-        evaluations=len(found.history),
-        form=form,
-        witness=_arrays(found.witness) | _seeds_of(found.covariance, problem, blocks),
-    )
+        return {"n": len(problem.mixing), "b": steps.separation, "k": steps.epochs}
 
 
-def _seeds_of(
-    covariance: Array, problem: SpaceTimeProblem, found: list[tuple[Array, Array]]
-) -> dict[str, Array]:
-    """The blocks of the R that the alternation ended with, where shared seeds make it up: of one it
-    found, or of the independent noise that it began with."""
-    if problem.space.kind in ("dense", "decor"):
+def _step(monitor: Monitor) -> Monitor:
+    """The clock of one step of the alternation."""
+    return Monitor(gap=monitor.gap, time_limit=monitor.time_limit)
+
+
+def _parts_of(
+    covariance: Array, program: KroneckerProgram, found: list[tuple[Array, Arrays]]
+) -> Arrays:
+    """What the family in space keeps, besides multipliers, of the R that the alternation ended
+    with: of one it found, or of the independent noise that it began with."""
+    if not program.space.restricts:
         return {}
-    for matrix, blocks in found:
+    inner = program.in_space(np.eye(len(covariance)))
+    own: dict[str, Array] = program._space.parts(inner, np.diagonal(covariance))
+    for matrix, proof in found:
         if matrix is covariance:
-            return {"clique_blocks": blocks}
-    return {"clique_blocks": independent_blocks(problem, np.diagonal(covariance))}
+            return {name: proof[name] for name in own}
+    return own
 
 
-def _form_of(strategy: Array, problem: SpaceTimeProblem, found: list[StrategyForm]) -> StrategyForm:
+def _form_of(strategy: Array, program: KroneckerProgram, found: list[StrategyForm]) -> StrategyForm:
     """The form of the C that the alternation ended with: its covariance went through an inverse
     and a factorisation, which leave of a structure what rounding does."""
-    unit = temporal_program(gram=np.eye(len(strategy)), participation=problem.participation)
+    unit = temporal_program(gram=np.eye(len(strategy)), participation=program.joint.participation)
     size = float(np.abs(strategy).max())
     for form in found:
         if np.abs(form.dense() - strategy).max() <= SAME_STRATEGY * size:
             return unit_form(unit, form)
-    return unit_form(unit, form_of_structure(problem.time, strategy))
+    return unit_form(unit, form_of_structure(program.time, strategy))
 
 
-def _arrays(witness: Witness) -> dict[str, Array]:
-    return {"dual_blocks": witness.blocks, "dual_weights": witness.weights}
+FAMILY = Kronecker()

@@ -16,12 +16,11 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Stop
 from noisedesign.families.kronecker import bound as space_time_certificate
 from noisedesign.families.kronecker.bound import Witness
 from noisedesign.program import certificate
-from noisedesign.program.backend import Bounds, Stop
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.program.program import Program
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads.space_time import AllIterates, Workload
@@ -83,7 +82,7 @@ class JointProgram:
     def space_program(self, gram: Array, *, cap: Array | None = None) -> Program:
         """(P) of the space factor, for H_space(S) = ``gram``, shape (n, n)."""
         nodes = single(self.workload.nodes)
-        return Program(gram=gram, participation=nodes, budget=self.budget, cap=cap)
+        return Program(gram=gram, participation=nodes, budget=self.budget, cap=cap, axes="space")
 
     def full_program(self, *, cap: Array | None = None) -> Program:
         """(P) on all nT coordinates; ``cap`` on the noise variance of every node, shape (n,).
@@ -105,6 +104,7 @@ class JointProgram:
             budget=np.tile(self.budget, b),
             cap=None if cap is None else np.tile(cap, k * b),
             exact_factor=self.workload.factor(),
+            axes="space-time",
         )
 
     def lower_bound(self, witness: Witness) -> float:
@@ -125,33 +125,16 @@ class JointProgram:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KroneckerDesign:
-    """Noise z = (C^-1 x F) w of covariance (C^T C)^-1 x R, R = F F^T.
+    """Where the search for both factors ended.
 
     ``strategy`` is C, shape (T, T), lower triangular, of unit squared sensitivity; ``covariance``
-    is R, shape (n, n), at the budgets. The certificate's bound holds for every design, so its gap
-    is what leaving the Kronecker structure could gain at most; it is 0 where nothing is proved.
-    ``history`` holds the objectives of the alternation, squared noise.
+    is R, shape (n, n), at the budgets; ``witness`` proves a bound on every design, so that the gap
+    to it is what leaving the Kronecker structure could gain at most. ``history`` holds the
+    objectives of the alternation, squared noise.
     """
 
-    problem: JointProgram
     strategy: Array
     covariance: Array
-    certificate: Certificate
     witness: Witness
     stop: Stop
     history: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FullDesign:
-    """Noise z = C^-1 w with ``strategy`` C, shape (nT, nT), lower triangular, at the budgets.
-
-    Rows and columns are in time-major order: noise of a step needs draws of no later one.
-    """
-
-    problem: JointProgram
-    strategy: Array
-    certificate: Certificate
-    dual: DualPoint
-    stop: Stop
-    history: tuple[Bounds, ...]

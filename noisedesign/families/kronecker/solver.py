@@ -7,25 +7,22 @@ solver.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.families.disjoint.native import NativeBackend
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.disjoint import native
 from noisedesign.families.kronecker import alternation as kronecker
 from noisedesign.families.kronecker import bound as space_time_certificate
 from noisedesign.families.kronecker import bound_search as kronecker_witness
 from noisedesign.families.kronecker.alternation import Factors, Step
 from noisedesign.families.kronecker.bound import Witness
-from noisedesign.families.kronecker.program import FullDesign, JointProgram, KroneckerDesign
-from noisedesign.program import certificate, repair
-from noisedesign.program.backend import Answer, Monitor, ProgressCallback, Stop
-from noisedesign.program.certificate import Certificate
+from noisedesign.families.kronecker.program import JointProgram, KroneckerDesign
+from noisedesign.program import repair
+from noisedesign.program.backend import Answer
 from noisedesign.program.program import Program, denormalized_gram
 
 STEP_GAP_SHARE = 0.1
@@ -39,10 +36,8 @@ distance between Kronecker and full designs is a thousand times larger."""
 def design_kronecker(
     problem: JointProgram,
     *,
-    gap: float = settings.DEFAULT_GAP,
-    time_limit: float | None = None,
-    progress: ProgressCallback | None = None,
-    max_space_variance: Any = None,
+    monitor: Monitor,
+    cap: Array | None = None,
     time_step: Step | None = None,
     space_step: Step | None = None,
     space_start: Array | None = None,
@@ -50,8 +45,8 @@ def design_kronecker(
     """The better of two alternations, started from Mafalda-SGD and from Whisper D-SGD.
 
     Args:
-        gap: relative gain of a sweep below which to stop.
-        max_space_variance: cap on diag(R), scalar or shape (n,), at unit time sensitivity.
+        monitor: its gap is the relative gain of a sweep below which to stop.
+        cap: on diag(R), shape (n,), at unit time sensitivity.
         time_step: from H_time(R), shape (T, T), to a covariance S of squared sensitivity at most
             1; default the optimal one. A structured family of strategies goes here.
         space_step: from H_space(S), shape (n, n), to a covariance R with diag(R^-1) <= budget.
@@ -59,11 +54,8 @@ def design_kronecker(
             the structure of ``space_step`` where that has one.
 
     Raises:
-        InputError: noise in a null direction of W is free, and nothing caps it; a cap at or below
-            1 / budget; gap or time_limit <= 0.
+        InputError: noise in a null direction of W is free, and nothing caps it.
     """
-    monitor = _monitor(gap, time_limit, progress)
-    cap = _checked_cap(problem, max_space_variance, field="max_space_variance")
 
     def optimal_time(gram: Array) -> Array:
         return _linalg.inverse_of_positive(_step(problem.time_program(gram), monitor))
@@ -88,82 +80,15 @@ def design_kronecker(
             )
     best = min(found, key=lambda factors: factors.objective)
     witness = _witness(problem, best, monitor)
-    bound = problem.lower_bound(witness)
     noising = np.linalg.cholesky(best.time)
     program = problem.time_program(np.eye(len(noising)))
     strategy = repair.unit_strategy(program, np.linalg.inv(noising))
-    judged = space_time_certificate.judge_kronecker(
-        problem.workload,
-        participation=problem.participation,
-        budget=problem.budget,
-        strategy=strategy,
-        covariance=best.space,
-        bound=bound,
-        cap=cap,
-    )
     return KroneckerDesign(
-        problem=problem,
         strategy=strategy,
         covariance=best.space,
-        certificate=judged,
         witness=witness,
         stop=best.stop,
         history=best.history,
-    )
-
-
-def design_full(
-    problem: JointProgram,
-    *,
-    gap: float = settings.DEFAULT_GAP,
-    time_limit: float | None = None,
-    progress: ProgressCallback | None = None,
-    max_variance: Any = None,
-) -> FullDesign:
-    """The optimal noise without any structure, for nT <= MAX_COORDINATES.
-
-    Args:
-        gap: relative duality gap to certify.
-        max_variance: cap on the noise variance of a node at every step, scalar or shape (n,);
-            single participation only.
-
-    Raises:
-        InputError: too many coordinates; noise in a null direction of W is free, and nothing caps
-            it; a cap at or below 1 / budget, or with several epochs; gap or time_limit <= 0.
-    """
-    monitor = _monitor(gap, time_limit, progress)
-    cap = _checked_cap(problem, max_variance, field="max_variance")
-    if cap is not None and problem.participation.epochs > 1:
-        raise InputError(
-            "max_variance", expected="single participation", got=f"{problem.participation}"
-        )
-    program = problem.full_program(cap=cap)
-    # At unit budgets a strategy's sensitivity is one number, whatever the node.
-    unit, root = program.normalized(), np.sqrt(program.coordinate_budget)
-    answer = NativeBackend().solve(unit, monitor=monitor, formulation="dual")
-    assert answer.gram is not None
-    assert answer.dual is not None
-    _refuse_divergent(program, answer, capped=problem.participation.epochs == 1)
-    bound = certificate.lower_bound(unit, answer.dual, negligible=settings.NEGLIGIBLE_PER_GAP * gap)
-    best: tuple[Array, Certificate] | None = None
-    for thorough in (False, True):
-        gram = repair.feasible_gram(unit, answer.gram, dual=answer.dual, thorough=thorough)
-        if gram is None:
-            gram = _independent(unit)
-        strategy = repair.strategy_of(unit, gram) * root
-        judged = _judged(unit, strategy / root, bound)
-        if best is None or judged.objective < best[1].objective:
-            best = strategy, judged
-        if best[1].gap <= gap:
-            break
-    assert best is not None
-    return FullDesign(
-        problem=problem,
-        strategy=best[0],
-        certificate=best[1],
-        dual=answer.dual.denormalized(program),
-        stop=answer.stop,
-        history=tuple(monitor.history),
     )
 
 
@@ -173,10 +98,8 @@ def design_full(
 def _answer(program: Program, monitor: Monitor) -> Answer:
     """The native solver's answer to a program, at unit budgets, that is one step of many."""
     limit = None if monitor.time_limit is None else monitor.remaining
-    answer = NativeBackend().solve(
-        program.normalized(),
-        monitor=Monitor(gap=STEP_GAP_SHARE * monitor.gap, time_limit=limit),
-        formulation="dual",
+    answer = native.solve(
+        program.normalized(), monitor=Monitor(gap=STEP_GAP_SHARE * monitor.gap, time_limit=limit)
     )
     if answer.stop is Stop.INTERRUPTED:
         raise KeyboardInterrupt
@@ -198,7 +121,7 @@ def _step(program: Program, monitor: Monitor) -> Array:
     answer = _answer(program, monitor)
     assert answer.gram is not None
     assert answer.dual is not None
-    _refuse_divergent(program, answer, capped=True)
+    refuse_divergent(program, answer, capped=True)
     gram = repair.feasible_gram(unit, answer.gram, dual=answer.dual)
     return denormalized_gram(program, _independent(unit) if gram is None else gram)
 
@@ -215,7 +138,7 @@ def _independent(program: Program) -> Array:
     return np.diag(program.coordinate_budget / program.participation.epochs)
 
 
-def _refuse_divergent(program: Program, answer: Answer, *, capped: bool) -> None:
+def refuse_divergent(program: Program, answer: Answer, *, capped: bool) -> None:
     """Refuse noise in a null direction that nothing seems to bound; unknown where time was up.
 
     Args:
@@ -246,15 +169,6 @@ def _refuse_divergent(program: Program, answer: Answer, *, capped: bool) -> None
     )
 
 
-def _judged(program: Program, strategy: Array, bound: float) -> Certificate:
-    """Certificate of a full strategy for the program at unit budgets."""
-    judged = certificate.judge_strategy(program, strategy, bound=bound)
-    if program.cap is None:
-        return judged
-    variance = np.square(np.linalg.inv(strategy)).sum(axis=1)
-    return replace(judged, variance_ratio=float((variance / program.cap).max()))
-
-
 def _witness(problem: JointProgram, factors: Factors, monitor: Monitor) -> Witness:
     """Multipliers of the two factors' programs, improved together where the workload has modes."""
     workload, modes = problem.workload, problem.workload.modes
@@ -280,25 +194,3 @@ def _witness(problem: JointProgram, factors: Factors, monitor: Monitor) -> Witne
         budget=problem.budget,
         monitor=Monitor(gap=WITNESS_GAP, time_limit=limit),
     )
-
-
-def _monitor(gap: float, time_limit: float | None, progress: ProgressCallback | None) -> Monitor:
-    gap = _checks.real(gap, field="gap", low=0, high=1)
-    if time_limit is not None:
-        time_limit = _checks.real(time_limit, field="time_limit", low=0)
-    return Monitor(gap=gap, time_limit=time_limit, progress=progress)
-
-
-def _checked_cap(problem: JointProgram, value: Any, *, field: str) -> Array | None:
-    if value is None:
-        return None
-    cap = _checks.positive_vector(value, field=field, length=problem.workload.nodes)
-    worst = int((cap * problem.budget).argmin())
-    if cap[worst] * problem.budget[worst] <= 1:
-        raise InputError(
-            field,
-            expected=f"more than 1 / budget = {1 / problem.budget[worst]:.6g} (node {worst})"
-            ", which no noise at that budget stays below",
-            got=f"{cap[worst]:.6g}",
-        )
-    return cap

@@ -16,9 +16,9 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor
 from noisedesign.conic.cvxpy_model import run
 from noisedesign.families.observers.bound import ObserverProgram, ObserverWitness
-from noisedesign.program.backends import Monitor
 
 FLOOR = 1e-10
 """Least eigenvalue of the covariance that sets the units, relative to the largest: one that noise

@@ -1,4 +1,4 @@
-"""Spatial designs against chosen observers: solved by the conic search, judged by the account.
+"""Noise in space against chosen observers: solved by the conic search, judged by the account.
 
 What the search proves is kept in coordinates of the noise, not in those of its own whitened
 messages, whose basis another machine may choose otherwise.
@@ -6,26 +6,39 @@ messages, whose basis another machine may choose otherwise.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
+from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.families.observers import (
-    ObserverProblem,
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.observers.bound import (
+    ObservedNoise,
     ObserverProgram,
     ObserverWitness,
-    design_against,
-    judge,
     lower_bound,
 )
-from noisedesign.families.observers.bound import ObservedNoise
-from noisedesign.program.backend import Monitor, Stop
-from noisedesign.program.certificate import Certificate
-from noisedesign.program.design import AGAINST_OBSERVERS, Design, Provenance
+from noisedesign.families.observers.problem import GAP, TOLERANCE, ObserverProblem, judge
+from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
+from noisedesign.program.family import (
+    ANY,
+    Answer,
+    Arrays,
+    ArraySpec,
+    Family,
+    Model,
+    one_formulation,
+)
+from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
+
+SOLVER = "clarabel"
+"""What solves these problems where no conic solver is named."""
 
 _KEYS = {
     "max_variance": "limits.max_variance",
@@ -35,70 +48,103 @@ _KEYS = {
 """Arguments of the search and the fields of a problem that set them."""
 
 
-def observer_problem(problem: SpaceProblem) -> ObserverProblem:
-    """The same question as :mod:`noisedesign.families.observers` asks it."""
-    return ObserverProblem(
-        mixing=problem.mixing,
-        horizon=problem.horizon,
-        observers=problem.observers,
-        max_variance=problem.max_variance,
-        budget=problem.budget,
-        objective=problem.objective,
-    )
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Observed:
+    """The question as it is asked, and as a program, which is made when it is needed."""
+
+    asked: ObserverProblem
+
+    @cached_property
+    def program(self) -> ObserverProgram:
+        return self.asked.program()
 
 
-def solve_against(problem: SpaceProblem, *, backend: str, monitor: Monitor) -> Design | None:
-    """The least noise against the observers of a problem; None where the solver found nothing.
+class Observers(Family):
+    name = "observers"
+    trust = "observers"
+    gap = GAP
+    proof: ClassVar[Mapping[str, ArraySpec]] = {
+        "observer_ranks": ArraySpec("rows of every F", ANY),
+        "observer_factors": ArraySpec("F B, N = F^T F", ANY),
+        "observer_weights": ArraySpec("v of every observer", ANY),
+        "dual_cap": ArraySpec("w", "n"),
+    }
 
-    Raises:
-        InputError: see :func:`observers.design_against`, naming the fields of the
-            problem.
-    """
-    started = time.perf_counter()
-    with _fields_of_the_problem():
-        found = design_against(
-            mixing=problem.mixing,
-            horizon=problem.horizon,
-            observers=problem.observers,
-            max_variance=problem.max_variance,
-            budget=problem.budget,
-            objective=problem.objective,
-            backend=backend,
-            monitor=monitor,
-        )
-    if found.witness is None and found.stop is Stop.FAILED:
-        return None
-    witness = {}
-    if found.witness is not None:
-        witness = witness_arrays(found.problem.program(), found.witness)
-    return Design(
-        problem=problem,
-        matrix=found.covariance,
-        certificate=found.certificate,
-        provenance=Provenance(
-            method="optimal",
-            backend=backend,
-            status=found.stop.value,
-            solve_seconds=time.perf_counter() - started,
+    def program(self, problem: SpaceProblem) -> Observed:
+        with _fields_of_the_problem():
+            asked = ObserverProblem(
+                mixing=problem.mixing,
+                horizon=problem.horizon,
+                observers=problem.observers,
+                max_variance=problem.max_variance,
+                budget=problem.budget,
+                objective=problem.objective,
+            )
+        return Observed(asked=asked)
+
+    def without_options(self, program: Observed) -> str | None:
+        return "those against observers"
+
+    def solve(self, program: Observed, *, monitor: Monitor, solver: str = SOLVER) -> Answer:
+        from noisedesign.families.observers.search import design_against
+
+        monitor.tolerance = min(TOLERANCE, monitor.tolerance or TOLERANCE)
+        with _fields_of_the_problem():
+            found = design_against(problem=program.asked, backend=solver, monitor=monitor)
+        nothing = found.witness is None and found.stop is Stop.FAILED
+        return Answer(
+            stop=found.stop,
+            noises=() if nothing else [Noise.of_covariance(found.covariance)],
+            proof={} if found.witness is None else arrays_of(program.program, found.witness),
+            message="The solver found nothing" if nothing else "",
             evaluations=len(monitor.history),
-            history=tuple(monitor.history),
-        ),
-        witness=witness,
-        trust=AGAINST_OBSERVERS,
-    )
+            solver=solver,
+        )
+
+    def model(
+        self,
+        program: Observed,
+        *,
+        formulation: str | None = None,
+        scaled: bool = False,
+        parts: int = 1,
+    ) -> Model:
+        from noisedesign.families.observers import model
+
+        one_formulation(formulation, "covariance")
+        conic = model.covariance(model.in_own_units(program.asked)).finished(
+            name="", formulation="covariance", remarks=()
+        )
+        return Model(conic=conic, read=lambda point: Answer(stop=Stop.FAILED))
+
+    def bound(
+        self,
+        program: Observed,
+        proof: Arrays,
+        *,
+        noise: Noise | None = None,
+        negligible: float = settings.NEGLIGIBLE,
+    ) -> ProvedBound:
+        if not set(self.proof) <= set(proof):
+            return NOTHING
+        witness = witness_of(program.program, proof)
+        return ProvedBound(program.asked.unit_error * lower_bound(program.program, witness), 0.0)
+
+    def judge(self, program: Observed, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
+        """By the account of every observer."""
+        return judge(program.asked, noise.covariance, bound=bound)
+
+    def independent(self, program: Observed) -> Noise:
+        return Noise.of_covariance(np.diag(1 / program.asked.budget))
+
+    def independent_error(self, problem: SpaceProblem) -> float:
+        return float(np.sum(np.diagonal(problem.gram) / problem.budget))
+
+    def sizes(self, problem: SpaceProblem) -> dict[str, int]:
+        return {"n": len(problem.mixing)}
 
 
-def judged(design: Design, problem: SpaceProblem) -> Certificate:
-    """The certificate of what is stored: sensitivity by the account of every observer, the bound
-    by the multipliers; 0 where there are none."""
-    asked, bound = observer_problem(problem), 0.0
-    if "observer_factors" in design.witness:
-        program = asked.program()
-        bound = asked.unit_error * lower_bound(program, stored_witness(program, design.witness))
-    return judge(asked, design.covariance, bound=bound)
-
-
-def witness_arrays(program: ObserverProgram, witness: ObserverWitness) -> dict[str, Array]:
+def arrays_of(program: ObserverProgram, witness: ObserverWitness) -> dict[str, Array]:
     """Multipliers as they are stored, observer after observer.
 
     ``observer_ranks`` holds the number of rows of every F_a; ``observer_factors`` the rows F_a B_a,
@@ -116,8 +162,8 @@ def witness_arrays(program: ObserverProgram, witness: ObserverWitness) -> dict[s
     }
 
 
-def stored_witness(program: ObserverProgram, arrays: Mapping[str, Array]) -> ObserverWitness:
-    """The multipliers of :func:`witness_arrays`: what of the rows lies in the row space of B_a,
+def witness_of(program: ObserverProgram, arrays: Arrays) -> ObserverWitness:
+    """The multipliers of :func:`arrays_of`: what of the rows lies in the row space of B_a,
     whose rows are orthonormal.
 
     Raises:
@@ -164,3 +210,6 @@ def _fields_of_the_problem() -> Iterator[None]:
         raise InputError(
             _KEYS[error.field], expected=error.expected, got=error.got, remedy=error.remedy
         ) from error
+
+
+FAMILY = Observers()

@@ -21,6 +21,7 @@ from noisedesign.families.observers.bound import ObservedNoise, ObserverProgram
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Algorithm, Observer
+from noisedesign.program.certificate import Certificate
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import Objective, space_gram, space_time_gram
@@ -28,6 +29,13 @@ from noisedesign.system.workloads import Objective, space_gram, space_time_gram
 LARGEST = 100
 """Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large
 as the square of its entries: 200 MB for each observer."""
+
+GAP = 1e-5
+"""Relative gap a design is solved to unless the monitor says otherwise. Interior points miss
+feasibility by 1e-9 and more, and the bound pays for it in units of the cap."""
+
+TOLERANCE = 1e-9
+"""Accuracy asked of the solver unless the monitor says otherwise."""
 
 DEPENDENT = 8.0
 """Multiple of the rounding of singular values below which messages are linear in one another."""
@@ -192,3 +200,13 @@ class ObserverProblem(Shown):
             responses=np.ascontiguousarray(responses),
             signals=(left[: len(messages), kept] / values[kept]).T @ signals,
         )
+
+
+def judge(problem: ObserverProblem, covariance: Array, *, bound: float) -> Certificate:
+    """Certificate of a covariance, by the account of every observer."""
+    return Certificate(
+        objective=float(np.sum(problem.gram * covariance)),
+        lower_bound=bound,
+        sensitivity_squared=problem.worst(covariance)[0],
+        variance_ratio=float((np.diagonal(covariance) / problem.cap).max()),
+    )

@@ -8,30 +8,20 @@ chosen observers, and against nobody else, solves a convex program: see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.shown import Shown
 from noisedesign.families.observers import conic
 from noisedesign.families.observers.bound import ObserverWitness, lower_bound
-from noisedesign.families.observers.problem import ObserverProblem
-from noisedesign.privacy.views import Algorithm, Observer
-from noisedesign.program.backends import Monitor, Stop
+from noisedesign.families.observers.problem import GAP, TOLERANCE, ObserverProblem, judge
+from noisedesign.privacy.views import Algorithm
 from noisedesign.program.certificate import Certificate
-from noisedesign.system.workloads import Objective
-
-GAP = 1e-5
-"""Relative gap a design is solved to unless the monitor says otherwise. Interior points miss
-feasibility by 1e-9 and more, and the bound pays for it in units of the cap."""
-
-TOLERANCE = 1e-9
-"""Accuracy asked of the solver unless the monitor says otherwise."""
 
 SOLVES = 3
 """Conic solves at most, each in units of the best noise so far. One is enough for a cap of some
@@ -74,16 +64,7 @@ class ObserverDesign(Shown):
 
 
 def design_against(
-    *,
-    mixing: Any,
-    horizon: int,
-    observers: Sequence[Observer],
-    max_variance: Any,
-    budget: Any = 1.0,
-    objective: Objective | None = None,
-    correlated_over_time: bool = False,
-    backend: str = "clarabel",
-    monitor: Monitor | None = None,
+    *, problem: ObserverProblem, backend: str = "clarabel", monitor: Monitor | None = None
 ) -> ObserverDesign:
     """The least noise that keeps what the observers learn of every other node within its budget.
 
@@ -96,28 +77,17 @@ def design_against(
     nobody chosen can see through.
 
     Args:
-        mixing, horizon, observers, max_variance, budget, objective, correlated_over_time: see
-            :class:`ObserverProblem`. Independent noise at the cap has to keep the budgets with
-            room to spare, which it does with any cap above 1 / budget. :func:`threats.ldp` makes
-            the problem Whisper D-SGD's. Whether :func:`threats.pndp` nodes know their own noise or
-            count it makes no difference, as their own messages tell it.
+        problem: independent noise at its cap has to keep the budgets with room to spare, which it
+            does with any cap above 1 / budget. :func:`ldp` makes the problem Whisper D-SGD's.
+            Whether :func:`pndp` nodes know their own noise or count it makes no difference, as
+            their own messages tell it.
         backend: a conic solver: "clarabel", "scs", "mosek", ...
         monitor: gap asked for, tolerance and time limit of the solver, and progress.
 
     Raises:
-        InputError: see :class:`ObserverProblem` and :meth:`ObserverProblem.program`; a cap too
-            small; an observer that sees a gradient without noise; a backend that is no installed
-            conic solver.
+        InputError: see :meth:`ObserverProblem.program`; a cap too small; an observer that sees a
+            gradient without noise; a backend that is no installed conic solver.
     """
-    problem = ObserverProblem(
-        mixing=mixing,
-        horizon=horizon,
-        observers=tuple(observers),
-        max_variance=max_variance,
-        budget=budget,
-        objective=objective,
-        correlated_over_time=correlated_over_time,
-    )
     monitor = Monitor(gap=GAP, tolerance=TOLERANCE) if monitor is None else monitor
     program, units = problem.program(), np.multiply.outer(problem.unit, problem.unit)
     noise = independent = _independent(problem)
@@ -146,16 +116,6 @@ def design_against(
         stop = Stop.TIME_LIMIT
     return ObserverDesign(
         problem=problem, covariance=noise, certificate=certificate, witness=witness, stop=stop
-    )
-
-
-def judge(problem: ObserverProblem, covariance: Array, *, bound: float) -> Certificate:
-    """Certificate of a covariance, by the account of every observer."""
-    return Certificate(
-        objective=float(np.sum(problem.gram * covariance)),
-        lower_bound=bound,
-        sensitivity_squared=problem.worst(covariance)[0],
-        variance_ratio=float((np.diagonal(covariance) / problem.cap).max()),
     )
 
 

@@ -18,13 +18,13 @@ import numpy as np
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.threads import one_thread
 from noisedesign.families.disjoint.native.pattern_pairs import Blocks, Pairs, onto_constant_diagonal
 from noisedesign.families.overlapping.bound import PatternBlocks
 from noisedesign.families.overlapping.newton import Newton, Point
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.privacy.sensitivity.pattern_bounds import listed
-from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.temporal import TemporalProgram
 
 MAX_PAIRS = 6000

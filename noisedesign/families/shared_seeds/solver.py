@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.threads import one_thread
 from noisedesign.families.shared_seeds.blocks import longest_step
 from noisedesign.families.shared_seeds.bound import CliqueProgram, CliqueWitness
@@ -22,7 +23,6 @@ from noisedesign.families.shared_seeds.newton import NewtonSystem
 from noisedesign.families.shared_seeds.repair import feasible_blocks
 from noisedesign.families.shared_seeds.state import Point, Setting, bounds, start
 from noisedesign.families.shared_seeds.step import Change, bend, change
-from noisedesign.program.backend import Monitor, Stop
 
 MANY_NODES = 400
 """Nodes from which on products of matrices are worth more than one BLAS thread: between them are

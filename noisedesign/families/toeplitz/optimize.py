@@ -23,12 +23,12 @@ from noisedesign.base import checks as _checks
 from noisedesign.base import power_series as series
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.shown import Shown
 from noisedesign.families.toeplitz import families
 from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum, same_horizon
 from noisedesign.families.toeplitz.search import Found, Objective, minimized
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.noise.toeplitz_strategies import (
     BandedInverse,
     BufferedToeplitz,
@@ -84,7 +84,7 @@ class StreamingDesign(Shown):
             )
 
     @property
-    def kind(self) -> str:
+    def axes(self) -> str:
         """ "streaming"."""
         return "streaming"
 

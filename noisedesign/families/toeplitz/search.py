@@ -11,7 +11,7 @@ import numpy as np
 import scipy.optimize
 
 from noisedesign.base.checks import Array
-from noisedesign.program.backend import Monitor, Stop
+from noisedesign.base.monitor import Monitor, Stop
 
 MEMORY = 30
 """Pairs that L-BFGS keeps. Ten are enough for prefix sums; strategies with few coefficients, whose

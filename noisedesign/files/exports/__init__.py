@@ -107,12 +107,12 @@ def export(
     name = design.name if isinstance(design, StreamingDesign) else design.problem.name
     path = _checks.path(path, field="output")
     problem_text = _checks.text(problem_text, field="problem_text")
-    if design.kind not in chosen.ACCEPTS:
+    if design.axes not in chosen.ACCEPTS:
         able = [other for other in _NAMES if _takes(exporter(other), design)]
         raise InputError(
             "design",
             expected=f"a {' or '.join(chosen.ACCEPTS)} design for {to}",
-            got=f"the {design.kind} design {name!r}",
+            got=f"the {design.axes} design {name!r}",
             remedy=f"It can be exported to {', '.join(able)}." if able else "",
         )
     with overwriting(overwrite):
@@ -138,7 +138,7 @@ def export(
 
 def _takes(chosen: Exporter, design: Design | StreamingDesign) -> bool:
     """Whether a design can be exported to that; seeds need one that is made of them."""
-    if design.kind not in chosen.ACCEPTS:
+    if design.axes not in chosen.ACCEPTS:
         return False
     noise_of = getattr(chosen, "noise_of", None)
     if noise_of is None or isinstance(design, StreamingDesign):

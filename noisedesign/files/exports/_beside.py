@@ -46,7 +46,7 @@ def write_files(
         )
     arrays, sidecar = content.noise.arrays(), path.with_suffix(SIDECAR)
     targets = [path, *(_beside(path, name, to=to) for name in list(arrays)[1:])]
-    if content.noise.kind == "space-time":
+    if content.noise.axes == "space-time":
         targets[0] = _beside(path, next(iter(arrays)), to=to)
     require_own_description(sidecar, to=to, files=targets)
     entries: dict[str, Any] = {}

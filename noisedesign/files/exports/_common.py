@@ -29,7 +29,7 @@ def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
     problem, certificate = design.problem, design.certificate
     found: dict[str, Any] = {
         "name": problem.name,
-        "design": design.kind,
+        "design": design.axes,
         "nodes": list(problem.nodes),
         "objective": certificate.objective,
         "lower_bound": certificate.lower_bound,

@@ -137,7 +137,7 @@ def calibrated_content(
         "format": FORMAT,
         "version": VERSION,
         "noise": {
-            "kind": noise.kind,
+            "kind": noise.axes,
             "steps": noise.steps,
             "nodes": noise.nodes,
             "full": noise.full,
@@ -199,11 +199,11 @@ def content_from(arrays: Mapping[str, Array], metadata: dict[str, Any]) -> Expor
         arrays, steps=said.get("steps"), nodes=said.get("nodes"), full=said["full"], field=FIELD
     )
     form = None if noise.strategy is None else noise.strategy.kind
-    if (noise.kind, form) != (said.get("kind"), said.get("strategy")):
+    if (noise.axes, form) != (said.get("kind"), said.get("strategy")):
         raise InputError(
             f"{FIELD}.noise",
             expected=f"{describe(said.get('kind'))} noise, as its metadata say",
-            got=f"arrays of {noise.kind} noise",
+            got=f"arrays of {noise.axes} noise",
         )
     beside = {name: array for name, array in arrays.items() if name in PROBLEM_ARRAYS}
     return Exported(noise=noise, metadata=metadata, beside=beside)

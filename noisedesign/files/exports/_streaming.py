@@ -27,7 +27,7 @@ def streaming_content(
     bound = design.lower_bound_of_unrestricted_optimum
     known: dict[str, Any] = {
         "name": design.name,
-        "design": design.kind,
+        "design": design.axes,
         "nodes": [],
         "objective": design.objective,
         "lower_bound": bound,

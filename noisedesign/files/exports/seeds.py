@@ -20,11 +20,10 @@ import numpy as np
 from noisedesign.base.atomic import write_text
 from noisedesign.base.checks import InputError, describe
 from noisedesign.base.regular_files import check_regular
-from noisedesign.families.shared_seeds.family import seed_plan_of
 from noisedesign.files.exports._common import require_own_description, require_protection, to_json
 from noisedesign.files.exports._content import Exported, content_from, not_ours, parsed_metadata
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed
-from noisedesign.program.design import Design
+from noisedesign.program.design import Design, seed_plan_of
 from noisedesign.program.noise import Noise
 from noisedesign.system.graph import require_room
 

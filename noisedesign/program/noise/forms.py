@@ -142,6 +142,14 @@ class BandedForm(StrategyForm):
 
     bands: Array
 
+    @classmethod
+    def of_dense(cls, strategy: Array, *, bands: int) -> BandedForm:
+        """The first ``bands`` diagonals of a C, shape (T, T)."""
+        found = np.zeros((bands, len(strategy)))
+        for offset in range(bands):
+            found[offset, : len(strategy) - offset] = np.diagonal(strategy, -offset)
+        return cls(bands=found)
+
     @property
     def horizon(self) -> int:
         return int(self.bands.shape[1])
@@ -308,10 +316,7 @@ def form_of_structure(structure: TimeStructure, strategy: Array) -> StrategyForm
     horizon = len(strategy)
     if structure.kind == "banded":
         assert structure.bands is not None
-        bands = np.zeros((structure.bands, horizon))
-        for offset in range(structure.bands):
-            bands[offset, : horizon - offset] = np.diagonal(strategy, -offset)
-        return BandedForm(bands=bands)
+        return BandedForm.of_dense(strategy, bands=structure.bands)
     if structure.kind == "toeplitz":
         return ToeplitzForm(coefficients=np.trim_zeros(strategy[:, 0], "b"), steps=horizon)
     if structure.kind == "banded-inverse":

@@ -47,8 +47,45 @@ class Noise:
     space: Array | SeedPlan | None = None
     full: bool = False
 
+    @classmethod
+    def of_covariance(cls, covariance: Array) -> Noise:
+        """Noise that is independent across steps, R = ``covariance``, for as long as it is used."""
+        return cls(steps=None, nodes=len(covariance), space=covariance)
+
+    @classmethod
+    def of_strategy(cls, strategy: StrategyForm, *, covariance: Array | None = None) -> Noise:
+        """Noise that every node draws with C, of nodes with covariance R where it is given."""
+        nodes = None if covariance is None else len(covariance)
+        return cls(steps=strategy.horizon, nodes=nodes, strategy=strategy, space=covariance)
+
     @property
-    def kind(self) -> str:
+    def covariance(self) -> Array:
+        """R, shape (n, n), squared noise.
+
+        Raises:
+            InputError: noise without one.
+        """
+        if isinstance(self.space, SeedPlan):
+            return self.space.covariance()
+        if self.space is None:
+            expected, got = "noise with a covariance R", "noise in time without one"
+            raise InputError("noise", expected=expected, got=got)
+        return self.space
+
+    @cached_property
+    def dense_strategy(self) -> Array:
+        """C, lower triangular, shape (T, T); (nT, nT) of all pairs of step and node.
+
+        Raises:
+            InputError: noise without one.
+        """
+        if self.strategy is None:
+            expected, got = "noise with a strategy C", "noise in space"
+            raise InputError("noise", expected=expected, got=got)
+        return self.strategy.dense()
+
+    @property
+    def axes(self) -> str:
         """ "space", "time" or "space-time"."""
         if self.strategy is None:
             return "space"

@@ -9,9 +9,9 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Monitor
 from noisedesign.base.shown import Shown
 from noisedesign.conic.cvxpy_model import run
-from noisedesign.program.backends import Monitor
 from noisedesign.system.fastest_mixing.bound import mixing_norm, norm_lower_bound
 from noisedesign.system.fastest_mixing.weights import EdgeWeights, affine
 from noisedesign.system.graph import mixing_matrix

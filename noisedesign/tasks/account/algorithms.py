@@ -134,11 +134,11 @@ def _first_joint_steps(design: Design, problem: SpaceTimeProblem, horizon: int) 
             "of a space-time design",
             got=f"{nodes} * {horizon}",
         )
-    if design.node_covariance is None:
+    if design.noise.full:
         noising = design.noising_matrix[: nodes * horizon, : nodes * horizon]
         return np.asarray(noising @ noising.T)
     noising = design.noising_matrix[:horizon, :horizon]
-    return np.asarray(np.kron(noising @ noising.T, design.node_covariance))
+    return np.asarray(np.kron(noising @ noising.T, design.covariance))
 
 
 def _graph(problem: Problem, mixing: Any, nodes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:

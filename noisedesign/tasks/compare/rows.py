@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from noisedesign.base import checks as _checks
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Stop
 from noisedesign.conic import dimacs
 from noisedesign.families.disjoint.start import Start
-from noisedesign.program.backends import Stop, all_backends, get_backend
+from noisedesign.program.backends import all_backends, get_backend
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, problem_of
 from noisedesign.tasks.report import AT_TARGET, REFUSED, Record, at_target
-from noisedesign.tasks.solve import LOCAL, OPTIMAL, Solution, solve, versions
+from noisedesign.tasks.solve import LOCAL, OPTIMAL, Solution, solve
 
 COLUMNS = (
     "name", "design", "backend", "solved", "status", "reason", "objective", "lower_bound", "gap",
@@ -119,7 +120,7 @@ def answered(
     row: Record = dict.fromkeys(COLUMNS)
     row |= {
         "name": problem.name,
-        "design": problem.design,
+        "design": problem.axes,
         "backend": backend,
         "solved": False,
         "feasible": False,
@@ -167,5 +168,7 @@ def answered(
 def _versions(solution: Solution) -> str:
     """Of the solver, which may be another one than was named: "native" leaves some to others."""
     design = solution.design
-    used = versions(solution.backend) if design is None else design.provenance.versions
+    used = (
+        get_backend(solution.backend).versions() if design is None else design.provenance.versions
+    )
     return ", ".join(f"{name} {version}" for name, version in used.items())

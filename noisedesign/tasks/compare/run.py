@@ -15,6 +15,8 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.machine import FIELDS, Machine, this_machine
 from noisedesign.base.shown import ROWS, Shown
+from noisedesign.families.observers.family import SOLVER
+from noisedesign.files._toml import parsed
 from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.files.results_file import (
     COMPARISON,
@@ -31,7 +33,7 @@ from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.compare import rows as judging
 from noisedesign.tasks.compare.rows import Announce
 from noisedesign.tasks.report import REFUSED, Record
-from noisedesign.tasks.solve import FAILED, LOCAL, OBSERVER_BACKEND, solve
+from noisedesign.tasks.solve import FAILED, LOCAL, solve
 
 TIME_LIMIT_SECONDS = 600.0
 """Of one solve. There has to be one: an unsolved problem counts as this in the means."""
@@ -215,7 +217,7 @@ def _seconds(answer: Record) -> float:
 
 def _answer(row: _Row) -> Record:
     if row.backend == "native" and isinstance(row.problem, SpaceProblem) and row.problem.observers:
-        reason = f"problems against chosen observers are left to {OBSERVER_BACKEND}"
+        reason = f"problems against chosen observers are left to {SOLVER}"
         return _unanswered(row, status=REFUSED, reason=reason)
     started = time.perf_counter()
     try:
@@ -237,7 +239,7 @@ def _answer(row: _Row) -> Record:
 def _unanswered(row: _Row, *, status: str, reason: str) -> Record:
     return dict.fromkeys(judging.COLUMNS) | {
         "name": row.problem.name,
-        "design": row.problem.design,
+        "design": row.problem.axes,
         "backend": row.backend,
         "solved": False,
         "feasible": False,

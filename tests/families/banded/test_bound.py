@@ -19,7 +19,7 @@ from noisedesign.families.banded.bound import (
     multipliers_above,
     repaired_multipliers,
 )
-from noisedesign.program.backend import Monitor, Stop
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.program.temporal import unit_strategy
 from noisedesign.system.participation import FixedEpoch, Participation, single
 from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_band, random_gram

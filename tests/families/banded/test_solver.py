@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.banded import multipliers as banded_witness
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
@@ -20,7 +21,6 @@ from noisedesign.families.banded.bound import (
     banded_program,
 )
 from noisedesign.privacy.sensitivity import squared_sensitivity
-from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.certificate import judge_strategy
 from noisedesign.program.temporal import unit_strategy
 from noisedesign.system.participation import FixedEpoch, Participation, Patterns, single

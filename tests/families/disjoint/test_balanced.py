@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.data import slacks, square_of, triangles
 from noisedesign.conic.program import ConicProgram
 from noisedesign.conic.solvers import ConicBackend
@@ -18,7 +19,7 @@ from noisedesign.families.disjoint import conic_model
 from noisedesign.families.disjoint.balanced import Balanced, balanced
 from noisedesign.families.disjoint.conic_model import lower_bound_scale
 from noisedesign.program import repair
-from noisedesign.program.backends import Monitor, Stop, get_backend
+from noisedesign.program.backends import get_backend
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.program import Program, program_of

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Bounds, Monitor
 from noisedesign.conic import process as isolated
 from noisedesign.families.decor import program as decor
 from noisedesign.families.disjoint.native import NativeBackend
 from noisedesign.families.disjoint.native.limits import smoothed, variance_limits
-from noisedesign.program.backend import Bounds, Monitor
 from noisedesign.program.certificate import Certificate, lower_bound
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import DualPoint, Program, program_of

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint import attainment
 from noisedesign.families.disjoint.native import barrier, diagonal
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.backends import Monitor
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import diagonal_dual, program_of
 from noisedesign.system.participation import single

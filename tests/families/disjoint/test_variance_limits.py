@@ -10,12 +10,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint.native import NativeBackend
 from noisedesign.families.disjoint.native.limits import floored, floored_step, smoothed
 from noisedesign.families.disjoint.native.limits.frame import Frame, longest
 from noisedesign.families.disjoint.native.limits.variance_limits import Limits, limits_of, sides_of
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.backend import Answer, Monitor
+from noisedesign.program.backend import Answer
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import Program, program_of
 from noisedesign.tasks.solve import solve

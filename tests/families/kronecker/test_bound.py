@@ -13,12 +13,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker import bound_search as kronecker_witness
 from noisedesign.families.kronecker.bound import Witness, full_dual, judge_kronecker, lower_bound
 from noisedesign.families.kronecker.program import JointProgram
 from noisedesign.families.kronecker.solver import design_full, design_kronecker
 from noisedesign.program import certificate
-from noisedesign.program.backend import Monitor
 from noisedesign.program.noise.space_time_streams import block_noise, kronecker_noise_stream
 from noisedesign.program.noise.streams import space_noise_stream
 from noisedesign.system.participation import FixedEpoch, single

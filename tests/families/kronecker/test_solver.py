@@ -15,11 +15,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.kronecker import alternation as kronecker
 from noisedesign.families.kronecker.program import FullDesign, JointProgram, KroneckerDesign
 from noisedesign.families.kronecker.solver import design_full, design_kronecker
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads.space_time import AllIterates

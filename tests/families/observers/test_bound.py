@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.observers import (
     ObserverDesign,
     ObserverProblem,
@@ -25,7 +26,6 @@ from noisedesign.families.observers import (
 from noisedesign.families.observers.bound import ObservedNoise
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
-from noisedesign.program.backends import Monitor, Stop
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import Objective
 from tests.support import oracles

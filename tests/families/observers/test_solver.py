@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Stop
 from noisedesign.families.observers import ObserverDesign, ObserverProblem, design_against
 from noisedesign.privacy import views as threats
-from noisedesign.program.backends import Stop
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.workloads import Objective
 from noisedesign.tasks.solve import solve

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.banded_matrices import dense
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import banded_program
 from noisedesign.families.disjoint.native.pattern_pairs import ConstantDiagonal, Pairs
 from noisedesign.families.overlapping import solver as min_separation
 from noisedesign.families.overlapping.bound import PatternBlocks, overlapping_lower_bound
 from noisedesign.families.overlapping.newton import Newton
-from noisedesign.program.backend import Monitor, Stop
 from noisedesign.program.certificate import Certificate, judge_strategy
 from noisedesign.program.temporal import temporal_program, unit_strategy
 from noisedesign.system.participation import (

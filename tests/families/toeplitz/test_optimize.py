@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.families.toeplitz import (
     BandedInverse,
     BufferedToeplitz,
@@ -32,8 +33,6 @@ from noisedesign.families.toeplitz.optimize import log_objective
 from noisedesign.families.toeplitz.search import minimized
 from noisedesign.privacy.sensitivity import EXACT
 from noisedesign.privacy.sensitivity import toeplitz as sensitivity
-from noisedesign.program.backend import Bounds
-from noisedesign.program.backends import Monitor, Stop
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
 from tests.support import oracles
 

@@ -75,8 +75,8 @@ def test_every_exporter_says_what_it_is(name: str, tmp_path: Path) -> None:
     assert set(module.ACCEPTS) == accepted
     assert module.DESCRIPTION
     for design in (space_design(), time_design()):
-        if design.kind in module.ACCEPTS:
-            path = tmp_path / f"{design.kind}{SUFFIX.get(name, '.' + name)}"
+        if design.axes in module.ACCEPTS:
+            path = tmp_path / f"{design.axes}{SUFFIX.get(name, '.' + name)}"
             written = export(design, to=name, path=path)
             assert written[0] == path
             assert all(file.stat().st_size for file in written)
@@ -93,7 +93,7 @@ def test_an_unknown_format_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", TRAINERS)
 def test_a_design_of_the_wrong_kind_is_refused(name: str, tmp_path: Path) -> None:
     wrong = space_design() if TRAINERS[name] == "time" else time_design()
-    message = rf"design: expected a {TRAINERS[name]} design for {name}, got the {wrong.kind} design"
+    message = rf"design: expected a {TRAINERS[name]} design for {name}, got the {wrong.axes} design"
     with pytest.raises(InputError, match=message) as caught:
         export(wrong, to=name, path=tmp_path / "d.npy")
     assert "npy, csv, mat, safetensors" in caught.value.remedy

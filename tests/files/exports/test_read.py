@@ -103,10 +103,10 @@ def solved(kind: str, target: PrivacyTarget | None = None) -> Design:
 
 def dense_covariance(design: Design) -> np.ndarray:
     """Of all nT coordinates, time-major, from C and R as the design has them."""
-    if design.kind == "space":
+    if design.axes == "space":
         return np.kron(np.eye(STEPS), design.covariance)
     inverse = np.linalg.inv(design.strategy)
-    if design.kind == "time":
+    if design.axes == "time":
         return np.kron(inverse @ inverse.T, np.eye(N))
     if design.node_covariance is None:
         return inverse @ inverse.T
@@ -116,7 +116,7 @@ def dense_covariance(design: Design) -> np.ndarray:
 def drawn_covariance(content: Exported, multiply_by: float | None = None) -> np.ndarray:
     """Of what a file draws: L L^T, L column by column."""
     noise = content.scaled(multiply_by)
-    draws = noise.draws(N if noise.kind == "time" else None)
+    draws = noise.draws(N if noise.axes == "time" else None)
     unit = np.eye(STEPS * draws).reshape(STEPS, draws, STEPS * draws)
     made = np.concatenate(list(noise.of_white(iter(unit))))
     return made @ made.T
@@ -162,8 +162,8 @@ def test_what_is_read_draws_the_covariance_of_the_design(
 
 def noise_stddev(design: Design) -> float:
     """2 clip sqrt(participations of a budget) / mu, mu by mpmath."""
-    budget = 1.0 if design.kind == "time" else float(design.problem.budget.max())
-    times = 2 if design.kind == "space" else 1
+    budget = 1.0 if design.axes == "time" else float(design.problem.budget.max())
+    times = 2 if design.axes == "space" else 1
     mu = float(mu_of(TARGET.epsilon, TARGET.delta))
     return 2 * TARGET.clip * float(np.sqrt(times * budget)) / mu
 
@@ -386,7 +386,7 @@ def test_json_is_read_whatever_its_name(tmp_path: Path) -> None:
         written = export(solved("kronecker, decor"), to=to, path=tmp_path / f"d.{to}")
         renamed = tmp_path / f"other.{to}-said"
         written[-1].rename(renamed)
-        assert read(renamed).noise.kind == "space-time"
+        assert read(renamed).noise.axes == "space-time"
 
 
 def test_the_command_line(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert found.code == 0, found.err
         assert len(found.json()["files"]) == 4
         assert read(out / "x.npy").metadata["calibrated"] is calibrated
-    assert load_design(design).design.kind == "space-time"
+    assert load_design(design).design.axes == "space-time"
     assert set(exports.__all__) >= {"read", "export", "Exported"}
 
 
@@ -466,7 +466,7 @@ def test_two_exports_do_not_share_a_description(first: str, second: str, tmp_pat
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     export(design, to=first, path=tmp_path / f"d.{first}")  # its own is replaced
     export(design, to=second, path=other, overwrite=True)
-    assert read(other).noise.kind == "space"
+    assert read(other).noise.axes == "space"
     with pytest.raises(InputError, match=r"^export: .*one of the files that d\.json describes"):
         read(tmp_path / f"d.{first}")
 

@@ -131,7 +131,7 @@ def test_both_factors(kind: str, space: Any, expected: np.ndarray) -> None:
     np.testing.assert_allclose(made @ made.T, covariance, **CLOSE)
     twice = map_of(noise.scaled(2.0), steps=T)
     np.testing.assert_allclose(twice, 2 * made, **CLOSE)
-    assert noise.kind == "space-time"
+    assert noise.axes == "space-time"
 
 
 def test_independent_steps() -> None:
@@ -139,7 +139,7 @@ def test_independent_steps() -> None:
         noise = Noise(steps=None, nodes=3, space=space)
         made = map_of(noise, steps=2)
         np.testing.assert_allclose(made @ made.T, np.kron(np.eye(2), expected), **CLOSE)
-        assert noise.kind == "space"
+        assert noise.axes == "space"
         with pytest.raises(InputError, match="steps: expected how many steps"):
             noise.stream(dimension=1, seed=0)
 
@@ -161,7 +161,7 @@ def test_a_full_design() -> None:
     strategy = np.tril(np.random.default_rng(1).normal(size=(size, size))) + 4 * np.eye(size)
     noise = Noise(steps=T, nodes=3, strategy=DenseForm(strategy=strategy), full=True)
     np.testing.assert_allclose(map_of(noise, steps=T), np.linalg.inv(strategy), **CLOSE)
-    assert noise.kind == "space-time"
+    assert noise.axes == "space-time"
     again = noise_of_arrays(noise.arrays(), steps=T, nodes=3, full=True, field="f")
     np.testing.assert_allclose(map_of(again, steps=T), np.linalg.inv(strategy), **CLOSE)
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Bounds, Stop
 from noisedesign.conic import dimacs
 from noisedesign.conic import process as isolated
-from noisedesign.program.backends import Answer, Bounds, Stop, get_backend
+from noisedesign.program.backends import Answer, get_backend
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import diagonal_dual
 from noisedesign.program.structure import TimeStructure

@@ -12,9 +12,8 @@ import pytest
 from scipy import stats
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.shared_seeds.family import seed_plan_of
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed
-from noisedesign.program.design import Design
+from noisedesign.program.design import Design, seed_plan_of
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.tasks.simulate import simulate

@@ -9,10 +9,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign.families.shared_seeds.family import seed_plan_of
 from noisedesign.files.problem_file import load_problem, parse_problem
 from noisedesign.privacy.seeds import SeedPlan
-from noisedesign.program.design import Design
+from noisedesign.program.design import Design, seed_plan_of
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation import simulate_space

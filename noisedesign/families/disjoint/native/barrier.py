@@ -32,7 +32,8 @@ import scipy.linalg
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.program.backend import Answer, Monitor, Stop
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.program.backend import Answer
 from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 40

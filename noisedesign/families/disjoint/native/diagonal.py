@@ -35,6 +35,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.conjugate_gradients import conjugate_gradients
 from noisedesign.base.device import CPU, Device, DeviceArray, Placed, Workload, namespace, on_host
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native import barrier
 from noisedesign.families.disjoint.native.diagonal_curvature import Preconditioner
 from noisedesign.families.disjoint.native.square_roots import SquareRoot, square_root
@@ -42,7 +43,7 @@ from noisedesign.families.disjoint.native.symmetry import symmetry_of
 from noisedesign.families.disjoint.native.symmetry.split import Split, SplitRoot
 from noisedesign.families.disjoint.native.symmetry.translations import transitive
 from noisedesign.program import repair
-from noisedesign.program.backend import Answer, Monitor, Stop
+from noisedesign.program.backend import Answer
 from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 500

@@ -13,9 +13,10 @@ import pytest
 import scipy.linalg
 
 from noisedesign import CheckpointFile
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native import diagonal, square_roots, symmetry
 from noisedesign.families.disjoint.native.symmetry import translations
-from noisedesign.program.backends import Answer, Monitor, Stop
+from noisedesign.program.backends import Answer
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import Program, program_of

@@ -26,10 +26,11 @@ from noisedesign.base.device import (
     squared_norm,
 )
 from noisedesign.base.in_place import cholesky, eigh
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native.fixed_epoch.newton import Blocks, Point, newton_direction
 from noisedesign.families.disjoint.native.pattern_pairs import onto_constant_diagonal
 from noisedesign.program import repair
-from noisedesign.program.backend import Answer, Monitor, Stop
+from noisedesign.program.backend import Answer
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import FixedEpoch
 

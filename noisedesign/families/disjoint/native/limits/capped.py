@@ -23,8 +23,9 @@ import scipy.linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.conjugate_gradients import conjugate_gradients
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native.limits.frame import Frame, longest
-from noisedesign.program.backend import Answer, Monitor, Stop
+from noisedesign.program.backend import Answer
 from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 200

@@ -22,11 +22,12 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native.limits import smoothed
 from noisedesign.families.disjoint.native.limits.floored_step import State, System, newton, taken
 from noisedesign.families.disjoint.native.limits.frame import Frame
 from noisedesign.families.disjoint.native.limits.variance_limits import Sides, limits_of, sides_of
-from noisedesign.program.backend import Answer, Monitor, Stop
+from noisedesign.program.backend import Answer
 from noisedesign.program.program import Program
 
 REACHED = 0.8

@@ -28,9 +28,10 @@ import numpy as np
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native.limits.variance_limits import Limits, limits_of
 from noisedesign.program import floor_repair
-from noisedesign.program.backend import Answer, Monitor, Stop
+from noisedesign.program.backend import Answer
 from noisedesign.program.program import DualPoint, Program, diagonal_dual
 
 MAX_EVALUATIONS = 500

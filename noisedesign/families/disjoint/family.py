@@ -1,0 +1,175 @@
+"""(P) itself: noise without a structure, budgets on patterns that share no coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from noisedesign.base import settings
+from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.disjoint import bound as judging
+from noisedesign.families.disjoint.program import (
+    arrays_of,
+    central_program,
+    independent_error,
+    independent_gram,
+    program_of,
+)
+from noisedesign.program import repair
+from noisedesign.program.backend import Answer as Found
+from noisedesign.program.certificate import Certificate, ProvedBound
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Model
+from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.program import DualPoint, Program, denormalized_gram
+
+
+class Disjoint(Family):
+    """In space every node is a pattern of its own; in time those of (k, b) participation are the
+    residue classes of the steps."""
+
+    name = "disjoint"
+    formulations: ClassVar[tuple[str, ...]] = ("balanced", "compact", "covariance", "paper")
+    proof: ClassVar[Mapping[str, ArraySpec]] = {
+        "dual_weights": ArraySpec("v", "m"),
+        "dual_blocks": ArraySpec("U", "bkk"),
+        "dual_cap": ArraySpec("w", "m"),
+        "dual_floor": ArraySpec("u", "m"),
+    }
+
+    def program(self, problem: Any) -> Program:
+        return program_of(problem)
+
+    def central(self, problem: Any) -> Program | None:
+        return central_program(problem) if problem.axes == "time" else None
+
+    def solve(self, program: Program, *, monitor: Monitor) -> Answer:
+        from noisedesign.families.disjoint import attainment
+
+        doubtful = attainment.doubtful(program)
+        if doubtful:  # a looser answer would not tell whether the optimum is attained
+            monitor.gap = min(monitor.gap, settings.DEFAULT_GAP)
+        found = self._native(program, monitor)
+        if doubtful:
+            attainment.refuse_divergent(program, found, time_limit=monitor.time_left)
+        return answer_of(program, found, self._noise)
+
+    def multipliers(self, program: Program, *, monitor: Monitor) -> Arrays:
+        found = self._native(program, monitor)
+        return {} if found.dual is None else arrays_of(program, found.dual.denormalized(program))
+
+    def _native(self, program: Program, monitor: Monitor) -> Found:
+        from noisedesign.families.disjoint import native
+
+        return native.solve(program.normalized(), monitor=monitor)
+
+    def without_options(self, program: Program) -> str | None:
+        return "the solvers of problems with limits" if program.limited else None
+
+    def attained(self, program: Program, *, time_limit: float | None) -> None:
+        from noisedesign.families.disjoint import attainment
+
+        if not attainment.doubtful(program):
+            return
+        probe = Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit)
+        found = self._native(program, probe)
+        if found.stop is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+        attainment.refuse_divergent(program, found, time_limit=probe.time_left)
+
+    def remark(self, program: Program, noise: Noise) -> str:
+        from noisedesign.families.disjoint import attainment
+
+        return attainment.remark(program, noise) if attainment.doubtful(program) else ""
+
+    def start(self, program: Program, start: Any) -> Array | None:
+        from noisedesign.families.disjoint.warm_start import start_of
+
+        found = start_of(start)
+        return None if found is None else found.blocks(program)
+
+    def model(
+        self,
+        program: Program,
+        *,
+        formulation: str | None = None,
+        scaled: bool = False,
+        parts: int = 1,
+    ) -> Model:
+        from noisedesign.families.disjoint import conic_model
+
+        conic = conic_model.stated(program, formulation)
+        return Model(conic=conic, read=lambda point: Answer(stop=Stop.FAILED))
+
+    def bound(
+        self,
+        program: Program,
+        proof: Arrays,
+        *,
+        noise: Noise | None = None,
+        negligible: float = settings.NEGLIGIBLE,
+    ) -> ProvedBound:
+        return judging.bound(program, proof, negligible=negligible)
+
+    def judge(self, program: Program, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
+        return judging.judge(program, noise, bound=bound)
+
+    def independent(self, program: Program) -> Noise:
+        return self._noise(program, independent_gram(program))
+
+    def independent_error(self, problem: Any) -> float:
+        return independent_error(problem)
+
+    def sizes(self, problem: Any) -> dict[str, int]:
+        program_size = len(problem.mixing) if problem.axes == "space" else problem.use.horizon
+        if problem.axes == "space":
+            return {"m": program_size, "b": program_size, "k": 1}
+        return {"m": program_size, "b": problem.use.separation, "k": problem.use.largest_size}
+
+    def _noise(self, program: Program, gram: Array) -> Noise:
+        """What is exported of a feasible X."""
+        if program.axes == "space":
+            return Noise.of_covariance(repair.covariance_of(program, gram))
+        return Noise.of_strategy(DenseForm(strategy=repair.strategy_of(program, gram)))
+
+
+def answer_of(
+    program: Program, found: Found, noise_of: Callable[[Program, Array], Noise]
+) -> Answer:
+    """The answer for the normalised program as one for ``program`` itself."""
+    dual = None if found.dual is None else found.dual.denormalized(program)
+    return Answer(
+        stop=found.stop,
+        noises=() if found.gram is None else _noises(program, found.gram, dual, noise_of),
+        proof={} if dual is None else arrays_of(program, dual),
+        message=found.message,
+        build_seconds=found.build_seconds,
+        solve_seconds=found.solve_seconds,
+        evaluations=found.evaluations,
+        measure=found.measure,
+    )
+
+
+def _noises(
+    program: Program,
+    gram: Array,
+    dual: DualPoint | None,
+    noise_of: Callable[[Program, Array], Noise],
+) -> Iterator[Noise]:
+    """X made feasible, first as it costs least and then as thoroughly as it can be."""
+    gram = denormalized_gram(program, gram)
+    for thorough in (False, True):
+        feasible = repair.feasible_gram(program, gram, dual=dual, thorough=thorough)
+        if feasible is None:
+            continue
+        try:
+            noise = noise_of(program, feasible)
+        except np.linalg.LinAlgError:
+            continue
+        del feasible  # freed early: peak memory
+        yield noise
+
+
+FAMILY = Disjoint()

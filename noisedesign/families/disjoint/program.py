@@ -1,0 +1,90 @@
+"""(P) of a problem, and its multipliers as a design file keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base.checks import Array, InputError
+from noisedesign.program.family import Arrays
+from noisedesign.program.problem import Problem, TimeProblem
+from noisedesign.program.program import DualPoint, Program, diagonal_dual
+from noisedesign.system.participation import single
+from noisedesign.system.workloads.closed_forms import prefix_gram
+
+
+def program_of(problem: Any) -> Program:
+    """(P) for a problem, whatever its structure. Source: Whisper D-SGD (10); Mafalda-SGD Lemma 10.
+
+    Raises:
+        InputError: patterns that overlap; a space-time problem; one against chosen observers, whose
+            budgets say nothing of other messages.
+    """
+    if problem.axes == "space":
+        if problem.observers:
+            raise InputError(
+                "observers",
+                expected="none, so that every message is protected",
+                got=f"{len(problem.observers)} chosen",
+            )
+        return Program(
+            gram=problem.gram,
+            participation=single(len(problem.mixing)),
+            budget=problem.budget,
+            cap=problem.max_variance,
+            exact_factor=problem.mixing if problem.plain else None,
+            floor=problem.min_variance,
+            axes="space",
+            names=problem.nodes,
+        )
+    if problem.axes != "time":
+        raise InputError("design", expected="space or time", got=problem.axes)
+    scheme = problem.fixed_epoch
+    return Program(gram=problem.gram, participation=scheme, budget=np.ones(scheme.separation))
+
+
+def central_program(problem: TimeProblem) -> Program:
+    """(P) of a trusted server that adds one noise to the average of the n nodes.
+
+    The average has sensitivity 1 / n, and all n nodes hold the same model, so H = prefix / n. A
+    problem without a graph has one model, and the server's workload is its own.
+    """
+    program = program_of(problem)
+    if problem.mixing is None:
+        return program
+    return replace(program, gram=prefix_gram(horizon=program.size) / len(problem.mixing))
+
+
+def independent_gram(program: Program) -> Array:
+    """X of independent noise at full budget: budget_j / k on the diagonal (LDP)."""
+    return np.diag(program.coordinate_budget / program.participation.epochs)
+
+
+def independent_error(problem: Problem) -> float:
+    """tr(H X^-1) of :func:`independent_gram`, squared noise."""
+    program = program_of(problem)
+    independent = program.coordinate_budget / program.participation.epochs
+    return float((program.gram.diagonal() / independent).sum())
+
+
+def arrays_of(program: Program, dual: DualPoint) -> dict[str, Array]:
+    """Multipliers as a design file keeps them: of nodes one number each, else their blocks."""
+    found = {"dual_weights": dual.blocks[:, 0, 0]}
+    if program.axes != "space":
+        found = {"dual_blocks": dual.blocks}
+    for name, limit in (("dual_cap", dual.cap), ("dual_floor", dual.floor)):
+        if limit is not None:
+            found[name] = limit
+    return found
+
+
+def dual_of(arrays: Arrays) -> DualPoint | None:
+    """The multipliers of :func:`arrays_of`; None where there are none."""
+    if "dual_weights" in arrays:
+        weights = arrays["dual_weights"]
+        return diagonal_dual(weights, arrays.get("dual_cap"), arrays.get("dual_floor"))
+    if "dual_blocks" in arrays:
+        return DualPoint(blocks=arrays["dual_blocks"], cap=arrays.get("dual_cap"))
+    return None

@@ -1,0 +1,78 @@
+"""Strategies without a structure under patterns that overlap, as under min separation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from noisedesign.base import linalg, settings
+from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.overlapping.bound import (
+    multipliers_of,
+    overlapping_lower_bound,
+    pattern_arrays,
+)
+from noisedesign.program.certificate import ProvedBound
+from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
+from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.structure import TimeStructure
+from noisedesign.program.temporal import TemporalProgram, temporal_program, unit_strategy
+from noisedesign.program.temporal_family import TemporalFamily
+
+
+class Overlapping(TemporalFamily):
+    name = "overlapping"
+    proof: ClassVar[Mapping[str, ArraySpec]] = {
+        "pattern_lengths": ArraySpec("k of every U_pi", ANY),
+        "pattern_steps": ArraySpec("steps of every U_pi", ANY),
+        "pattern_blocks": ArraySpec("U_pi", ANY),
+    }
+
+    def program_of_gram(
+        self, gram: Array, *, participation: Any, structure: TimeStructure
+    ) -> TemporalProgram:
+        return temporal_program(gram=gram, participation=participation)
+
+    def solve(self, program: TemporalProgram, *, monitor: Monitor) -> Answer:
+        from noisedesign.families.overlapping import solver
+
+        found = solver.solve(program, monitor=monitor)
+        strategy = unit_strategy(program, linalg.reversed_cholesky(found.gram))
+        return Answer(
+            stop=found.stop,
+            noises=[Noise.of_strategy(DenseForm(strategy=strategy))],
+            proof=pattern_arrays(found.multipliers),
+            evaluations=found.evaluations,
+        )
+
+    def model(
+        self,
+        program: TemporalProgram,
+        *,
+        formulation: str | None = None,
+        scaled: bool = False,
+        parts: int = 1,
+    ) -> Model:
+        from noisedesign.families.overlapping import model
+
+        one_formulation(formulation, "compact")
+        conic = model.compact(program).finished(name="", formulation="compact", remarks=())
+        return Model(conic=conic, read=lambda point: Answer(stop=Stop.FAILED))
+
+    def bound(
+        self,
+        program: TemporalProgram,
+        proof: Arrays,
+        *,
+        noise: Noise | None = None,
+        negligible: float = settings.NEGLIGIBLE,
+    ) -> ProvedBound:
+        if not set(self.proof) <= set(proof):
+            return ProvedBound(0.0, 0.0)
+        multipliers = multipliers_of(proof)
+        value = overlapping_lower_bound(program, multipliers, negligible=negligible)
+        return ProvedBound(value, 0.0)
+
+
+FAMILY = Overlapping()

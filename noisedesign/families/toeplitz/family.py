@@ -1,0 +1,115 @@
+"""Strategies that are constant along diagonals: Toeplitz, banded inverse, buffered.
+
+Nothing here is convex: what a search finds may be a local optimum, and the only bound is that on
+strategies of every structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from noisedesign.base import settings
+from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor
+from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum
+from noisedesign.program.certificate import ProvedBound
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Model, not_convex
+from noisedesign.program.noise import Noise, form_of_strategy
+from noisedesign.program.structure import TimeStructure
+from noisedesign.program.temporal import TemporalProgram, temporal_program
+from noisedesign.program.temporal_family import TemporalFamily, largest_share, unit_form
+from noisedesign.system.workloads.toeplitz import GramWorkload
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ToeplitzProgram(TemporalProgram):
+    """A :class:`TemporalProgram` over one of the families of ``structure``."""
+
+    structure: TimeStructure
+
+
+class Toeplitz(TemporalFamily):
+    name = "toeplitz"
+    convex = False
+    proof: ClassVar[Mapping[str, ArraySpec]] = {}
+
+    def program_of_gram(
+        self, gram: Array, *, participation: Any, structure: TimeStructure
+    ) -> ToeplitzProgram:
+        program = temporal_program(gram=gram, participation=participation)
+        return ToeplitzProgram(gram=program.gram, participation=participation, structure=structure)
+
+    def solve(self, program: ToeplitzProgram, *, monitor: Monitor) -> Answer:
+        from noisedesign.families.toeplitz import optimize
+
+        structure, workload = program.structure, GramWorkload(matrix=program.gram)
+        given: dict[str, Any] = {
+            "workload": workload,
+            "participation": program.participation,
+            "monitor": monitor,
+        }
+        if structure.kind == "toeplitz":
+            found = optimize.optimize_toeplitz(**given)
+        elif structure.kind == "banded-inverse":
+            assert structure.bands is not None
+            found = optimize.optimize_banded_inverse(bands=structure.bands, **given)
+        else:
+            assert structure.buffers is not None
+            found = optimize.optimize_buffered(buffers=structure.buffers, **given)
+        form = unit_form(program, form_of_strategy(found.strategy, horizon=program.size))
+        return Answer(
+            stop=found.stop, noises=[Noise.of_strategy(form)], evaluations=found.evaluations
+        )
+
+    def model(self, program: ToeplitzProgram, **_: Any) -> Model:
+        raise not_convex("structure.time", f'"{program.structure}"')
+
+    def bound(
+        self,
+        program: ToeplitzProgram,
+        proof: Arrays,
+        *,
+        noise: Noise | None = None,
+        negligible: float = settings.NEGLIGIBLE,
+    ) -> ProvedBound:
+        """On strategies of every structure, in closed form."""
+        workload = GramWorkload(matrix=program.gram)
+        value = lower_bound_of_unrestricted_optimum(workload, program.participation)
+        return ProvedBound(value, 0.0)
+
+    def departure(self, program: ToeplitzProgram, noise: Noise, proof: Arrays) -> float:
+        strategy, structure = noise.dense_strategy, program.structure
+        uneven = float(np.abs(strategy[1:, 1:] - strategy[:-1, :-1]).max(initial=0.0))
+        uneven /= float(np.abs(strategy).max())
+        if structure.kind == "banded-inverse":
+            assert structure.bands is not None
+            assert noise.strategy is not None
+            steps = np.arange(program.size)
+            below = np.subtract.outer(steps, steps) >= structure.bands
+            return max(uneven, largest_share(noise.strategy.dense_noising(), below))
+        if structure.kind == "blt":
+            assert structure.buffers is not None
+            return max(uneven, _more_than(structure.buffers, strategy[1:, 0]))
+        return uneven
+
+
+def _more_than(buffers: int, coefficients: Array) -> float:
+    """Kronecker: sums of m exponentials are the sequences whose Hankel matrix has rank m.
+
+    The singular value that ``buffers`` exponentials do not have, relative to the largest.
+    """
+    rows = (len(coefficients) + 1) // 2
+    if rows <= buffers:
+        return 0.0
+    hankel = np.lib.stride_tricks.sliding_window_view(coefficients, rows)
+    values = np.linalg.svd(hankel, compute_uv=False)
+    if len(values) <= buffers or values[0] == 0:
+        return 0.0
+    return float(values[buffers] / values[0])
+
+
+FAMILY = Toeplitz()

@@ -1,0 +1,263 @@
+"""What is asked of a kind of noise: a family answers for it, and one function finds the family.
+
+Every problem minimises tr(H cov(z)) within budgets; families differ in how they represent the
+feasible set. A family states its program, solves it, models it for other solvers, bounds it and
+judges what is exported. ``bound``, ``judge`` and ``departure`` are plain numpy and know no solver.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.program.certificate import Certificate, ProvedBound
+from noisedesign.program.noise import Noise
+from noisedesign.program.registry import REGISTRY
+
+if TYPE_CHECKING:
+    from noisedesign.conic.data import Point
+    from noisedesign.conic.dimacs import Errors
+    from noisedesign.conic.program import ConicProgram
+    from noisedesign.privacy.seeds import SeedPlan
+    from noisedesign.program.problem import Problem
+
+Arrays = Mapping[str, Array]
+"""Arrays by the names they have in a design file."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """An array of a design file.
+
+    ``kind`` names it in the mathematics; ``axes`` are letters of :meth:`Family.sizes`, ``ANY``
+    where its shape does not follow from the problem and its reader checks it.
+    """
+
+    kind: str
+    axes: str
+
+
+ANY = "*"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """What a solver found; nobody has judged it yet.
+
+    Attributes:
+        stop: why it stopped.
+        noises: the same answer made feasible in one way after another, the cheap ways first; made
+            as they are asked for, and none where there is nothing to export.
+        proof: the multipliers that prove the bound, and what else its family keeps, by name.
+        message: what went wrong.
+        solver: who found it, where that is not who was asked.
+        evaluations: of the dual or of the objective by native solvers, iterations by conic ones.
+        measure: the DIMACS errors of the conic model as it was solved, computed on demand.
+    """
+
+    stop: Stop
+    noises: Iterable[Noise] = ()
+    proof: Arrays = field(default_factory=dict)
+    message: str = ""
+    solver: str = ""
+    build_seconds: float = 0.0
+    solve_seconds: float = 0.0
+    evaluations: int = 0
+    measure: Callable[[], Errors | None] = lambda: None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """A program in matrix inequalities, and how to read an answer from a point of it."""
+
+    conic: ConicProgram
+    read: Callable[[Point], Answer]
+
+
+class Family(ABC):
+    """One representation of the feasible set. ``program`` stands for whatever it makes of a
+    problem; nothing else of the family asks for the problem."""
+
+    name: ClassVar[str]
+    convex: ClassVar[bool] = True
+    """Whether what ``solve`` returns is the optimum; else the best that a search found."""
+    trust: ClassVar[str] = "local"
+    """Who the noise protects from, as designs say it."""
+    gap: ClassVar[float] = settings.DEFAULT_GAP
+    """The relative gap asked for where nobody says one."""
+    proof: ClassVar[Mapping[str, ArraySpec]]
+    """What a design file holds of it besides the noise: multipliers, or the parts of the noise."""
+    formulations: ClassVar[tuple[str, ...]] = ()
+    """Of its model, the default first; none where it has no model."""
+
+    @abstractmethod
+    def program(self, problem: Any) -> Any:
+        """The program of a problem.
+
+        Raises:
+            InputError: the family cannot hold the problem.
+        """
+
+    def central(self, problem: Any) -> Any:
+        """The program of a trusted server that adds one noise to the average of all nodes, where it
+        is another; else None."""
+        return None
+
+    @abstractmethod
+    def solve(self, program: Any, *, monitor: Monitor) -> Answer:
+        """The answer of our own solver.
+
+        Raises:
+            InputError: nothing is feasible, or nothing bounds the optimal noise.
+        """
+
+    def multipliers(self, program: Any, *, monitor: Monitor) -> Arrays:
+        """What proves the bound, where nobody asks for the noise."""
+        return self.solve(program, monitor=monitor).proof
+
+    def without_options(self, program: Any) -> str | None:
+        """Who can neither choose a device, nor keep a checkpoint, nor start from multipliers; None
+        where the native solver can."""
+        return "those of structured and space-time designs"
+
+    def attained(self, program: Any, *, time_limit: float | None) -> None:  # noqa: B027 - mostly is
+        """Asked before a solver that is not ours sees the program.
+
+        Raises:
+            InputError: nothing bounds the optimal noise.
+        """
+
+    def remark(self, program: Any, noise: Noise) -> str:
+        """What else there is to say of a design, in a sentence; mostly nothing."""
+        return ""
+
+    def model(
+        self, program: Any, *, formulation: str | None = None, scaled: bool = False, parts: int = 1
+    ) -> Model:
+        """The program in matrix inequalities.
+
+        Args:
+            formulation: one of ``formulations``.
+            scaled: in units in which absolute tolerances of solvers mean the same everywhere;
+                else in those of the problem.
+            parts: how many inequalities a formulation that can be cut is cut into.
+
+        Raises:
+            InputError: the family is not convex, or the formulation cannot hold the program.
+        """
+        raise not_convex("structure", self.name)
+
+    @abstractmethod
+    def bound(
+        self,
+        program: Any,
+        proof: Arrays,
+        *,
+        noise: Noise | None = None,
+        negligible: float = settings.NEGLIGIBLE,
+    ) -> ProvedBound:
+        """No noise of the family has a smaller error, whoever made ``proof``; 0 proves nothing.
+
+        Args:
+            noise: what the multipliers follow from where ``proof`` does not hold them itself.
+            negligible: relative rounding of the bound that need not be computed away.
+        """
+
+    @abstractmethod
+    def judge(self, program: Any, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
+        """The certificate of noise at its own scale. ``bound`` is passed on."""
+
+    def departure(self, program: Any, noise: Noise, proof: Arrays) -> float:
+        """How far noise is from the structure, relative to its largest entry; 0 up to rounding
+        where it has it."""
+        return 0.0
+
+    @abstractmethod
+    def independent(self, program: Any) -> Noise:
+        """Independent noise at the same budgets (LDP)."""
+
+    @abstractmethod
+    def independent_error(self, problem: Any) -> float:
+        """The error of independent noise at the budgets of a problem, squared noise."""
+
+    def relaxed(self, problem: Any) -> Problem | None:
+        """The same problem without its structure; None where it has none."""
+        return None
+
+    def seeds(self, program: Any, noise: Noise, proof: Arrays) -> SeedPlan | None:
+        """Who shares which seed of noise that is made of shared seeds; None of other noise."""
+        return None
+
+    def parts(self, program: Any, variance: Array) -> Arrays:
+        """What ``proof`` holds, besides multipliers, of independent noise of ``variance``."""
+        return {}
+
+    def sizes(self, problem: Any) -> dict[str, int]:
+        """Letter -> length, of the axes of ``proof``."""
+        return {}
+
+    def start(self, program: Any, start: Any) -> Array | None:
+        """What a solve of ``program`` begins with, of what the user wants to start from."""
+        return None
+
+    def certificate(
+        self,
+        program: Any,
+        noise: Noise,
+        proof: Arrays,
+        *,
+        bound: ProvedBound,
+        everywhere: float | None,
+    ) -> Certificate:
+        """What is proved of noise.
+
+        Args:
+            bound: of :meth:`bound`.
+            everywhere: a bound on noise of every structure, where there is one of its own. Noise
+                that need not be the optimum of its family has no other bound.
+        """
+        value = bound.value
+        if not self.convex:
+            value = max(value, everywhere or 0.0)
+        judged = self.judge(program, noise, proof, bound=value)
+        return replace(judged, unrestricted_lower_bound=everywhere, rounding=bound.rounding or None)
+
+
+def family_of(problem: Problem) -> Family:
+    """The family of a problem: the one place that asks of what kind it is."""
+    return family_at(*problem.feasible_set)
+
+
+def family_at(axes: str, kind: str) -> Family:
+    """The family of noise of a kind along the axes, by their names in :mod:`.registry`."""
+    found: Family = import_module(REGISTRY[axes, kind].module).FAMILY
+    return found
+
+
+CONVEX = "dense and banded in time, any structure in space, and joint = 'full' in space-time"
+
+
+def not_convex(field: str, got: str) -> InputError:
+    """What a family that is not convex has instead of a model."""
+    return InputError(
+        field,
+        expected=f"a problem that is convex: {CONVEX}",
+        got=got,
+        remedy="No file of conic programs holds another; `solve` searches it for a local optimum.",
+    )
+
+
+def one_formulation(asked: str | None, only: str) -> None:
+    """The formulation of a family that has only one.
+
+    Raises:
+        InputError: another is asked for.
+    """
+    if asked not in (None, only):
+        raise InputError("formulation", expected=f'"{only}" for such a problem', got=f'"{asked}"')

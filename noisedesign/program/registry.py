@@ -1,0 +1,59 @@
+"""Which family represents the feasible set of a problem: one line for each kind of noise.
+
+A problem names its set by its axes and a kind, see ``Problem.feasible_set``; the family's module is
+imported when it is asked for (:func:`noisedesign.program.family.family_of`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A family: the module with its ``FAMILY``.
+
+    ``needs`` is the key of [structure] that the kind needs; ``named`` whether [structure] names the
+    kind at all, or other words of a problem imply it.
+    """
+
+    module: str
+    needs: str | None = None
+    named: bool = True
+
+
+_FAMILIES = "noisedesign.families"
+
+REGISTRY: dict[tuple[str, str], Entry] = {
+    ("space", "dense"): Entry(f"{_FAMILIES}.disjoint.family"),
+    ("space", "edge-local"): Entry(f"{_FAMILIES}.shared_seeds.family"),
+    ("space", "hops"): Entry(f"{_FAMILIES}.shared_seeds.family", needs="hops"),
+    ("space", "neighbourhood"): Entry(f"{_FAMILIES}.shared_seeds.family"),
+    ("space", "clusters"): Entry(f"{_FAMILIES}.shared_seeds.family", needs="clusters"),
+    ("space", "decor"): Entry(f"{_FAMILIES}.decor.family"),
+    ("space", "independent"): Entry(f"{_FAMILIES}.shared_seeds.family"),
+    ("space", "observers"): Entry(f"{_FAMILIES}.observers.family", named=False),
+    ("time", "dense"): Entry(f"{_FAMILIES}.disjoint.family"),
+    ("time", "overlapping"): Entry(f"{_FAMILIES}.overlapping.family", named=False),
+    ("time", "banded"): Entry(f"{_FAMILIES}.banded.family", needs="bands"),
+    ("time", "toeplitz"): Entry(f"{_FAMILIES}.toeplitz.family"),
+    ("time", "banded-inverse"): Entry(f"{_FAMILIES}.toeplitz.family", needs="bands"),
+    ("time", "blt"): Entry(f"{_FAMILIES}.toeplitz.family", needs="buffers"),
+    ("space-time", "kronecker"): Entry(f"{_FAMILIES}.kronecker.family"),
+    ("space-time", "full"): Entry(f"{_FAMILIES}.full.family"),
+}
+"""(axes, kind) -> family."""
+
+
+def kinds(axes: str) -> tuple[str, ...]:
+    """The kinds of noise along ``axes``, as [structure] names them."""
+    return tuple(kind for (known, kind), entry in REGISTRY.items() if known == axes and entry.named)
+
+
+def needs(axes: str) -> dict[str, str]:
+    """Kind -> the key of [structure] it needs, of the kinds along ``axes`` that need one."""
+    return {
+        kind: entry.needs
+        for (known, kind), entry in REGISTRY.items()
+        if known == axes and entry.needs is not None
+    }
