@@ -16,7 +16,6 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.machine import FIELDS, Machine, this_machine
 from noisedesign.base.shown import ROWS, Shown
 from noisedesign.families.observers.family import SOLVER
-from noisedesign.files._toml import parsed
 from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.files.results_file import (
     COMPARISON,

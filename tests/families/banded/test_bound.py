@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.banded_matrices import dense
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
     BandedProgram,
@@ -19,7 +20,6 @@ from noisedesign.families.banded.bound import (
     multipliers_above,
     repaired_multipliers,
 )
-from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.program.temporal import unit_strategy
 from noisedesign.system.participation import FixedEpoch, Participation, single
 from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_band, random_gram
