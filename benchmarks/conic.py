@@ -18,13 +18,13 @@ from dataclasses import replace
 
 from benchmarks.conic_variants import GAP, VARIANTS, DualModel, Variant, instances
 from noisedesign.base.monitor import Monitor
-from noisedesign.conic.solvers import ConicBackend
+from noisedesign.conic.solvers import ConicBackend, conic_solver
 from noisedesign.families.disjoint import balanced, conic_model
 from noisedesign.families.disjoint.conic_model import ConicModel
-from noisedesign.program.backends import get_backend
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.design import Provenance
 from noisedesign.program.problem import Problem
-from noisedesign.program.program import Program, denormalized_gram, program_of
+from noisedesign.program.program import Program, denormalized_gram
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 from noisedesign.tasks.solve import certified_design
@@ -45,7 +45,7 @@ def holds(variant: Variant, program: Program) -> bool:
 
 def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Record:
     """One solve: its iterations, CPU seconds to build and to solve, and our certified gap."""
-    backend = get_backend(name)
+    backend = conic_solver(name)
     assert isinstance(backend, ConicBackend)
     assert backend.direct is not None
     if variant.plain:

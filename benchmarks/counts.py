@@ -12,9 +12,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import noisedesign as nd
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import Problem
-from noisedesign.program.program import is_structured, program_of
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

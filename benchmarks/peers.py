@@ -29,8 +29,8 @@ import numpy as np
 import noisedesign as nd
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.machine import this_machine
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.design import Provenance
-from noisedesign.program.program import program_of
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 from noisedesign.tasks.solve import certified_design

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.program.family import Family
 from noisedesign.program.noise import Noise
@@ -40,7 +41,8 @@ class SpatialFamily(Family):
         """The program of an error Gram matrix H, shape (n, n)."""
 
     def independent(self, program: Any) -> Noise:
-        return Noise.of_covariance(np.diag(1 / program.budget))
+        room = 1 + 4 * settings.rank_tolerance(1)
+        return Noise.of_covariance(np.diag(room / program.budget))
 
     def independent_error(self, problem: SpaceProblem) -> float:
         return float(np.sum(np.diagonal(problem.gram) / problem.budget))

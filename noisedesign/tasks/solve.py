@@ -16,7 +16,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Checkpoint, Monitor, ProgressCallback, Stop
 from noisedesign.base.shown import Shown
 from noisedesign.program.backends import TOLERANCE_PER_GAP, Backend, get_backend
-from noisedesign.program.certificate import Certificate
+from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.design import PROTECTS, Design, Provenance
 from noisedesign.program.family import Answer, Arrays, Family, family_of
 from noisedesign.program.noise import Noise
@@ -246,13 +246,18 @@ class _Verdict:
         self, family: Family, program: Any, proof: Arrays, everywhere: float | None, gap: float
     ) -> None:
         self.family, self.program, self.proof, self.gap = family, program, proof, gap
-        self.bound = family.bound(program, proof, negligible=settings.NEGLIGIBLE_PER_GAP * gap)
         self.everywhere = everywhere
+        self.bound: ProvedBound | None = None
 
     def best(self, noises: Iterable[Noise]) -> tuple[Noise, Certificate] | None:
         """The noise of least error, and its certificate; None where nothing is feasible."""
         best: tuple[Noise, Certificate] | None = None
         for noise in noises:
+            if self.bound is None:  # once: it is no other for the same noise made feasible elsehow
+                negligible = settings.NEGLIGIBLE_PER_GAP * self.gap
+                self.bound = self.family.bound(
+                    self.program, self.proof, noise=noise, negligible=negligible
+                )
             found = self.family.certificate(
                 self.program, noise, self.proof, bound=self.bound, everywhere=self.everywhere
             )

@@ -17,12 +17,13 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.base.device import CPU, Device, cholesky_of, device_of, namespace, on_host
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.disjoint import options as extras
 from noisedesign.families.disjoint.native import diagonal, fixed_epoch
 from noisedesign.families.disjoint.native.square_roots import singular_values
+from noisedesign.families.disjoint.program import program_of
+from noisedesign.program import options as extras
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import SpaceProblem, TimeProblem
-from noisedesign.program.program import Program, diagonal_dual, program_of
+from noisedesign.program.program import Program, diagonal_dual
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import solve
 from tests.support import oracles

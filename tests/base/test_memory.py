@@ -14,11 +14,11 @@ import pytest
 import noisedesign as nd
 from noisedesign.base import memory
 from noisedesign.base.checks import InputError
+from noisedesign.conic.solvers import conic_solver
 from noisedesign.families.disjoint import conic_model
 from noisedesign.families.disjoint.model_size import model_size
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.privacy import views as threats
-from noisedesign.program.backends import get_backend
-from noisedesign.program.program import program_of
 from noisedesign.system.directed import build_digraph
 from noisedesign.system.workloads import Objective
 
@@ -140,7 +140,7 @@ def test_a_model_that_does_not_fit_is_refused(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = barabasi(20)
-    chosen = get_backend(backend)
+    chosen = conic_solver(backend)
     program = program_of(problem)
     needed = chosen.bytes_for(program, "balanced")
     monkeypatch.setattr(conic_model, "build", lambda *_, **__: pytest.fail("the model was built"))
@@ -158,7 +158,7 @@ def test_a_hopeless_size_takes_no_decomposition(monkeypatch: pytest.MonkeyPatch)
     program = program_of(barabasi(20))
     small_machine(monkeypatch, 1000)
     monkeypatch.setattr(np.linalg, "matrix_rank", lambda *_: pytest.fail("the rank was computed"))
-    assert get_backend("clarabel").bytes_for(program, "balanced") > 1000
+    assert conic_solver("clarabel").bytes_for(program, "balanced") > 1000
 
 
 # --- graphs and horizons ---------------------------------------------------------------------

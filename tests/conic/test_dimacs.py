@@ -14,11 +14,10 @@ from noisedesign.conic import run as conic_runs
 from noisedesign.conic.data import Point, errors_of
 from noisedesign.conic.dimacs import Block, Cone, errors
 from noisedesign.conic.program import CONSTANT, Assembly, ConicProgram, lower_triangle
-from noisedesign.conic.solvers import ConicBackend
+from noisedesign.conic.solvers import ConicBackend, conic_solver
 from noisedesign.families.disjoint import conic_model
-from noisedesign.program.backends import get_backend
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.program import program_of
 from noisedesign.tasks.solve import solve
 from tests.support.conic_cases import PROBLEMS, need
 
@@ -144,7 +143,7 @@ def test_errors_of_solvers_are_small_and_those_of_a_spoiled_answer_are_not(
     solver: str, name: str, formulation: str
 ) -> None:
     """What a solver calls solved to 1e-6 meets our measures: coefficients, signs, scales agree."""
-    backend = get_backend(need(solver))
+    backend = conic_solver(need(solver))
     assert isinstance(backend, ConicBackend)
     problem = PROBLEMS.get(name) or SpaceProblem(
         mixing=PROBLEMS["capped"].mixing, min_variance=1.5, max_variance=3.0

@@ -17,8 +17,8 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.conic.solvers import ConicBackend
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.backends import get_backend
-from noisedesign.program.program import program_of
 from noisedesign.tasks.solve import solve
 from tests.support.conic_cases import PROBLEMS
 

@@ -15,9 +15,9 @@ import pytest
 
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic import process as isolated
-from noisedesign.program.backends import get_backend
+from noisedesign.conic.solvers import conic_solver
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.program import program_of
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.tasks.solve import solve
 from tests.support.conic_cases import PROBLEMS, need
@@ -87,9 +87,9 @@ def monitor(**kwargs: Any) -> Monitor:
 )
 def test_same_answer_as_in_process(name: str, backend: str, formulation: str, folder: Path) -> None:
     program = program_of(PROBLEMS[name]).normalized()
-    here = get_backend(backend).solve(program, monitor=monitor(), formulation=formulation)
+    here = conic_solver(backend).solve(program, monitor=monitor(), formulation=formulation)
     there = isolated.solve(
-        get_backend(backend), program, monitor=monitor(), formulation=formulation
+        conic_solver(backend), program, monitor=monitor(), formulation=formulation
     )
     assert there.stop is here.stop is Stop.SOLVED
     assert there.evaluations == here.evaluations
@@ -131,7 +131,7 @@ def test_monitor_and_formulation_reach_the_solver(
     program = program_of(PROBLEMS["florentine"]).normalized()
     loose, tight = (
         isolated.solve(
-            get_backend("scs"), program, monitor=monitor(tolerance=tolerance), formulation="paper"
+            conic_solver("scs"), program, monitor=monitor(tolerance=tolerance), formulation="paper"
         ).evaluations
         for tolerance in (1e-2, 1e-9)
     )
@@ -150,7 +150,7 @@ def test_noisy_solvers_print_nothing(
     )
     program = program_of(PROBLEMS["prefix"]).normalized()
     answer = isolated.solve(
-        get_backend("clarabel"), program, monitor=monitor(), formulation="compact"
+        conic_solver("clarabel"), program, monitor=monitor(), formulation="compact"
     )
     assert answer.stop is Stop.SOLVED
     assert capfd.readouterr() == ("", "")
@@ -244,7 +244,7 @@ def test_a_crash_is_a_failure_with_a_remedy(
 def test_an_error_in_the_child_names_itself(folder: Path) -> None:
     program = program_of(PROBLEMS["prefix"]).normalized()
     answer = isolated.solve(
-        get_backend("clarabel"), program, monitor=monitor(tolerance="x"), formulation="compact"
+        conic_solver("clarabel"), program, monitor=monitor(tolerance="x"), formulation="compact"
     )
     assert answer.stop is Stop.FAILED
     assert "TypeError" in answer.message

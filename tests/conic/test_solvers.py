@@ -15,12 +15,13 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.program import ConicProgram
 from noisedesign.conic.run import Outcome, Run
-from noisedesign.conic.solvers import CONIC_BACKENDS, ConicBackend
+from noisedesign.conic.solvers import CONIC_BACKENDS, ConicBackend, conic_solver
 from noisedesign.families.disjoint import conic_model
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import certificate
-from noisedesign.program.backends import Answer, all_backends, get_backend
+from noisedesign.program.backends import Answer, all_backends
 from noisedesign.program.problem import SpaceProblem, TimeProblem
-from noisedesign.program.program import DualPoint, Program, program_of
+from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import solve
@@ -30,7 +31,7 @@ PHI_SQUARED = (3 + 5**0.5) / 2
 
 
 def backend_of(name: str) -> ConicBackend:
-    found = get_backend(name)
+    found = conic_solver(name)
     assert isinstance(found, ConicBackend)
     return found
 
@@ -40,7 +41,7 @@ def monitor(**kwargs: Any) -> Monitor:
 
 
 def direct(program: Program, solver: str, formulation: str = "compact", **kwargs: Any) -> Answer:
-    answer = get_backend(need(solver)).solve(
+    answer = conic_solver(need(solver)).solve(
         program, monitor=monitor(**kwargs), formulation=formulation
     )
     assert answer.gram is not None
@@ -410,7 +411,7 @@ def test_solved_counts_iterations_and_seconds() -> None:
 def test_infeasible_model_has_failed() -> None:
     """diag(R) <= 1/2 with [R^-1]_ii <= 1 is impossible; a problem refuses it, a program may not."""
     program = replace(program_of(PROBLEMS["capped"]), cap=np.full(8, 0.5))
-    answer = get_backend("clarabel").solve(program, monitor=monitor(), formulation="covariance")
+    answer = conic_solver("clarabel").solve(program, monitor=monitor(), formulation="covariance")
     assert answer.stop is Stop.FAILED
     assert "Infeasible" in answer.message
     assert answer.gram is None
@@ -432,7 +433,7 @@ def test_solver_errors(
 
     monkeypatch.setattr(cp.Problem, "solve", fail)
     program = program_of(PROBLEMS["prefix"])
-    answer = get_backend(need("cvxopt")).solve(
+    answer = conic_solver(need("cvxopt")).solve(
         program, monitor=monitor(time_limit=limit), formulation="compact"
     )
     assert answer.stop is stop
@@ -479,7 +480,7 @@ def test_space_formulations_refuse_epochs(formulation: str) -> None:
 @pytest.mark.parametrize("backend", ["native", "clarabel", "mosek"])
 def test_cap_with_several_epochs_is_refused(backend: str) -> None:
     program = replace(program_of(PROBLEMS["epochs"]), cap=np.full(12, 3.0))
-    found = get_backend(backend)
+    found = conic_solver(backend)
     reason = found.refusal(program, found.formulations[0])
     assert reason is not None
     assert "several epochs" in reason

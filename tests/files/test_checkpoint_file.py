@@ -15,13 +15,14 @@ import pytest
 from noisedesign import CheckpointFile
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
-from noisedesign.families.disjoint.native import NativeBackend
+from noisedesign.families.disjoint import native
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.files._archive import npy_bytes, pack
 from noisedesign.files.checkpoint_file import digest_of
 from noisedesign.files.design_file import save_design
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import DualPoint, Program, program_of
+from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import Solution, solve
 from tests.support import oracles
@@ -199,7 +200,7 @@ def test_without_a_checkpoint_nothing_is_kept() -> None:
     program = program_of(PROBLEMS["space"]).normalized()
     assert monitor.resumed(program) is None
     assert not monitor.due
-    assert NativeBackend().solve(program, monitor=monitor, formulation="dual").stop is Stop.SOLVED
+    assert native.solve(program, monitor=monitor).stop is Stop.SOLVED
 
 
 # --- the file -------------------------------------------------------------------------------------

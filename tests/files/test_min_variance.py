@@ -22,6 +22,7 @@ from noisedesign.program.program import diagonal_dual
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Verification, verify
 from tests.support import ROOT, oracles
+from tests.support.made_designs import made
 from tests.support.small_designs import PATH_3, PROVENANCE, falsify
 
 PROBLEMS = ROOT / "problems"
@@ -47,7 +48,7 @@ def by_hand() -> Design:
         variance_ratio=0.5,
         floor_ratio=1.0,
     )
-    return Design(
+    return made(
         problem=problem,
         matrix=2 * np.eye(3),
         certificate=certificate,

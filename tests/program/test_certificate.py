@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import InputError
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import repair
 from noisedesign.program.certificate import (
     Certificate,
@@ -29,7 +30,6 @@ from noisedesign.program.program import (
     Program,
     denormalized_gram,
     diagonal_dual,
-    program_of,
     uniform_dual,
 )
 from noisedesign.system.participation import FixedEpoch

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import repair
 from noisedesign.program.certificate import (
     Certificate,
@@ -20,7 +21,7 @@ from noisedesign.program.certificate import (
     repaired_dual,
 )
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.program import Program, diagonal_dual, program_of
+from noisedesign.program.program import Program, diagonal_dual
 from noisedesign.system.participation import single
 from noisedesign.tasks.solve import solve
 from tests.support import oracles

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from scipy.sparse import csr_array
 
 import noisedesign as nd
 from noisedesign.privacy import views as threats
+from tests.support.made_designs import with_matrix
 
 W = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 2.0]]) / 3
 GRAPH = nx.path_graph(3)
@@ -400,7 +400,7 @@ def test_a_design_in_memory_is_verified_like_its_file(problem: Any, tmp_path: Pa
 
 
 def test_a_wrong_design_in_memory_is_found_out() -> None:
-    wrong = replace(DESIGN, matrix=0.9 * DESIGN.matrix)
+    wrong = with_matrix(DESIGN, matrix=0.9 * DESIGN.matrix)
     failed = {check.name for check in nd.verify(wrong).checks if check.ok is False}
     assert {"sensitivity", "feasible"} <= failed
 

@@ -18,6 +18,7 @@ from noisedesign.program.design import Design, Provenance
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, diagonal_dual
 from noisedesign.system.participation import FixedEpoch
+from tests.support.made_designs import made
 
 PATH_3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 """Metropolis-Hastings on a path of three nodes: eigenvalues 1, 2/3 and 0, squared norm 13/9."""
@@ -40,7 +41,7 @@ def space_design(**kwargs: Any) -> Design:
     nodes = ("Ann", "Bob, jr.", "Çelik")
     problem = SpaceProblem(mixing=PATH_3, name="path-3", nodes=nodes, **kwargs)
     certificate = Certificate(objective=13 / 9, lower_bound=25 / 27, sensitivity_squared=1.0)
-    return Design(
+    return made(
         problem=problem,
         matrix=np.eye(3),
         certificate=certificate,
@@ -55,7 +56,7 @@ def capped_design() -> Design:
     certificate = Certificate(
         objective=13 / 18, lower_bound=25 / 54, sensitivity_squared=1.0, variance_ratio=0.5
     )
-    return Design(
+    return made(
         problem=problem,
         matrix=np.eye(3) / 2,
         certificate=certificate,
@@ -74,7 +75,7 @@ def single_epoch_design() -> Design:
     certificate = Certificate(
         objective=3.0, lower_bound=(5 + 2 * np.sqrt(2)) / 3, sensitivity_squared=1.0
     )
-    return Design(
+    return made(
         problem=problem,
         matrix=np.eye(2),
         certificate=certificate,
@@ -113,7 +114,7 @@ def time_design(
         lower_bound=float(roots.sum() ** 2 / 2),
         sensitivity_squared=(1 - 1e-13) ** 2,
     )
-    return Design(
+    return made(
         problem=problem,
         matrix=strategy,
         certificate=certificate,

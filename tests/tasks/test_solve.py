@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.families.disjoint.native import barrier, diagonal
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import backends, certificate, repair
 from noisedesign.program.backends import Answer, Availability, get_backend
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import DualPoint, Program, diagonal_dual, program_of
+from noisedesign.program.program import DualPoint, Program, diagonal_dual
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import solve

@@ -28,6 +28,7 @@ from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.baselines import baseline, baseline_names
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Check, Verification, verify
+from tests.support.made_designs import made, with_matrix
 from tests.support.small_designs import (
     PATH_3,
     PROVENANCE,
@@ -133,7 +134,7 @@ def central_space() -> Design:
         objective=1 / 3, lower_bound=25 / 27, sensitivity_squared=float("inf")
     )
     problem = SpaceProblem(mixing=PATH_3)
-    return Design(
+    return made(
         problem=problem,
         matrix=np.full((3, 3), 1 / 9),
         certificate=certificate,
@@ -147,7 +148,7 @@ def central_time() -> Design:
     participation = FixedEpoch(epochs=1, separation=2)
     problem = TimeProblem.decentralized(mixing=PATH_3, participation=participation)
     certificate = Certificate(objective=1.0, lower_bound=0.0, sensitivity_squared=1.0)
-    return Design(
+    return made(
         problem=problem,
         matrix=np.eye(2),
         certificate=certificate,
@@ -263,7 +264,7 @@ def test_a_constraint_that_is_barely_broken_is_found(tmp_path: Path) -> None:
     claimed = replace(
         space_design().certificate, objective=13 / 9 * less, sensitivity_squared=1 / less
     )
-    design = replace(space_design(), matrix=np.eye(3) * less, certificate=claimed)
+    design = with_matrix(space_design(), matrix=np.eye(3) * less, certificate=claimed)
     outcome = verified(design, tmp_path / "d.npz")
     assert failed(outcome) == {"feasible"}
 
@@ -273,7 +274,7 @@ def test_no_condition_number_excuses_a_wrong_sensitivity(tmp_path: Path) -> None
     r = np.diag([1.0, 1.0, 1e12])
     objective = float(np.trace(PATH_3.T @ PATH_3 @ r))
     honest = Certificate(objective=objective, lower_bound=25 / 27, sensitivity_squared=1.0)
-    design = replace(space_design(), matrix=r, certificate=honest)
+    design = with_matrix(space_design(), matrix=r, certificate=honest)
     assert verified(design, tmp_path / "honest.npz").ok
     lying = replace(design, certificate=replace(honest, sensitivity_squared=1 - 1e-4))
     outcome = verified(lying, tmp_path / "lying.npz")

@@ -192,6 +192,8 @@ class Kronecker(Family):
         return max(found)
 
     def seeds(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> SeedPlan | None:
+        if not program.space.restricts:
+            return None
         inner = program.in_space(np.eye(program.joint.workload.nodes))
         plan: SeedPlan | None = program._space.seeds(
             inner, Noise.of_covariance(noise.covariance), proof
@@ -201,7 +203,9 @@ class Kronecker(Family):
     def independent(self, program: KroneckerProgram) -> Noise:
         steps = program.joint.participation
         strategy = DenseForm(strategy=np.eye(steps.horizon) / np.sqrt(steps.epochs))
-        return Noise.of_strategy(strategy, covariance=np.diag(1 / program.joint.budget))
+        return Noise.of_strategy(
+            strategy, covariance=np.diag((1 + 8 * settings.EPS) / program.joint.budget)
+        )
 
     def independent_error(self, problem: SpaceTimeProblem) -> float:
         return joint_program(problem).independent_objective

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.data import slacks, square_of, triangles
 from noisedesign.conic.program import ConicProgram
-from noisedesign.conic.solvers import ConicBackend
+from noisedesign.conic.solvers import ConicBackend, conic_solver
 from noisedesign.families.disjoint import conic_model
 from noisedesign.families.disjoint.balanced import Balanced, balanced
 from noisedesign.families.disjoint.conic_model import lower_bound_scale
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import repair
-from noisedesign.program.backends import get_backend
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import Program, program_of
+from noisedesign.program.program import Program
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import solve
@@ -144,7 +144,7 @@ def test_blocks_and_multipliers_are_alike_where_the_guess_is_right() -> None:
 
 
 def iterations(problem: Problem, solver: str, **changes: Any) -> int:
-    backend = get_backend(need(solver))
+    backend = conic_solver(need(solver))
     assert isinstance(backend, ConicBackend)
     formulation = changes.pop("formulation", "balanced")
     backend = replace(backend, **changes)
@@ -193,7 +193,7 @@ def test_karate_in_a_hundred_iterations() -> None:
 def test_parts_change_no_answer(name: str, parts: int) -> None:
     """Whatever the number of inequalities, both bounds meet the optimum found natively."""
     best = solve(CASES[name], gap=1e-8).certificate
-    backend = get_backend("clarabel")
+    backend = conic_solver("clarabel")
     assert isinstance(backend, ConicBackend)
     program = program_of(CASES[name]).normalized()
     answer = replace(backend, parts=parts).solve(
@@ -211,7 +211,7 @@ def test_parts_change_no_answer(name: str, parts: int) -> None:
 def test_the_block_is_cut_for_interior_points_only() -> None:
     program = program_of(PROBLEMS["florentine"]).normalized()
     for name, parts in {"scs": 1, "clarabel": 2, "cvxopt": 2, "sdpa": 2, "mosek": 2}.items():
-        backend = get_backend(name)
+        backend = conic_solver(name)
         assert isinstance(backend, ConicBackend)
         assert backend.parts == parts
         assert backend.formulations[0] == "balanced"
@@ -222,7 +222,7 @@ def test_the_block_is_cut_for_interior_points_only() -> None:
 def test_limits_that_nothing_meets_are_not_solved() -> None:
     """diag(R) <= 1/2 with [R^-1]_ii <= 1: the guess is no design, and the model is one still."""
     program = replace(program_of(PROBLEMS["capped"]).normalized(), cap=np.full(8, 0.5))
-    answer = get_backend("clarabel").solve(
+    answer = conic_solver("clarabel").solve(
         program, monitor=Monitor(gap=1e-6, tolerance=1e-7), formulation="balanced"
     )
     assert answer.stop in (Stop.FAILED, Stop.INACCURATE)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from noisedesign.base import linalg as _linalg
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import certificate
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import program_of, uniform_dual
+from noisedesign.program.program import uniform_dual
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.solve import Solution, solve

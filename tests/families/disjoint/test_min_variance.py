@@ -14,11 +14,11 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor
 from noisedesign.conic import process as isolated
 from noisedesign.families.decor import program as decor
-from noisedesign.families.disjoint.native import NativeBackend
 from noisedesign.families.disjoint.native.limits import smoothed, variance_limits
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.certificate import Certificate, lower_bound
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.program import DualPoint, Program, program_of
+from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.random_mixing import NodeDropout
@@ -197,9 +197,9 @@ def test_conic_solver_in_its_own_process() -> None:
 
 
 def need_backend(name: str):  # type: ignore[no-untyped-def]
-    from noisedesign.program.backends import get_backend
+    from noisedesign.conic.solvers import conic_solver
 
-    return get_backend(need(name))
+    return conic_solver(need(name))
 
 
 # --- what a floor may and may not do --------------------------------------------------------------

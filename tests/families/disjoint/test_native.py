@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
-from noisedesign.families.disjoint.native import NativeBackend, diagonal, fixed_epoch
+from noisedesign.families.disjoint import diagonal, fixed_epoch
 from noisedesign.families.disjoint.native.diagonal_curvature import Preconditioner
 from noisedesign.families.disjoint.native.fixed_epoch import newton as fixed_epoch_newton
 from noisedesign.families.disjoint.native.limits import capped
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import Program, diagonal_dual, program_of
+from noisedesign.program.program import Program, diagonal_dual
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.solve import Solution, solve
 from tests.support import ROOT, oracles

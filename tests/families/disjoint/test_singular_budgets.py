@@ -23,9 +23,10 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint import attainment
 from noisedesign.families.disjoint.native import barrier, diagonal
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceProblem, TimeProblem
-from noisedesign.program.program import diagonal_dual, program_of
+from noisedesign.program.program import diagonal_dual
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import Objective
 from noisedesign.tasks.solve import Solution, solve

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.disjoint.native import NativeBackend
+from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.native.limits import floored, floored_step, smoothed
 from noisedesign.families.disjoint.native.limits.frame import Frame, longest
 from noisedesign.families.disjoint.native.limits.variance_limits import Limits, limits_of, sides_of
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.backend import Answer
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.program import Program, program_of
+from noisedesign.program.program import Program
 from noisedesign.tasks.solve import solve
 from tests.support import ROOT, oracles
 
@@ -49,7 +50,7 @@ def decompositions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def answered(problem: SpaceProblem, *, gap: float) -> Answer:
     program = program_of(problem).normalized()
-    return NativeBackend().solve(program, monitor=Monitor(gap=gap), formulation="dual")
+    return native.solve(program, monitor=Monitor(gap=gap))
 
 
 # --- counts ---------------------------------------------------------------------------------------

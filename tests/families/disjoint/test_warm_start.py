@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.families.disjoint import start, warm_start
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.start import INSIDE, Start
 from noisedesign.families.disjoint.warm_start import Neighbours, distance, start_of
 from noisedesign.files.checkpoint_file import CheckpointFile
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.program import DualPoint, Program, diagonal_dual, program_of
+from noisedesign.program.program import DualPoint, Program, diagonal_dual
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import solve

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.observers import ObserverProgram, lower_bound
 from noisedesign.families.observers import family as against_observers
 from noisedesign.families.observers.bound import ObservedNoise
@@ -25,7 +26,6 @@ from noisedesign.privacy.views import Observer
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem
-from noisedesign.program.program import program_of
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import every_step, single
 from noisedesign.tasks.account.table import setting_of
@@ -38,6 +38,7 @@ from noisedesign.tasks.verify import verify
 from tests.support import dense_views, oracles
 from tests.support import structured_oracles as slow
 from tests.support.command_line import call
+from tests.support.made_designs import with_matrix
 from tests.support.small_designs import falsify, space_design
 
 PATH_5 = 'name = "x"\ndesign = "space"\n[graph]\nkind = "path"\nnodes = 5\n'
@@ -401,7 +402,7 @@ def test_the_simulator_agrees() -> None:
     report = simulate(solved(), runs=2000, seed=1)
     assert report.agrees
     assert report.variance.predicted == solved().objective
-    weak = replace(solved(), matrix=solved().covariance / 2)
+    weak = with_matrix(solved(), matrix=solved().covariance / 2)
     assert simulate(weak, runs=2000, seed=1).audit.exceeds
     for other in ("insider", "tap", "secure-sum"):
         nodes = "nodes = [0, [1, 2]]\n"

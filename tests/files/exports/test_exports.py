@@ -27,6 +27,7 @@ from noisedesign.program.design import Design
 from noisedesign.program.problem import PrivacyTarget, TimeProblem
 from noisedesign.system.participation import FixedEpoch
 from tests.support import ROOT, oracles
+from tests.support.made_designs import with_matrix
 from tests.support.small_designs import (
     GRAM_4,
     PATH_3,
@@ -140,7 +141,7 @@ def test_npy(tmp_path: Path) -> None:
 
 def test_csv_keeps_every_digit_and_the_names(tmp_path: Path) -> None:
     matrix = np.array([[1 / 3, 1e-300, -0.1], [1e300, np.pi, 2.0], [0.1 + 0.2, 5e-324, 0.0]])
-    path, _ = export(replace(space_design(), matrix=matrix), to="csv", path=tmp_path / "R.csv")
+    path, _ = export(with_matrix(space_design(), matrix=matrix), to="csv", path=tmp_path / "R.csv")
     np.testing.assert_array_equal(np.loadtxt(path, delimiter=",", skiprows=1), matrix)
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
@@ -490,7 +491,7 @@ def test_whisper_draws_the_designed_noise(tmp_path: Path, steps: int) -> None:
     target = replace(TARGET, steps=steps)
     covariance = np.array([[1.2, -0.3, 0.1], [-0.3, 1.5, -0.2], [0.1, -0.2, 1.1]])
     covariance *= np.diagonal(np.linalg.inv(covariance)).max()
-    design = replace(space_design(privacy=target), matrix=covariance)
+    design = with_matrix(space_design(privacy=target), matrix=covariance)
     (path,) = export(design, to="whisper-dsgd", path=tmp_path / "R.npz")
     with np.load(path, allow_pickle=False) as file:
         noise_params, weight_matrix = file["covariance_matrix"], file["weight_matrix"]

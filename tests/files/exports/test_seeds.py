@@ -21,6 +21,7 @@ from noisedesign.system.graph import mixing_matrix
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.command_line import call
+from tests.support.made_designs import with_matrix
 from tests.support.small_designs import TARGET, space_design, time_design
 
 PAW = nx.Graph([("Ann", "Bob"), ("Bob", "Çelik"), ("Çelik", "Ann"), ("Çelik", "Dee, jr.")])
@@ -130,7 +131,7 @@ def test_designs_without_seeds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="design: expected a space or space-time design for seeds"):
         export(time_design(), to="seeds", path=tmp_path / "s.json")
     design = solved(SpaceStructure(kind="edge-local"))
-    moved = replace(design, matrix=design.covariance + 1e-9 * np.eye(4))
+    moved = with_matrix(design, matrix=design.covariance + 1e-9 * np.eye(4))
     with pytest.raises(InputError, match="design: expected noise that its seeds make up"):
         export(moved, to="seeds", path=tmp_path / "s.json")
     with pytest.raises(InputError, match="trusted server"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import networkx as nx
@@ -17,6 +16,7 @@ from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation import simulate_space
 from noisedesign.tasks.solve import solve
 from tests.support import ROOT, oracles
+from tests.support.made_designs import with_matrix
 
 RUNS = 3000
 GRAPH = '[graph]\nkind = "path"\nnodes = 5\n'
@@ -113,9 +113,9 @@ def test_a_design_with_less_noise_is_found_out(family: str) -> None:
     """The same file with a quarter of the variance: the error is smaller, and so is the privacy."""
     design = solved(family)
     if isinstance(design.problem, SpaceProblem):
-        weak = replace(design, matrix=design.matrix / 4)
+        weak = with_matrix(design, matrix=design.matrix / 4)
     else:
-        weak = replace(design, matrix=design.matrix * 2)
+        weak = with_matrix(design, matrix=design.matrix * 2)
     outcome = simulate(weak, runs=RUNS, seed=1)
     assert not outcome.variance.agrees
     assert outcome.audit.exceeds

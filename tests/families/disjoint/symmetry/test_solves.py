@@ -16,10 +16,11 @@ from noisedesign import CheckpointFile
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native import diagonal, square_roots, symmetry
 from noisedesign.families.disjoint.native.symmetry import translations
+from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.backends import Answer
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import SpaceProblem, TimeProblem
-from noisedesign.program.program import Program, program_of
+from noisedesign.program.program import Program
 from noisedesign.system.participation import single
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
