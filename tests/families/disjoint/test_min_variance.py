@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.base.monitor import Bounds, Monitor
+from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.conic import process as isolated
 from noisedesign.families.decor import program as decor
+from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.native.limits import smoothed, variance_limits
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.certificate import Certificate, lower_bound
@@ -364,10 +365,10 @@ def test_several_epochs_are_refused() -> None:
         budget=np.ones(2),
         floor=np.full(4, 5.0),
     )
-    refusal = NativeBackend().refusal(program, "dual")
-    assert refusal is not None
-    assert "floor" in refusal
-    assert NativeBackend().refusal(replace(program, floor=np.full(4, 0.5)), "dual") is None
+    with pytest.raises(InputError, match="floor"):
+        native.solve(program, monitor=Monitor(gap=1e-6))
+    low = replace(program, floor=np.full(4, 0.5))
+    assert native.solve(low, monitor=Monitor(gap=1e-6)).stop is Stop.SOLVED
 
 
 def test_out_of_time() -> None:
