@@ -41,6 +41,8 @@ class ArraySpec:
 
     kind: str
     axes: str
+    multiplier: bool = True
+    """Whether it proves a bound, and no part of the noise itself."""
 
 
 ANY = "*"
@@ -197,6 +199,10 @@ class Family(ABC):
     def parts(self, program: Any, variance: Array) -> Arrays:
         """What ``proof`` holds, besides multipliers, of independent noise of ``variance``."""
         return {}
+
+    def without_multipliers(self, proof: Arrays) -> Arrays:
+        """What a design keeps of a proof that proves nothing."""
+        return {name: array for name, array in proof.items() if not self.proof[name].multiplier}
 
     def sizes(self, problem: Any) -> dict[str, int]:
         """Letter -> length, of the axes of ``proof``."""

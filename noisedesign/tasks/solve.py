@@ -169,9 +169,8 @@ def solve(
     answer = solver.answer(
         family, program, monitor=monitor, formulation=formulation, isolate=isolate
     )
-    proof = {} if not _finite(answer.proof) else answer.proof
     relaxed = _Relaxation.of(family, problem, time_limit=time_limit, gap=asked)
-    verdict = _Verdict(family, program, proof, relaxed.bound, monitor.gap)
+    verdict = _Verdict(family, program, answer.proof, relaxed.bound, monitor.gap)
     best, method = verdict.best(answer.noises), "optimal"
     if best is None and answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
         best, method = verdict.best([family.independent(program)]), STAND_IN
@@ -193,7 +192,7 @@ def solve(
             noise=noise,
             certificate=certificate,
             provenance=provenance,
-            proof=proof,
+            proof=verdict.proof,
             relaxed_proof=relaxed.proof,
             trust=family.trust,
             local=not family.convex,
@@ -254,10 +253,7 @@ class _Verdict:
         best: tuple[Noise, Certificate] | None = None
         for noise in noises:
             if self.bound is None:  # once: it is no other for the same noise made feasible elsehow
-                negligible = settings.NEGLIGIBLE_PER_GAP * self.gap
-                self.bound = self.family.bound(
-                    self.program, self.proof, noise=noise, negligible=negligible
-                )
+                self.bound = self._bound(noise)
             found = self.family.certificate(
                 self.program, noise, self.proof, bound=self.bound, everywhere=self.everywhere
             )
@@ -268,6 +264,16 @@ class _Verdict:
             if best[1].gap <= self.gap:
                 break
         return best
+
+    def _bound(self, noise: Noise) -> ProvedBound:
+        """Of what was proved; of what is known without a proof where that proves nothing."""
+        negligible = settings.NEGLIGIBLE_PER_GAP * self.gap
+        if _finite(self.proof):
+            proved = self.family.bound(self.program, self.proof, noise=noise, negligible=negligible)
+            if proved.value > 0:
+                return proved
+        self.proof = self.family.without_multipliers(self.proof)
+        return self.family.bound(self.program, self.proof, noise=noise, negligible=negligible)
 
 
 def _finite(arrays: Arrays) -> bool:

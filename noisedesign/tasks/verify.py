@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -420,9 +420,13 @@ def _judged(stored: StoredDesign) -> Certificate:
     else:
         program = family.program(problem)
     bound = family.bound(program, design.proof, noise=design.noise)
-    return family.certificate(
+    found = family.certificate(
         program, design.noise, design.proof, bound=bound, everywhere=_everywhere(design)
     )
+    # The bound of a restricted design is none on all designs, nor that on all one of its own.
+    if design.local == family.convex and (family.convex or not family.proof):
+        return replace(found, lower_bound=0.0)
+    return found
 
 
 def _everywhere(design: Design) -> float | None:

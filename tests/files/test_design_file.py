@@ -27,6 +27,7 @@ from noisedesign.files.design_file import SEAL, load_design, save_design
 from noisedesign.program.design import Design
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
 from tests.support import ROOT
+from tests.support.made_designs import with_matrix
 from tests.support.small_designs import (
     GRAM_4,
     PATH_3,
@@ -69,10 +70,9 @@ def assert_same(found: Design, design: Design) -> None:
             np.testing.assert_array_equal(getattr(found.problem, name), value)
         else:
             assert getattr(found.problem, name) == value, name
-    assert (found.dual is None) == (design.dual is None)
-    if found.dual is not None and design.dual is not None:
-        np.testing.assert_array_equal(found.dual.blocks, design.dual.blocks)
-        np.testing.assert_array_equal(found.dual.cap, design.dual.cap)
+    assert set(found.proof) == set(design.proof)
+    for name, array in design.proof.items():
+        np.testing.assert_array_equal(found.proof[name], array)
 
 
 def test_a_design_comes_back_as_it_was(design: Design, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_design_comes_back_as_it_was(design: Design, tmp_path: Path) -> None:
 
 
 def test_a_baseline_without_multipliers_comes_back(tmp_path: Path) -> None:
-    design = replace(space_design(), dual=None, trust="central")
+    design = replace(space_design(), proof={}, trust="central")
     assert_same(load_design(save_design(design, tmp_path / "d.npz")).design, design)
 
 
@@ -111,7 +111,7 @@ def test_any_names_text_and_scale_come_back(
     n = len(nodes)
     problem = SpaceProblem(mixing=np.full((n, n), 1 / n), nodes=tuple(nodes), name=text)
     matrix = scale * (np.eye(n) + np.arange(n) / 7)
-    design = replace(space_design(), problem=problem, matrix=matrix, dual=None)
+    design = with_matrix(space_design(), matrix, problem=problem, proof={})
     path = tmp_path_factory.mktemp("any") / "d.npz"
     stored = load_design(save_design(design, path, problem_text=text))
     assert_same(stored.design, design)

@@ -110,12 +110,15 @@ def test_every_kind_survives_its_file_and_is_verified(kind: str, tmp_path: Path)
     np.testing.assert_array_equal(again.matrix, design.matrix)
     assert again.certificate == design.certificate
     assert (again.local, again.trust) == (design.local, "local")
-    assert set(again.witness) == set(design.witness)
-    for name, array in design.witness.items():
-        np.testing.assert_array_equal(again.witness[name], array)
-    assert (again.node_covariance is None) == (design.node_covariance is None)
-    if design.node_covariance is not None:
-        np.testing.assert_array_equal(again.node_covariance, design.node_covariance)
+    assert set(again.proof) == set(design.proof)
+    assert set(again.relaxed_proof) == set(design.relaxed_proof)
+    for name, array in design.relaxed_proof.items():
+        np.testing.assert_array_equal(again.relaxed_proof[name], array)
+    for name, array in design.proof.items():
+        np.testing.assert_array_equal(again.proof[name], array)
+    assert (again.noise.space is None) == (design.noise.space is None)
+    if design.noise.space is not None:
+        np.testing.assert_array_equal(again.covariance, design.covariance)
     # The same design gives the same bytes, whoever holds it.
     second = save_design(again, tmp_path / "e.npz", problem_text=TEXTS[kind])
     assert second.read_bytes() == path.read_bytes()
@@ -211,8 +214,8 @@ def test_version_one_is_still_read(tmp_path: Path) -> None:
         falsify(path, as_of_version_one)
         stored = load_design(path)
         assert stored.manifest["version"] == 1
-        assert (stored.design.local, dict(stored.design.witness)) == (False, {})
-        assert stored.design.dual is not None
+        assert (stored.design.local, dict(stored.design.relaxed_proof)) == (False, {})
+        assert stored.design.proof
         assert verify(stored).ok
 
 

@@ -112,7 +112,7 @@ def test_bars_are_ratios_to_independent_noise(
     make: Callable[[], Design], ldp: float, axes: Any
 ) -> None:
     design = make()
-    others = published(design.problem, dual=design.dual)
+    others = published(design.problem, dual=design)
     draw_comparison(axes, [*others, design])
     widths = [bar.get_width() for bar in axes.patches]
     expected = [other.objective / ldp for other in others] + [design.objective / ldp]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 import networkx as nx
@@ -14,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.base.monitor import Bounds, Monitor, Stop
+from noisedesign.base.monitor import Bounds, Stop
+from noisedesign.families.disjoint.family import FAMILY, answer_of
 from noisedesign.families.disjoint.native import barrier, diagonal
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import backends, certificate, repair
-from noisedesign.program.backends import Answer, Availability, get_backend
+from noisedesign.program.backend import Answer, Availability
+from noisedesign.program.backends import get_backend
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, Program, diagonal_dual
 from noisedesign.system.graph import mixing_matrix
@@ -325,27 +326,26 @@ def test_time_limit_while_looking_for_divergence() -> None:
 # --- answers that lie ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Fake:
+class Fake(backends.Backend):
     """A backend that returns what it was given, and says that it has solved the problem."""
 
-    answer: Answer
-    name: str = "fake"
-    formulations: tuple[str, ...] = ("fake",)
-    seen: list[Program] = field(default_factory=list)
+    name = "fake"
+    formulations = ("fake",)
+    takes = "everything"
+    remedies = ("--backend native",)
+    short = "Ask for it with --gap."
 
-    def takes(self) -> str:
-        return "everything"
-
-    def refusal(self, program: Program, formulation: str) -> str | None:
-        return None
+    def __init__(self, answer: Answer) -> None:
+        self.found, self.seen = answer, list[Program]()
 
     def availability(self) -> Availability:
         return Availability(installed=True, version="0")
 
-    def solve(self, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
-        self.seen.append(program)
-        return self.answer
+    def check_options(self, family: Any, program: Any, options: Any) -> None: ...
+
+    def answer(self, family: Any, program: Program, **_: Any) -> Any:
+        self.seen.append(program.normalized())
+        return answer_of(program, self.found, FAMILY._noise)
 
 
 def claimed(
@@ -478,7 +478,7 @@ def test_multipliers_that_prove_nothing(dual: Any) -> None:
     does not carry the useless ones along."""
     solution = claimed(true_answer()[0], dual)
     assert solution.status == "optimal"
-    assert solution.design.dual is None
+    assert solution.design.proof == {}
     assert_honest(solution)
 
 

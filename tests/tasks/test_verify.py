@@ -117,7 +117,7 @@ def test_a_weaker_bound_than_proved_is_no_lie(tmp_path: Path) -> None:
 def test_without_multipliers_the_uniform_bound_is_what_can_be_claimed(tmp_path: Path) -> None:
     # single_epoch_design's own multipliers prove (5 + 2 sqrt 2) / 3 = 2.609; uniform ones prove
     # (tr H^1/2)^2 / 2 with H = [[2, 1], [1, 1]]: (3 + 2) / 2 = 2.5.
-    design = replace(single_epoch_design(), dual=None)
+    design = replace(single_epoch_design(), proof={})
     outcome = verified(design, tmp_path / "d.npz")
     assert failed(outcome) == {"lower bound", "gap"}
     assert by_name(outcome)["lower bound"].found == pytest.approx(2.5, rel=1e-12)
@@ -349,7 +349,7 @@ def test_a_gram_matrix_that_is_none_is_found(tmp_path: Path) -> None:
     problem = TimeProblem.from_gram(
         gram=np.diag([2.0, 1.0]), participation=FixedEpoch(epochs=1, separation=2)
     )
-    design = replace(single_epoch_design(), problem=problem, dual=None)
+    design = replace(single_epoch_design(), problem=problem, proof={})
     certificate = replace(design.certificate, lower_bound=0.0)
     design = replace(design, certificate=certificate)
     path = tmp_path / "d.npz"

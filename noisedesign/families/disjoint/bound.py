@@ -5,7 +5,6 @@ from __future__ import annotations
 from noisedesign.base import settings
 from noisedesign.families.disjoint.program import dual_of
 from noisedesign.program.certificate import (
-    NOTHING,
     Certificate,
     ProvedBound,
     judge_covariance,
@@ -20,11 +19,11 @@ from noisedesign.program.program import Program, uniform_dual
 def bound(
     program: Program, proof: Arrays, *, negligible: float = settings.NEGLIGIBLE
 ) -> ProvedBound:
-    """That of the multipliers or, where they prove nothing, of uniform ones."""
-    dual, found = dual_of(proof), NOTHING
-    if dual is not None:
-        found = proved_bound(program, dual, negligible=negligible)
-    return found if found.value > 0 else proved_bound(program, uniform_dual(program))
+    """That of the multipliers; without any, of uniform ones."""
+    dual = dual_of(proof)
+    if dual is None:
+        return proved_bound(program, uniform_dual(program))
+    return proved_bound(program, dual, negligible=negligible)
 
 
 def judge(program: Program, noise: Noise, *, bound: float) -> Certificate:

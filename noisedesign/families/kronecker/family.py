@@ -76,7 +76,7 @@ class Kronecker(Family):
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_blocks": ArraySpec("P", "bkk"),
         "dual_weights": ArraySpec("v", "n"),
-        "clique_blocks": ArraySpec("P", "*"),
+        "clique_blocks": ArraySpec("P", "*", multiplier=False),
     }
 
     def program(self, problem: SpaceTimeProblem) -> KroneckerProgram:

@@ -25,6 +25,7 @@ from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.conic_cases import need
+from tests.support.made_designs import multipliers
 from tests.support.without_extras import ELSEWHERE
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
@@ -73,7 +74,7 @@ def test_the_same_answer_from_a_neighbour(name: str, as_design: bool) -> None:
     before, problem = NEIGHBOURS[name]
     known, _ = optimal(before)
     cold, of_cold = optimal(problem)
-    warm, of_warm = optimal(problem, start=known if as_design else known.dual)
+    warm, of_warm = optimal(problem, start=known if as_design else multipliers(known))
     assert of_warm <= of_cold
     assert warm.objective == pytest.approx(cold.objective, rel=2 * GAP)
     assert warm.lower_bound <= cold.objective * (1 + 1e-12)
@@ -110,7 +111,7 @@ def test_multipliers_of_a_conic_solver_are_a_start() -> None:
     problem, other = NEIGHBOURS["epochs"]
     known = solve(problem, backend=need("scs")).design
     assert known is not None
-    assert known.dual is not None
+    assert known.proof
     assert optimal(other, start=known)[1] <= optimal(other)[1]
 
 
@@ -237,7 +238,7 @@ def test_things_that_are_no_start() -> None:
     plain = solve(problem).design
     assert plain is not None
     with pytest.raises(InputError, match="multipliers"):
-        solve(problem, start=replace(plain, dual=None))
+        solve(problem, start=replace(plain, proof={}))
     local = SpaceProblem(mixing=FLORENTINE, structure=SpaceStructure(kind="edge-local"))
     with pytest.raises(InputError, match="structure"):
         solve(problem, start=replace(plain, problem=local))
@@ -313,11 +314,11 @@ def test_what_is_not_remembered() -> None:
     space = SpaceProblem(mixing=FLORENTINE)
     neighbours.add(known(replace(space, max_variance=9.0)))
     neighbours.add(known(replace(space, structure=SpaceStructure(kind="edge-local"))))
-    neighbours.add(replace(known(space), dual=None))
+    neighbours.add(replace(known(space), proof={}))
     assert neighbours.nearest(space) is None
     design = known(TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2)))
     singular = DualPoint(blocks=np.tile(np.array([[1.0, 0.999], [0.999, 1.0]]), (2, 1, 1)))
-    neighbours.add(replace(design, dual=singular))
+    neighbours.add(replace(design, proof={"dual_blocks": singular.blocks}))
     assert neighbours.nearest(design.problem) is None
     neighbours.add(design)
     assert neighbours.nearest(design.problem) is not None

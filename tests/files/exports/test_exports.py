@@ -378,8 +378,8 @@ def test_mfdl_never_adds_less_where_its_sensitivity_is_larger(tmp_path: Path) ->
         sensitivity_squared=1.0,
         sensitivity_kind="vector-upper-bound",
     )
-    design = replace(
-        time_design(), problem=problem, matrix=strategy, certificate=certificate, dual=None
+    design = with_matrix(
+        time_design(), strategy, problem=problem, certificate=certificate, proof={}
     )
     path, sidecar = export(design, to="mfdl", path=tmp_path / "C.npy")
     how = json.loads(sidecar.read_text("utf-8"))

@@ -108,7 +108,7 @@ def dense_covariance(design: Design) -> np.ndarray:
     inverse = np.linalg.inv(design.strategy)
     if design.axes == "time":
         return np.kron(inverse @ inverse.T, np.eye(N))
-    if design.node_covariance is None:
+    if design.noise.full:
         return inverse @ inverse.T
     return np.kron(inverse @ inverse.T, design.covariance)
 

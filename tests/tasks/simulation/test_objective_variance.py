@@ -365,7 +365,7 @@ def trace_by_hand(kind: str, design: Any) -> float:
         covariance = noising @ noising.T
     else:
         noising = np.linalg.inv(design.strategy)
-        covariance = np.kron(noising @ noising.T, design.node_covariance)
+        covariance = np.kron(noising @ noising.T, design.covariance)
     return float(np.sum(gram * covariance))
 
 
