@@ -68,7 +68,8 @@ def compare(
     from noisedesign.files.problem_set import problem_files
     from noisedesign.program.backends import get_backend
     from noisedesign.tasks import report
-    from noisedesign.tasks.compare import performance, picture, run_comparison
+    from noisedesign.tasks.compare import compare as run
+    from noisedesign.tasks.compare import performance, picture
 
     names = [name.strip() for value in backends for name in value.split(",") if name.strip()]
     if not names:
@@ -80,7 +81,7 @@ def compare(
     files, passed_over = problem_files(problems)
     for path in passed_over:
         note(f"{path} is no problem file: passed over")
-    found = run_comparison(
+    found = run(
         [load_problem(path) for path in files],
         backends=list(dict.fromkeys(names)),
         gap=gap,

@@ -40,7 +40,8 @@ def sweep(
     )
 
     from noisedesign.tasks import report
-    from noisedesign.tasks.sweep import TIMEOUT_SECONDS, load_sweep, run_sweep
+    from noisedesign.tasks.sweep import TIMEOUT_SECONDS, load_sweep
+    from noisedesign.tasks.sweep import sweep as run
 
     plan = load_sweep(file)
     bar = Progress(
@@ -53,7 +54,7 @@ def sweep(
     bar.disable = not bar.console.is_terminal
     task = bar.add_task("rows", total=len(plan.rows))
     with bar:
-        summary = run_sweep(
+        summary = run(
             plan,
             output=output,
             jobs=jobs,

@@ -189,7 +189,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "baseline": (nd.baseline, {"problem": SPACE, "name": "ldp", "dual": None}),
     "baseline_names": (nd.baseline_names, {"problem": SPACE}),
     "compare": (
-        lambda **kwargs: list(nd.compare(**kwargs)),
+        nd.compare,
         {
             "problems": [SPACE],
             "backends": ["native"],
