@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.tasks.baselines import baseline as baseline
     from noisedesign.tasks.baselines import baseline_names as baseline_names
     from noisedesign.tasks.compare import compare as compare
+    from noisedesign.tasks.plot import plot as plot
     from noisedesign.tasks.simulate import Simulation as Simulation
     from noisedesign.tasks.simulate import simulate as simulate
     from noisedesign.tasks.solve import Solution as Solution
@@ -117,6 +118,7 @@ _MODULES = {
     "mu_of": "privacy.accounting",
     "noise_stddev_for": "privacy.accounting",
     "pairwise_gossip": "system.random_mixing",
+    "plot": "tasks.plot",
     "pndp": "privacy.views",
     "renyi_of": "privacy.accounting",
     "save_design": "files.design_file",

@@ -17,7 +17,7 @@ import pytest
 from matplotlib.image import imread
 
 from noisedesign.base.checks import InputError
-from noisedesign.cli.figures import figure as command
+from noisedesign.cli.designs import figure as command
 from noisedesign.privacy import views as threats
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.account import algorithms as catalogue
