@@ -35,7 +35,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.system.workloads.closed_forms import prefix_gram
+from noisedesign.system.workloads.kinds import prefix_gram
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
