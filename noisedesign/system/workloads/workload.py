@@ -364,7 +364,12 @@ def _covariance(value: Any, *, field: str, size: int, each: str) -> Array:
         raise InputError(
             field, expected=f"shape ({size}, {size}), one row per {each}", got=f"{matrix.shape}"
         )
-    values = _linalg.eigenvalues(matrix)
+    allowed = settings.GRAM_NEGATIVITY * float(np.diagonal(matrix).max())
+    try:  # a tenth of the time that eigenvalues take
+        np.linalg.cholesky(matrix + allowed * np.eye(size))
+        return matrix
+    except np.linalg.LinAlgError:
+        values = _linalg.eigenvalues(matrix)
     if values[0] < -settings.GRAM_NEGATIVITY * max(values[-1], 0.0):
         raise InputError(
             field,
