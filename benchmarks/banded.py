@@ -32,7 +32,7 @@ from noisedesign.families.banded.bound import (
 from noisedesign.program.certificate import judge_strategy
 from noisedesign.program.temporal import unit_strategy
 from noisedesign.system.participation import MinSeparation, single
-from noisedesign.system.workloads.closed_forms import prefix_gram
+from noisedesign.system.workloads.kinds import prefix_gram
 
 RUNS = 3
 """How often we are timed; every run starts anew."""

@@ -27,7 +27,7 @@ from noisedesign.conic import dimacs
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.program.backends import all_backends
-from noisedesign.tasks.compare import Comparison, performance, picture, run_comparison
+from noisedesign.tasks.compare import Comparison, compare, performance, picture
 from noisedesign.tasks.compare.run import RUNS, SHORT_SECONDS
 from noisedesign.tasks.report import REFUSED, Record
 
@@ -193,7 +193,7 @@ def comparison_section(options: argparse.Namespace, backends: list[str], target:
     names = options.problems or (QUICK_PROBLEMS if options.quick else ("problems",))
     files, _ = problem_files(names)
     with tempfile.TemporaryDirectory() as folder:
-        found = run_comparison(
+        found = compare(
             [load_problem(path) for path in files],
             backends=backends,
             time_limit=options.time_limit,

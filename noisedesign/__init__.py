@@ -59,12 +59,13 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.tasks.account.request import load_account as load_account
     from noisedesign.tasks.baselines import baseline as baseline
     from noisedesign.tasks.baselines import baseline_names as baseline_names
-    from noisedesign.tasks.compare.rows import compare as compare
+    from noisedesign.tasks.compare import compare as compare
+    from noisedesign.tasks.plot import plot as plot
     from noisedesign.tasks.simulate import Simulation as Simulation
     from noisedesign.tasks.simulate import simulate as simulate
     from noisedesign.tasks.solve import Solution as Solution
     from noisedesign.tasks.solve import solve as solve
-    from noisedesign.tasks.sweep import run_sweep as run_sweep
+    from noisedesign.tasks.sweep import sweep as sweep
     from noisedesign.tasks.verify import Verification as Verification
     from noisedesign.tasks.verify import verify as verify
 
@@ -100,7 +101,7 @@ _MODULES = {
     "baseline_names": "tasks.baselines",
     "build_graph": "system.graph",
     "calibrate": "program.calibration",
-    "compare": "tasks.compare.rows",
+    "compare": "tasks.compare",
     "delta_of": "privacy.accounting",
     "epsilon_of": "privacy.accounting",
     "every_step": "system.participation",
@@ -117,9 +118,9 @@ _MODULES = {
     "mu_of": "privacy.accounting",
     "noise_stddev_for": "privacy.accounting",
     "pairwise_gossip": "system.random_mixing",
+    "plot": "tasks.plot",
     "pndp": "privacy.views",
     "renyi_of": "privacy.accounting",
-    "run_sweep": "tasks.sweep",
     "save_design": "files.design_file",
     "secldp": "privacy.views",
     "secure_sum": "privacy.views",
@@ -128,6 +129,7 @@ _MODULES = {
     "simulate": "tasks.simulate",
     "single": "system.participation",
     "solve": "tasks.solve",
+    "sweep": "tasks.sweep",
     "tap": "privacy.views",
     "verify": "tasks.verify",
 }

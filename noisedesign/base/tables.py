@@ -1,4 +1,4 @@
-"""Tables for people: columns where they fit, lines of name and value where they do not.
+"""JSON for programs, and tables for people: columns where they fit, else lines of name and value.
 
 What all rows share is said once, above the table, so that a single row is lines of name and value.
 Notes are numbered, and below. Nothing is cut: at a terminal words are wrapped, and numbers are
@@ -8,6 +8,8 @@ whole; where nobody is watching, a line is as long as what it says, whatever the
 from __future__ import annotations
 
 import io
+import json
+import math
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -224,3 +226,18 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1e-3 or abs(value) >= 1e6 else f"{value:.6g}"
     return "" if value is None else str(value)
+
+
+def to_json(value: Any) -> str:
+    """JSON without the literals that are not JSON: NaN and infinities become null."""
+    return json.dumps(_plain(value), indent=2)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

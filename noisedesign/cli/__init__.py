@@ -14,7 +14,7 @@ import click
 
 from noisedesign import __version__
 from noisedesign.base.checks import InputError
-from noisedesign.cli import accounts, designs, figures, models, outputs, solvers, sweeps
+from noisedesign.cli import accounts, designs, models, tables
 from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
@@ -31,16 +31,16 @@ for command in (
     designs.verify,
     designs.simulate,
     designs.baselines,
-    solvers.compare,
-    solvers.backends,
+    tables.compare,
+    tables.backends,
     accounts.account,
-    figures.figure,
-    outputs.export,
+    designs.figure,
+    designs.export,
     models.model,
     models.problems,
-    outputs.plot,
-    outputs.demo,
-    sweeps.sweep,
+    designs.plot,
+    designs.demo,
+    tables.sweep,
 ):
     commands.add_command(command)
 

@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -82,11 +83,42 @@ def _each(value: Any) -> tuple[str, ...]:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
 gap_option = click.option("--gap", type=float, help="Relative duality gap to certify [1e-6].")
-limit_option = click.option("--time-limit", type=float, metavar="S", help="Seconds a solve.")
 formulation_option = click.option(
     "--formulation",
     help="Conic model: compact, covariance, paper or, of backends and their default, balanced.",
 )
+runs_option = click.option("--runs", default=2000, show_default=True, help="Independent runs.")
+retry_option = click.option("--retry", is_flag=True, help="Run rows again that were not solved.")
+folder_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False),
+    default="out",
+    show_default=True,
+    help="Folder to write into.",
+)
+design_argument = click.argument("design", type=click.Path())
+"""What several commands take."""
+
+
+def show(value: Any, *, as_json: bool, columns: Sequence[str] = (), **table: Any) -> None:
+    """One JSON value, or a table of it: a record, or a list of records."""
+    from noisedesign.base.tables import print_table, to_json
+
+    if as_json:
+        click.echo(to_json(value))
+        return
+    records = value if isinstance(value, list) else [value]
+    print_table(records, columns or list(records[0]), **table)
+
+
+def show_files(paths: Iterable[Path], *, as_json: bool, **told: str) -> None:
+    """Paths, one a line; in JSON besides what is ``told``."""
+    files = [str(path) for path in paths]
+    if as_json:
+        show(told | {"files": files}, as_json=True)
+    else:
+        click.echo("\n".join(files))
 
 
 def note(message: str) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from noisedesign.base.file_kinds import PICTURE
-from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note
+from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, show
 from noisedesign.files.lookup import lookup
 from noisedesign.privacy.target import ADJACENCIES
+
+if TYPE_CHECKING:
+    from noisedesign.base.tables import Record
+    from noisedesign.tasks.account.request import AccountRequest
+    from noisedesign.tasks.account.table import Setting
 
 ZIP = b"PK"
 """How a zip archive begins, which a design file is, and no TOML text."""
@@ -29,27 +34,18 @@ ZIP = b"PK"
 )
 @click.option("-o", "--output", type=NewFile(PICTURE), help="Account file: picture to write.")
 @json_option
-def account(
-    file: str,
-    node: str | None,
-    steps: int | None,
-    delta: float | None,
-    adjacency: str | None,
-    output: str | None,
-    as_json: bool,
-) -> None:
+def account(file: str, node: str | None, output: str | None, as_json: bool, **asked: Any) -> None:
     """What an observer learns of every node. FILE is an account (TOML) or a DESIGN.npz.
 
     An account file states algorithm, observer and participation; there is a row for every victim.
     Of a design there is a row for every trust model, about the node it protects worst.
     """
     path = lookup(file)
-    options = {"--node": node, "--steps": steps, "--delta": delta, "--adjacency": adjacency}
     if _is_design(path):
-        _refuse({"--output": output}, "an account file", "a design")
-        _design(path, node, as_json, steps=steps, delta=delta, adjacency=adjacency)
+        _refuse({"output": output}, "an account file", "a design")
+        _design(path, node, as_json, **asked)
     else:
-        _refuse(options, "a design", "an account file")
+        _refuse({"node": node, **asked}, "a design", "an account file")
         _account_file(path, output=output, as_json=as_json)
 
 
@@ -68,7 +64,7 @@ def _is_design(path: Path) -> bool:
 def _refuse(options: Mapping[str, object], of: str, given: str) -> None:
     for name, value in options.items():
         if value is not None:
-            raise click.UsageError(f"{name} is an option for {of}, not for {given}")
+            raise click.UsageError(f"--{name} is an option for {of}, not for {given}")
 
 
 def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
@@ -83,23 +79,10 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
 
         draw(exposures, output, title=request.name)
     records = [report.exposure_record(exposure) for exposure in exposures]
-    if as_json:
-        click.echo(report.to_json(records))
-        return
-    report.print_table(
-        records, report.exposure_columns(records), title=request.name, notes=["note"]
-    )
-    if output is not None:
+    if output is not None and not as_json:
         note(f"picture: {output}")
-    note(
-        f"{observer_words(request.observer, request.algorithm.nodes)}; {request.algorithm.name}, "
-        + report.scale_words(
-            noise_multiplier=request.noise_multiplier,
-            adjacency=request.adjacency,
-            delta=request.delta,
-            participation=request.participation,
-        )
-    )
+    who = observer_words(request.observer, request.algorithm.nodes)
+    _show(records, request, as_json, title=request.name, who=who)
 
 
 def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None:
@@ -128,22 +111,22 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
         adjacency=setting.adjacency,
         progress=counter("accounting", "trust models"),
     )
-    records = [report.model_record(row) for row in rows]
-    if as_json:
-        click.echo(report.to_json(records))
-        return
-    report.print_table(records, list(records[0]), title=setting.algorithm.name, notes=["note"])
     who = f"the observer is {nodes[looks]}" + " (most neighbours)" * (node is None)
     if not setting.graph:
         who = "the design has no graph, so no observer is anybody's neighbour"
     elif len(nodes) == 1:
         who = "the graph has one node, which nobody else can look at"
-    note(
-        f"{who}; {setting.algorithm.name}, "
-        + report.scale_words(
-            noise_multiplier=setting.noise_multiplier,
-            adjacency=setting.adjacency,
-            delta=setting.delta,
-            participation=setting.participation,
-        )
-    )
+    records = [report.model_record(row) for row in rows]
+    _show(records, setting, as_json, title=setting.algorithm.name, who=who)
+
+
+def _show(
+    records: list[Record], asked: AccountRequest | Setting, as_json: bool, *, title: str, who: str
+) -> None:
+    """The rows, and in words who looks and what mu and epsilon are for."""
+    from noisedesign.tasks.report import scale_words
+
+    columns = dict.fromkeys(name for record in records for name in record)
+    show(records, as_json=as_json, columns=list(columns), title=title, notes=["note"])
+    if not as_json:
+        note(f"{who}; {asked.algorithm.name}, {scale_words(asked)}")

@@ -1,16 +1,16 @@
-"""Problems in, designs out, and what a design is worth: solve, verify, simulate, baselines."""
+"""Problems in, designs out, what a design is worth, and designs for other programs and people."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from noisedesign.base.checks import InputError
-from noisedesign.base.file_kinds import DESIGN
+from noisedesign.base.file_kinds import DESIGN, PICTURE
 from noisedesign.cli._shared import (
     EXIT_FAILED,
     EXIT_INPUT,
@@ -19,19 +19,33 @@ from noisedesign.cli._shared import (
     Output,
     Writing,
     counter,
+    design_argument,
+    folder_option,
     formulation_option,
     gap_option,
     json_option,
-    limit_option,
     note,
+    runs_option,
+    show,
+    show_files,
 )
+
+if TYPE_CHECKING:
+    from noisedesign.program.design import Design
+
+
+def _loaded(path: str) -> Design:
+    from noisedesign.files.design_file import load_design
+    from noisedesign.program.design import design_of
+
+    return design_of(load_design(path))
 
 
 @click.command(cls=Writing)
 @click.argument("problems", nargs=-1, required=True, metavar="PROBLEM.toml...")
 @click.option("--backend", default="native", show_default=True, help="Solver; see `backends`.")
 @gap_option
-@limit_option
+@click.option("--time-limit", type=float, metavar="S", help="Seconds a solve.")
 @formulation_option
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N (native).")
 @click.option(
@@ -43,15 +57,7 @@ from noisedesign.cli._shared import (
 @click.option("-o", "--output", type=Output(), help="Design file, .npz; of several, a folder.")
 @json_option
 def solve(
-    problems: tuple[str, ...],
-    backend: str,
-    gap: float | None,
-    time_limit: float | None,
-    formulation: str | None,
-    device: str,
-    checkpoint: str | None,
-    output: str | None,
-    as_json: bool,
+    problems: tuple[str, ...], checkpoint: str | None, output: str | None, as_json: bool, **how: Any
 ) -> int:
     """Solve PROBLEM.toml and certify the answer. Several problems are solved one after the other.
 
@@ -67,53 +73,47 @@ def solve(
     from noisedesign.tasks.solve import solve as run
 
     loaded = [load_problem(problem) for problem in problems]
-    if checkpoint is not None and len(loaded) > 1:
-        raise InputError(
-            "checkpoint",
-            expected="none of several problems",
-            got=checkpoint,
-            remedy="Solve them one by one.",
-        )
+    several, watched = len(loaded) > 1, sys.stderr.isatty()
+    if checkpoint is not None:
+        if several:
+            raise InputError(
+                "checkpoint",
+                expected="none of several problems",
+                got=checkpoint,
+                remedy="Solve them one by one.",
+            )
+        how["checkpoint"] = CheckpointFile(checkpoint)
+    if watched:
+        how["progress"] = bounds_progress
     paths = _design_paths([problem.problem.name for problem in loaded], output)
-    watched = sys.stderr.isatty()
     records, remarks, code = [], [], 0
     for number, (source, path) in enumerate(zip(loaded, paths, strict=True), start=1):
-        if len(loaded) > 1:
+        if several:
             note(f"{number}/{len(loaded)} {source.problem.name}")
         try:
-            solution = run(
-                source.problem,
-                backend=backend,
-                gap=gap,
-                time_limit=time_limit,
-                formulation=formulation,
-                progress=bounds_progress if watched else None,
-                isolate=True,
-                device=device,
-                checkpoint=None if checkpoint is None else CheckpointFile(checkpoint),
-            )
+            solution = run(source.problem, isolate=True, **how)
             record = report.solution_record(solution)
         except InputError as error:
-            if len(loaded) == 1:
+            if not several:
                 raise
-            records.append(report.refused_record(source.problem, backend=backend, error=error))
+            records.append(report.refused_record(source.problem, how["backend"], error))
             code = max(code, EXIT_INPUT)
             continue
         finally:
             if watched:
                 note("")
-        if path is not None and solution.design is not None:
-            save_design(solution.design, path, problem_text=source.text)
-            record["output"] = str(path)
         records.append(record)
         if solution.design is not None:
             remarks.append(report.insider_note(solution.design))
+            if path is not None:
+                save_design(solution.design, path, problem_text=source.text)
+                record["output"] = str(path)
         if solution.status == INTERRUPTED:
             code = EXIT_INTERRUPTED
             break
         code = max(code, 0 if solution.status in (OPTIMAL, LOCAL) else EXIT_FAILED)
     if as_json:
-        click.echo(report.to_json(records if len(loaded) > 1 else records[0]))
+        show(records if several else records[0], as_json=True)
     else:
         structured = any(family_of(source.problem).name != "disjoint" for source in loaded)
         report.print_solutions(records, structured=structured)
@@ -121,7 +121,7 @@ def solve(
             note(remark)
     for record in records:
         if record["remedy"]:
-            told = f"{record['name']}: " * (len(loaded) > 1)
+            told = f"{record['name']}: " * several
             note(f"{told}{record['status']}: {record['remedy']}")
     return code
 
@@ -171,7 +171,7 @@ def bounds_progress(bounds: Any) -> None:
 
 
 @click.command()
-@click.argument("design", type=click.Path())
+@design_argument
 @click.option("--problem", metavar="PROBLEM", help="Problem file it is to be a design for.")
 @json_option
 def verify(design: str, problem: str | None, as_json: bool) -> int:
@@ -183,20 +183,15 @@ def verify(design: str, problem: str | None, as_json: bool) -> int:
     from noisedesign.files.design_file import load_design
     from noisedesign.files.problem_file import load_problem
     from noisedesign.program.design import design_of
-    from noisedesign.tasks import report
     from noisedesign.tasks.verify import verify as run
 
     stored, asked = load_design(design), None
     if problem is not None:
-        known = design_of(stored).problem.mixing
-        asked = load_problem(problem, mixing=known).problem
+        asked = load_problem(problem, mixing=design_of(stored).problem.mixing).problem
     outcome = run(stored, problem=asked)
     records = [asdict(check) for check in outcome.checks]
-    if as_json:
-        found = {"ok": outcome.ok, "not_checked": outcome.not_checked, "checks": records}
-        click.echo(report.to_json(found))
-    else:
-        report.print_table(records, ["name", "ok", "claimed", "found", "note"], notes=["note"])
+    found = {"ok": outcome.ok, "not_checked": outcome.not_checked, "checks": records}
+    show(found if as_json else records, as_json=as_json, notes=["note"])
     if not outcome.ok:
         note("the design file does not hold what it claims")
     elif outcome.not_checked:
@@ -205,28 +200,19 @@ def verify(design: str, problem: str | None, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("design", type=click.Path())
-@click.option("--runs", default=2000, show_default=True, help="Independent runs.")
+@design_argument
+@runs_option
 @click.option("--seed", default=0, show_default=True)
 @json_option
-def simulate(design: str, runs: int, seed: int, as_json: bool) -> int:
+def simulate(design: str, as_json: bool, **how: Any) -> int:
     """Run D-SGD with the exported noise: audit its error and privacy.
 
     The exit code is 1 if they are not what the design claims.
     """
-    from noisedesign.files.design_file import load_design
-    from noisedesign.program.design import design_of
-    from noisedesign.tasks import report
     from noisedesign.tasks.simulate import simulate as run
 
-    outcome = run(
-        design_of(load_design(design)), runs=runs, seed=seed, progress=counter("simulating", "runs")
-    )
-    if as_json:
-        click.echo(report.to_json(outcome.as_dict()))
-    else:
-        columns = ["quantity", "claimed", "measured", "low", "high", "confidence", "agrees"]
-        report.print_table(outcome.records(), columns)
+    outcome = run(_loaded(design), progress=counter("simulating", "runs"), **how)
+    show(outcome.as_dict() if as_json else outcome.records(), as_json=as_json)
     if not outcome.agrees:
         note("the simulation disagrees with the design")
     return 0 if outcome.agrees else EXIT_FAILED
@@ -244,11 +230,88 @@ def baselines(problem: str, as_json: bool) -> None:
     from noisedesign.tasks import report
     from noisedesign.tasks.baselines import compared
 
-    designs = compared(load_problem(problem).problem)
-    records = [report.design_record(design) for design in designs]
+    records = [report.design_record(d) for d in compared(load_problem(problem).problem)]
+    columns = ["name", "method", "objective", "relative_to_ldp", *report.AT_TARGET, "gap"]
+    show(records, as_json=as_json, columns=[*columns, "feasible", "protects"])
+
+
+@click.command(cls=Writing)
+@design_argument
+@click.option("--to", required=True, help="npy, csv, mat, safetensors, seeds, a trainer.")
+@click.option("-o", "--output", type=Output(), required=True, help="File or folder to write.")
+@click.option(
+    "--uncalibrated",
+    is_flag=True,
+    help="Leave arrays at unit sensitivity; the file says "
+    "what noise must be multiplied by. [default: scaled to the privacy target, if any]",
+)
+@json_option
+def export(design: str, to: str, output: str, uncalibrated: bool, as_json: bool) -> None:
+    """Write DESIGN.npz in the format of another program."""
+    from noisedesign.files.design_file import load_design
+    from noisedesign.files.exports import export as run
+
+    stored, calibrated = load_design(design), False if uncalibrated else None
+    paths = run(
+        stored.design, to=to, path=output, problem_text=stored.problem_text, calibrated=calibrated
+    )
+    show_files(paths, as_json=as_json, to=to)
+
+
+@click.command(cls=Writing)
+@design_argument
+@click.option(
+    "-o", "--output", type=NewFile(PICTURE), required=True, help="Picture: .png, .pdf or .svg."
+)
+@json_option
+def plot(design: str, output: str, as_json: bool) -> None:
+    """Picture of DESIGN.npz: its matrix, its noise, its two bounds."""
+    from noisedesign.tasks.baselines import published
+    from noisedesign.tasks.plot import plot as run
+
+    stored = _loaded(design)
+    path = str(run(stored, path=output, others=published(stored.problem, dual=stored)))
     if as_json:
-        click.echo(report.to_json(records))
+        show({"picture": path}, as_json=True)
     else:
-        columns = ["name", "method", "objective", "relative_to_ldp", *report.AT_TARGET, "gap",
-                   "feasible", "protects"]  # fmt: skip
-        report.print_table(records, columns)
+        click.echo(path)
+
+
+@click.command(cls=Writing)
+@folder_option
+@runs_option
+@json_option
+def demo(output: str, runs: int, as_json: bool) -> int:
+    """Solve, verify, simulate and draw a design in space and in time."""
+    from noisedesign.tasks.demo import COLUMNS, run
+
+    records = run(Path(output), runs=runs, announce=note)
+    if as_json:
+        show(records, as_json=True)
+    else:
+        for count, kind in enumerate(dict.fromkeys(record["design"] for record in records)):
+            click.echo("\n" * (count > 0), nl=False)
+            rows = [record for record in records if record["design"] == kind]
+            title = f"{kind}: noise at equal privacy"
+            show(rows, as_json=False, columns=COLUMNS, title=title)
+    return 0 if all(record["holds"] for record in records) else EXIT_FAILED
+
+
+@click.command(cls=Writing)
+@click.argument("name")
+@folder_option
+@click.option("--format", "to", default="png", show_default=True, help="png, pdf or svg.")
+@click.option("--quick", is_flag=True, help="Small graphs and short horizons, in seconds.")
+@json_option
+def figure(name: str, output: str, as_json: bool, **how: Any) -> None:
+    """Compute figure NAME: a picture and its numbers (CSV).
+
+    \b
+    pndp-by-distance        Mafalda-SGD, Figure 2
+    gossip-single-view      Koskela and Kulkarni, Figure 1
+    gossip-spectral         Koskela and Kulkarni, Figure 2
+    algorithms-by-observer  every algorithm before every observer, at equal error
+    """
+    from noisedesign.tasks.papers.figures import make
+
+    show_files(make(name, output, announce=note, **how), as_json=as_json, figure=name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noisedesign.base.file_kinds import PROGRAM
-from noisedesign.cli._shared import NewFile, Writing, formulation_option, json_option, note
+from noisedesign.cli._shared import NewFile, Writing, formulation_option, json_option, note, show
 
 if TYPE_CHECKING:
     from noisedesign.files.problem_file import LoadedProblem
@@ -34,7 +34,6 @@ def model(
     """
     from noisedesign.conic.formats import conic_program, format_of, write
     from noisedesign.files.problem_file import load_problem
-    from noisedesign.tasks import report
 
     chosen = format_of(output, name=target)
     loaded = load_problem(problem)
@@ -42,19 +41,16 @@ def model(
     path = write(program, output, to=chosen, description=_described(loaded))
     sizes = [block.size for block in program.blocks]
     if as_json:
-        click.echo(
-            report.to_json(
-                {
-                    "file": str(path),
-                    "format": chosen,
-                    "formulation": program.formulation,
-                    "variables": program.variables,
-                    "blocks": sizes,
-                    "rows": program.rows.size,
-                    "entries": program.entries,
-                }
-            )
-        )
+        found = {
+            "file": str(path),
+            "format": chosen,
+            "formulation": program.formulation,
+            "variables": program.variables,
+            "blocks": sizes,
+            "rows": program.rows.size,
+            "entries": program.entries,
+        }
+        show(found, as_json=True)
         return
     click.echo(path)
     note(
@@ -85,7 +81,6 @@ def problems(words: tuple[str, ...], as_json: bool) -> None:
     With WORDS, those with all of them in their name, kind of design, description or tags.
     """
     from noisedesign.files.problem_set import shipped_problems
-    from noisedesign.tasks import report
 
     records = [
         {
@@ -100,9 +95,8 @@ def problems(words: tuple[str, ...], as_json: bool) -> None:
         for shipped in shipped_problems()
         if shipped.matches(words)
     ]
-    if as_json:
-        click.echo(report.to_json(records))
-    elif records:
-        report.print_table(records, ["name", "design", "nodes", "steps", "description"])
+    if as_json or records:
+        columns = ["name", "design", "nodes", "steps", "description"]
+        show(records, as_json=as_json, columns=columns)
     else:
         note(f"no shipped problem has {' and '.join(words)} in it")

@@ -30,10 +30,10 @@ from noisedesign.program.problem import (
     SpaceProblem,
     SpaceTimeProblem,
     TimeProblem,
-    WorkloadKind,
     checked_mixing,
 )
 from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.workloads import WORKLOADS
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,9 @@ def arrays_of(design: Design) -> dict[str, Array]:
 def _formed_again(design: Design, problem: TimeProblem) -> bool:
     """Whether H is left out, for what it is formed from: beside a C of few numbers it would be
     nearly all of the file."""
-    return problem.workload != "gram" and not isinstance(design.strategy_form, DenseForm)
+    return WORKLOADS[problem.workload].form is not None and not isinstance(
+        design.strategy_form, DenseForm
+    )
 
 
 def check_arrays(arrays: dict[str, Array], manifest: Manifest) -> None:
@@ -194,7 +196,9 @@ def _check_form(arrays: dict[str, Array], manifest: Manifest) -> None:
             got=" and ".join(form.kind for form in found),
         )
     needed = list(found[0].names) if found else list(DenseForm.names)
-    if manifest.design == "time" and (DenseForm in found or manifest.workload == "gram"):
+    if manifest.design == "time" and (
+        DenseForm in found or WORKLOADS[_workload(manifest)].form is None
+    ):
         needed.append("gram")
     specs = specs_of(manifest)
     for name in needed:
@@ -268,11 +272,9 @@ def problem_of(arrays: dict[str, Array], manifest: Manifest) -> Problem:
         common["mixing"] = checked_mixing(mixing, common["objective"])
     if "gram" in arrays:
         return TimeProblem(gram=arrays["gram"], workload=workload, **common)
-    if workload == "prefix":
-        return TimeProblem.prefix(**common)
-    if mixing is None:
+    if mixing is None and WORKLOADS[workload].of_graph:
         raise InputError(f"{FIELD}.mixing", expected="the array W", got="nothing")
-    return TimeProblem.decentralized(**common)
+    return TimeProblem.of_workload(workload, **common)
 
 
 def _check_error_horizon(manifest: Manifest) -> None:
@@ -348,10 +350,9 @@ def _fixed_epoch(scheme: FixedEpoch | MinSeparation) -> FixedEpoch:
     raise InputError(f"{FIELD}.participation", expected="epochs and separation", got=str(scheme))
 
 
-def _workload(manifest: Manifest) -> WorkloadKind:
-    match manifest.workload:
-        case "decentralized" | "prefix" | "gram" as kind:
-            return kind
-    raise InputError(
-        f"{FIELD}.workload", expected="decentralized, prefix or gram", got=str(manifest.workload)
-    )
+def _workload(manifest: Manifest) -> str:
+    if manifest.workload in WORKLOADS:
+        return str(manifest.workload)
+    *others, last = WORKLOADS
+    expected = f"{', '.join(others)} or {last}"
+    raise InputError(f"{FIELD}.workload", expected=expected, got=str(manifest.workload))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import write_atomically
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import MADE_BY
@@ -33,15 +34,16 @@ def picture_format(path: str | Path, *, field: str = "output") -> str:
     """ "png", "pdf" or "svg", as the name of the file ends.
 
     Raises:
-        InputError: naming ``field``: another ending, or none.
+        InputError: naming ``field``: no path; another ending, or none.
     """
-    suffix = Path(path).suffix.lower()
+    path = _checks.path(path, field=field)
+    suffix = path.suffix.lower()
     if suffix[1:] not in FORMATS:
         *others, last = (f".{name}" for name in FORMATS)
         raise InputError(
             field,
             expected=f"a name that ends in {', '.join(others)} or {last}",
-            got=f"{Path(path).name}, which ends in {suffix or 'none of them'}",
+            got=f"{path.name}, which ends in {suffix or 'none of them'}",
         )
     return suffix[1:]
 

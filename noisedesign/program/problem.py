@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from types import NoneType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import networkx as nx
 import numpy as np
@@ -38,10 +38,8 @@ from noisedesign.system.participation import (
     single,
 )
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.workloads import Objective, space_gram, time_gram
-from noisedesign.system.workloads.closed_forms import decentralized_gram, prefix_gram
+from noisedesign.system.workloads import WORKLOADS, Objective, Workload
 
-WorkloadKind = Literal["decentralized", "prefix", "gram"]
 JOINTS = ("kronecker", "full")
 
 ANY_SPACE = SpaceStructure()
@@ -359,10 +357,8 @@ class SpaceProblem(Shown):
         """H, shape (n, n)."""
         if self.plain:
             return np.asarray(self.mixing.T @ self.mixing)
-        return space_gram(
-            self.mixing if self.random is None else self.random,
-            objective=self.objective or Objective(horizon=1),
-        )
+        error = Workload.of(self.mixing, horizon=1, objective=self.objective, random=self.random)
+        return error.space_gram()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -381,7 +377,7 @@ class TimeProblem(Shown):
 
     gram: Array
     participation: Participation
-    workload: WorkloadKind = "gram"
+    workload: str = "gram"
     mixing: Array | None = None
     structure: TimeStructure = ANY_TIME
     objective: Objective | None = None
@@ -394,7 +390,7 @@ class TimeProblem(Shown):
 
     def __post_init__(self) -> None:
         _check_types(self, participation=_SCHEME, structure=_IN_TIME)
-        _checks.one_of(self.workload, field="workload", allowed=get_args(WorkloadKind))
+        _checks.one_of(self.workload, field="workload", allowed=tuple(WORKLOADS))
         gram = _checks.symmetric_matrix(
             self.gram, field="workload.gram", tolerance=settings.SYMMETRY_TOLERANCE
         )
@@ -407,7 +403,7 @@ class TimeProblem(Shown):
         object.__setattr__(self, "gram", gram)
         _check_buffers(self.structure, horizon)
         _check_steps(self.privacy, horizon)
-        if (self.mixing is None) == (self.workload == "decentralized"):
+        if (self.mixing is None) == WORKLOADS[self.workload].of_graph:
             raise InputError(
                 "mixing",
                 expected="W for a decentralized workload, and for no other",
@@ -462,20 +458,49 @@ class TimeProblem(Shown):
         ``objective`` says which error of them counts, by default that of all iterates; ``random``
         from which distribution W is drawn at every step.
         """
-        _check_horizon(participation)
-        _check(objective, "objective", _COMMON["objective"])
-        _check(random, "random", _COMMON["random"])
-        checked = checked_mixing(mixing, objective)
-        horizon = participation.horizon
-        gram = error_gram(checked, horizon=horizon, objective=objective, random=random)
-        return cls(
-            gram=gram,
+        return cls.of_workload(
+            "decentralized",
+            mixing=mixing,
             participation=participation,
-            workload="decentralized",
-            mixing=checked,
             objective=objective,
             random=random,
             **kwargs,
+        )
+
+    @classmethod
+    def of_workload(
+        cls,
+        kind: str,
+        *,
+        participation: Participation,
+        mixing: Any = None,
+        objective: Objective | None = None,
+        random: RandomMixing | None = None,
+        **kwargs: Any,
+    ) -> TimeProblem:
+        """A kind of :data:`noisedesign.system.workloads.WORKLOADS` that forms H, with ``mixing``,
+        ``objective`` and ``random`` as in :meth:`decentralized` where it is of a graph."""
+        _checks.one_of(kind, field="workload", allowed=tuple(WORKLOADS))
+        _check_horizon(participation)
+        if WORKLOADS[kind].of_graph:
+            _check(objective, "objective", _COMMON["objective"])
+            _check(random, "random", _COMMON["random"])
+            mixing = checked_mixing(mixing, objective)
+        fields: dict[str, Any] = {"mixing": mixing, "objective": objective, "random": random}
+        gram = WORKLOADS[kind].gram(horizon=participation.horizon, **fields)
+        return cls(gram=gram, participation=participation, workload=kind, **fields, **kwargs)
+
+    @property
+    def defined_gram(self) -> Array:
+        """H as its kind defines it; the stored one where it is given."""
+        kind = WORKLOADS[self.workload]
+        if kind.form is None:
+            return self.gram
+        return kind.gram(
+            horizon=self.participation.horizon,
+            mixing=self.mixing,
+            objective=self.objective,
+            random=self.random,
         )
 
     @classmethod
@@ -507,9 +532,7 @@ class TimeProblem(Shown):
     @classmethod
     def prefix(cls, *, participation: Participation, **kwargs: Any) -> TimeProblem:
         """Prefix sums: one model, every iterate, no graph."""
-        _check_horizon(participation)
-        gram = prefix_gram(horizon=participation.horizon)
-        return cls(gram=gram, participation=participation, workload="prefix", **kwargs)
+        return cls.of_workload("prefix", participation=participation, **kwargs)
 
     @classmethod
     def from_gram(cls, *, gram: Any, participation: Participation, **kwargs: Any) -> TimeProblem:
@@ -537,25 +560,6 @@ def checked_mixing(mixing: Any, objective: Objective | None) -> Array:
     if objective is not None and objective.push_sum_weights is not None:
         return check_directed(mixing, stochastic="column")
     return check_mixing(mixing, doubly_stochastic=False)
-
-
-def error_gram(
-    mixing: Array,
-    *,
-    horizon: int,
-    objective: Objective | None = None,
-    random: RandomMixing | None = None,
-) -> Array:
-    """H of noise of nodes that all use one strategy for themselves, shape (T, T).
-
-    ``objective`` says which error counts, by default that of all iterates; ``random`` from which
-    distribution W is drawn at every step, if from any.
-    """
-    if objective is None and random is None:
-        return decentralized_gram(mixing, horizon=horizon)
-    return time_gram(
-        mixing if random is None else random, objective=objective or Objective(horizon=horizon)
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

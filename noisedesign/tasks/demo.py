@@ -12,16 +12,14 @@ from noisedesign.files.problem_file import parse_problem
 from noisedesign.program.design import design_of
 from noisedesign.system import datasets
 from noisedesign.tasks import baselines, report
-from noisedesign.tasks.plot import picture
+from noisedesign.tasks.plot import plot
 from noisedesign.tasks.report import Record
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 
-COLUMNS = (
-    "name", "method", "objective", "relative_to_ldp", "gap", "verified", "simulated",
-    "protects",
-)  # fmt: skip
+_FOUND = ("objective", "relative_to_ldp", "gap", "verified", "simulated")
+COLUMNS = ("name", "method", *_FOUND, "protects")
 
 EGO = 414
 
@@ -90,7 +88,7 @@ def _design(
     verified = verify(stored).ok
     simulated = simulate(design_of(stored), runs=runs).agrees
     others = baselines.published(problem, dual=solution.design)
-    image = picture(solution.design, path=folder / f"{problem.name}.png", others=others)
+    image = plot(solution.design, path=folder / f"{problem.name}.png", others=others)
     announce(f"{problem.name}: picture in {image}")
     ours = report.design_record(solution.design) | {"verified": verified, "simulated": simulated}
     rows = [report.design_record(other) for other in others] + [ours]

@@ -11,7 +11,7 @@ import numpy as np
 from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import picture_format, write_figure
-from noisedesign.program.design import Design
+from noisedesign.program.design import Design, design_of
 
 _NAMES = {
     "ldp": "independent (LDP)",
@@ -211,7 +211,7 @@ def draw_convergence(axes: Any, design: Design) -> None:
     axes.legend(loc="lower left", fontsize="small")  # no line that falls goes there
 
 
-def picture(
+def plot(
     design: Design, *, path: str | Path, others: Sequence[Design] = (), overwrite: bool = False
 ) -> Path:
     """Write the three pictures of a design side by side, as PNG, PDF or SVG.
@@ -222,10 +222,11 @@ def picture(
         overwrite: replace a file even if it is no picture.
 
     Raises:
-        InputError: another ending, a folder that does not exist, a file of another kind.
+        InputError: no design; another ending, a folder that does not exist, a file of another kind.
     """
     from matplotlib.figure import Figure  # late: it takes longer to load than a solve takes
 
+    design = design_of(design)
     picture_format(path)
     figure = Figure(figsize=(16, 4.6), layout="constrained")
     axes = figure.subplots(1, 3)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.tables import Record as Record
@@ -16,16 +15,17 @@ from noisedesign.privacy.target import CHANGE_OVER_CLIP
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem
-from noisedesign.system.participation import Participation
-from noisedesign.tasks.account.table import ModelRow
 from noisedesign.tasks.solve import Solution
+
+if TYPE_CHECKING:
+    from noisedesign.tasks.account.request import AccountRequest
+    from noisedesign.tasks.account.table import ModelRow, Setting
 
 REFUSED = "refused"
 """Status of a problem that a backend cannot take, or that cannot be run here."""
 
-AT_TARGET = (
-    "mu", "epsilon", "delta", "adjacency", "noise_stddev", "noise_multiplier", "error_at_target"
-)  # fmt: skip
+_OF_TARGET = ("mu", "epsilon", "delta", "adjacency", "noise_stddev", "noise_multiplier")
+AT_TARGET = (*_OF_TARGET, "error_at_target")
 """What a design is at the privacy target of its problem: its mu-GDP, what the target says, the
 factor on the standard deviation of its noise, that factor over the clip, and the total squared
 error a coordinate, in squared units of the gradients: the objective times noise_stddev squared."""
@@ -36,31 +36,29 @@ INFINITE = "infinite"
 
 def solution_record(solution: Solution) -> Record:
     """One solve, as ``solve --json`` prints it."""
-    design = solution.design
+    design, target = solution.design, solution.problem.privacy
+    of_design = ("objective", "lower_bound", "gap")
     record: Record = {
         "name": solution.problem.name,
         "design": solution.problem.axes,
         "backend": solution.backend,
         "method": None if design is None else design.provenance.method,
         "status": solution.status,
-        "objective": None if design is None else design.objective,
-        "lower_bound": None if design is None else design.lower_bound,
-        "gap": None if design is None else design.gap,
+        **{name: getattr(design, name, None) for name in of_design},
         "seconds": solution.seconds,
         "feasible": solution.feasible,
-        "relative_to_ldp": None,
-        "relative_to_unrestricted": None,
+        "relative_to_ldp": getattr(design, "relative_to_ldp", None),
+        "relative_to_unrestricted": None
+        if design is None
+        else design.certificate.relative_to_unrestricted,
         **at_target(design),
         "build_seconds": solution.build_seconds,
         "solve_seconds": solution.solve_seconds,
         "evaluations": solution.evaluations,
         "remedy": solution.remedy,
     }
-    if design is not None:
-        record["relative_to_ldp"] = design.relative_to_ldp
-        record["relative_to_unrestricted"] = design.certificate.relative_to_unrestricted
-        if solution.problem.privacy is not None:
-            record["privacy"] = privacy_record(design)
+    if design is not None and target is not None:
+        record["privacy"] = privacy_record(design)
     return record
 
 
@@ -73,19 +71,11 @@ def at_target(design: Design | None) -> Record:
     if design is None or design.problem.privacy is None:
         return dict.fromkeys(AT_TARGET)
     found = calibrate(design.problem)
-    error = design.objective * found.noise_stddev**2
-    return {
-        "mu": found.mu,
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-        "adjacency": found.adjacency,
-        "noise_stddev": found.noise_stddev,
-        "noise_multiplier": found.noise_multiplier,
-        "error_at_target": error,
-    }
+    told = {name: getattr(found, name) for name in _OF_TARGET}
+    return told | {"error_at_target": design.objective * found.noise_stddev**2}
 
 
-def refused_record(problem: Problem, *, backend: str, error: InputError) -> Record:
+def refused_record(problem: Problem, backend: str, error: InputError) -> Record:
     """A problem among others that cannot be solved, with the reason as its remedy."""
     return {
         "name": problem.name,
@@ -99,31 +89,21 @@ def refused_record(problem: Problem, *, backend: str, error: InputError) -> Reco
 
 def print_solutions(records: Sequence[Record], *, structured: bool) -> None:
     """A table of solves, of one with all of its calibration."""
-    columns = ["name", "backend", "method", "status", "objective", "relative_to_ldp",
-               "relative_to_unrestricted", "lower_bound", "gap", "feasible"]  # fmt: skip
-    if not structured:
-        columns.remove("relative_to_unrestricted")
+    relative = ["relative_to_ldp"] + ["relative_to_unrestricted"] * structured
+    columns = ["name", "backend", "method", "status", "objective", *relative, "lower_bound", "gap"]
     calibration = list(records[0].get("privacy", {})) if len(records) == 1 else []
-    columns += dict.fromkeys([*calibration, *AT_TARGET])
+    columns += ["feasible", *dict.fromkeys([*calibration, *AT_TARGET])]
     print_table([record.get("privacy", {}) | record for record in records], [*columns, "seconds"])
 
 
 def privacy_record(design: Design) -> Record:
     """The calibration of a design to its privacy target, in plain numbers."""
     found = calibrate(design.problem)
-    return {
-        "mu": found.mu,
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-        "adjacency": found.adjacency,
-        "conversion": found.conversion,
-        "noise_stddev": found.noise_stddev,
-        "noise_multiplier": found.noise_multiplier,
-        "clip": found.clip,
-        "step_sensitivity": found.step_sensitivity,
-        "steps": found.horizon,
-        "participation": None if found.participation is None else str(found.participation),
-    }
+    names = ["mu", "epsilon", "delta", "adjacency", "conversion", "noise_stddev"]
+    names += ["noise_multiplier", "clip", "step_sensitivity"]
+    used = None if found.participation is None else str(found.participation)
+    told = {name: getattr(found, name) for name in names}
+    return told | {"steps": found.horizon, "participation": used}
 
 
 def design_record(design: Design) -> Record:
@@ -145,24 +125,9 @@ def design_record(design: Design) -> Record:
 
 def exposure_record(exposure: Exposure) -> Record:
     """One victim of an account, with a note only where its numbers need words."""
-    record: Record = {
-        "node": exposure.node,
-        "distance": exposure.distance,
-        "sensitivity_squared": _finite(exposure.sensitivity_squared),
-        "which": exposure.which,
-        "mu": _finite(exposure.mu),
-        "epsilon": _finite(exposure.epsilon),
-        "delta": exposure.delta,
-        "adjacency": exposure.adjacency,
-    }
+    names = ("node", "distance", "sensitivity_squared", "which", "mu", "epsilon", "delta")
+    record = {name: _finite(getattr(exposure, name)) for name in (*names, "adjacency")}
     return record | ({"note": exposure.words} if exposure.words else {})
-
-
-def exposure_columns(records: Iterable[Record]) -> list[str]:
-    """Columns of a table of such records: no column of notes where there are none."""
-    columns = ["node", "distance", "sensitivity_squared", "which", "mu", "epsilon", "delta",
-               "adjacency"]  # fmt: skip
-    return columns + ["note"] * any("note" in record for record in records)
 
 
 def model_record(row: ModelRow) -> Record:
@@ -178,14 +143,13 @@ def _finite(value: Any) -> Any:
 CLIPS = {1.0: "the clip", 2.0: "twice the clip"}
 
 
-def scale_words(
-    *, noise_multiplier: float, adjacency: str, delta: float, participation: Participation
-) -> str:
+def scale_words(scale: AccountRequest | Setting) -> str:
     """What mu and epsilon of an account are for: noise, adjacency, participation, delta."""
+    clips = CLIPS[CHANGE_OVER_CLIP[scale.adjacency]]
     return (
-        f"noise multiplier {noise_multiplier:.6g}, adjacency {adjacency} (a step changes by up to "
-        f"{CLIPS[CHANGE_OVER_CLIP[adjacency]]}), participation {participation}, "
-        f"epsilon at delta = {delta:g}"
+        f"noise multiplier {scale.noise_multiplier:.6g}, adjacency {scale.adjacency} (a step "
+        f"changes by up to {clips}), participation {scale.participation}, "
+        f"epsilon at delta = {scale.delta:g}"
     )
 
 
@@ -202,18 +166,3 @@ def insider_note(design: Design) -> str:
             "own noise. If all nodes share one noise seed, nodes are not protected from each other."
         )
     return "Protects every message; every node draws its own noise and shares no seed."
-
-
-def to_json(value: Any) -> str:
-    """JSON without the literals that are not JSON: NaN and infinities become null."""
-    return json.dumps(_plain(value), indent=2)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value

@@ -14,7 +14,7 @@ from noisedesign.base.shown import Shown
 from noisedesign.privacy.views import Observer
 from noisedesign.program.design import Design, design_of, seed_plan_of
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import WORKLOADS, Objective
 from noisedesign.tasks import simulation
 
 AUDITED_MU = 1.0
@@ -106,7 +106,7 @@ def _variance(design: Design, how: dict[str, Any]) -> simulation.VarianceReport:
         if noise.axes == "space":
             return simulation.simulate_space(covariance=design.covariance, **how)
         if noise.axes == "time":
-            factor = gram_factor(problem.gram) if problem.workload == "gram" else None
+            factor = None if WORKLOADS[problem.workload].run else gram_factor(problem.gram)
             return simulation.simulate_time(
                 noising_matrix=design.noising_matrix, workload_factor=factor, **how
             )

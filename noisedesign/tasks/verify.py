@@ -37,15 +37,9 @@ from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
-from noisedesign.program.problem import (
-    Problem,
-    SpaceProblem,
-    SpaceTimeProblem,
-    TimeProblem,
-    error_gram,
-)
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.random_mixing import RandomMatchings
-from noisedesign.system.workloads.closed_forms import prefix_gram
+from noisedesign.system.workloads import WORKLOADS
 from noisedesign.tasks.solve import Solution
 
 RELATIVE_TOLERANCE = 1e-9
@@ -336,26 +330,16 @@ def _workload_check(problem: Problem) -> Check:
     """H is what its kind says it is; in space it is formed from W, which loading has checked."""
     if isinstance(problem, SpaceProblem | SpaceTimeProblem):
         return Check(name="workload", ok=True, claimed="by W", found="by W")
-    expected, note = problem.gram, "no negative eigenvalue"
-    if problem.workload == "prefix":
-        expected, note = prefix_gram(horizon=problem.participation.horizon), "prefix sums"
-    elif problem.workload == "decentralized":
-        if problem.mixing is None:
-            return Check(name="workload", ok=False, claimed="decentralized", found="no W")
-        horizon = problem.participation.horizon
-        expected = error_gram(
-            problem.mixing, horizon=horizon, objective=problem.objective, random=problem.random
-        )
-        note = "closed form from W"
     smallest = _smallest_eigenvalue(problem.gram)
     ok = smallest >= -settings.GRAM_NEGATIVITY * float(np.abs(problem.gram).max())
-    difference = relative_difference(problem.gram, expected)
+    difference = relative_difference(problem.gram, problem.defined_gram)
     return Check(
         name="workload",
         ok=ok and difference <= PROBLEM_TOLERANCE,
         claimed=problem.workload,
         found=difference,
-        note=f"relative difference of H from its definition: {note}",
+        note=f"relative difference of H from its definition: "
+        f"{WORKLOADS[problem.workload].definition}",
     )
 
 

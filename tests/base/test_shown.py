@@ -18,7 +18,7 @@ from noisedesign.families import toeplitz
 from noisedesign.privacy import views as threats
 from noisedesign.system.fastest_mixing import fastest_mixing
 from noisedesign.tasks.baselines import compared
-from noisedesign.tasks.compare import run_comparison
+from noisedesign.tasks.compare import compare
 
 LINES, WIDTH = 15, 160
 
@@ -86,7 +86,7 @@ def results(folder: Path) -> dict[str, Any]:
         "account file": nd.load_account("accounts/florentine-pndp"),
         "sweep file": nd.load_sweep("sweeps/random-graphs"),
         "shipped": nd.shipped_problems(),
-        "comparison": run_comparison([whisper], backends=["native"]),
+        "comparison": compare([whisper], backends=["native"]),
         "baselines": compared(PROBLEM),
         "node dropout": nd.NodeDropout(mixing=path, probability=0.1),
         "edge dropout": nd.EdgeDropout(mixing=path, probability=0.1),

@@ -612,7 +612,7 @@ runpy.run_module("noisedesign", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.parametrize(
-    "module", ["noisedesign.cli", "click", "noisedesign.cli.designs", "noisedesign.cli.sweeps"]
+    "module", ["noisedesign.cli", "click", "noisedesign.cli.designs", "noisedesign.cli.tables"]
 )
 def test_ctrl_c_while_the_command_is_loading(module: str, tmp_path: Path) -> None:
     code = PRESSED.replace("MODULE", repr(module))

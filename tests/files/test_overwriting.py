@@ -21,7 +21,7 @@ from noisedesign.conic.formats import conic_program
 from noisedesign.conic.formats import write as write_program
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import export, exporter, exporter_names
-from noisedesign.tasks.plot import picture
+from noisedesign.tasks.plot import plot
 from tests.support.command_line import EPOCHS, RING, call, environment, write
 from tests.support.small_designs import space_design, time_design
 
@@ -143,7 +143,7 @@ def writers() -> dict[str, Callable[[Path, int], object]]:
     designs = {kind: make() for kind, make in (("space", space_design), ("time", time_design))}
     found: dict[str, Callable[[Path, int], object]] = {
         "design": lambda path, k: save_design((space_design, time_design)[k](), path),
-        "picture": lambda path, k: picture(designs[("space", "time")[k]], path=path),
+        "picture": lambda path, k: plot(designs[("space", "time")[k]], path=path),
         "sdpa or cbf": lambda path, k: write_program(
             conic_program(space_design().problem), path, to=("sdpa", "cbf")[k]
         ),

@@ -15,7 +15,7 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.files.results_file import open_results
-from noisedesign.tasks.sweep import parse_sweep, run_sweep
+from noisedesign.tasks.sweep import parse_sweep, sweep
 from tests.support.command_line import MODULE, RING, call, environment, write
 
 SWEEP = RING + "[grid]\ngraph.nodes = [5, 7]\n"
@@ -52,11 +52,11 @@ def test_a_table_that_is_open_elsewhere_is_refused(ending: str, tmp_path: Path) 
     if ending == "parquet":
         pytest.importorskip("pyarrow")
     table = tmp_path / f"rows.{ending}"
-    sweep = ("sweep", write(tmp_path, SWEEP, "sweep.toml"))
+    grid = ("sweep", write(tmp_path, SWEEP, "sweep.toml"))
     compare = ("compare", write(tmp_path, RING), "--backends", "native")
     with held(table):
         before = table.read_bytes()
-        for command in (sweep, compare):
+        for command in (grid, compare):
             outcome = call(*command, "-o", table)
             assert (outcome.code, outcome.out) == (2, "")
             assert len(outcome.err.strip().splitlines()) == 1
@@ -69,14 +69,14 @@ def test_by_whatever_name(tmp_path: Path) -> None:
     table, other = tmp_path / "rows.csv", tmp_path / "link.csv"
     other.symlink_to(table)
     with held(table), pytest.raises(InputError, match="another process has open"):
-        run_sweep(parse_sweep(SWEEP, folder="."), output=other)
+        sweep(parse_sweep(SWEEP, folder="."), output=other)
     with (
         open_results(other, columns=("graph.nodes",)),
         pytest.raises(InputError, match="another process has open"),
     ):
-        run_sweep(parse_sweep(SWEEP, folder="."), output=table)
+        sweep(parse_sweep(SWEEP, folder="."), output=table)
     with open_results(table, columns=("graph.nodes",)):
-        assert run_sweep(parse_sweep(SWEEP, folder="."), output=tmp_path / "mine.csv").run == 2
+        assert sweep(parse_sweep(SWEEP, folder="."), output=tmp_path / "mine.csv").run == 2
 
 
 def test_a_kill_unlocks(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_second_time_in_one_process(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
-        run_sweep(parse_sweep(SWEEP, folder="."), output=tmp_path / "none" / "rows.csv")
+        sweep(parse_sweep(SWEEP, folder="."), output=tmp_path / "none" / "rows.csv")
     assert error.value.field == "output"
     assert "existing folder" in error.value.expected
     assert list(tmp_path.iterdir()) == []

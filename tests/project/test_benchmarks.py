@@ -15,7 +15,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.files.problem_file import load_problem
-from noisedesign.tasks.compare import run_comparison
+from noisedesign.tasks.compare import compare
 from tests.support import ROOT
 from tests.support.command_line import CAPPED, write
 
@@ -133,7 +133,7 @@ def test_the_page(
         ]
         tables[tuple(header[:3])] = [dict(zip(header, row, strict=True)) for row in rows]
     # The rows are in the table already: this solves nothing.
-    found = run_comparison(
+    found = compare(
         [load_problem(path) for path in problems],
         backends=["native", "clarabel"],
         time_limit=benchmarks.report.QUICK_LIMIT,

@@ -189,7 +189,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "baseline": (nd.baseline, {"problem": SPACE, "name": "ldp", "dual": None}),
     "baseline_names": (nd.baseline_names, {"problem": SPACE}),
     "compare": (
-        lambda **kwargs: list(nd.compare(**kwargs)),
+        nd.compare,
         {
             "problems": [SPACE],
             "backends": ["native"],
@@ -211,6 +211,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         },
     ),
     "export": (nd.export, {"design": DESIGN, "to": "npy", "path": "out.npy"}),
+    "plot": (nd.plot, {"design": DESIGN, "path": "out.png"}),
     "save_design": (nd.save_design, {"design": DESIGN, "path": "out.npz", "problem_text": ""}),
     "load_design": (nd.load_design, {"path": "out.npz"}),
     "load_problem": (nd.load_problem, {"path": "p.toml"}),
@@ -413,6 +414,7 @@ MEANT: dict[str, tuple[Callable[[], object], str, str]] = {
     "verify(path)": (lambda: nd.verify("d.npz"), "design", "load_design(path)"),
     "verify(problem)": (lambda: nd.verify(SPACE), "design", "solve(problem).design"),
     "export(problem)": (lambda: nd.export(SPACE, to="npy", path="x"), "design", "solve(problem)"),
+    "plot(problem)": (lambda: nd.plot(SPACE, path="x.png"), "design", "solve(problem)"),
     "SpaceProblem(mixing=graph)": (
         lambda: nd.SpaceProblem(mixing=GRAPH),
         "mixing",

@@ -25,7 +25,8 @@ from noisedesign.system.directed import (
     row_stochastic_mixing,
 )
 from noisedesign.system.participation import single
-from noisedesign.system.workloads import Objective, space_gram, space_time_gram
+from noisedesign.system.workloads import Objective
+from tests.support.grams import space_gram, space_time_gram
 
 TRIANGLE = nx.DiGraph([(0, 1), (1, 2), (2, 0), (0, 2)])
 """A directed triangle in which 0 also sends to 2."""

@@ -22,8 +22,9 @@ from noisedesign.system.random_mixing import (
     maximal_matchings,
     pairwise_gossip,
 )
-from noisedesign.system.workloads import ERRORS, Objective, space_gram, space_time_gram, time_gram
+from noisedesign.system.workloads import ERRORS, Objective
 from tests.support import oracles
+from tests.support.grams import space_gram, space_time_gram, time_gram
 
 Outcome = tuple[float, np.ndarray]
 HOUSE = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 4), (1, 4)])

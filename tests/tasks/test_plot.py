@@ -31,7 +31,7 @@ from noisedesign.tasks.plot import (
     draw_comparison,
     draw_convergence,
     draw_matrix,
-    picture,
+    plot,
 )
 from noisedesign.tasks.solve import solve
 
@@ -166,7 +166,7 @@ def test_no_history_says_so(axes: Any) -> None:
 @pytest.mark.parametrize("make", [space_design, time_design])
 def test_the_picture_is_written_and_not_blank(make: Callable[[], Design], tmp_path: Path) -> None:
     design = make()
-    path = picture(design, path=tmp_path / "p.png", others=published(design.problem))
+    path = plot(design, path=tmp_path / "p.png", others=published(design.problem))
     assert path == tmp_path / "p.png"
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     image = imread(path)[..., :3]
@@ -189,7 +189,7 @@ def test_a_failed_write_leaves_the_old_picture(
     old.write_bytes(b"old")
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(StorageError, match="No space left"):
-        picture(space_design(), path=old)
+        plot(space_design(), path=old)
     assert old.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["p.png"]
     assert plt.get_fignums() == []
@@ -197,7 +197,7 @@ def test_a_failed_write_leaves_the_old_picture(
 
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="existing folder"):
-        picture(space_design(), path=tmp_path / "no" / "p.png")
+        plot(space_design(), path=tmp_path / "no" / "p.png")
 
 
 # --- what is asked of a picture ------------------------------------------------------------------
@@ -210,20 +210,20 @@ MAGIC = {".png": b"\x89PNG\r\n\x1a\n", ".pdf": b"%PDF-1.", ".svg": b"<?xml "}
 def test_the_ending_of_the_name_is_the_format(suffix: str, tmp_path: Path) -> None:
     """The same picture gives the same bytes, and may be written again where it lies."""
     design = space_design()
-    path = picture(design, path=tmp_path / f"p{suffix.upper()}")
+    path = plot(design, path=tmp_path / f"p{suffix.upper()}")
     assert path.suffix == suffix.upper()
     first = path.read_bytes()
     assert first.startswith(MAGIC[suffix])
     assert (suffix == ".svg") == (b"<svg" in first)
     assert kind_of(path) == PICTURE
     assert not any(word in first for word in (b"CreationDate", b"<dc:date>"))
-    assert picture(design, path=path).read_bytes() == first
+    assert plot(design, path=path).read_bytes() == first
 
 
 @pytest.mark.parametrize("name", ["p.jpg", "p.eps", "p", "png", "p.png.gz"])
 def test_other_endings_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"output: expected .*\.png, \.pdf or \.svg, got "):
-        picture(space_design(), path=tmp_path / name)
+        plot(space_design(), path=tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
@@ -232,7 +232,7 @@ def test_vector_pictures_of_others_are_not_replaced(text: bytes, tmp_path: Path)
     path = tmp_path / ("paper.pdf" if text.startswith(b"%PDF") else "drawing.svg")
     path.write_bytes(text)
     with pytest.raises(InputError, match="output"):
-        picture(space_design(), path=path)
+        plot(space_design(), path=path)
     assert path.read_bytes() == text
 
 

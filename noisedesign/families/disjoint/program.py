@@ -12,7 +12,7 @@ from noisedesign.program.family import Arrays
 from noisedesign.program.problem import Problem, TimeProblem
 from noisedesign.program.program import DualPoint, Program, diagonal_dual
 from noisedesign.system.participation import single
-from noisedesign.system.workloads.closed_forms import prefix_gram
+from noisedesign.system.workloads.kinds import prefix_gram
 
 
 def program_of(problem: Any) -> Program:

@@ -18,7 +18,7 @@ import numpy as np
 
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.system.workloads.space_time import Workload
+from noisedesign.system.workloads.workload import Workload
 
 Step = Callable[[Array], Array]
 """From a Gram matrix H of one factor to a feasible covariance that makes tr(H .) small."""

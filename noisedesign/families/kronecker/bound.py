@@ -21,18 +21,19 @@ all nodes look alike (v uniform, U = P x I by symmetry).
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
-from noisedesign.base.checks import Array
+from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.certificate import Certificate, repaired_dual
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.system.workloads.space_time import Modes, Workload
+from noisedesign.system.workloads.workload import Modes, Workload
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,14 +121,16 @@ def judge_kronecker(
 
     Args:
         strategy: C, shape (T, T), lower triangular.
-        covariance: R, shape (n, n). What is no covariance has infinite sensitivity.
+        covariance: R, shape (n, n). What is no covariance has infinite sensitivity and
+            objective.
         bound: a lower bound from :func:`lower_bound`.
         cap: cap on diag(R), shape (n,), or None.
     """
     noising = np.linalg.inv(strategy)
-    objective = float(np.sum(workload.time_gram(covariance) * (noising @ noising.T)))
     sensitivity = squared_sensitivity(strategy.T @ strategy, participation)
-    worst = float("inf")
+    objective = worst = float("inf")
+    with contextlib.suppress(InputError):  # no covariance
+        objective = float(np.sum(workload.time_gram(covariance) * (noising @ noising.T)))
     tolerance = settings.rank_tolerance(len(covariance)) * np.abs(covariance).max()
     if np.abs(covariance - covariance.T).max() <= tolerance:
         try:

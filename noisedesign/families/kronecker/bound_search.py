@@ -23,7 +23,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker.bound import Witness, on_patterns
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.system.workloads.space_time import Modes
+from noisedesign.system.workloads.workload import Modes
 
 MAX_EVALUATIONS = 60
 MEMORY = 20

@@ -23,7 +23,7 @@ from noisedesign.program import certificate
 from noisedesign.program.program import Program
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.system.workloads.space_time import AllIterates, Workload
+from noisedesign.system.workloads.workload import Workload
 
 MAX_COORDINATES = 4096
 """Largest nT of a full design: its dozen arrays of nT x nT floats then take 1.6 GB."""
@@ -65,7 +65,7 @@ class JointProgram:
     ) -> JointProgram:
         """All iterates of all nodes under mixing W, shape (n, n), row stochastic."""
         checked = check_mixing(mixing, doubly_stochastic=False)
-        workload = AllIterates(mixing=checked, horizon=participation.horizon)
+        workload = Workload.of(checked, horizon=participation.horizon)
         return cls(workload=workload, participation=participation, budget=budget)
 
     @property

@@ -24,7 +24,7 @@ from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.program.certificate import Certificate
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import single
-from noisedesign.system.workloads import Objective, space_gram, space_time_gram
+from noisedesign.system.workloads import Objective, Workload
 
 LARGEST = 100
 """Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large
@@ -109,8 +109,8 @@ class ObserverProblem(Shown):
     def gram(self) -> Array:
         """H, shape (p, p), squared error per squared noise; p is n, or nT."""
         assert self.objective is not None
-        make = space_time_gram if self.correlated_over_time else space_gram
-        return make(self.mixing, objective=self.objective)
+        error = Workload(mixing=self.mixing, objective=self.objective)
+        return error.gram() if self.correlated_over_time else error.space_gram()
 
     @property
     def unit(self) -> Array:

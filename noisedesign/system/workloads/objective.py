@@ -124,6 +124,13 @@ class Objective(Shown):
         return np.asarray(factor)
 
     @property
+    def plain(self) -> bool:
+        """Whether every iterate of every node counts alike, and nothing else is said."""
+        said = (self.node_weights, self.average, self.step_weights, self.learning_rates)
+        silent = all(value is None for value in (*said, self.push_sum_weights))
+        return silent and self.of == "all-iterates" and self.momentum == 0
+
+    @property
     def time_invariant(self) -> bool:
         """Whether Q_t is the same at every step."""
         return self.push_sum_weights is None or self.push_sum_weights.ndim == 1

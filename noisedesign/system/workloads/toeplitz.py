@@ -18,6 +18,7 @@ from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.power_series import filtered
+from noisedesign.system.workloads.workload import sums_along_diagonals
 
 
 class Workload(Protocol):
@@ -62,7 +63,7 @@ class GramWorkload:
                 got=f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}",
             )
         object.__setattr__(self, "matrix", h)
-        object.__setattr__(self, "_form", _summed_from_the_end(h))
+        object.__setattr__(self, "_form", sums_along_diagonals(h[::-1, ::-1])[::-1, ::-1])
 
     @property
     def horizon(self) -> int:
@@ -136,11 +137,12 @@ class PoleWorkload:
         """H, shape (T, T)."""
         remaining = np.arange(self.horizon - 1, -1, -1)
         last_rows = np.power.outer(self.poles, remaining)
-        return _summed_from_the_end((last_rows.T * self.weights) @ last_rows)
+        last_row_gram = (last_rows.T * self.weights) @ last_rows
+        return sums_along_diagonals(last_row_gram[::-1, ::-1])[::-1, ::-1]
 
 
 def prefix_workload(*, horizon: int) -> PoleWorkload:
-    """Prefix sums: one pole at 1. Its Gram matrix is :func:`closed_forms.prefix_gram`."""
+    """Prefix sums: one pole at 1. Its Gram matrix is :func:`kinds.prefix_gram`."""
     return PoleWorkload(poles=np.ones(1), weights=np.ones(1), horizon=horizon)
 
 
@@ -148,7 +150,7 @@ def gossip_workload(mixing: Any, *, horizon: int) -> PoleWorkload:
     """All iterates of all nodes under a symmetric W, every node using the same strategy.
 
     Each eigenvalue lambda of W filters by lambda^(s+1): a pole lambda of weight lambda^2, equal
-    eigenvalues taken together. Its Gram matrix is :func:`closed_forms.decentralized_gram`
+    eigenvalues taken together. Its Gram matrix is :func:`kinds.decentralized_gram`
     (Mafalda-SGD, Lemma 10, equation (10)).
 
     Args:
@@ -165,8 +167,8 @@ def gossip_workload(mixing: Any, *, horizon: int) -> PoleWorkload:
             "mixing",
             expected="a symmetric W",
             got="one that is not",
-            remedy="Use GramWorkload with decentralized_gram of noisedesign.system.workloads."
-            "closed_forms, which takes any W and O(T^2) memory.",
+            remedy="Use GramWorkload with noisedesign.system.workloads.decentralized_gram, "
+            "which takes any W and O(T^2) memory.",
         )
     eigenvalues = _linalg.eigenvalues(w)
     largest = float(np.abs(eigenvalues).max())
@@ -185,11 +187,3 @@ def gossip_workload(mixing: Any, *, horizon: int) -> PoleWorkload:
     counts = np.diff(starts, append=len(eigenvalues))
     poles = np.add.reduceat(eigenvalues, starts) / counts
     return PoleWorkload(poles=poles, weights=counts * poles**2, horizon=horizon)
-
-
-def _summed_from_the_end(matrix: Array) -> Array:
-    """G_ij = sum_{s <= T - 1 - max(i, j)} matrix_{i+s, j+s}: sums along the diagonals."""
-    result = np.array(matrix)
-    for i in range(len(result) - 2, -1, -1):
-        result[i, :-1] += result[i + 1, 1:]
-    return result

@@ -5,13 +5,6 @@
 """
 
 from noisedesign.tasks.compare.performance import Profile, profiles, shifted_geometric_mean, summary
-from noisedesign.tasks.compare.run import Comparison, run_comparison
+from noisedesign.tasks.compare.run import Comparison, compare
 
-__all__ = [
-    "Comparison",
-    "Profile",
-    "profiles",
-    "run_comparison",
-    "shifted_geometric_mean",
-    "summary",
-]
+__all__ = ["Comparison", "Profile", "compare", "profiles", "shifted_geometric_mean", "summary"]

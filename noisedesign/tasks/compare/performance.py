@@ -14,6 +14,7 @@ from typing import Any
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
+from noisedesign.tasks.compare.run import Comparison
 from noisedesign.tasks.report import REFUSED, Record
 from noisedesign.tasks.solve import LOCAL
 
@@ -122,6 +123,20 @@ def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record
             }
         )
     return records
+
+
+def record(found: Comparison) -> Record:
+    """All of a comparison, in plain values."""
+    return {
+        "machine": found.machine.record(),
+        "shift_seconds": SHIFT_SECONDS,
+        "summary": summary(found.rows),
+        "curves": [
+            {"backend": p.backend, "problems": p.problems, "seconds": list(p.seconds)}
+            for p in profiles(found.rows)
+        ],
+        "rows": list(found.rows),
+    }
 
 
 def _mean(rows: Sequence[Row], shift: float) -> float:

@@ -1,11 +1,11 @@
-"""The comparison itself: what is missing from its table is computed, and kept row by row."""
+"""Every backend on every problem, each answer judged by the same certificate."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +27,12 @@ from noisedesign.files.results_file import (
 )
 from noisedesign.files.sweep_file import FOR_PEOPLE, KEY_DIGITS
 from noisedesign.files.toml import parsed
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.backends import all_backends, get_backend
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem, problem_of
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks.compare import rows as judging
-from noisedesign.tasks.compare.rows import Announce
+from noisedesign.tasks import rows
 from noisedesign.tasks.report import REFUSED, Record
-from noisedesign.tasks.solve import FAILED, LOCAL, solve
+from noisedesign.tasks.solve import solve
 
 TIME_LIMIT_SECONDS = 600.0
 """Of one solve. There has to be one: an unsolved problem counts as this in the means."""
@@ -46,10 +46,10 @@ RUNS = 3
 
 ASKED = ("asked_gap", "time_limit", "formulation")
 """Columns of what was asked for: a relative duality gap, seconds, a name or nothing."""
-COLUMNS = (*ASKED, "runs", *judging.COLUMNS, *FIELDS)
+COLUMNS = (*ASKED, "runs", *rows.COLUMNS, *FIELDS)
 """Columns of the table after its version and key."""
 
-TYPES: dict[str, type] = judging.TYPES | {
+TYPES: dict[str, type] = rows.TYPES | {
     "asked_gap": float,
     "time_limit": float,
     "runs": int,
@@ -91,9 +91,17 @@ class _Row:
     backend: str
     asked: Record
 
+    @property
+    def name(self) -> str:
+        return self.problem.name
 
-def run_comparison(
-    problems: Sequence[LoadedProblem],
+    @property
+    def design(self) -> str:
+        return self.problem.axes
+
+
+def compare(
+    problems: Sequence[Problem | LoadedProblem],
     *,
     backends: Sequence[str],
     gap: float | None = None,
@@ -101,7 +109,7 @@ def run_comparison(
     formulation: str | None = None,
     output: str | Path | None = None,
     retry: bool = False,
-    announce: Announce = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Solve every problem with every backend, but for what the table at ``output`` has.
 
@@ -112,32 +120,50 @@ def run_comparison(
     another backend it is taken to refuse, here where it is the backends that are compared.
 
     Args:
+        problems: for a table, loaded ones: rows are told apart by the text of their problem.
         gap: relative duality gap to certify, default 1e-6.
         time_limit: seconds a solve.
         formulation: of the conic backends; default the first of each.
         output: a .csv or .parquet file; columns are its version, the key of a row, what was asked
-            for, those of :func:`noisedesign.tasks.compare.rows.compare`, and the machine.
+            for, :data:`noisedesign.tasks.rows.COLUMNS`, and the machine.
         retry: run the rows again that were not solved, but for local optima, which stay so.
         announce: told what is about to run.
 
     Raises:
         InputError: an unknown backend or formulation, no backends, gap or time_limit <= 0; two
-            problems of one name; ``output`` as :func:`results_file.open_results`, or
-            a table made elsewhere.
+            problems of one name; problems without a text for a table; ``output`` as
+            :func:`results_file.open_results`, or a table made elsewhere.
         OSError: the table cannot be written any more; what was finished is kept.
     """
+    problems = _checks.listed(problems, field="problems", expected="a list of problems")
+    backends = _checks.listed(backends, field="backends", expected="a list of names of backends")
     if not backends:
         raise InputError("backends", expected="at least one backend", got="none")
-    judging.compare(
-        [], backends=backends, gap=gap, time_limit=time_limit, formulation=formulation
-    )  # its checks
+    for name in backends:
+        get_backend(name)
+    if formulation is not None:
+        several = (b.formulations for b in all_backends() if len(b.formulations) > 1)
+        allowed = tuple(dict.fromkeys(itertools.chain.from_iterable(several)))
+        _checks.one_of(formulation, field="formulation", allowed=allowed)
     asked = {
-        "asked_gap": settings.DEFAULT_GAP if gap is None else float(gap),
+        "asked_gap": settings.DEFAULT_GAP
+        if gap is None
+        else _checks.real(gap, field="gap", low=0, high=1),
         "time_limit": _checks.real(time_limit, field="time_limit", low=0),
         "formulation": formulation,
     }
-    wanted = _wanted(problems, backends, asked)
+    wanted = _wanted(problems, backends, asked, stored=output is not None)
     machine = this_machine()
+    place = {row.key: f"{number}/{len(wanted)}" for number, row in enumerate(wanted, start=1)}
+
+    def compute(left: list[_Row]) -> Iterator[Record]:
+        if left:
+            # The first solve of a process loads code; other solvers have processes of their own.
+            solve(WARM_UP)
+        for row in left:
+            announce(f"{place[row.key]} {row.name} with {row.backend}")
+            yield _computed(row) | machine.record()
+
     with ExitStack() as files:
         table = None
         if output is not None:
@@ -145,47 +171,49 @@ def run_comparison(
                 open_results(output, columns=COLUMNS, kind=COMPARISON, types=TYPES)
             )
             _check_machine(table, machine)
-        known = {} if table is None else {key: _as_put(row) for key, row in table.rows.items()}
-        if retry:
-            known = {k: row for k, row in known.items() if row["solved"] or row["status"] == LOCAL}
-        if any(row.key not in known for row in wanted):
-            # The first solve of a process loads code; other solvers have processes of their own.
-            solve(WARM_UP)
-        rows = []
-        for number, row in enumerate(wanted, start=1):
-            if row.key in known:
-                rows.append(known[row.key])
-                continue
-            announce(f"{number}/{len(wanted)} {row.problem.name} with {row.backend}")
-            rows.append(_computed(row) | machine.record())
-            if table is not None:
-                table.put(rows[-1])
-    kept = sum(row.key in known for row in wanted)
-    return Comparison(rows=tuple(rows), kept=kept, machine=machine)
+        found, kept = rows.kept(wanted, compute, table=table, retry=retry)
+    return Comparison(rows=tuple(found[row.key] for row in wanted), kept=kept, machine=machine)
 
 
 def _wanted(
-    problems: Sequence[LoadedProblem], backends: Sequence[str], asked: Record
+    problems: Sequence[Problem | LoadedProblem],
+    backends: Sequence[str],
+    asked: Record,
+    *,
+    stored: bool,
 ) -> list[_Row]:
     wanted: dict[str, _Row] = {}
-    known: dict[str, Record] = {}
-    for loaded in problems:
-        # Rewording what is for people is no reason to solve again; files named count by name.
-        tables = {
-            key: value
-            for key, value in parsed(loaded.text, field="problem").items()
-            if key not in FOR_PEOPLE
-        }
-        name = loaded.problem.name
-        if known.setdefault(name, tables) != tables:
+    known: dict[str, Mapping[str, object]] = {}
+    for given in problems:
+        problem = problem_of(given)
+        tables = _tables(given, stored=stored)
+        if known.setdefault(problem.name, tables) != tables:
             raise InputError(
-                "problems", expected="problems with names of their own", got=f"two called {name}"
+                "problems",
+                expected="problems with names of their own",
+                got=f"two called {problem.name}",
             )
         for backend in backends:
             parts = json.dumps([RESULTS_FORMAT[COMPARISON], tables, backend, asked], sort_keys=True)
             key = hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
-            wanted[key] = _Row(key=key, problem=loaded.problem, backend=backend, asked=asked)
+            wanted[key] = _Row(key=key, problem=problem, backend=backend, asked=asked)
     return list(wanted.values())
+
+
+def _tables(given: Problem | LoadedProblem, *, stored: bool) -> Mapping[str, object]:
+    """What decides the answers of a problem: rewording what is for people is no reason to solve
+    again; files named count by name."""
+    if isinstance(given, LoadedProblem):
+        tables = parsed(given.text, field="problem")
+        return {key: value for key, value in tables.items() if key not in FOR_PEOPLE}
+    if stored:
+        raise InputError(
+            "problems",
+            expected="problems with a text, by which a table tells its rows apart",
+            got="one without",
+            remedy="Give load_problem(path).",
+        )
+    return {"itself": id(given)}
 
 
 def _check_machine(table: ResultsFile, machine: Machine) -> None:
@@ -217,38 +245,16 @@ def _seconds(answer: Record) -> float:
 def _answer(row: _Row) -> Record:
     if row.backend == "native" and isinstance(row.problem, SpaceProblem) and row.problem.observers:
         reason = f"problems against chosen observers are left to {SOLVER}"
-        return _unanswered(row, status=REFUSED, reason=reason)
-    started = time.perf_counter()
-    try:
-        (answer,) = judging.compare(
-            [row.problem],
-            backends=[row.backend],
+        return rows.unanswered(row, status=REFUSED, reason=reason)
+
+    def answer() -> Record:
+        found, _ = rows.answered(
+            row.problem,
+            backend=row.backend,
             gap=row.asked["asked_gap"],
             time_limit=row.asked["time_limit"],
             formulation=row.asked["formulation"],
         )
-    except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
-        seconds = time.perf_counter() - started
-        reason = f"{type(error).__name__}: {error}"
-        spent = {"build_seconds": 0.0, "solve_seconds": seconds, "seconds": seconds}
-        return _unanswered(row, status=FAILED, reason=reason) | spent
-    return answer
+        return found
 
-
-def _unanswered(row: _Row, *, status: str, reason: str) -> Record:
-    return dict.fromkeys(judging.COLUMNS) | {
-        "name": row.problem.name,
-        "design": row.problem.axes,
-        "backend": row.backend,
-        "solved": False,
-        "feasible": False,
-        "status": status,
-        "reason": reason,
-    }
-
-
-def _as_put(row: Record) -> Record:
-    """A row of a table, which has no way to say None of a text, as it was when it was put there."""
-    return {
-        column: None if cell == "" and column != "reason" else cell for column, cell in row.items()
-    }
+    return rows.attempted(row, answer)

@@ -6,19 +6,16 @@ that saves evaluations and changes no answer by more than its gap.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-from noisedesign.base.checks import InputError
 from noisedesign.base.threads import one_thread
 from noisedesign.families.disjoint.warm_start import Neighbours
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.files.results_file import KEY, RESULTS_FORMAT, SWEEP, format_column
 from noisedesign.files.sweep_file import SweepRow
-from noisedesign.tasks.compare import rows as judging
-from noisedesign.tasks.report import REFUSED, Record
-from noisedesign.tasks.solve import FAILED
+from noisedesign.program.backends import get_backend
+from noisedesign.tasks import rows as judging
+from noisedesign.tasks.report import Record
 
 ASKED_GAP, TIME_LIMIT = "asked_gap", "time_limit"
 """Columns of what was asked for: a relative duality gap, and seconds or nothing."""
@@ -51,23 +48,19 @@ def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
     Raises:
         KeyboardInterrupt: a row half done is no row.
     """
-    started = time.perf_counter()
-    try:
+
+    def answer() -> Record:
         problem = parse_problem(row.text, folder=row.folder).problem
-        start = neighbours.nearest(problem) if row.backend == "native" else None
-        answer, design = judging.answered(
+        remembers = get_backend(row.backend).remembers
+        start = neighbours.nearest(problem) if remembers else None
+        found, design = judging.answered(
             problem, backend=row.backend, gap=row.gap, time_limit=row.time_limit, start=start
         )
-        if row.backend == "native" and design is not None:
+        if remembers and design is not None:
             neighbours.add(design)
-    except InputError as error:
-        return unanswered(row, status=REFUSED, reason=str(error))
-    except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
-        seconds = time.perf_counter() - started
-        reason = f"{type(error).__name__}: {error}"
-        spent = {"build_seconds": 0.0, "solve_seconds": seconds, "seconds": seconds}
-        return unanswered(row, status=FAILED, reason=reason) | spent
-    return _asked(row) | {WARM: start is not None} | answer
+        return {WARM: start is not None} | found
+
+    return _asked(row) | judging.attempted(row, answer)
 
 
 def row_on_one_thread(row: SweepRow) -> Record:
@@ -78,17 +71,7 @@ def row_on_one_thread(row: SweepRow) -> Record:
 
 def unanswered(row: SweepRow, *, status: str, reason: str) -> Record:
     """The row of a problem without an answer."""
-    answer: dict[str, Any] = dict.fromkeys(judging.COLUMNS)
-    answer |= {
-        "name": row.name,
-        "design": row.design,
-        "backend": row.backend,
-        "solved": False,
-        "status": status,
-        "reason": reason,
-        "feasible": False,
-    }
-    return _asked(row) | {WARM: False} | answer
+    return _asked(row) | judging.unanswered(row, status=status, reason=reason)
 
 
 def _asked(row: SweepRow) -> Record:
@@ -98,6 +81,7 @@ def _asked(row: SweepRow) -> Record:
         **row.parameters,
         ASKED_GAP: row.gap,
         TIME_LIMIT: row.time_limit,
+        WARM: False,
     }
 
 

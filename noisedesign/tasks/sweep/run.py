@@ -1,27 +1,25 @@
-"""The sweep itself: what is missing from its table is computed, and kept row by row."""
+"""A grid of problems into one table: what is missing from it is computed here or elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Shown
 from noisedesign.files.results_file import open_results
 from noisedesign.files.sweep_file import Sweep, SweepRow
+from noisedesign.tasks import rows
 from noisedesign.tasks.report import Record
-from noisedesign.tasks.solve import LOCAL
+from noisedesign.tasks.rows import Progress
 from noisedesign.tasks.sweep.cluster import on_cluster
 from noisedesign.tasks.sweep.rows import TYPES, columns_of, in_turn
 from noisedesign.tasks.sweep.workers import in_processes
 
 TIMEOUT_SECONDS = 5.0
 """A scheduler on the same network answers in milliseconds, one that was just started in seconds."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -36,8 +34,8 @@ class Summary(Shown):
     unsolved: int
 
 
-def run_sweep(
-    sweep: Sweep,
+def sweep(
+    plan: Sweep,
     *,
     output: str | Path,
     jobs: int = 1,
@@ -46,14 +44,14 @@ def run_sweep(
     retry: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
-    """Compute the rows of ``sweep`` that the table at ``output`` does not have yet.
+    """Compute the rows of ``plan`` that the table at ``output`` does not have yet.
 
     Every row is on the disk as soon as it is finished, so that whatever ends this, the next call
     goes on from there. Rows of other grids with the same columns are left as they are.
 
     Args:
         output: a .csv or .parquet file; columns are its version, the key of the row, the swept
-            keys, what was asked for, and those of :func:`noisedesign.tasks.compare.rows.compare`.
+            keys, what was asked for, and :data:`noisedesign.tasks.rows.COLUMNS`.
         jobs: processes of this machine; 1 is this process.
         cluster: address of a Dask scheduler, as "tcp://host:port", in place of ``jobs``.
         timeout: seconds to wait for that scheduler and its first worker.
@@ -70,39 +68,25 @@ def run_sweep(
     timeout = _checks.real(timeout, field="timeout", low=0)
     if cluster is not None and jobs > 1:
         raise InputError("jobs", expected="1 beside a cluster", got=str(jobs))
-    with open_results(output, columns=columns_of(sweep.keys), types=TYPES) as table:
-        left = [
-            row
-            for row in sweep.rows
-            if row.key not in table.rows or (retry and _is_failed(table.rows[row.key]))
-        ]
-        done = len(sweep.rows) - len(left)
-        if progress is not None:
-            progress(done, len(sweep.rows))
-        for count, record in enumerate(_records(left, jobs, cluster, timeout), start=done + 1):
-            table.put(record)
-            if progress is not None:
-                progress(count, len(sweep.rows))
-    unsolved = sum(not _is_solved(table.rows[row.key]) for row in sweep.rows)
-    return Summary(
-        output=table.path, rows=len(sweep.rows), skipped=done, run=len(left), unsolved=unsolved
-    )
+    with open_results(output, columns=columns_of(plan.keys), types=TYPES) as table:
+        found, done = rows.kept(
+            plan.rows,
+            lambda left: _records(left, jobs, cluster, timeout),
+            table=table,
+            retry=retry,
+            progress=progress,
+        )
+    total = len(plan.rows)
+    unsolved = sum(not found[row.key]["solved"] for row in plan.rows)
+    return Summary(output=table.path, rows=total, skipped=done, run=total - done, unsolved=unsolved)
 
 
 def _records(
-    rows: list[SweepRow], jobs: int, cluster: str | None, timeout: float
+    left: list[SweepRow], jobs: int, cluster: str | None, timeout: float
 ) -> Iterator[Record]:
-    if cluster is not None and rows:
-        return on_cluster(rows, address=cluster, timeout=timeout)
+    if cluster is not None and left:
+        return on_cluster(left, address=cluster, timeout=timeout)
     if jobs == 1:
-        return in_turn(rows)
+        return in_turn(left)
     # One job is this process, which a row must not be able to end.
-    return in_processes(rows, jobs=min(jobs, max(2, len(rows))))
-
-
-def _is_solved(row: Mapping[str, Any]) -> bool:
-    return bool(row["solved"])
-
-
-def _is_failed(row: Mapping[str, Any]) -> bool:
-    return not _is_solved(row) and row["status"] != LOCAL
+    return in_processes(left, jobs=min(jobs, max(2, len(left))))

@@ -22,7 +22,7 @@ from noisedesign.program import certificate
 from noisedesign.program.noise.space_time_streams import block_noise, kronecker_noise_stream
 from noisedesign.program.noise.streams import space_noise_stream
 from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.system.workloads.space_time import AllIterates
+from noisedesign.system.workloads.workload import Workload
 from tests.support import oracles
 from tests.support.space_time_cases import GRAPHS, patterns_of, stacked_workload
 
@@ -61,10 +61,7 @@ def test_bound_of_one_edge_by_hand() -> None:
     w = np.array([[0.75, 0.25], [0.25, 0.75]])
     witness = Witness(blocks=np.full((1, 1, 1), 7.0), weights=np.full(2, 3.0))
     found = lower_bound(
-        AllIterates(mixing=w, horizon=1),
-        participation=single(1),
-        budget=np.full(2, 2.0),
-        witness=witness,
+        Workload.of(w, horizon=1), participation=single(1), budget=np.full(2, 2.0), witness=witness
     )
     assert found == pytest.approx(1.5**2 / 4, rel=1e-12)
 
@@ -76,7 +73,7 @@ def test_bound_is_below_its_dense_counterpart(name: str, epochs: int, separation
     n = len(w)
     tau = np.linspace(0.5, 2.0, n)
     participation = FixedEpoch(epochs=epochs, separation=separation)
-    workload = AllIterates(mixing=w, horizon=participation.horizon)
+    workload = Workload.of(w, horizon=participation.horizon)
     for seed in range(3):
         witness = random_witness(n, epochs, separation, seed)
         found = lower_bound(workload, participation=participation, budget=tau, witness=witness)
@@ -145,7 +142,7 @@ def solved(name: str, epochs: int, separation: int) -> tuple[JointProgram, float
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, 0.0, -1.0])
 def test_a_broken_witness_proves_nothing(broken: float) -> None:
-    workload = AllIterates(mixing=GRAPHS["path-4"], horizon=2)
+    workload = Workload.of(GRAPHS["path-4"], horizon=2)
     good = random_witness(4, 1, 2, 0)
     for witness in (
         replace(good, blocks=good.blocks * broken),
@@ -187,7 +184,7 @@ def test_bound_is_close_where_they_do_not(name: str) -> None:
 
 @pytest.mark.parametrize(("epochs", "separation"), [(1, 4), (3, 2)])
 def test_gradient_of_the_bound(epochs: int, separation: int) -> None:
-    workload = AllIterates(mixing=GRAPHS["lollipop"], horizon=epochs * separation)
+    workload = Workload.of(GRAPHS["lollipop"], horizon=epochs * separation)
     participation = FixedEpoch(epochs=epochs, separation=separation)
     budget = np.linspace(0.5, 2.0, workload.nodes)
     modes = workload.modes
@@ -213,7 +210,7 @@ def test_gradient_of_the_bound(epochs: int, separation: int) -> None:
 def test_improved_witnesses_prove_more() -> None:
     w, tau = GRAPHS["lollipop"], np.linspace(0.5, 2.0, 5)
     participation = FixedEpoch(epochs=2, separation=3)
-    workload = AllIterates(mixing=w, horizon=6)
+    workload = Workload.of(w, horizon=6)
     modes = workload.modes
     assert modes is not None
 

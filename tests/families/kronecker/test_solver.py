@@ -22,7 +22,7 @@ from noisedesign.families.kronecker.solver import design_full, design_kronecker
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.system.workloads.space_time import AllIterates
+from noisedesign.system.workloads.workload import Workload
 from noisedesign.tasks.solve import solve as solve_any
 from tests.support import oracles
 from tests.support.space_time_cases import (
@@ -52,7 +52,7 @@ def test_grams_of_the_stacked_workload(name: str, horizon: int) -> None:
     n = len(w)
     a = stacked_workload(w, horizon)
     h = a.T @ a
-    workload = AllIterates(mixing=w, horizon=horizon)
+    workload = Workload.of(w, horizon=horizon)
     np.testing.assert_allclose(workload.factor(), a, rtol=0, atol=1e-14)
     np.testing.assert_allclose(workload.gram(), h, rtol=0, atol=1e-13 * h.max())
     r, s = covariance(n, 1), covariance(horizon, 2)
@@ -70,12 +70,12 @@ def test_one_step_of_one_edge_by_hand() -> None:
     cube = np.array([[36.0, 28.0], [28.0, 36.0]]) / 64
     fourth = np.array([[136.0, 120.0], [120.0, 136.0]]) / 256
     by_hand = np.block([[square + fourth, cube], [cube, square]])
-    np.testing.assert_allclose(AllIterates(mixing=w, horizon=2).gram(), by_hand, rtol=1e-15)
+    np.testing.assert_allclose(Workload.of(w, horizon=2).gram(), by_hand, rtol=1e-15)
 
 
 @pytest.mark.parametrize("name", [name for name in GRAPHS if name != "directed"])
 def test_modes_make_up_the_workload(name: str) -> None:
-    workload = AllIterates(mixing=GRAPHS[name], horizon=3)
+    workload = Workload.of(GRAPHS[name], horizon=3)
     modes = workload.modes
     assert modes is not None
     total = 0.0
@@ -87,7 +87,7 @@ def test_modes_make_up_the_workload(name: str) -> None:
 
 
 def test_a_directed_graph_has_no_modes() -> None:
-    assert AllIterates(mixing=GRAPHS["directed"], horizon=3).modes is None
+    assert Workload.of(GRAPHS["directed"], horizon=3).modes is None
 
 
 @hypothesis_settings(max_examples=40, deadline=None, derandomize=True)
@@ -108,7 +108,7 @@ def test_partial_grams_are_one_trace(
     r, s = covariance(n, seed), covariance(horizon, seed + 1)
     a = stacked_workload(w, horizon)
     expected = np.trace(a @ np.kron(s, r) @ a.T)
-    workload = AllIterates(mixing=w, horizon=horizon)
+    workload = Workload.of(w, horizon=horizon)
     assert np.sum(workload.time_gram(r) * s) == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert np.sum(workload.space_gram(s) * r) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
@@ -503,15 +503,15 @@ def test_progress_is_reported() -> None:
 def test_bad_input() -> None:
     w = GRAPHS["path-4"]
     with pytest.raises(InputError, match="participation: expected epochs . separation = 3"):
-        JointProgram(workload=AllIterates(mixing=w, horizon=3), participation=single(4))
+        JointProgram(workload=Workload.of(w, horizon=3), participation=single(4))
     with pytest.raises(InputError, match="budget: expected values > 0"):
         problem(w, 1, 2, [1.0, 0.0, 1.0, 1.0])
     with pytest.raises(InputError, match="mixing"):
         problem(2 * w, 1, 2)
     with pytest.raises(InputError, match="horizon"):
-        AllIterates(mixing=w, horizon=0)
+        Workload.of(w, horizon=0)
     with pytest.raises(InputError, match="float64"):
-        AllIterates(mixing=w.astype(np.float32), horizon=2)
+        Workload.of(w.astype(np.float32), horizon=2)
     with pytest.raises(InputError, match="4 . 2000 = 8000.*Kronecker"):
         design_full(problem(w, 1, 2000))
     with pytest.raises(InputError, match="max_variance: expected single participation"):

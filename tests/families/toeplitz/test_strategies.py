@@ -26,7 +26,7 @@ from noisedesign.families.toeplitz import (
 )
 from noisedesign.privacy.sensitivity import EXACT
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
-from noisedesign.system.workloads.closed_forms import decentralized_gram, prefix_gram
+from noisedesign.system.workloads.kinds import decentralized_gram, prefix_gram
 from tests.support import oracles
 
 STRATEGIES = [

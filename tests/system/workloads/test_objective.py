@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.system.workloads import ERRORS, Objective, space_gram, space_time_gram, time_gram
-from noisedesign.system.workloads.closed_forms import decentralized_gram, prefix_gram
+from noisedesign.system.workloads import ERRORS, Objective
+from noisedesign.system.workloads.kinds import decentralized_gram, prefix_gram
 from tests.support import oracles
+from tests.support.grams import space_gram, space_time_gram, time_gram
 
 PATH3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 SKEWED = np.array([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])

@@ -15,7 +15,7 @@ from noisedesign.families.toeplitz import (
     gossip_workload,
     prefix_workload,
 )
-from noisedesign.system.workloads.closed_forms import decentralized_gram, prefix_gram
+from noisedesign.system.workloads.kinds import decentralized_gram, prefix_gram
 from tests.support import oracles
 from tests.support.toeplitz_cases import toeplitz
 

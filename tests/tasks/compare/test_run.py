@@ -17,8 +17,8 @@ from noisedesign.base import machine as machine_module
 from noisedesign.base.checks import InputError
 from noisedesign.base.machine import FIELDS, this_machine
 from noisedesign.files.problem_file import LoadedProblem, parse_problem
-from noisedesign.tasks.compare import rows as judging
-from noisedesign.tasks.compare import run, run_comparison
+from noisedesign.tasks import rows as judging
+from noisedesign.tasks.compare import compare, run
 from noisedesign.tasks.compare.run import COLUMNS
 from noisedesign.tasks.solve import Solution, solve
 from tests.support.command_line import CAPPED, EPOCHS, PREFIX, RING, call, environment, write
@@ -57,7 +57,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_table_holds_every_digit(tmp_path: Path) -> None:
     output = tmp_path / "rows.csv"
-    found = run_comparison(loaded(RING), backends=["native", "clarabel"], output=output)
+    found = compare(loaded(RING), backends=["native", "clarabel"], output=output)
     stored = read(output)
     assert tuple(stored[0]) == ("comparison_format", "key", *COLUMNS)
     for row, text in zip(found.rows, stored, strict=True):
@@ -67,7 +67,7 @@ def test_the_table_holds_every_digit(tmp_path: Path) -> None:
     machine = found.machine.record()
     assert {name: found.rows[0][name] for name in FIELDS} == machine
     assert (found.kept, found.rows[0]["threads"]) == (0, machine["threads"])
-    again = run_comparison(loaded(RING), backends=["native", "clarabel"], output=output)
+    again = compare(loaded(RING), backends=["native", "clarabel"], output=output)
     assert again.kept == 2
     assert again.rows == found.rows  # numbers are numbers again, and nothing is None again
 
@@ -75,8 +75,8 @@ def test_the_table_holds_every_digit(tmp_path: Path) -> None:
 def test_parquet(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     output = tmp_path / "rows.parquet"
-    found = run_comparison(loaded(RING), backends=["native"], output=output)
-    assert run_comparison(loaded(RING), backends=["native"], output=output).rows == found.rows
+    found = compare(loaded(RING), backends=["native"], output=output)
+    assert compare(loaded(RING), backends=["native"], output=output).rows == found.rows
 
 
 def test_only_what_is_missing_is_run(tmp_path: Path, solved: list[str]) -> None:
@@ -85,7 +85,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, solved: list[str]) -> None:
     def names(*texts: str, **kwargs: Any) -> list[str]:
         solved.clear()
         options: dict[str, Any] = {"backends": ["native"], "output": output, **kwargs}
-        found = run_comparison(loaded(*texts), **options)
+        found = compare(loaded(*texts), **options)
         assert len(found.rows) - found.kept == len(solved)
         return [row["name"] for row in found.rows]
 
@@ -118,8 +118,8 @@ def test_the_time_limit_reaches_the_solvers(monkeypatch: pytest.MonkeyPatch) -> 
         return solve(problem, **kwargs)
 
     monkeypatch.setattr(judging, "solve", spy)
-    run_comparison(loaded(RING), backends=["native"])
-    run_comparison(loaded(RING), backends=["native"], gap=1e-4, time_limit=7.0)
+    compare(loaded(RING), backends=["native"])
+    compare(loaded(RING), backends=["native"], gap=1e-4, time_limit=7.0)
     assert asked == [(1e-6, run.TIME_LIMIT_SECONDS), (1e-4, 7.0)]
 
 
@@ -137,7 +137,7 @@ def test_the_median_of_short_solves_is_kept(
         return replace(solve(problem, **kwargs), build_seconds=half, solve_seconds=half)
 
     monkeypatch.setattr(judging, "solve", spy)
-    (row,) = run_comparison(loaded(RING), backends=["native"]).rows
+    (row,) = compare(loaded(RING), backends=["native"]).rows
     assert row["build_seconds"] + row["solve_seconds"] == kept
     assert row["runs"] == (3 if seconds[0] <= run.SHORT_SECONDS else 1)
 
@@ -151,7 +151,7 @@ def test_what_is_not_solved_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) 
         raise MemoryError
 
     monkeypatch.setattr(judging, "solve", fails)
-    (row,) = run_comparison(loaded(RING), backends=["native"]).rows
+    (row,) = compare(loaded(RING), backends=["native"]).rows
     assert (row["status"], row["runs"], len(calls)) == ("failed", 1, 1)
 
 
@@ -170,11 +170,11 @@ def test_retry_runs_what_was_not_solved(
             return spied(problem, **kwargs)
 
         patch.setattr(judging, "solve", fails)
-        first = run_comparison(problems, backends=["native"], output=output)
+        first = compare(problems, backends=["native"], output=output)
     assert [row["status"] for row in first.rows] == ["failed", "local-optimum", "optimal"]
     solved.clear()
-    assert run_comparison(problems, backends=["native"], output=output).kept == 3
-    again = run_comparison(problems, backends=["native"], output=output, retry=True)
+    assert compare(problems, backends=["native"], output=output).kept == 3
+    again = compare(problems, backends=["native"], output=output, retry=True)
     assert (again.kept, solved) == (2, ["ring-5 native"])
     assert [row["status"] for row in again.rows] == ["optimal", "local-optimum", "optimal"]
     assert [row["status"] for row in read(output)] == ["optimal", "local-optimum", "optimal"]
@@ -183,7 +183,7 @@ def test_retry_runs_what_was_not_solved(
 KILLED = """
     import os, signal, sys
     from noisedesign import cli
-    from noisedesign.tasks.compare import rows as module
+    from noisedesign.tasks import rows as module
     from noisedesign.tasks.compare import run
 
     run.RUNS = 1
@@ -256,7 +256,7 @@ def test_what_nobody_foresaw_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
         return solve(problem, **kwargs)
 
     monkeypatch.setattr(judging, "solve", fails)
-    first, second = run_comparison(loaded(RING, PREFIX), backends=["native"]).rows
+    first, second = compare(loaded(RING, PREFIX), backends=["native"]).rows
     assert (first["status"], first["solved"]) == ("failed", False)
     assert first["reason"] == "ZeroDivisionError: no such luck"
     assert second["solved"] is True
@@ -280,9 +280,7 @@ horizon = 1
 
 
 def test_native_is_not_credited_with_what_it_leaves_to_others(solved: list[str]) -> None:
-    native, clarabel = run_comparison(
-        loaded(OBSERVED), backends=["native", "clarabel"], gap=1e-3
-    ).rows
+    native, clarabel = compare(loaded(OBSERVED), backends=["native", "clarabel"], gap=1e-3).rows
     assert (native["status"], native["seconds"]) == ("refused", None)
     assert "clarabel" in native["reason"]
     assert clarabel["solved"] is True
@@ -296,7 +294,7 @@ def refusal(output: Path, **kwargs: Any) -> InputError:
     before = output.read_bytes()
     options: dict[str, Any] = {"backends": ["native"], "output": output, **kwargs}
     with pytest.raises(InputError) as error:
-        run_comparison(loaded(PREFIX), **options)
+        compare(loaded(PREFIX), **options)
     assert output.read_bytes() == before
     return error.value
 
@@ -304,7 +302,7 @@ def refusal(output: Path, **kwargs: Any) -> InputError:
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
     path = tmp_path / "rows.csv"
-    run_comparison(loaded(RING), backends=["native"], output=path)
+    compare(loaded(RING), backends=["native"], output=path)
     return path
 
 
@@ -347,7 +345,7 @@ def test_tables_of_something_else_are_refused(output: Path, tmp_path: Path) -> N
 def test_wrong_arguments(tmp_path: Path) -> None:
     problems = loaded(RING, RING.replace("nodes = 5", "nodes = 7"))
     with pytest.raises(InputError) as error:
-        run_comparison(problems, backends=["native"])
+        compare(problems, backends=["native"])
     assert (error.value.field, error.value.got) == ("problems", "two called ring-5")
     for options, field in (
         ({"backends": []}, "backends"),
@@ -357,7 +355,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         ({"backends": ["native"], "output": tmp_path / "rows.txt"}, "output"),
     ):
         with pytest.raises(InputError) as error:
-            run_comparison(loaded(RING), **options)
+            compare(loaded(RING), **options)
         assert error.value.field == field
 
 

@@ -17,19 +17,13 @@ import pytest
 from matplotlib.image import imread
 
 from noisedesign.base.checks import InputError
-from noisedesign.cli.figures import figure as command
+from noisedesign.cli.designs import figure as command
 from noisedesign.privacy import views as threats
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.account import algorithms as catalogue
 from noisedesign.tasks.papers import figures
-from noisedesign.tasks.papers.figures import (
-    _gossip,
-    _pndp,
-    algorithms_by_observer,
-    gossip_spectral,
-    pndp_by_distance,
-)
-from noisedesign.tasks.papers.figures._gossip import SECURE_SUM, SINGLE_NODE, Case
+from noisedesign.tasks.papers.figures import algorithms_by_observer, gossip, pndp
+from noisedesign.tasks.papers.figures.gossip import SECURE_SUM, SINGLE_NODE, Case
 from tests.support import dense_views, oracles, transcripts
 
 mpl.use("Agg")
@@ -55,12 +49,12 @@ def is_picture(path: Path) -> bool:
 # --- PNDP by distance ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weights", pndp_by_distance.WEIGHTS)
+@pytest.mark.parametrize("weights", pndp.WEIGHTS)
 @pytest.mark.parametrize("observer", [0, 4])
 def test_pndp_rows_against_the_stacked_system(weights: str, observer: int) -> None:
     horizon, nodes = 3, list(SIX.nodes)
     w = oracles.metropolis(SIX) if "metro" in weights else oracles.row_normalized(SIX)
-    rows = _pndp.rows_for(SIX, name="six", weights=weights, horizon=horizon, observer=observer)
+    rows = pndp.rows_for(SIX, name="six", weights=weights, horizon=horizon, observer=observer)
     literal = dense_views.neighbour(w, observer, horizon=horizon)
     hops = nx.single_source_shortest_path_length(SIX, nodes[observer])
     assert [row.victim for row in rows] == [str(v) for v in nodes if v != nodes[observer]]
@@ -93,8 +87,8 @@ def cyffers(w: np.ndarray, v: int, u: int, horizon: int) -> tuple[float, float]:
     return min(horizon, squared), min(horizon, unsquared)
 
 
-def row(victim: str, distance: int, exact: float, graph: str = "g") -> _pndp.Row:
-    return _pndp.Row(
+def row(victim: str, distance: int, exact: float, graph: str = "g") -> pndp.Row:
+    return pndp.Row(
         graph,
         "metropolis-hastings",
         victim,
@@ -115,7 +109,7 @@ def test_summaries_are_least_mean_and_greatest() -> None:
         row("d", 2, 1.6, graph="h"),
         row("e", 2, 1.0),
     ]
-    found = _pndp.summaries(rows)
+    found = pndp.summaries(rows)
     assert [(s.graph, s.distance, s.victims) for s in found] == [
         ("g", 1, 1),
         ("g", 2, 3),
@@ -128,7 +122,7 @@ def test_summaries_are_least_mean_and_greatest() -> None:
 
 def test_the_panel_shows_the_summaries() -> None:
     far = [row("b", 2, 0.25), row("c", 2, 1.0), row("d", 2, 0.25)]
-    figure = pndp_by_distance.draw([row("a", 1, 2.0), *far])
+    figure = pndp.draw([row("a", 1, 2.0), *far])
     (axes,) = figure.axes
     labels = [container.get_label() for container in axes.containers]
     assert len(set(labels)) == 3
@@ -150,9 +144,9 @@ def _small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> nx.Graph:
         raise InputError("graph", expected="a graph", got="nothing", remedy="Run: pip install x")
 
-    monkeypatch.setattr(pndp_by_distance, "build_graph", lambda *a, **k: nx.path_graph(4))
-    monkeypatch.setattr(pndp_by_distance.datasets, "ego_facebook", lambda ego: nx.star_graph(3))
-    monkeypatch.setattr(pndp_by_distance.datasets, "peertube", missing)
+    monkeypatch.setattr(pndp, "build_graph", lambda *a, **k: nx.path_graph(4))
+    monkeypatch.setattr(pndp.datasets, "ego_facebook", lambda ego: nx.star_graph(3))
+    monkeypatch.setattr(pndp.datasets, "peertube", missing)
 
 
 @pytest.mark.usefixtures("_small_graphs")
@@ -177,14 +171,14 @@ def test_a_graph_that_is_not_there_is_skipped_aloud(tmp_path: Path) -> None:
 def test_an_interrupted_figure_keeps_the_finished_graphs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, calls = pndp_by_distance.rows_for, itertools.count()
+    whole, calls = pndp.rows_for, itertools.count()
 
-    def interrupted(*args: Any, **kwargs: Any) -> list[_pndp.Row]:
+    def interrupted(*args: Any, **kwargs: Any) -> list[pndp.Row]:
         if next(calls) == 3:  # both weights of the first graph, one of the second
             raise KeyboardInterrupt
         return whole(*args, **kwargs)
 
-    monkeypatch.setattr(pndp_by_distance, "rows_for", interrupted)
+    monkeypatch.setattr(pndp, "rows_for", interrupted)
     with pytest.raises(KeyboardInterrupt):
         figures.make("pndp-by-distance", tmp_path)
     picture, summary, victims = (
@@ -225,7 +219,7 @@ def test_gossip_rows_against_the_stacked_system(view: str) -> None:
     # Node 4 is the fifth of SIX, in the order in which it was made.
     w, horizons = oracles.metropolis(SIX), (1, 2, 3, 4)
     assert list(SIX.nodes) == [0, 1, 2, 3, 4, 5]
-    rows = list(_gossip.rows_for(case, view=view, horizons=horizons))
+    rows = list(gossip.rows_for(case, view=view, horizons=horizons))
     assert [(r.horizon, r.pair) for r in rows] == [
         (t, pair) for t in horizons for pair in ("neighbours", "not neighbours")
     ]
@@ -250,7 +244,7 @@ def test_gossip_rows_against_the_stacked_system(view: str) -> None:
 def test_constant_gradients_approach_the_limit(view: str, limit: float) -> None:
     """Koskela and Kulkarni, Theorems 13 and 16, for gradients that are constant in time."""
     case = Case(name="ring", graph=nx.cycle_graph(5), observer=0, victims={"neighbours": 1})
-    rows = list(_gossip.rows_for(case, view=view, horizons=(25, 100, 400)))
+    rows = list(gossip.rows_for(case, view=view, horizons=(25, 100, 400)))
     distances = [abs(r.constant - limit) for r in rows]
     assert distances[2] < distances[1] < distances[0]
     assert distances[2] < 0.01 * limit
@@ -274,13 +268,13 @@ def test_gradients_that_vary_stay_above_the_limit() -> None:
     highest = max(visible(f) for f in np.linspace(1e-3, math.pi, 3000))
     assert highest > 2.5 / 10
     case = Case(name="path", graph=graph, observer=0, victims={"neighbours": 1})
-    (r,) = _gossip.rows_for(case, view=SINGLE_NODE, horizons=(400,))
+    (r,) = gossip.rows_for(case, view=SINGLE_NODE, horizons=(400,))
     assert r.exact == pytest.approx(highest, rel=0.03)
     assert r.constant < 0.6 * r.exact
 
 
 def test_cases_are_those_of_the_publication() -> None:
-    er, pa = _gossip.cases(quick=False)
+    er, pa = gossip.cases(quick=False)
     assert (len(er.graph), len(pa.graph)) == (100, 100)
     expected = nx.gnp_random_graph(100, 0.15, seed=0)
     assert nx.is_connected(expected)
@@ -296,13 +290,13 @@ def test_cases_are_those_of_the_publication() -> None:
 
 
 def test_a_relation_that_does_not_occur_is_left_out() -> None:
-    assert set(_gossip.random_case("k", nx.complete_graph(4)).victims) == {"neighbours"}
+    assert set(gossip.random_case("k", nx.complete_graph(4)).victims) == {"neighbours"}
 
 
 def test_excess_of_the_spectral_bound() -> None:
-    r = _gossip.Row("g", SINGLE_NODE, "neighbours", 0, 1, 1, 4, 0.1, 0.2, "vector-exact", 0.25, 0.1)
-    assert gossip_spectral.excess(r) == pytest.approx(0.25)
-    assert gossip_spectral.excess(r._replace(exact=0.0, spectral_upper_bound=0.0)) == 0
+    r = gossip.Row("g", SINGLE_NODE, "neighbours", 0, 1, 1, 4, 0.1, 0.2, "vector-exact", 0.25, 0.1)
+    assert gossip.excess(r) == pytest.approx(0.25)
+    assert gossip.excess(r._replace(exact=0.0, spectral_upper_bound=0.0)) == 0
 
 
 # --- algorithms by observer ----------------------------------------------------------------------
@@ -454,12 +448,12 @@ def test_quick_tables_are_what_the_functions_return(tmp_path: Path) -> None:
     _, path = figures.make("gossip-spectral", tmp_path, quick=True)
     expected = [
         r
-        for case in _gossip.cases(quick=True)
-        for r in _gossip.rows_for(case, view=SINGLE_NODE, horizons=_gossip.QUICK_HORIZONS)
+        for case in gossip.cases(quick=True)
+        for r in gossip.rows_for(case, view=SINGLE_NODE, horizons=gossip.QUICK_HORIZONS)
     ]
     rows = table(path)
     assert numbers(r["exact"] for r in rows) == [r.exact for r in expected]
-    assert numbers(r["excess"] for r in rows) == [gossip_spectral.excess(r) for r in expected]
+    assert numbers(r["excess"] for r in rows) == [gossip.excess(r) for r in expected]
 
 
 def test_an_interrupted_heat_map_keeps_the_finished_rows(

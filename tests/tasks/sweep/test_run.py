@@ -25,8 +25,8 @@ from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import InputError
 from noisedesign.files import results_file
 from noisedesign.files.results_file import open_results
-from noisedesign.tasks.compare import rows as judging
-from noisedesign.tasks.sweep import Summary, Sweep, parse_sweep, rows, run_sweep
+from noisedesign.tasks import rows as judging
+from noisedesign.tasks.sweep import Summary, Sweep, parse_sweep, rows, sweep
 from noisedesign.tasks.sweep.rows import columns_of, row_of
 from tests.support.command_line import EPOCHS, MODULE, RING, call, environment, write
 
@@ -68,7 +68,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_rows_hold_parameters_and_answers(tmp_path: Path) -> None:
     said: list[tuple[int, int]] = []
     table = tmp_path / "rows.csv"
-    summary = run_sweep(plan(), output=table, progress=lambda *seen: said.append(seen))
+    summary = sweep(plan(), output=table, progress=lambda *seen: said.append(seen))
     assert summary == Summary(output=table, rows=4, skipped=0, run=4, unsolved=0)
     assert said == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     found = read(table)
@@ -103,7 +103,7 @@ def test_rows_of_targets_differ_by_what_they_cost(tmp_path: Path) -> None:
         "[privacy]\ndelta = 1e-5\nclip = 0.5\nadjacency = 'replace'\n"
         "[grid]\nprivacy.epsilon = [0.5, 2.0, 8.0]\n"
     )
-    run_sweep(plan(text), output=tmp_path / "rows.csv")
+    sweep(plan(text), output=tmp_path / "rows.csv")
     found = read(tmp_path / "rows.csv")
     assert len({f"{float(row['objective']):.9g}" for row in found}) == 1
     for row in found:
@@ -124,7 +124,7 @@ def test_rows_of_targets_differ_by_what_they_cost(tmp_path: Path) -> None:
 
 
 def test_a_swept_name_has_one_column(tmp_path: Path) -> None:
-    run_sweep(plan(RING + "[grid]\nname = ['a', 'b']\n"), output=tmp_path / "rows.csv")
+    sweep(plan(RING + "[grid]\nname = ['a', 'b']\n"), output=tmp_path / "rows.csv")
     found = read(tmp_path / "rows.csv")
     assert [row["name"] for row in found] == ["a", "b"]
     assert columns_of(["name", "graph.p"]).count("name") == 1
@@ -151,7 +151,7 @@ def test_rows_start_from_the_nearest_before_them(tmp_path: Path) -> None:
     found: list[dict[str, dict[str, str]]] = []
     for name, seeds in {"up": [0, 1, 2], "down": [2, 1, 0]}.items():
         table = tmp_path / f"{name}.csv"
-        run_sweep(plan(f"{EPOCHS_OF_RANDOM_GRAPHS}graph.seed = {seeds}\n"), output=table)
+        sweep(plan(f"{EPOCHS_OF_RANDOM_GRAPHS}graph.seed = {seeds}\n"), output=table)
         rows_now = read(table)
         assert [row["warm"] for row in rows_now] == ["False", "True", "True"]
         cold, *warm = (int(row["evaluations"]) for row in rows_now)
@@ -165,10 +165,10 @@ def test_rows_start_from_the_nearest_before_them(tmp_path: Path) -> None:
 
 
 def test_rows_of_other_sizes_and_of_conic_solvers_start_cold(tmp_path: Path) -> None:
-    run_sweep(plan(), output=tmp_path / "rows.csv")
+    sweep(plan(), output=tmp_path / "rows.csv")
     assert [row["warm"] for row in read(tmp_path / "rows.csv")] == ["False", "True"] * 2
     both = CLARABEL.replace("[", '["native", ') + RING + "[grid]\ngraph.nodes = [5]\n"
-    run_sweep(plan(both), output=tmp_path / "both.csv")
+    sweep(plan(both), output=tmp_path / "both.csv")
     found = read(tmp_path / "both.csv")
     assert [(row["backend"], row["warm"], row["solved"]) for row in found] == [
         ("native", "False", "True"),
@@ -178,21 +178,21 @@ def test_rows_of_other_sizes_and_of_conic_solvers_start_cold(tmp_path: Path) -> 
 
 def test_rows_that_are_there_are_skipped(tmp_path: Path, solved: list[str]) -> None:
     table = tmp_path / "rows.csv"
-    run_sweep(plan(FOUR.replace("[5, 7]", "[5]")), output=table)
+    sweep(plan(FOUR.replace("[5, 7]", "[5]")), output=table)
     before = table.read_bytes()
-    summary = run_sweep(plan(), output=table)
+    summary = sweep(plan(), output=table)
     assert (summary.rows, summary.skipped, summary.run) == (4, 2, 2)
     assert table.read_bytes().startswith(before)
     assert solved == [row.key for row in plan().rows]
     # A smaller grid leaves what it does not ask for.
-    summary = run_sweep(plan(FOUR.replace("[5, 7]", "[7]")), output=table)
+    summary = sweep(plan(FOUR.replace("[5, 7]", "[7]")), output=table)
     assert (summary.rows, summary.skipped, summary.run) == (2, 2, 0)
     assert len(read(table)) == 4
 
 
 def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").touch()
-    run_sweep(plan(), output=tmp_path / "rows.csv")
+    sweep(plan(), output=tmp_path / "rows.csv")
     assert len(read(tmp_path / "rows.csv")) == 4
 
 
@@ -202,7 +202,7 @@ def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
 def test_problems_that_cannot_be_solved_are_rows(tmp_path: Path) -> None:
     """A ring of two nodes is none; one of six has a singular W, and no optimum."""
     grid = "[grid]\ngraph.nodes = [2, 6, 5]\n"
-    summary = run_sweep(plan(RING + grid), output=tmp_path / "rows.csv")
+    summary = sweep(plan(RING + grid), output=tmp_path / "rows.csv")
     assert (summary.run, summary.unsolved) == (3, 2)
     none, singular, fine = read(tmp_path / "rows.csv")
     assert none["reason"].startswith("graph.nodes: ")
@@ -217,7 +217,7 @@ def test_what_nobody_foresaw_is_a_row(tmp_path: Path, monkeypatch: pytest.Monkey
         raise RuntimeError("two\nlines")
 
     monkeypatch.setattr(judging, "solve", broken)
-    run_sweep(plan(), output=tmp_path / "rows.csv")
+    sweep(plan(), output=tmp_path / "rows.csv")
     found = read(tmp_path / "rows.csv")
     assert [row["status"] for row in found] == ["failed"] * 4
     assert found[0]["reason"] == "RuntimeError: two lines"
@@ -240,12 +240,12 @@ def test_failures_are_run_again_when_asked(
 
         patched = judging.solve
         patch.setattr(judging, "solve", broken_for_seven)
-        assert run_sweep(plan(), output=table).unsolved == 2
+        assert sweep(plan(), output=table).unsolved == 2
     del solved[:]
-    assert run_sweep(plan(), output=table) == Summary(
+    assert sweep(plan(), output=table) == Summary(
         output=table, rows=4, skipped=4, run=0, unsolved=2
     )
-    assert run_sweep(plan(), output=table, retry=True) == Summary(
+    assert sweep(plan(), output=table, retry=True) == Summary(
         output=table, rows=4, skipped=2, run=2, unsolved=0
     )
     assert solved == [row.key for row in plan().rows[2:]]
@@ -258,10 +258,10 @@ def test_failures_are_run_again_when_asked(
 def test_a_local_optimum_is_not_run_again(tmp_path: Path, solved: list[str]) -> None:
     text = 'name = "d"\ndesign = "space"\n[graph]\nkind = "path"\n[structure]\nspace = "decor"\n'
     text += "[grid]\ngraph.nodes = [4]\n"
-    summary = run_sweep(plan(text), output=tmp_path / "rows.csv")
+    summary = sweep(plan(text), output=tmp_path / "rows.csv")
     (row,) = read(tmp_path / "rows.csv")
     assert (row["status"], summary.unsolved) == ("local-optimum", 1)
-    assert run_sweep(plan(text), output=tmp_path / "rows.csv", retry=True).run == 0
+    assert sweep(plan(text), output=tmp_path / "rows.csv", retry=True).run == 0
     assert len(solved) == 1
 
 
@@ -285,7 +285,7 @@ def test_a_row_that_says_nonsense_is_not_done(
     column: str, value: str, words: str, tmp_path: Path
 ) -> None:
     table = tmp_path / "rows.csv"
-    run_sweep(plan(), output=table)
+    sweep(plan(), output=table)
     rows = read(table)
     rows[1][column] = value
     with table.open("w", newline="") as file:
@@ -294,42 +294,42 @@ def test_a_row_that_says_nonsense_is_not_done(
         writer.writerows(rows)
     edited = table.read_bytes()
     with pytest.raises(InputError) as error:
-        run_sweep(plan(), output=table)
+        sweep(plan(), output=table)
     assert error.value.field == "output"
     assert words.format(table=table) in str(error.value)
     assert table.read_bytes() == edited
     with overwriting():  # begun anew
-        assert run_sweep(plan(), output=table).run == 4
+        assert sweep(plan(), output=table).run == 4
 
 
 def test_the_same_row_twice_is_not_done(tmp_path: Path) -> None:
     table = tmp_path / "rows.csv"
-    run_sweep(plan(), output=table)
+    sweep(plan(), output=table)
     lines = table.read_bytes().splitlines(keepends=True)
     table.write_bytes(b"".join([*lines, lines[2]]))
     with pytest.raises(InputError, match=r"every key once, got .* again in row 5"):
-        run_sweep(plan(), output=table)
+        sweep(plan(), output=table)
 
 
 def test_an_edited_parquet_table_is_refused(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     table = tmp_path / "rows.parquet"
-    run_sweep(plan(), output=table)
+    sweep(plan(), output=table)
     good = parquet.read_table(table)
-    assert run_sweep(plan(), output=table).run == 0
+    assert sweep(plan(), output=table).run == 0
     at = good.column_names.index("objective")
     parquet.write_table(good.set_column(at, "objective", arrow.array(["banana"] * 4)), table)
     with pytest.raises(InputError, match="output: expected a number"):
-        run_sweep(plan(), output=table)
+        sweep(plan(), output=table)
     names = ["nameé" if name == "name" else name for name in good.column_names]
     parquet.write_table(good.rename_columns(names), table)
     table.write_bytes(table.read_bytes().replace("nameé".encode(), b"name\xff\xd7"))
     with pytest.raises(InputError, match="output: expected a parquet file"):
-        run_sweep(plan(), output=table)
+        sweep(plan(), output=table)
     parquet.write_table(arrow.concat_tables([good, good.slice(0, 1)]), table)
     with pytest.raises(InputError, match="every key once"):
-        run_sweep(plan(), output=table)
+        sweep(plan(), output=table)
 
 
 # --- a table that is interrupted -----------------------------------------------------------------
@@ -447,7 +447,7 @@ def test_other_tables_are_refused_and_left_alone(
     spoil: Callable[[str], str], said: str, tmp_path: Path
 ) -> None:
     problem, table = write(tmp_path, FOUR), tmp_path / "rows.csv"
-    run_sweep(plan(), output=table)
+    sweep(plan(), output=table)
     table.write_text(spoil(table.read_text()))
     before = table.read_bytes()
     outcome = call("sweep", problem, "-o", table)
@@ -507,7 +507,7 @@ def test_a_disk_that_fills_up_costs_one_row(
         fsync(descriptor)
 
     problem, table = write(tmp_path, FOUR), tmp_path / "rows.csv"
-    run_sweep(plan(FOUR.replace("[5, 7]", "[5]")), output=table)
+    sweep(plan(FOUR.replace("[5, 7]", "[5]")), output=table)
     monkeypatch.setattr(results_file.os, "fsync", full)
     grown = write(tmp_path, FOUR.replace("[5, 7]", "[5, 7, 8]"), "grown.toml")
     assert call("sweep", grown, "-o", table).code == 1
@@ -525,9 +525,9 @@ def test_parquet_holds_the_same_with_types(tmp_path: Path) -> None:
 graph.nodes = [5, 7]
 budget.tau = [1.0, [1.0, 1.0, 2.0, 2.0, 1.0]]
 """
-    sweep = plan(RING + kinds)
-    run_sweep(sweep, output=tmp_path / "rows.parquet")
-    run_sweep(sweep, output=tmp_path / "rows.csv")
+    grid = plan(RING + kinds)
+    sweep(grid, output=tmp_path / "rows.parquet")
+    sweep(grid, output=tmp_path / "rows.csv")
     found = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
     text = read(tmp_path / "rows.csv")
     assert [row["key"] for row in found] == [row["key"] for row in text]
@@ -539,9 +539,9 @@ budget.tau = [1.0, [1.0, 1.0, 2.0, 2.0, 1.0]]
             name: "" if row[name] is None else str(row[name])
             for name in ("objective", "status", "reason", "budget.tau", "evaluations")
         }.items() <= same.items()
-    assert run_sweep(sweep, output=tmp_path / "rows.parquet").run == 0
+    assert sweep(grid, output=tmp_path / "rows.parquet").run == 0
     grown = plan(RING + kinds.replace("[5, 7]", "[5, 7, 8]"))
-    assert run_sweep(grown, output=tmp_path / "rows.parquet").run == 2
+    assert sweep(grown, output=tmp_path / "rows.parquet").run == 2
     assert parquet.read_table(tmp_path / "rows.parquet").num_rows == 6
 
 
@@ -551,20 +551,20 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
     table = tmp_path / "rows.parquet"
     parquet.write_table(arrow.table({"sweep_format": [2], "key": ["a"]}), table)
     with pytest.raises(InputError, match="version 3 in column sweep_format, got .*version 2"):
-        run_sweep(plan(), output=table)
+        sweep(plan(), output=table)
     parquet.write_table(arrow.table({"sweep_format": [3], "key": ["a"]}), table)
     with pytest.raises(InputError, match=r"without graph\.nodes, budget\.tau"):
-        run_sweep(plan(), output=table)
+        sweep(plan(), output=table)
     table.write_text("no parquet")
     with pytest.raises(InputError, match="expected a parquet file"):
-        run_sweep(plan(), output=table)
+        sweep(plan(), output=table)
 
 
 def test_without_pyarrow_there_is_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"noisedesign\[parquet\]"):
-        run_sweep(plan(), output=tmp_path / "rows.parquet")
-    run_sweep(plan(), output=tmp_path / "rows.csv")
+        sweep(plan(), output=tmp_path / "rows.parquet")
+    sweep(plan(), output=tmp_path / "rows.csv")
 
 
 # --- the command ---------------------------------------------------------------------------------

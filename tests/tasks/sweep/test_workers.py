@@ -22,8 +22,8 @@ import threadpoolctl
 
 from noisedesign.base.checks import InputError
 from noisedesign.families.disjoint.warm_start import Neighbours
-from noisedesign.tasks.compare.rows import COLUMNS
-from noisedesign.tasks.sweep import Sweep, SweepRow, cluster, parse_sweep, rows, run_sweep, workers
+from noisedesign.tasks.rows import COLUMNS
+from noisedesign.tasks.sweep import Sweep, SweepRow, cluster, parse_sweep, rows, sweep, workers
 from noisedesign.tasks.sweep.rows import row_of
 from tests.support.command_line import MODULE, RING, call, environment, write
 
@@ -46,9 +46,9 @@ def read(path: Path) -> dict[str, dict[str, str]]:
     return by_key
 
 
-def same_answers(found: Path, sweep: Sweep, folder: Path) -> None:
+def same_answers(found: Path, grid: Sweep, folder: Path) -> None:
     """Every row, and every answer, is that of one process."""
-    run_sweep(sweep, output=folder / "alone.csv")
+    sweep(grid, output=folder / "alone.csv")
     alone, together = read(folder / "alone.csv"), read(found)
     assert set(alone) == set(together)
     for key, row in alone.items():
@@ -64,7 +64,7 @@ def same_answers(found: Path, sweep: Sweep, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_find_the_same_and_survive_a_kill(tmp_path: Path) -> None:
-    sweep, table = plan(20), tmp_path / "rows.csv"
+    grid, table = plan(20), tmp_path / "rows.csv"
     me = psutil.Process()
     killed: list[int] = []
 
@@ -75,9 +75,9 @@ def test_two_processes_find_the_same_and_survive_a_kill(tmp_path: Path) -> None:
             killed.append(mine[0].pid)
             mine[0].send_signal(signal.SIGKILL)
 
-    summary = run_sweep(sweep, output=table, jobs=2, progress=kill_one)
+    summary = sweep(grid, output=table, jobs=2, progress=kill_one)
     assert (summary.run, summary.unsolved, len(killed)) == (20, 0, 1)
-    same_answers(table, sweep, tmp_path)
+    same_answers(table, grid, tmp_path)
 
 
 def test_workers_that_always_die_end_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,18 +140,18 @@ def test_workers_never_hear_ctrl_c(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-    ) as sweep:
+    ) as grid:
         pressed = set()
-        while sweep.poll() is None:
+        while grid.poll() is None:
             with contextlib.suppress(psutil.Error):
-                for child in psutil.Process(sweep.pid).children():
+                for child in psutil.Process(grid.pid).children():
                     if "LokyProcess" in " ".join(child.cmdline()):
                         child.send_signal(signal.SIGINT)
                         pressed.add(child.pid)
             time.sleep(0.01)
-        _, err = sweep.communicate()
+        _, err = grid.communicate()
     assert len(pressed) == 2
-    assert (sweep.returncode, err) == (0, "")
+    assert (grid.returncode, err) == (0, "")
     assert len(read(tmp_path / "rows.csv")) == 4
 
 
@@ -193,18 +193,18 @@ def test_ctrl_c_leaves_the_cluster_with_nothing_to_do(threads: Any, tmp_path: Pa
         if done == 2:
             raise KeyboardInterrupt
 
-    sweep, table = plan(30, nodes=30), tmp_path / "rows.csv"
+    grid, table = plan(30, nodes=30), tmp_path / "rows.csv"
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(sweep, output=table, cluster=threads.scheduler_address, progress=press)
+        sweep(grid, output=table, cluster=threads.scheduler_address, progress=press)
     assert len(read(table)) == 2
-    summary = run_sweep(sweep, output=table, cluster=threads.scheduler_address)
+    summary = sweep(grid, output=table, cluster=threads.scheduler_address)
     assert (summary.skipped, summary.run) == (2, 28)
-    assert set(read(table)) == {row.key for row in sweep.rows}
+    assert set(read(table)) == {row.key for row in grid.rows}
 
 
 @pytest.mark.slow
 def test_a_worker_of_the_cluster_is_killed(distributed: Any, tmp_path: Path) -> None:
-    sweep, table = plan(60, nodes=40), tmp_path / "rows.csv"
+    grid, table = plan(60, nodes=40), tmp_path / "rows.csv"
     killed: list[bytes] = []
     with (
         distributed.LocalCluster(
@@ -226,11 +226,11 @@ def test_a_worker_of_the_cluster_is_killed(distributed: Any, tmp_path: Path) -> 
                 os.kill(pids[busy[0]], signal.SIGKILL)
                 killed.append(table.read_bytes())
 
-        summary = run_sweep(sweep, output=table, cluster=local.scheduler_address, progress=kill_one)
+        summary = sweep(grid, output=table, cluster=local.scheduler_address, progress=kill_one)
     assert (summary.run, summary.unsolved, len(killed)) == (60, 0, 1)
     assert table.read_bytes().startswith(killed[0])
     assert killed[0].count(b"\n") == 11
-    same_answers(table, sweep, tmp_path)
+    same_answers(table, grid, tmp_path)
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_a_row_that_kills_every_worker_is_a_row(
     """The scheduler gives up on it after one worker, and on those that waited there; the others are
     finished."""
     dask = pytest.importorskip("dask")
-    sweep = plan(3, folder=tmp_path)
+    grid = plan(3, folder=tmp_path)
     monkeypatch.setattr(cluster, "row_on_one_thread", _deadly)
     over = threading.Event()
     with (
@@ -258,16 +258,14 @@ def test_a_row_that_kills_every_worker_is_a_row(
         client.upload_file(__file__)
         killing = thread.submit(_kill_who_asks, local, tmp_path, over)
         try:
-            summary = run_sweep(
-                sweep, output=tmp_path / "rows.csv", cluster=local.scheduler_address
-            )
+            summary = sweep(grid, output=tmp_path / "rows.csv", cluster=local.scheduler_address)
         finally:
             over.set()
         killing.result()
     found = read(tmp_path / "rows.csv")
     assert (summary.run, summary.unsolved) == (3, 1)
-    assert [found[row.key]["status"] for row in sweep.rows] == ["optimal", "failed", "optimal"]
-    assert "ended every worker" in found[sweep.rows[1].key]["reason"]
+    assert [found[row.key]["status"] for row in grid.rows] == ["optimal", "failed", "optimal"]
+    assert "ended every worker" in found[grid.rows[1].key]["reason"]
 
 
 class _Future:
@@ -294,7 +292,7 @@ def test_a_row_is_blamed_for_what_it_does_alone(
     distributed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scheduler gives up on all rows of the workers that are lost: here 1 ends them, 2 waits."""
-    sweep, asked = plan(4), list[list[int]]()
+    grid, asked = plan(4), list[list[int]]()
 
     class Client:
         loop = None
@@ -316,11 +314,11 @@ def test_a_row_is_blamed_for_what_it_does_alone(
 
     monkeypatch.setattr(cluster, "_client", lambda *_: Client())
     monkeypatch.setattr(distributed, "as_completed", lambda futures, loop: iter(futures))
-    summary = run_sweep(sweep, output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1")
+    summary = sweep(grid, output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1")
     assert asked == [[0, 1, 2, 3], [1], [2]]
     assert (summary.run, summary.unsolved) == (4, 1)
     found = read(tmp_path / "rows.csv")
-    statuses = [found[row.key]["status"] for row in sweep.rows]
+    statuses = [found[row.key]["status"] for row in grid.rows]
     assert statuses == ["optimal", "failed", "optimal", "optimal"]
 
 
@@ -383,7 +381,7 @@ def test_a_cluster_without_workers(distributed: Any, tmp_path: Path) -> None:
         ) as local,
         pytest.raises(InputError, match="a scheduler with workers that answers"),
     ):
-        run_sweep(plan(1), output=table, cluster=local.scheduler_address, timeout=0.5)
+        sweep(plan(1), output=table, cluster=local.scheduler_address, timeout=0.5)
 
 
 def test_without_distributed_there_are_processes(
@@ -391,4 +389,4 @@ def test_without_distributed_there_are_processes(
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"noisedesign\[dask\]"):
-        run_sweep(plan(1), output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1")
+        sweep(plan(1), output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1")

@@ -1,37 +1,30 @@
 """Published figures and one of our own, each from one command: a picture and its numbers.
 
-To add one: a module here with ``make(folder, *, quick, announce)``, and its name below. Numbers are
-made by pure functions of a graph; files appear whole, after every part that is finished, so that an
-interrupted run keeps what it had.
+To add one: a :class:`_output.Figure` in a module here, and a line below. Files appear whole, after
+every part that is finished, so that an interrupted run keeps what it had.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.files.picture_file import FORMATS
-from noisedesign.tasks.papers.figures._output import PNG, Announce, silent
+from noisedesign.tasks.papers.figures._output import Announce, Figure
 
 __all__ = ["NAMES", "describe", "make"]
 
-NAMES = ("pndp-by-distance", "gossip-single-view", "gossip-spectral", "algorithms-by-observer")
+_FIGURES = {
+    "pndp-by-distance": ("pndp", "BY_DISTANCE"),
+    "gossip-single-view": ("gossip", "SINGLE_VIEW"),
+    "gossip-spectral": ("gossip", "SPECTRAL"),
+    "algorithms-by-observer": ("algorithms_by_observer", "FIGURE"),
+}
+"""Names, and where each is; loaded when it is asked for."""
 
-
-class _Figure(Protocol):
-    """What a module of this package is."""
-
-    @property
-    def DESCRIPTION(self) -> str:  # noqa: N802
-        """One line: what it shows."""
-
-    def make(
-        self, folder: Path, *, quick: bool, announce: Announce, suffix: str = PNG
-    ) -> list[Path]:
-        """Write the files and return their paths, the picture first, whose name ends so."""
+NAMES = tuple(_FIGURES)
 
 
 def make(
@@ -40,7 +33,7 @@ def make(
     *,
     quick: bool = False,
     to: str = "png",
-    announce: Announce = silent,
+    announce: Announce = lambda _: None,
 ) -> list[Path]:
     """Compute a figure and write it into ``folder``, which is created.
 
@@ -66,14 +59,15 @@ def make(
         raise InputError(
             "output", expected="a folder that can be created", got=f"{path}: {error.strerror}"
         ) from error
-    return figure.make(path, quick=quick, announce=announce, suffix=f".{to}")
+    return figure.make(name, path, quick=quick, announce=announce, suffix=f".{to}")
 
 
 def describe(name: str) -> str:
     """One line on what a figure shows. Raises InputError for an unknown name."""
-    return _figure(name).DESCRIPTION
+    return _figure(name).description
 
 
-def _figure(name: str) -> _Figure:
-    _checks.one_of(name, field="figure", allowed=NAMES)
-    return cast("_Figure", import_module(f"{__name__}.{name.replace('-', '_')}"))
+def _figure(name: str) -> Figure:
+    module, value = _FIGURES[_checks.one_of(name, field="figure", allowed=NAMES)]
+    found: Figure = getattr(import_module(f"{__name__}.{module}"), value)
+    return found

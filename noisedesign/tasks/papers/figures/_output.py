@@ -1,10 +1,11 @@
-"""Files of a figure, and what its pictures have in common."""
+"""Files of a figure, part by part, and what its pictures have in common."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,30 +13,57 @@ from noisedesign.base.atomic import write_text
 from noisedesign.files.picture_file import write_figure
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
 Announce = Callable[[str], None]
 
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
 """Colours that readers with any colour vision tell apart (Okabe and Ito 2008)."""
 
-DPI, PNG = 110, ".png"
+DPI = 110
 
 
-def silent(message: str) -> None:
-    """Announce nothing."""
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A picture and its numbers, made of rows by pure functions of a graph.
+
+    Attributes:
+        description: one line: what it shows.
+        parts: (quick, announce) -> the rows of one part after another.
+        draw: (rows, quick) -> the picture.
+        tables: by the end of their file's name, (columns, lines) of rows.
+        early: whether the picture is drawn after every part, or once all are there.
+    """
+
+    description: str
+    parts: Callable[[bool, Announce], Iterator[list[Any]]]
+    draw: Callable[[Sequence[Any], bool], Picture]
+    tables: Mapping[str, Callable[[Sequence[Any]], tuple[Sequence[str], Iterable[Sequence[Any]]]]]
+    early: bool = True
+
+    def make(
+        self, name: str, folder: Path, *, quick: bool, announce: Announce, suffix: str
+    ) -> list[Path]:
+        """Write its files, each whole after every part, and return their paths, the picture first,
+        whose name ends in ``suffix``."""
+        picture, *tables = (folder / f"{name}{end}" for end in (suffix, *self.tables))
+        rows: list[Any] = []
+        for part in self.parts(quick, announce):
+            rows += part
+            for path, table in zip(tables, self.tables.values(), strict=True):
+                write_table(path, *table(rows))
+            if self.early:
+                write_figure(self.draw(rows, quick), picture, dpi=DPI)
+        if not self.early:
+            write_figure(self.draw(rows, quick), picture, dpi=DPI)
+        return [picture, *tables]
 
 
-def new_figure(*, width: float, height: float) -> Figure:
+def new_figure(*, width: float, height: float) -> Picture:
     """An empty figure of some inches, drawn without a display and without global state."""
     from matplotlib.figure import Figure  # late: it takes longer to load than a command takes
 
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def write_picture(figure: Figure, path: Path) -> Path:
-    """Write a figure, whole or not at all."""
-    return write_figure(figure, path, dpi=DPI)
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,13 +20,10 @@ from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.account import algorithms as catalogue
 from noisedesign.tasks.account.table import busiest_node, every_model
-from noisedesign.tasks.papers.figures import _output
-from noisedesign.tasks.papers.figures._output import PNG, Announce
+from noisedesign.tasks.papers.figures._output import Announce, Figure, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-DESCRIPTION = "mu of every algorithm before every observer, at equal total error"
 
 PARTICIPATION = FixedEpoch(epochs=4, separation=8)
 QUICK_PARTICIPATION = FixedEpoch(epochs=2, separation=2)
@@ -158,7 +154,7 @@ def draw(rows: Sequence[Row], *, title: str) -> Any:
     for row in rows:
         if row.mu is not None:
             mu[kinds.index(row.algorithm), models.index(row.model)] = row.mu
-    figure = _output.new_figure(width=1.25 * len(models) + 3.4, height=0.52 * len(kinds) + 2.6)
+    figure = new_figure(width=1.25 * len(models) + 3.4, height=0.52 * len(kinds) + 2.6)
     axes = figure.subplots()
     shown = np.isfinite(mu) & (mu > 0)
     colours = LogNorm(vmin=mu[shown].min(), vmax=mu[shown].max())
@@ -190,28 +186,41 @@ def _write_cell(axes: Axes, i: int, j: int, mu: float, *, colour: str) -> None:
         axes.text(j, i, f"{mu:.3g}", ha="center", va="center", color=colour)
 
 
-def make(folder: Path, *, quick: bool, announce: Announce, suffix: str = PNG) -> list[Path]:
-    """Write the table after every algorithm, and the picture."""
-    participation = QUICK_PARTICIPATION if quick else PARTICIPATION
+def _setting(quick: bool) -> tuple[Array, tuple[str, ...], FixedEpoch, int]:
     graph = build_graph("florentine")
-    w, names = mixing_matrix(graph), node_names(graph)
-    node = busiest_node(w)
-    rows: list[Row] = []
-    paths = [folder / f"algorithms-by-observer{suffix}", folder / "algorithms-by-observer.csv"]
+    w = mixing_matrix(graph)
+    return w, node_names(graph), QUICK_PARTICIPATION if quick else PARTICIPATION, busiest_node(w)
+
+
+def _parts(quick: bool, announce: Announce) -> Iterator[list[Row]]:
+    """Rows of one algorithm after another."""
+    w, names, participation, node = _setting(quick)
     for kind, options in ALGORITHMS.items():
         announce(f"{kind}: every observer")
-        rows += rows_for(
-            mixing=w,
-            nodes=names,
-            participation=participation,
-            node=node,
-            algorithms={kind: options},
+        yield list(
+            rows_for(
+                mixing=w,
+                nodes=names,
+                participation=participation,
+                node=node,
+                algorithms={kind: options},
+            )
         )
-        _output.write_table(paths[1], Row._fields, rows)
-    title = (
+
+
+def _title(quick: bool) -> str:
+    _, names, participation, node = _setting(quick)
+    return (
         f"Florentine families, observer {names[node]}, T = {participation.horizon}, "
         f"{participation}:\nequal total error of all models, that of DP-D-SGD at μ = {UNIT_MU:g} "
         "before a reader of all messages"
     )
-    _output.write_picture(draw(rows, title=title), paths[0])
-    return paths
+
+
+FIGURE = Figure(
+    description="mu of every algorithm before every observer, at equal total error",
+    parts=_parts,
+    draw=lambda rows, quick: draw(rows, title=_title(quick)),
+    tables={".csv": lambda rows: (Row._fields, rows)},
+    early=False,
+)

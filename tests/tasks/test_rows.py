@@ -19,14 +19,22 @@ from noisedesign.program.program import diagonal_dual
 from noisedesign.program.structure import TimeStructure
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks.compare import rows as judging
-from noisedesign.tasks.compare.rows import COLUMNS, LOCAL_REASON, compare
+from noisedesign.tasks import rows as judging
+from noisedesign.tasks.compare import compare, run
+from noisedesign.tasks.rows import LOCAL_REASON
 from noisedesign.tasks.solve import Solution, solve
 from tests.support.command_line import call
 
 RING_5 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(5)), name="ring-5")
 RING_6 = SpaceProblem(mixing=mixing_matrix(nx.cycle_graph(6)), name="ring-6")
 TWO_EPOCHS = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=1), name="two")
+
+
+@pytest.fixture(autouse=True)
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short solves are not repeated."""
+    monkeypatch.setattr(run, "RUNS", 1)
+
 
 OPTIMUM = sum(abs(1 + 2 * np.cos(2 * np.pi * k / 5)) / 3 for k in range(5)) ** 2 / 5
 """Vertex transitive: (nuclear norm of W)^2 / n."""
@@ -37,9 +45,8 @@ TWO_OPTIMUM = (1 + 2**0.5) ** 2
 
 def test_rows_of_two_problems_and_two_backends() -> None:
     said: list[str] = []
-    rows = list(
-        compare([RING_5, TWO_EPOCHS], backends=["native", "clarabel"], announce=said.append)
-    )
+    found = compare([RING_5, TWO_EPOCHS], backends=["native", "clarabel"], announce=said.append)
+    rows = found.rows
     assert [(row["name"], row["design"], row["backend"]) for row in rows] == [
         ("ring-5", "space", "native"),
         ("ring-5", "space", "clarabel"),
@@ -50,7 +57,7 @@ def test_rows_of_two_problems_and_two_backends() -> None:
     assert "ring-5" in said[1]
     assert "clarabel" in said[1]
     for row, optimum in zip(rows, [OPTIMUM, OPTIMUM, TWO_OPTIMUM, TWO_OPTIMUM], strict=True):
-        assert tuple(row) == COLUMNS
+        assert tuple(row) == ("comparison_format", "key", *run.COLUMNS)
         assert (row["solved"], row["feasible"], row["status"], row["reason"]) == (
             True,
             True,
@@ -80,18 +87,23 @@ def test_a_local_optimum_is_not_solved() -> None:
     problem = TimeProblem.prefix(
         participation=FixedEpoch(epochs=1, separation=8), structure=TimeStructure(kind="toeplitz")
     )
-    (row,) = compare([problem], backends=["native"])
+    (row,) = compare([problem], backends=["native"]).rows
     assert (row["solved"], row["status"], row["reason"]) == (False, "local-optimum", LOCAL_REASON)
     assert row["gap"] > 1e-6
 
 
-def test_it_is_lazy() -> None:
-    """A row is there as soon as it is finished: the next problem has not been touched."""
+def test_a_row_is_finished_before_the_next_problem_is_touched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     said: list[str] = []
-    rows = compare([RING_5, TWO_EPOCHS], backends=["native"], announce=said.append)
-    assert said == []
-    next(rows)
-    assert len(said) == 1
+
+    def spy(problem: Any, **kwargs: Any) -> Solution:
+        said.append(f"solved {problem.name}")
+        return solve(problem, **kwargs)
+
+    monkeypatch.setattr(judging, "solve", spy)
+    compare([RING_5, TWO_EPOCHS], backends=["native"], announce=said.append)
+    assert said == ["1/2 ring-5 with native", "solved ring-5", "2/2 two with native", "solved two"]
 
 
 def test_every_solver_is_asked_for_the_gap_it_is_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +114,13 @@ def test_every_solver_is_asked_for_the_gap_it_is_judged_by(monkeypatch: pytest.M
         return solve(*args, **{**kwargs, "isolate": False})
 
     monkeypatch.setattr(judging, "solve", spy)
-    list(compare([RING_5], backends=["clarabel"]))
-    list(compare([RING_5], backends=["clarabel"], gap=1e-4))
+    compare([RING_5], backends=["clarabel"])
+    compare([RING_5], backends=["clarabel"], gap=1e-4)
     assert asked == [1e-6, 1e-4]
 
 
 def test_refusals_are_rows_with_reasons() -> None:
-    (divergent,) = compare([RING_6], backends=["native"])
+    (divergent,) = compare([RING_6], backends=["native"]).rows
     assert (divergent["status"], divergent["solved"], divergent["feasible"]) == (
         "refused",
         False,
@@ -116,7 +128,7 @@ def test_refusals_are_rows_with_reasons() -> None:
     )
     assert "null direction" in divergent["reason"]
     assert divergent["objective"] is None
-    (paper,) = compare([TWO_EPOCHS], backends=["clarabel"], formulation="paper")
+    (paper,) = compare([TWO_EPOCHS], backends=["clarabel"], formulation="paper").rows
     assert paper["status"] == "refused"
     assert "several epochs" in paper["reason"]
 
@@ -125,13 +137,13 @@ def test_unlicensed_is_a_row() -> None:
     available = get_backend("mosek").availability()
     if available.ready:
         pytest.skip("this machine has a MOSEK licence")
-    (row,) = compare([RING_5], backends=["mosek"])
+    (row,) = compare([RING_5], backends=["mosek"]).rows
     assert (row["status"], row["solved"]) == ("refused", False)
     assert available.remedy in row["reason"]
 
 
 def test_native_has_no_formulation_to_choose() -> None:
-    rows = compare([RING_5], backends=["native", "clarabel"], formulation="paper")
+    rows = compare([RING_5], backends=["native", "clarabel"], formulation="paper").rows
     assert [row["status"] for row in rows] == ["optimal", "optimal"]
 
 
@@ -162,7 +174,7 @@ def test_what_a_solver_says_does_not_count(
     answer: Answer, status: str, feasible: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: answer)
-    (row,) = compare([RING_5], backends=["clarabel"])
+    (row,) = compare([RING_5], backends=["clarabel"]).rows
     assert (row["status"], row["feasible"], row["solved"]) == (status, feasible, False)
     assert row["reason"]
     assert answer.message in row["reason"]
@@ -187,7 +199,7 @@ def test_a_looser_gap_is_advised_where_there_is_something_to_loosen(
     answer: Answer, advised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: answer)
-    (row,) = compare([RING_5], backends=["clarabel"])
+    (row,) = compare([RING_5], backends=["clarabel"]).rows
     assert ("looser" in row["reason"]) == advised
 
 
@@ -207,7 +219,7 @@ def test_a_solver_that_is_stopped_has_taken_its_time(monkeypatch: pytest.MonkeyP
 def test_a_looser_gap_accepts_more(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Answer(stop=Stop.FAILED, gram=np.eye(5), dual=diagonal_dual(np.ones(5)))
     monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: answer)
-    (row,) = compare([RING_5], backends=["clarabel"], gap=0.9)
+    (row,) = compare([RING_5], backends=["clarabel"], gap=0.9).rows
     assert (row["solved"], row["status"]) == (True, "optimal")
 
 
@@ -252,6 +264,12 @@ def test_ctrl_c_in_a_solve_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) 
         return solution
 
     monkeypatch.setattr(judging, "solve", interrupted)
-    rows = compare([TWO_EPOCHS, RING_5], backends=["native"], gap=1e-12)
     with pytest.raises(KeyboardInterrupt):
-        next(rows)
+        compare([TWO_EPOCHS, RING_5], backends=["native"], gap=1e-12)
+
+
+def test_a_table_takes_problems_with_a_text(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        compare([RING_5], backends=["native"], output=tmp_path / "rows.csv")
+    assert error.value.field == "problems"
+    assert "load_problem" in error.value.remedy

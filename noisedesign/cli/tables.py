@@ -1,0 +1,218 @@
+"""Tables: which solvers there are, how they compare, and grids of problems."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noisedesign.base.checks import InputError
+from noisedesign.base.file_kinds import PICTURE
+from noisedesign.cli._shared import (
+    NewFile,
+    Writing,
+    formulation_option,
+    gap_option,
+    json_option,
+    note,
+    retry_option,
+    say,
+    show,
+)
+
+if TYPE_CHECKING:
+    from noisedesign.tasks.compare import Comparison
+
+ALL = "all"
+"""In the place of the names of backends."""
+
+
+@click.command(cls=Writing)
+@click.argument("problems", nargs=-1, required=True)
+@click.option(
+    "--backend",
+    "--backends",
+    "backends",
+    multiple=True,
+    required=True,
+    help="Names separated by commas, or all: those installed and licensed.",
+)
+@gap_option
+@click.option(
+    "--time-limit",
+    type=float,
+    default=600.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds a solve; what unsolved problems count as.",
+)
+@formulation_option
+@click.option(
+    "-o", "--output", type=NewFile(), help="Table, .csv or .parquet; rows it has are not run again."
+)
+@retry_option
+@click.option("--plot", type=NewFile(PICTURE), help="Picture: problems solved against time.")
+@json_option
+def compare(
+    problems: tuple[str, ...],
+    backends: tuple[str, ...],
+    plot: str | None,
+    as_json: bool,
+    **how: Any,
+) -> int:
+    """Every backend on every PROBLEM.toml, judged by one certificate.
+
+    A folder stands for all problem files in it and below; account and sweep files are passed over.
+    """
+    from noisedesign.files.problem_file import load_problem
+    from noisedesign.files.problem_set import problem_files
+    from noisedesign.program.backends import get_backend
+    from noisedesign.tasks.compare import compare as run
+    from noisedesign.tasks.compare import performance, picture
+
+    names = [name.strip() for value in backends for name in value.split(",") if name.strip()]
+    if not names:
+        raise InputError("backends", expected="names separated by commas", got=repr(backends))
+    if ALL in names:
+        names = _ready()
+    for name in names:
+        get_backend(name)  # a wrong name is told before any problem is read
+    files, passed_over = problem_files(problems)
+    for path in passed_over:
+        note(f"{path} is no problem file: passed over")
+    loaded = [load_problem(path) for path in files]
+    found = run(loaded, backends=list(dict.fromkeys(names)), announce=note, **how)
+    if found.kept:
+        note(f"{found.kept} of {len(found.rows)} rows were in {how['output']} already")
+    if plot is not None:
+        profiles = performance.profiles(found.rows)
+        picture.draw(profiles, plot, time_limit=how["time_limit"])
+    if as_json:
+        show(performance.record(found), as_json=True)
+    else:
+        _print(found, how["time_limit"])
+    return 0
+
+
+def _print(found: Comparison, time_limit: float) -> None:
+    """Rows, DIMACS errors, counts and means, and where the curves are at some times, as n/N."""
+    from noisedesign.conic.dimacs import NAMES
+    from noisedesign.tasks.compare import performance
+    from noisedesign.tasks.report import AT_TARGET
+
+    of_design = ["objective", "gap", "relative_to_ldp"]
+    show(
+        [row | {"solver_seconds": performance.spent(row)} for row in found.rows],
+        as_json=False,
+        columns=[
+            *("name", "backend", "solved", "status", *of_design, *AT_TARGET),
+            *("solver_seconds", "reason"),
+        ],
+        notes=["reason"],
+        keep=[*of_design, "error_at_target"],
+    )
+    if conic := [row for row in found.rows if any(row[name] is not None for name in NAMES)]:
+        click.echo()
+        show(conic, as_json=False, columns=["name", "backend", *NAMES], title="DIMACS errors")
+    summary = performance.summary(found.rows)
+    within = [name for name in summary[0] if name.startswith(performance.WITHIN)]
+    counted = [
+        row
+        | {"solved": f"{row['solved']}/{row['problems']}"}
+        | {name: f"{round(row[name] * row['problems'])}/{row['problems']}" for name in within}
+        for row in summary
+    ]
+    click.echo()
+    show(
+        counted,
+        as_json=False,
+        columns=[name for name in summary[0] if name != "problems" and name not in within],
+        title="seconds to build and solve: geometric mean shifted by "
+        f"{performance.SHIFT_SECONDS:g} s, unsolved as {time_limit:g} s",
+    )
+    if within:
+        click.echo()
+        columns = ["backend", *within]
+        show(counted, as_json=False, columns=columns, title="problems solved in time", keep=within)
+    click.echo()
+    say(str(found.machine))
+
+
+def _ready() -> list[str]:
+    """Names of the backends that can run here; the others are named, and what they lack."""
+    from noisedesign.program.backends import all_backends
+
+    names = []
+    for backend in all_backends():
+        available = backend.availability()
+        if available.ready:
+            names.append(backend.name)
+        else:
+            note(f"{backend.name} is left out: {available.remedy}")
+    return names
+
+
+@click.command()
+@json_option
+def backends(as_json: bool) -> None:
+    """Which backends are installed and licensed, and what they take."""
+    from noisedesign.program.backends import all_backends
+
+    records = []
+    for backend in all_backends():
+        available = backend.availability()
+        records.append(
+            {
+                "name": backend.name,
+                "installed": available.installed,
+                "version": available.version,
+                "licensed": available.licensed,
+                "ready": available.ready,
+                "takes": backend.takes,
+                "formulations": list(backend.formulations),
+                "remedy": available.remedy,
+            }
+        )
+    columns = ["name", "installed", "version", "licensed", "takes", "remedy"]
+    show(
+        records, as_json=as_json, columns=columns, notes=["remedy"], keep=["installed", "licensed"]
+    )
+
+
+@click.command(cls=Writing)
+@click.argument("file")
+@click.option("-o", "--output", type=NewFile(), required=True, help="Table: .csv or .parquet.")
+@click.option("--jobs", type=int, default=1, show_default=True, help="Processes of this machine.")
+@click.option("--cluster", metavar="tcp://HOST:PORT", help="A Dask scheduler, instead of --jobs.")
+@click.option("--timeout", type=float, metavar="S", help="Seconds to wait for the cluster [5].")
+@retry_option
+@json_option
+def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
+    """A grid of problems, SWEEP.toml, into one table.
+
+    Rows that the table already has are not run again.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from noisedesign.tasks.sweep import TIMEOUT_SECONDS, load_sweep
+    from noisedesign.tasks.sweep import sweep as run
+
+    plan = load_sweep(file)
+    how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
+    parts = (TextColumn("sweeping"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*parts, console=Console(stderr=True))
+    bar.disable = not bar.console.is_terminal
+    task = bar.add_task("rows", total=len(plan.rows))
+    with bar:
+        summary = run(plan, progress=lambda done, _: bar.update(task, completed=done), **how)
+    show(asdict(summary) | {"output": str(summary.output)}, as_json=as_json)
+    if summary.unsolved:
+        note(f"{summary.unsolved} rows are not solved; the column reason says why")

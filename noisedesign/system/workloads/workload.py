@@ -1,0 +1,379 @@
+"""The error of an objective under a mixing, as Gram matrices H in space, in time and in both.
+
+Noise has one coordinate a step and node, in time-major order (step * n + node). With its covariance
+Sigma the expected squared error is tr(H Sigma), H of shape (nT, nT); a Kronecker covariance S x R
+(S in time, R in space) needs only the two partial Grams,
+
+    tr(H (S x R)) = tr(time_gram(R) S) = tr(space_gram(S) R),
+
+for which nothing of size nT is formed. Everything follows from the suffix Grams
+
+    S_s = W^T (a_s Q_s + S_{s+1}) W,   S_{T+1} = 0,   shape (n, n),
+
+the squared error that one unit of state entering at step s causes from there on: for s <= s' the
+block of H that couples them is (W^(s'-s))^T S_s'. With a fresh W_t drawn at every step both stay
+true in expectation, with E[W^T G W] and powers of E[W]: the factors are independent.
+
+The plain objective (all iterates) has shortcuts. Step s enters iterate t >= s with exponent
+t - s + 1, so that with G_ab = tr(W^a R (W^b)^T), exponents a, b = 1 .. T,
+
+    time_gram(R)_ss' = sum over t >= max(s, s') of G_(t-s+1)(t-s'+1):
+
+sums along the diagonals of G, read from the last step backwards. They are their own adjoint up to
+that reversal, so the same K = sums of S turns space_gram(S) into sum_ab K_ab (W^a)^T W^b. Powers of
+a symmetric W share eigenvectors, and all of this happens on its eigenvalues. For R = I it is
+Mafalda-SGD, Lemma 10, equation (10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.system.random_mixing import RandomMixing
+from noisedesign.system.workloads.objective import Objective
+
+_POWER_BLOCK_FLOATS = 4_000_000
+"""Working set for powers of a non-symmetric W: 32 MB, whatever n and T are."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Modes:
+    """H = sum_j factor(j)^T factor(j) x q_j q_j^T.
+
+    ``basis`` has the orthonormal q_j as columns, shape (n, n); ``factor(j)`` has shape (T, T).
+    """
+
+    basis: Array
+    factor: Callable[[int], Array]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Workload:
+    """What noise does to the error of ``objective`` where models mix by ``mixing``.
+
+    Every H is symmetric positive semidefinite, in squared error per squared noise.
+
+    Args:
+        mixing: W, shape (n, n), symmetric or not, or a :class:`RandomMixing` of which every step
+            draws its own.
+        objective: what to measure, over which horizon.
+
+    Raises:
+        InputError: W is not a finite square float64 matrix; later, where weights of the objective
+            are not for n nodes.
+    """
+
+    mixing: Any
+    objective: Objective
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mixing, RandomMixing):
+            checked = _checks.matrix(self.mixing, field="mixing", square=True)
+            object.__setattr__(self, "mixing", checked)
+
+    @classmethod
+    def of(
+        cls,
+        mixing: Any,
+        *,
+        horizon: int,
+        objective: Objective | None = None,
+        random: RandomMixing | None = None,
+    ) -> Workload:
+        """The usual error, of all iterates, unless an objective says otherwise; W as it is, unless
+        it is drawn at every step."""
+        return cls(
+            mixing=mixing if random is None else random,
+            objective=objective or Objective(horizon=horizon),
+        )
+
+    @property
+    def nodes(self) -> int:
+        """n."""
+        return len(self._mean)
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return self.objective.horizon
+
+    # --- in time ----------------------------------------------------------------------------------
+
+    def time_gram(self, node_covariance: Any = None) -> Array:
+        """H of noise that is correlated across steps, every node by the same rule, shape (T, T).
+
+        With noise covariance X^-1 x R over steps and nodes the expected squared error is
+        tr(H X^-1) for H = F^T H' F,
+
+            H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ).
+
+        A fixed symmetric W takes O(T n^2 + T^2 n) time and O(n^2 + T^2 + T n) memory, and the plain
+        objective O(T n^3 + T^2 n^2) time; another, or push-sum weights of every step, takes
+        O(T n^2 + T^2) memory as well.
+
+        Args:
+            node_covariance: R, shape (n, n), squared noise; default identity, independent nodes.
+
+        Raises:
+            InputError: R is no covariance of n nodes.
+        """
+        n, r = self.nodes, None
+        if node_covariance is not None:
+            r = _covariance(node_covariance, field="node_covariance", size=n, each="node")
+        if self._plain:
+            inner = self._powers_by_eigenvalues(r) if self._symmetric else self._power_products(r)
+            return _linalg.symmetrized(sums_along_diagonals(inner)[::-1, ::-1])
+        covariance = np.eye(n) if r is None else r
+        if self._symmetric and self.objective.time_invariant:
+            coupled = self._coupled_by_eigenvalues(covariance)
+        else:
+            coupled = self._coupled_by_suffixes(covariance)
+        gram = np.empty_like(coupled)
+        for lag in range(self.horizon):
+            late = np.arange(lag, self.horizon)
+            gram[late, late - lag] = gram[late - lag, late] = coupled[lag, late]
+        factor = self.objective.step_factor
+        return _linalg.symmetrized(factor.T @ gram @ factor)
+
+    def _powers_by_eigenvalues(self, covariance: Array | None) -> Array:
+        """G_ab for symmetric W; with R = I it depends on a + b, through power sums: O(T^2 + nT)."""
+        if covariance is not None:
+            values, vectors = self._spectrum
+            seen = np.einsum("ij,ik,kj->j", vectors, covariance, vectors, optimize=True)
+            exponents = values ** np.arange(1.0, self.horizon + 1)[:, None]
+            return np.asarray((exponents * seen) @ exponents.T)
+        values = _linalg.eigenvalues(self.mixing)
+        sums, power = np.empty(2 * self.horizon + 1), np.ones_like(values)
+        for q in range(len(sums)):
+            sums[q] = power.sum()
+            power = power * values
+        exponents = np.arange(1, self.horizon + 1)
+        return np.asarray(sums[np.add.outer(exponents, exponents)])
+
+    def _power_products(self, covariance: Array | None) -> Array:
+        """G_ab for any W, a few columns of the powers at a time."""
+        n, horizon = self.nodes, self.horizon
+        width = max(1, min(n, _POWER_BLOCK_FLOATS // (n * horizon)))
+        inner = np.zeros((horizon, horizon))
+        for start in range(0, n, width):
+            columns = np.eye(n)[:, start : start + width]
+            right = self._powers(columns).reshape(horizon, -1)
+            left = right
+            if covariance is not None:
+                left = self._powers(covariance[:, start : start + width]).reshape(horizon, -1)
+            inner += left @ right.T
+        return inner
+
+    def _coupled_by_suffixes(self, covariance: Array) -> Array:
+        """c_ls = tr( R (W^l)^T S_s ), shape (T, T): how H' couples step s to the one l before."""
+        horizon, size = self.horizon, covariance.size
+        powers, suffixes = np.empty((horizon, size)), np.empty((horizon, size))
+        power = covariance
+        for lag in range(horizon):
+            powers[lag] = power.ravel()
+            power = self._mean @ power
+        for step, suffix in self._suffix_grams():
+            suffixes[step] = suffix.ravel()
+        return np.asarray(powers @ suffixes.T)
+
+    def _coupled_by_eigenvalues(self, covariance: Array) -> Array:
+        """The same for symmetric W = V diag(lambda) V^T, where S_s has a recursion by entries."""
+        values, vectors = self._spectrum
+        readout = self.objective.readout(nodes=self.nodes)
+        terms = (vectors.T @ readout @ vectors) * (vectors.T @ covariance @ vectors)
+        squares = np.multiply.outer(values, values)
+        sums = np.empty((self.horizon, self.nodes))
+        suffix = np.zeros_like(terms)
+        for step in range(self.horizon - 1, -1, -1):
+            suffix = squares * (self.objective.steps[step] * terms + suffix)
+            sums[step] = suffix.sum(axis=1)
+        powers = np.vander(values, self.horizon, increasing=True)
+        return np.asarray((sums @ powers).T)
+
+    # --- in space ---------------------------------------------------------------------------------
+
+    def space_gram(self, time_covariance: Any = None) -> Array:
+        """H of noise that is correlated across nodes, shape (n, n).
+
+        With noise covariance K x R over steps and nodes the expected squared error is tr(H R) for
+
+            H = sum_ss' (F K F^T)_ss' sum_t a_t (W^(t-s+1))^T Q_t W^(t-s'+1).
+
+        One step of ``all-iterates`` is W^T W (Whisper D-SGD, problem (10)), in expectation if W is
+        random. Takes O(T n^3) time and O(n^2) memory where F K F^T is diagonal, as it is for the
+        defaults; T^2 n^2 more time and O(T n^2) memory otherwise.
+
+        Args:
+            time_covariance: K, shape (T, T), squared noise: X^-1 of a temporal design; default
+                identity, fresh noise at every step.
+
+        Raises:
+            InputError: K is no covariance of T steps.
+        """
+        horizon, given = self.horizon, None
+        if time_covariance is not None:
+            given = _covariance(time_covariance, field="time_covariance", size=horizon, each="step")
+            if self._plain:
+                return self._weighted_powers(sums_along_diagonals(given)[::-1, ::-1])
+        factor = self.objective.step_factor
+        inputs = factor @ factor.T if given is None else factor @ given @ factor.T
+        rows, columns = np.nonzero(inputs)
+        reach = int(np.abs(rows - columns).max(initial=0))
+        by_lag = np.zeros((reach + 1, self.nodes, self.nodes))
+        for step, suffix in self._suffix_grams():
+            before = np.arange(step, max(step - reach, 0) - 1, -1)
+            by_lag[: len(before)] += inputs[before, step, None, None] * suffix
+        later = np.zeros_like(by_lag[0])
+        for lag in range(reach, 0, -1):
+            later = (later + by_lag[lag]) @ self._mean
+        return _linalg.symmetrized(by_lag[0] + later + later.T)
+
+    def _weighted_powers(self, weights: Array) -> Array:
+        """sum_ab K_ab (W^a)^T W^b for K = ``weights``, shape (T, T)."""
+        if self._symmetric:
+            values, vectors = self._spectrum
+            exponents = values ** np.arange(1.0, self.horizon + 1)[:, None]
+            sums = (exponents * (weights @ exponents)).sum(axis=0)
+            return _linalg.symmetrized((vectors * sums) @ vectors.T)
+        powers = self._powers(np.eye(self.nodes))
+        weighted = np.tensordot(weights, powers, axes=1)
+        return _linalg.symmetrized(np.tensordot(powers, weighted, axes=((0, 1), (0, 1))))
+
+    # --- in both ----------------------------------------------------------------------------------
+
+    def gram(self) -> Array:
+        """H of noise that is correlated across nodes and steps, shape (nT, nT).
+
+        Dense: O(T^2 n^3) time and O(T^2 n^2) memory.
+        """
+        horizon, n = self.horizon, self.nodes
+        blocks = np.empty((horizon, n, horizon, n))
+        for step, suffix in self._suffix_grams():
+            block = suffix
+            for earlier in range(step, -1, -1):
+                blocks[step, :, earlier] = block.T
+                blocks[earlier, :, step] = block
+                block = self._mean.T @ block
+        factor = self.objective.step_factor
+        if np.array_equal(factor, np.eye(horizon)):
+            return blocks.reshape(horizon * n, horizon * n)
+        mixed = np.einsum("sp,suvw,vq->puqw", factor, blocks, factor, optimize=True)
+        return _linalg.symmetrized(mixed.reshape(horizon * n, horizon * n))
+
+    def factor(self) -> Array | None:
+        """A, shape (nT, nT), with A^T A = :meth:`gram`: blocks W^(t-s+1). None but for the plain
+        objective."""
+        if not self._plain:
+            return None
+        n, horizon = self.nodes, self.horizon
+        result = np.zeros((horizon, n, horizon, n))
+        for a, power in enumerate(self._powers(np.eye(n))):
+            late = np.arange(a, horizon)
+            result[late, :, late - a] = power
+        return result.reshape(n * horizon, n * horizon)
+
+    @cached_property
+    def modes(self) -> Modes | None:
+        """Workloads of one pole each, lower triangular with entries lambda_j^(t-s+1), where H
+        splits: the plain objective of a symmetric W."""
+        if not (self._plain and self._symmetric):
+            return None
+        values, vectors = self._spectrum
+        steps = np.arange(self.horizon)
+        lag = np.maximum(steps[:, None] - steps, -1)
+
+        def factor(j: int) -> Array:
+            powers = np.append(values[j] ** (steps + 1.0), 0.0)
+            return np.asarray(powers[lag])
+
+        return Modes(basis=vectors, factor=factor)
+
+    # --- W ----------------------------------------------------------------------------------------
+
+    @property
+    def _plain(self) -> bool:
+        return self.objective.plain and not isinstance(self.mixing, RandomMixing)
+
+    @property
+    def _mean(self) -> Array:
+        """E[W], shape (n, n)."""
+        mixing = self.mixing
+        return mixing.mean if isinstance(mixing, RandomMixing) else np.asarray(mixing)
+
+    @cached_property
+    def _symmetric(self) -> bool:
+        if isinstance(self.mixing, RandomMixing):
+            return False
+        asymmetry = np.abs(self.mixing - self.mixing.T).max()
+        return bool(asymmetry <= settings.SYMMETRY_TOLERANCE * np.abs(self.mixing).max())
+
+    @cached_property
+    def _spectrum(self) -> tuple[Array, Array]:
+        """Eigenvalues and eigenvectors of a symmetric W."""
+        values, vectors = np.linalg.eigh(_linalg.symmetrized(self.mixing))
+        # What rounding leaves of a zero eigenvalue would be a direction with a price.
+        values[np.abs(values) <= settings.rank_tolerance(self.nodes) * np.abs(values).max()] = 0.0
+        return values, vectors
+
+    def _powers(self, start: Array) -> Array:
+        """W F, W^2 F, ..., W^T F, shape (T, *F.shape), for F = start."""
+        powers = np.empty((self.horizon, *start.shape))
+        for a in range(self.horizon):
+            start = self.mixing @ start
+            powers[a] = start
+        return powers
+
+    def _suffix_grams(self) -> Iterator[tuple[int, Array]]:
+        """Zero-based steps and S_s, the last step first."""
+        objective, mixing = self.objective, self.mixing
+        weights = objective.steps
+        readout = objective.readout(nodes=self.nodes)
+        suffix = np.zeros_like(readout)
+        for step in range(self.horizon - 1, -1, -1):
+            if not objective.time_invariant:
+                readout = objective.readout(nodes=self.nodes, step=step)
+            entering = weights[step] * readout + suffix
+            if isinstance(mixing, RandomMixing):
+                suffix = _linalg.symmetrized(mixing.expected(entering))
+            else:
+                suffix = _linalg.symmetrized(mixing.T @ entering @ mixing)
+            yield step, suffix
+
+
+def sums_along_diagonals(matrix: Array) -> Array:
+    """P_ab + P_(a-1)(b-1) + ... of a square P."""
+    result = np.array(matrix)
+    for a in range(1, len(result)):
+        result[a, 1:] += result[a - 1, :-1]
+    return result
+
+
+def _covariance(value: Any, *, field: str, size: int, each: str) -> Array:
+    """A symmetric positive semidefinite matrix, one row per node or step."""
+    matrix = _checks.symmetric_matrix(value, field=field, tolerance=settings.SYMMETRY_TOLERANCE)
+    if len(matrix) != size:
+        raise InputError(
+            field, expected=f"shape ({size}, {size}), one row per {each}", got=f"{matrix.shape}"
+        )
+    allowed = settings.GRAM_NEGATIVITY * float(np.diagonal(matrix).max())
+    try:  # a tenth of the time that eigenvalues take
+        np.linalg.cholesky(matrix + allowed * np.eye(size))
+        return matrix
+    except np.linalg.LinAlgError:
+        values = _linalg.eigenvalues(matrix)
+    if values[0] < -settings.GRAM_NEGATIVITY * max(values[-1], 0.0):
+        raise InputError(
+            field,
+            expected="a positive semidefinite matrix",
+            got=f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}",
+        )
+    return matrix

@@ -1,0 +1,307 @@
+"""Squared sensitivity of gossip averaging as the run gets longer, for single observed nodes.
+
+One figure shows how fast a node's view of another grows (Koskela and Kulkarni, Figure 1), with two
+additions: gradients that vary over time, which can be told apart faster than those that do not, and
+the same under secure summation. The other compares the spectral upper bound on the first of these
+with the truth (their Figure 2).
+
+The setting of Koskela and Kulkarni, section 4.1: two random graphs with Metropolis-Hastings
+weights, one observed node i, one victim j that is its neighbour and one that is not, all drawn at
+random. Every number is squared, for unit noise and gradients of norm at most 1 at every step, and
+divided by the number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.privacy.views.distances import distances
+from noisedesign.system.graph import build_graph, mixing_matrix
+from noisedesign.system.participation import every_step
+from noisedesign.tasks.papers.bounds import gossip
+from noisedesign.tasks.papers.figures._output import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    Announce,
+    Figure,
+    new_figure,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SEED = 0
+
+SINGLE_NODE, SECURE_SUM = "single-node", "secure-sum"
+
+_VIEWS = {
+    SINGLE_NODE: "all messages of one node read, its noise unknown",
+    SECURE_SUM: "weighted sums received by one node, its noise known to it",
+}
+_PAIRS = {"neighbours": BLUE, "not neighbours": ORANGE}
+
+HORIZONS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 30, 45, 65, 100, 150, 220, 330, 500, 700, 1000)
+QUICK_HORIZONS = (1, 2, 4, 8, 15, 30)
+
+
+class Row(NamedTuple):
+    """Squared sensitivity per step of one victim to one observer over ``horizon`` steps.
+
+    Attributes:
+        view: "single-node", all messages of the observed node, whose noise counts (S = e_i^T);
+            or "secure-sum", the weighted sums it receives, its own noise known to it.
+        pair: "neighbours" or "not neighbours".
+        constant: of gradients that are the same at every step (c = 1), a lower bound.
+        exact: of any gradients; ``kind`` says whether it is exact.
+        spectral_upper_bound: T lambda_max(M_T), per step.
+        constant_limit: the limit of ``constant`` for long runs.
+    """
+
+    graph: str
+    view: str
+    pair: str
+    observer: int
+    victim: int
+    distance: int
+    horizon: int
+    constant: float
+    exact: float
+    kind: str
+    spectral_upper_bound: float
+    constant_limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A graph, an observed node and its victims, by the name of their relation."""
+
+    name: str
+    graph: nx.Graph
+    observer: int
+    victims: dict[str, int]
+
+
+def cases(*, quick: bool) -> Iterator[Case]:
+    """The graphs of the publication, or smaller ones of the same kinds."""
+    n, p = (20, 0.3) if quick else (100, 0.15)
+    yield random_case(
+        f"Erdős–Rényi G({n}, {p})", build_graph("erdos-renyi", nodes=n, p=p, seed=SEED)
+    )
+    yield random_case(
+        f"preferential attachment, n = {n}",
+        nx.barabasi_albert_graph(n, 3, seed=SEED, initial_graph=nx.complete_graph(5)),
+    )
+
+
+def random_case(name: str, graph: nx.Graph, *, seed: int = SEED) -> Case:
+    """Draw the observed node, then one of its neighbours and one other node.
+
+    Nodes are numbered in the order of ``graph.nodes``; the relation that does not occur is left
+    out.
+    """
+    rng = np.random.default_rng(seed)
+    adjacency = nx.to_numpy_array(graph, weight=None)
+    observer = int(rng.integers(len(adjacency)))
+    near = adjacency[observer] != 0
+    far = ~near
+    far[observer] = False
+    groups = {"neighbours": np.flatnonzero(near), "not neighbours": np.flatnonzero(far)}
+    victims = {pair: int(rng.choice(nodes)) for pair, nodes in groups.items() if len(nodes)}
+    return Case(name=name, graph=graph, observer=observer, victims=victims)
+
+
+def rows_for(case: Case, *, view: str, horizons: Sequence[int]) -> Iterator[Row]:
+    """Rows of a case before one kind of observer, horizon by horizon.
+
+    Raises:
+        InputError: as :func:`noisedesign.system.graph.mixing_matrix`.
+    """
+    w = mixing_matrix(case.graph)
+    one = (case.observer,)
+    observer = threats.tap(nodes=one) if view == SINGLE_NODE else threats.secure_sum(nodes=one)
+    hops = distances(w, observer)
+    limit = (
+        gossip.theorem_13_slope(mixing=w)
+        if view == SINGLE_NODE
+        else gossip.theorem_16_slope(
+            mixing=w, observers=one, victim=next(iter(case.victims.values()))
+        )
+    )
+    for horizon in horizons:
+        mechanism = threats.view(threats.dp_d_sgd(mixing=w, horizon=horizon), observer)
+        found = threats.grams(mechanism, list(case.victims.values()))
+        for (pair, victim), (_, seen) in zip(case.victims.items(), found, strict=True):
+            distance = hops[victim]
+            assert distance is not None  # Metropolis-Hastings weights are of connected graphs
+            yield Row(
+                case.name,
+                view,
+                pair,
+                case.observer,
+                victim,
+                distance,
+                horizon,
+                *_numbers(np.asarray(seen.gram)),
+                limit,
+            )
+
+
+def _numbers(gram: Array) -> tuple[float, float, str, float]:
+    """Lower bound, exact number, its kind and upper bound for a Gram, shape (T, T), per step."""
+    horizon = len(gram)
+    exact = squared_sensitivity(gram, every_step(horizon))
+    spectral = gossip.spectral_upper_bound(gram=gram)
+    return (float(gram.sum()) / horizon, exact.squared / horizon, exact.kind, spectral / horizon)
+
+
+def _panels(
+    rows: Sequence[Row],
+    column: str,
+    words: Mapping[str, str],
+    panel: Callable[[Axes, Sequence[Row]], None],
+    *,
+    title: str,
+    entries: int,
+) -> Any:
+    """A column a graph, a row of panels for each value of ``column``, in these ``words``."""
+    graphs = list(dict.fromkeys(row.graph for row in rows))
+    figure = new_figure(width=4.6 * len(graphs) + 1.0, height=3.3 * len(words) + 0.9)
+    panels = figure.subplots(len(words), len(graphs), squeeze=False, sharex=True)
+    for i, (value, told) in enumerate(words.items()):
+        for j, graph in enumerate(graphs):
+            axes = panels[i, j]
+            here = [r for r in rows if r.graph == graph and getattr(r, column) == value]
+            panel(axes, here)
+            axes.set_xscale("log")
+            axes.grid(alpha=0.25)
+            axes.set_title(f"{graph}{told}", fontsize=10)
+        panels[i, 0].set_ylabel("squared sensitivity per step, unit noise")
+    for axes in panels[-1]:
+        axes.set_xlabel("steps T")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=entries, frameon=False)
+    figure.suptitle(
+        f"Gossip averaging (DP-D-SGD), Metropolis-Hastings weights, full participation{title}"
+    )
+    return figure
+
+
+def _parts(views: Sequence[str], quick: bool, announce: Announce) -> Iterator[list[Row]]:
+    """Rows of one graph after another."""
+    horizons = QUICK_HORIZONS if quick else HORIZONS
+    for case in cases(quick=quick):
+        found: list[Row] = []
+        for view in views:
+            announce(f"{case.name}, {view}: up to {horizons[-1]} steps")
+            found += rows_for(case, view=view, horizons=horizons)
+        yield found
+
+
+def _growth(axes: Axes, rows: Sequence[Row]) -> None:
+    for pair, colour in _PAIRS.items():
+        here = [row for row in rows if row.pair == pair]
+        steps = np.array([row.horizon for row in here])
+        axes.plot(
+            steps,
+            [row.exact for row in here],
+            "o-",
+            color=colour,
+            markersize=3,
+            label=f"{pair}, worst gradients",
+        )
+        axes.plot(
+            steps,
+            [row.constant for row in here],
+            "--",
+            color=colour,
+            linewidth=1.2,
+            label=f"{pair}, constant gradients",
+        )
+    if rows:
+        axes.axhline(
+            rows[0].constant_limit,
+            color=GREY,
+            linestyle=":",
+            label="limit of constant gradients: 1/n, below 1/(n - 1)",
+        )
+    axes.set_ylim(bottom=0)
+
+
+def excess(row: Row) -> float:
+    """Share of the exact number by which the spectral bound exceeds it; 0 where both are 0."""
+    return row.spectral_upper_bound / row.exact - 1 if row.exact > 0 else 0.0
+
+
+def _excess(axes: Axes, rows: Sequence[Row]) -> None:
+    steps = np.array([row.horizon for row in rows])
+    upper = np.array([row.spectral_upper_bound for row in rows])
+    lower = np.array([row.constant for row in rows])
+    axes.fill_between(steps, lower, upper, color=BLUE, alpha=0.10, linewidth=0)
+    axes.plot(
+        steps,
+        upper,
+        "^--",
+        color=ORANGE,
+        markersize=3.5,
+        linewidth=1.2,
+        label=r"spectral upper bound, $\lambda_{\max}(M_T)$ per step",
+    )
+    axes.plot(
+        steps,
+        [row.exact for row in rows],
+        "o-",
+        color=BLUE,
+        markersize=6,
+        markerfacecolor="white",
+        label="exact, worst gradients",
+    )
+    axes.plot(steps, lower, "v:", color=GREEN, markersize=3, label="constant gradients")
+    if rows:
+        axes.text(
+            0.03,
+            0.93,
+            f"bound {excess(rows[-1]):.0%} above exact at T = {rows[-1].horizon}",
+            transform=axes.transAxes,
+            va="top",
+            fontsize=9,
+        )
+    axes.set_ylim(0, 1.15 * float(upper.max()))
+
+
+SINGLE_VIEW = Figure(
+    description="squared sensitivity per step of one node's view, by the length of the run",
+    parts=lambda quick, announce: _parts(tuple(_VIEWS), quick, announce),
+    draw=lambda rows, _: _panels(
+        rows,
+        "view",
+        {view: f"\n{words}" for view, words in _VIEWS.items()},
+        _growth,
+        title="",
+        entries=2,
+    ),
+    tables={".csv": lambda rows: (Row._fields, rows)},
+)
+
+SPECTRAL = Figure(
+    description="spectral upper bound on the squared sensitivity of one node's view, and the truth",
+    parts=lambda quick, announce: _parts((SINGLE_NODE,), quick, announce),
+    draw=lambda rows, _: _panels(
+        rows,
+        "pair",
+        {pair: f", {pair}" for pair in dict.fromkeys(row.pair for row in rows)},
+        _excess,
+        title="\nobserver: reads all messages of one node, whose noise is unknown",
+        entries=3,
+    ),
+    tables={".csv": lambda rows: ((*Row._fields, "excess"), [(*r, excess(r)) for r in rows])},
+)

@@ -1,0 +1,192 @@
+"""Tables of one row a problem and backend, each answer judged by the same certificate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Stop
+from noisedesign.conic import dimacs
+from noisedesign.families.disjoint.start import Start
+from noisedesign.files.results_file import KEY, ResultsFile
+from noisedesign.program.backends import get_backend
+from noisedesign.program.design import Design
+from noisedesign.program.problem import Problem
+from noisedesign.tasks.report import AT_TARGET, REFUSED, Record, at_target
+from noisedesign.tasks.solve import FAILED, LOCAL, OPTIMAL, Solution, solve
+
+_OF_A_DESIGN = ("objective", "lower_bound", "gap", "relative_to_ldp")
+
+COLUMNS = (
+    *("name", "design", "backend", "solved", "status", "reason", *_OF_A_DESIGN, *AT_TARGET),
+    *("feasible", "build_seconds", "solve_seconds", "seconds", "evaluations"),
+    *(*dimacs.NAMES, "versions"),
+)
+"""Columns of an answer.
+
+``solved`` is true only for a feasible answer certified to the gap: whatever its solver said,
+anything else is a failure with its ``reason``. Without an answer of the solver's own there is no
+objective, bound or gap; the columns from mu to error_at_target are those of
+:data:`noisedesign.tasks.report.AT_TARGET`. A problem that a backend cannot take has status
+"refused". The columns err1 to err6 are the DIMACS errors of what a conic solver left
+(:mod:`noisedesign.conic.dimacs`), and None elsewhere; ``versions`` are those of what solved it.
+"""
+
+_TEXT = ("name", "design", "backend", "status", "reason", "adjacency", "versions")
+TYPES: dict[str, type] = {
+    **{column: float for column in COLUMNS if column not in _TEXT},
+    "solved": bool,
+    "feasible": bool,
+    "evaluations": int,
+}
+"""Of columns that are not text."""
+
+LOCAL_REASON = "the best that was found; its gap is that to designs without the structure"
+
+Progress = Callable[[int, int], None]
+
+
+class Row(Protocol):
+    """One row to compute: a problem and who solves it."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def design(self) -> str: ...
+
+    @property
+    def backend(self) -> str: ...
+
+
+R = TypeVar("R", bound=Row)
+
+
+def answered(
+    problem: Problem,
+    *,
+    backend: str,
+    gap: float,
+    time_limit: float | None,
+    formulation: str | None = None,
+    start: Start | None = None,
+) -> tuple[Record, Design | None]:
+    """The columns of an answer, and the design where there is one.
+
+    Args:
+        gap: relative duality gap, which every solver is asked for and judged by.
+        formulation: of a backend that has several.
+        start: where the native backend begins.
+
+    Raises:
+        InputError: the backend cannot take the problem.
+        KeyboardInterrupt: a row half done is no row.
+    """
+    solution = solve(
+        problem,
+        backend=backend,
+        gap=gap,
+        time_limit=time_limit,
+        formulation=formulation if len(get_backend(backend).formulations) > 1 else None,
+        isolate=True,
+        start=start,
+    )
+    if solution.status == Stop.INTERRUPTED:
+        raise KeyboardInterrupt  # whoever pressed Ctrl-C wants out
+    row = _blank(problem.name, problem.axes, backend) | {
+        "solved": solution.status == OPTIMAL and solution.feasible,
+        "status": solution.status,
+        "reason": LOCAL_REASON if solution.status == LOCAL else solution.remedy,
+        "feasible": solution.feasible and solution.found,
+        "build_seconds": solution.build_seconds,
+        "solve_seconds": solution.solve_seconds,
+        "seconds": solution.seconds,
+        "evaluations": solution.evaluations,
+        "versions": _versions(solution),
+    }
+    if solution.errors is not None:
+        row |= dict(zip(dimacs.NAMES, solution.errors, strict=True))
+    design = solution.design
+    if design is not None and solution.found:
+        row |= {name: getattr(design, name) for name in _OF_A_DESIGN} | at_target(design)
+    return row, design
+
+
+def attempted(row: Row, answer: Callable[[], Record]) -> Record:
+    """What ``answer`` returns; whatever goes wrong is a status with a reason."""
+    started = time.perf_counter()
+    try:
+        return answer()
+    except InputError as error:
+        return unanswered(row, status=REFUSED, reason=str(error))
+    except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
+        seconds = time.perf_counter() - started
+        reason = f"{type(error).__name__}: {error}"
+        spent = {"build_seconds": 0.0, "solve_seconds": seconds, "seconds": seconds}
+        return unanswered(row, status=FAILED, reason=reason) | spent
+
+
+def unanswered(row: Row, *, status: str, reason: str) -> Record:
+    """The columns of a problem without an answer."""
+    return _blank(row.name, row.design, row.backend) | {"status": status, "reason": reason}
+
+
+def _blank(name: str, design: str, backend: str) -> Record:
+    named = {"name": name, "design": design, "backend": backend}
+    return dict.fromkeys(COLUMNS) | named | {"solved": False, "feasible": False}
+
+
+def _versions(solution: Solution) -> str:
+    """Of the solver, which may be another one than was named: "native" leaves some to others."""
+    design = solution.design
+    known = None if design is None else design.provenance.versions
+    used = get_backend(solution.backend).versions() if known is None else known
+    return ", ".join(f"{name} {version}" for name, version in used.items())
+
+
+def kept(
+    wanted: Sequence[R],
+    compute: Callable[[list[R]], Iterator[Record]],
+    *,
+    table: ResultsFile | None,
+    retry: bool,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Record], int]:
+    """All rows by their key, and how many of them the table had.
+
+    Every row is in the table as soon as it is computed, so that whatever ends this, the next call
+    goes on from there.
+
+    Args:
+        compute: records of the rows that are missing, as they are finished.
+        retry: those that were not solved are missing too, but for local optima, which stay so.
+        progress: called with the number of rows that are finished, and that of all.
+    """
+    known: dict[str, Record] = {}
+    if table is not None:
+        known = {r.key: _as_put(table.rows[r.key]) for r in wanted if r.key in table.rows}
+    if retry:
+        known = {k: row for k, row in known.items() if row["solved"] or row["status"] == LOCAL}
+    left = [row for row in wanted if row.key not in known]
+    done = len(wanted) - len(left)
+    if progress is not None:
+        progress(done, len(wanted))
+    for count, record in enumerate(compute(left), start=done + 1):
+        if table is not None:
+            table.put(record)
+        known[record[KEY]] = record
+        if progress is not None:
+            progress(count, len(wanted))
+    return known, done
+
+
+def _as_put(row: Record) -> Record:
+    """A row of a table, which has no way to say None of a text, as it was when it was put there."""
+    return {
+        column: None if cell == "" and column != "reason" else cell for column, cell in row.items()
+    }
