@@ -1,13 +1,22 @@
-"""Stacked matrices of small space-time problems, entry by entry, without the library."""
+"""Stacked matrices of small space-time problems, entry by entry, without the library; and designs
+of such problems with what is proved of them."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import networkx as nx
 import numpy as np
 
+from noisedesign.base import settings
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.full.family import FAMILY as FULL
+from noisedesign.families.kronecker import solver
+from noisedesign.families.kronecker.bound import judge_kronecker
+from noisedesign.families.kronecker.program import JointProgram
+from noisedesign.program.certificate import Certificate
 from tests.support import oracles
 
 Array = Any
@@ -63,3 +72,73 @@ def covariance(size: int, seed: int) -> Array:
     """A positive definite matrix."""
     root = np.random.default_rng(seed).normal(size=(size, size + 2))
     return root @ root.T / size
+
+
+# --- designs, and what is proved of them ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a search for joint noise found, and the certificate of it.
+
+    ``strategy`` is C of all nT coordinates, or of the steps alone beside ``covariance`` R.
+    """
+
+    problem: JointProgram
+    certificate: Certificate
+    strategy: Array
+    stop: Stop
+    covariance: Array = None
+    history: tuple[float, ...] = ()
+
+
+def design_full(
+    asked: JointProgram,
+    *,
+    gap: float = settings.DEFAULT_GAP,
+    time_limit: float | None = None,
+    cap: Array = None,
+) -> Judged:
+    program = asked.full_program(cap=cap)
+    answer = FULL.solve(program, monitor=Monitor(gap=gap, time_limit=time_limit))
+    negligible = settings.NEGLIGIBLE_PER_GAP * gap
+    bound = FULL.bound(program, answer.proof, negligible=negligible).value
+    found = []
+    for noise in answer.noises:
+        found.append((FULL.judge(program, noise, answer.proof, bound=bound), noise))
+        if found[-1][0].gap <= gap:
+            break
+    certificate, noise = min(found, key=lambda one: one[0].objective)
+    return Judged(
+        problem=asked, certificate=certificate, strategy=noise.dense_strategy, stop=answer.stop
+    )
+
+
+def design_kronecker(
+    asked: JointProgram,
+    *,
+    gap: float = settings.DEFAULT_GAP,
+    time_limit: float | None = None,
+    progress: Any = None,
+    cap: Array = None,
+    **steps: Any,
+) -> Judged:
+    monitor = Monitor(gap=gap, time_limit=time_limit, progress=progress)
+    found = solver.design_kronecker(asked, monitor=monitor, cap=cap, **steps)
+    certificate = judge_kronecker(
+        asked.workload,
+        participation=asked.participation,
+        budget=asked.budget,
+        strategy=found.strategy,
+        covariance=found.covariance,
+        bound=asked.lower_bound(found.witness),
+        cap=cap,
+    )
+    return Judged(
+        problem=asked,
+        certificate=certificate,
+        strategy=found.strategy,
+        covariance=found.covariance,
+        stop=found.stop,
+        history=found.history,
+    )

@@ -47,7 +47,7 @@ def problem(joint: str = "kronecker", **kwargs: Any) -> SpaceTimeProblem:
 def covariance_of(design: Design) -> np.ndarray:
     """Of all nT coordinates, time-major, from C and R."""
     inverse = np.linalg.inv(design.strategy.T @ design.strategy)
-    if design.node_covariance is None:
+    if design.noise.full:
         return inverse
     return np.kron(inverse, design.covariance)
 

@@ -17,14 +17,19 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker import bound_search as kronecker_witness
 from noisedesign.families.kronecker.bound import Witness, full_dual, judge_kronecker, lower_bound
 from noisedesign.families.kronecker.program import JointProgram
-from noisedesign.families.kronecker.solver import design_full, design_kronecker
 from noisedesign.program import certificate
 from noisedesign.program.noise.space_time_streams import block_noise, kronecker_noise_stream
 from noisedesign.program.noise.streams import space_noise_stream
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads.workload import Workload
 from tests.support import oracles
-from tests.support.space_time_cases import GRAPHS, patterns_of, stacked_workload
+from tests.support.space_time_cases import (
+    GRAPHS,
+    design_full,
+    design_kronecker,
+    patterns_of,
+    stacked_workload,
+)
 
 Array = Any
 SYMMETRIC = [name for name in GRAPHS if name != "directed"]

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.kronecker import alternation as kronecker
-from noisedesign.families.kronecker.program import FullDesign, JointProgram, KroneckerDesign
-from noisedesign.families.kronecker.solver import design_full, design_kronecker
+from noisedesign.families.kronecker.program import JointProgram
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.system.participation import FixedEpoch, single
@@ -27,8 +26,11 @@ from noisedesign.tasks.solve import solve as solve_any
 from tests.support import oracles
 from tests.support.space_time_cases import (
     GRAPHS,
+    Judged,
     conic_optimum,
     covariance,
+    design_full,
+    design_kronecker,
     patterns_of,
     stacked_workload,
 )
@@ -138,7 +140,7 @@ def test_full_optimum_is_the_conic_solver_s(
     assert design.certificate.objective == pytest.approx(expected, rel=1e-6)
 
 
-def judged_by_hand(design: FullDesign, w: Array) -> None:
+def judged_by_hand(design: Judged, w: Array) -> None:
     """Objective and exact sensitivities of the exported C, from stacked matrices."""
     participation, tau = design.problem.participation, design.problem.budget
     epochs, separation = participation.epochs, participation.separation
@@ -443,8 +445,8 @@ def test_capped_noise_of_one_step() -> None:
     w = np.full((3, 3), 1 / 3)
     expected = oracles.complete_graph_capped(3, cap=2.0, tau=1.5)
     for found in (
-        design_full(problem(w, 1, 1, 1.5), max_variance=2.0),
-        design_kronecker(problem(w, 1, 1, 1.5), max_space_variance=2.0),
+        design_full(problem(w, 1, 1, 1.5), cap=np.full(3, 2.0)),
+        design_kronecker(problem(w, 1, 1, 1.5), cap=np.full(3, 2.0)),
     ):
         assert found.certificate.objective == pytest.approx(expected, rel=1e-5)
         assert found.certificate.feasible
@@ -455,12 +457,12 @@ def test_capped_noise_of_one_step() -> None:
 
 def test_capped_noise_of_several_steps() -> None:
     w = GRAPHS["ring-6, singular"]
-    full = design_full(problem(w, 1, 3), max_variance=4.0, gap=1e-5)
+    full = design_full(problem(w, 1, 3), cap=np.full(6, 4.0), gap=1e-5)
     variance = np.square(np.linalg.inv(full.strategy)).sum(axis=1)
     assert full.certificate.feasible
     assert full.certificate.gap <= 1e-5
     assert variance.max() <= 4.0
-    product = design_kronecker(problem(w, 2, 3), max_space_variance=4.0)
+    product = design_kronecker(problem(w, 2, 3), cap=np.full(6, 4.0))
     assert product.certificate.feasible
     assert np.diagonal(product.covariance).max() <= 4.0
     assert (np.diff(product.history) <= 0).all()
@@ -471,7 +473,7 @@ def test_capped_noise_of_several_steps() -> None:
 
 @pytest.mark.parametrize("solve", [design_full, design_kronecker])
 def test_time_limit_leaves_a_feasible_design(solve: Any) -> None:
-    design: FullDesign | KroneckerDesign = solve(problem(GRAPHS["path-4"], 2, 4), time_limit=1e-9)
+    design: Judged = solve(problem(GRAPHS["path-4"], 2, 4), time_limit=1e-9)
     assert design.stop is Stop.TIME_LIMIT
     assert design.certificate.feasible
     assert np.isfinite(design.certificate.gap)
@@ -514,14 +516,19 @@ def test_bad_input() -> None:
         Workload.of(w.astype(np.float32), horizon=2)
     with pytest.raises(InputError, match="4 . 2000 = 8000.*Kronecker"):
         design_full(problem(w, 1, 2000))
+
+    def asked(joint: str, scheme: FixedEpoch, **words: Any) -> SpaceTimeProblem:
+        return SpaceTimeProblem(mixing=w, participation=scheme, joint=joint, **words)
+
+    epochs = FixedEpoch(epochs=2, separation=2)
     with pytest.raises(InputError, match="max_variance: expected single participation"):
-        design_full(problem(w, 2, 2), max_variance=5.0)
-    with pytest.raises(InputError, match="max_variance: expected more than 1 / budget = 0.5"):
-        design_full(problem(w, 1, 2, 2.0), max_variance=0.5)
-    with pytest.raises(InputError, match="max_space_variance"):
-        design_kronecker(problem(w, 1, 2), max_space_variance=1.0)
-    for solve in (design_full, design_kronecker):
+        solve_any(asked("full", epochs, max_variance=5.0))
+    with pytest.raises(InputError, match="max_variance: expected more than 1 / tau = 0.5"):
+        solve_any(asked("full", single(2), budget=2.0, max_variance=0.5))
+    with pytest.raises(InputError, match="max_variance: expected more than 1 / tau = 1"):
+        solve_any(asked("kronecker", single(2), max_variance=1.0))
+    for joint in ("full", "kronecker"):
         with pytest.raises(InputError, match="gap"):
-            solve(problem(w, 1, 2), gap=0.0)
+            solve_any(asked(joint, single(2)), gap=0.0)
         with pytest.raises(InputError, match="time_limit"):
-            solve(problem(w, 1, 2), time_limit=0.0)
+            solve_any(asked(joint, single(2)), time_limit=0.0)
