@@ -152,6 +152,10 @@ def solve(
     _checks.instance(isolate, (bool, NoneType), field="isolate", expected="True, False or None")
     if time_limit is not None:
         time_limit = _checks.real(time_limit, field="time_limit", low=0)
+    if start is not None:
+        from noisedesign.families.disjoint.warm_start import start_of
+
+        start = start_of(start)
     options = Options(device=device, checkpoint=checkpoint, start=start)
     solver = get_backend(backend)
     program = family.program(problem)
@@ -169,6 +173,7 @@ def solve(
     answer = solver.answer(
         family, program, monitor=monitor, formulation=formulation, isolate=isolate
     )
+    solver = get_backend(answer.solver) if answer.solver else solver
     relaxed = _Relaxation.of(family, problem, time_limit=time_limit, gap=asked)
     verdict = _Verdict(family, program, answer.proof, relaxed.bound, monitor.gap)
     best, method = verdict.best(answer.noises), "optimal"

@@ -85,10 +85,7 @@ class Disjoint(Family):
         return attainment.remark(program, noise) if attainment.doubtful(program) else ""
 
     def start(self, program: Program, start: Any) -> Array | None:
-        from noisedesign.families.disjoint.warm_start import start_of
-
-        found = start_of(start)
-        return None if found is None else found.blocks(program)
+        return None if start is None else np.asarray(start.blocks(program))
 
     def model(
         self,

@@ -115,7 +115,9 @@ class SharedSeeds(SpatialFamily):
         """By the blocks where they make up R. Nothing is known of what hides an R that its seeds do
         not make once seeds are known."""
         covariance = noise.covariance
-        if "clique_blocks" in proof:
+        if "clique_blocks" not in proof:
+            bound = 0.0  # nothing says that R is made of seeds at all
+        else:
             blocks = blocks_of(program.cliques, proof["clique_blocks"])
             difference = float(np.abs(judging.covariance(program, blocks) - covariance).max())
             if difference <= ASSEMBLED * float(np.abs(covariance).max()):
