@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.program.family import Answer, ArraySpec, Model
-from noisedesign.program.spatial_family import SpatialFamily
 
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.data import Point
 from noisedesign.conic.program import CONSTANT, Assembly
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
+from noisedesign.program.family import Answer, ArraySpec, Model
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.spatial_family import SpatialFamily
 from noisedesign.program.structure import SpaceStructure
 
 HEADROOM = 1e-13

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from noisedesign.program.family import ANY, Arrays, Family, family_of
 
 from noisedesign.base.checks import InputError
 from noisedesign.conic.run import through_clarabel
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.program.design import Design
+from noisedesign.program.family import ANY, Arrays, Family, family_of
 from noisedesign.program.problem import Problem
 from noisedesign.tasks.solve import Solution, solve
 from noisedesign.tasks.verify import verify
