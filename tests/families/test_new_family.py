@@ -25,7 +25,7 @@ from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem
 from noisedesign.program.registry import REGISTRY, Entry
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import single
-from noisedesign.tasks.compare import run_comparison
+from noisedesign.tasks.compare import compare
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support import class_noise, family_contract, oracles
@@ -163,7 +163,7 @@ def test_every_command_takes_it(tmp_path: Path) -> None:
 @pending
 def test_it_is_compared(tmp_path: Path) -> None:
     loaded = load_problem(written(tmp_path))
-    found = run_comparison([loaded], backends=["native", "clarabel"], gap=1e-6)
+    found = compare([loaded], backends=["native", "clarabel"], gap=1e-6)
     assert [row["solved"] for row in found.rows] == [True, True]
     costs = [row["objective"] for row in found.rows]
     assert costs == pytest.approx([brute_force()] * 2, rel=1e-6)
