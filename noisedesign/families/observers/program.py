@@ -114,7 +114,7 @@ class ObserverProblem(Shown):
     correlated_over_time: bool = False
 
     def __post_init__(self) -> None:
-        w = check_mixing(self.mixing, doubly_stochastic=False, connected=False)
+        w = check_mixing(self.mixing, stochastic="row", connected=False)
         object.__setattr__(self, "mixing", w)
         _checks.positive_int(self.horizon, field="horizon")
         strangers = [_checks.describe(o) for o in self.observers if not isinstance(o, Observer)]
