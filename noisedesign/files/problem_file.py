@@ -247,7 +247,7 @@ def _names(nodes: tuple[str, ...], mixing: Array) -> Sequence[str]:
 def _check_balanced(mixing: Array) -> None:
     """W of a directed graph, in a spatial design, keeps sums as well as means."""
     try:
-        check_mixing(mixing, doubly_stochastic=True)
+        check_mixing(mixing, stochastic="both")
     except InputError as error:
         raise InputError(
             "graph.directed",

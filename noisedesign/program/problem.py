@@ -263,7 +263,7 @@ class SpaceProblem(Shown):
             )
         if self.participation is not None:
             _check(self.participation, "participation", _SCHEME)
-        mixing = check_mixing(self.mixing, doubly_stochastic=True)
+        mixing = check_mixing(self.mixing, stochastic="both")
         n = len(mixing)
         object.__setattr__(self, "mixing", mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
@@ -559,7 +559,7 @@ def checked_mixing(mixing: Any, objective: Objective | None) -> Array:
     """
     if objective is not None and objective.push_sum_weights is not None:
         return check_directed(mixing, stochastic="column")
-    return check_mixing(mixing, doubly_stochastic=False)
+    return check_mixing(mixing, stochastic="row")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

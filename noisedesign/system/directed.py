@@ -19,13 +19,10 @@ from typing import Any, Literal, get_args
 
 import networkx as nx
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from noisedesign.base import checks as _checks
-from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.system.graph import built_by, check_mixing, erdos_renyi, mixing_array, require_room
+from noisedesign.system.graph import adjacency, built_by, check_mixing, erdos_renyi, require_room
 
 STOCHASTIC = ("row", "column")
 DirectedWeights = Literal["row-stochastic", "column-stochastic"]
@@ -57,40 +54,20 @@ _BUILDERS: dict[str, Callable[..., nx.DiGraph]] = {
 
 
 def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
-    """W of a digraph, shape (n, n), "row-stochastic" or "column-stochastic".
+    """W of a digraph, shape (n, n), rows and columns in the order of ``digraph.nodes``.
+
+    - ``row-stochastic``: W_ij = 1 / (1 + in-degree of i) for i itself and every j that sends to i;
+    - ``column-stochastic``: W_ij = 1 / (1 + out-degree of j) for j itself and every i it sends to.
+
+    Edge weights are ignored.
 
     Raises:
-        InputError: unknown weights; see :func:`row_stochastic_mixing`.
+        InputError: unknown weights; not a DiGraph, empty, with self-loops or parallel edges, or
+            not strongly connected.
     """
     _checks.one_of(weights, field="weights", allowed=DIRECTED_WEIGHTS)
-    make = row_stochastic_mixing if weights == "row-stochastic" else column_stochastic_mixing
-    return make(digraph)
-
-
-def row_stochastic_mixing(digraph: nx.DiGraph) -> Array:
-    """W_ij = 1 / (1 + in-degree of i) for i itself and for every j that sends to i.
-
-    Shape (n, n), rows and columns in the order of ``digraph.nodes``; edge weights are ignored.
-
-    Raises:
-        InputError: not a DiGraph, empty, with self-loops or parallel edges, or not strongly
-            connected.
-    """
-    heard = _closed_adjacency(digraph).T
-    return np.asarray(heard / heard.sum(axis=1, keepdims=True))
-
-
-def column_stochastic_mixing(digraph: nx.DiGraph) -> Array:
-    """W_ij = 1 / (1 + out-degree of j) for j itself and for every i that j sends to.
-
-    Shape (n, n), rows and columns in the order of ``digraph.nodes``; edge weights are ignored.
-
-    Raises:
-        InputError: not a DiGraph, empty, with self-loops or parallel edges, or not strongly
-            connected.
-    """
-    heard = _closed_adjacency(digraph).T
-    return np.asarray(heard / heard.sum(axis=0, keepdims=True))
+    heard = adjacency(digraph, directed=True).T + np.eye(len(digraph))
+    return np.asarray(heard / heard.sum(axis=int(weights == "row-stochastic"), keepdims=True))
 
 
 def check_directed(mixing: Any, *, stochastic: str) -> Array:
@@ -102,7 +79,8 @@ def check_directed(mixing: Any, *, stochastic: str) -> Array:
     Raises:
         InputError: naming the first entry, row, column or node at fault.
     """
-    w = _checked(mixing, stochastic=stochastic)
+    _checks.one_of(stochastic, field="stochastic", allowed=STOCHASTIC)
+    w = check_mixing(mixing, stochastic=stochastic)
     kept = np.diagonal(w)
     if kept.min() <= 0:
         raise InputError(
@@ -124,7 +102,8 @@ def perron_vector(mixing: Any, *, stochastic: str) -> Array:
         InputError: W is negative somewhere, not stochastic as said, or some node does not reach
             another.
     """
-    w = _checked(mixing, stochastic=stochastic)
+    _checks.one_of(stochastic, field="stochastic", allowed=STOCHASTIC)
+    w = check_mixing(mixing, stochastic=stochastic)
     chain = np.array(w if stochastic == "row" else w.T)
     for k in range(len(chain) - 1, 0, -1):
         chain[:k, k] /= chain[k, :k].sum()
@@ -152,59 +131,3 @@ def push_sum_weights(mixing: Any, *, horizon: int) -> Array:
         current = w @ current
         y[step] = current
     return y
-
-
-def _closed_adjacency(digraph: nx.DiGraph) -> Array:
-    """Adjacency with self-loops: entry (j, i) is 1 where j sends to i, or is i."""
-    got, remedy = "", ""
-    if not isinstance(digraph, nx.Graph) or not digraph.is_directed():
-        got = "an undirected graph" if isinstance(digraph, nx.Graph) else _checks.describe(digraph)
-        remedy = "Use graph.to_directed() where every link goes both ways."
-    elif digraph.is_multigraph():
-        got, remedy = "a multigraph", "Use nx.DiGraph(graph), which merges parallel edges."
-    elif len(digraph) == 0:
-        got = "no nodes"
-    elif loop := next(nx.selfloop_edges(digraph), None):
-        got = f"a self-loop at node {loop[0]}"
-        remedy = "Remove self-loops; W adds self weights."
-    elif not nx.is_strongly_connected(digraph):
-        parts = nx.number_strongly_connected_components(digraph)
-        got = f"{parts} strongly connected components"
-        remedy = "Keep the largest, or add the links that lead back."
-    if got:
-        raise InputError(
-            "graph", expected="a strongly connected, simple, directed graph", got=got, remedy=remedy
-        )
-    require_room(len(digraph), field="graph")
-    adjacency = nx.to_numpy_array(digraph, weight=None, dtype=np.float64)
-    return np.asarray(adjacency + np.eye(len(adjacency)))
-
-
-def _checked(mixing: Any, *, stochastic: str) -> Array:
-    """As :func:`check_directed`, without the self weights."""
-    _checks.one_of(stochastic, field="stochastic", allowed=STOCHASTIC)
-    if stochastic == "row":
-        return check_mixing(mixing, doubly_stochastic=False)
-    w = mixing_array(mixing)
-    if w.min() < 0:
-        i, j = (int(k) for k in np.argwhere(w < 0)[0])
-        raise InputError(
-            "mixing", expected="nonnegative weights", got=f"{w[i, j]:.6g} at index ({i}, {j})"
-        )
-    wrong = np.flatnonzero(np.abs(w.sum(axis=0) - 1) > settings.STOCHASTIC_TOLERANCE)
-    if wrong.size:
-        first = int(wrong[0])
-        raise InputError(
-            "mixing",
-            expected="columns that sum to 1",
-            got=f"sum {w[:, first].sum():.15g} in column {first}",
-            remedy="Push-sum needs W column stochastic; row stochastic W averages by itself.",
-        )
-    count, _ = connected_components(csr_array(w), directed=True, connection="strong")
-    if count > 1:
-        raise InputError(
-            "mixing",
-            expected="every node to reach every other along nonzero weights",
-            got=f"{count} strongly connected components",
-        )
-    return w

@@ -64,16 +64,14 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
             unknown weights; more nodes than this machine has memory for.
     """
     _checks.one_of(weights, field="weights", allowed=WEIGHTS)
-    _check_graph(graph)
-    require_room(len(graph), field="graph")
-    adjacency = nx.to_numpy_array(graph, weight=None, dtype=np.float64)
-    degrees = adjacency.sum(axis=1)
+    linked = adjacency(graph)
+    degrees = linked.sum(axis=1)
     if weights == "row-normalized":
-        return np.asarray((adjacency + np.eye(len(degrees))) / (1 + degrees)[:, None])
+        return np.asarray((linked + np.eye(len(degrees))) / (1 + degrees)[:, None])
     if weights == "max-degree":
-        mixing = adjacency / (1 + degrees.max())
+        mixing = linked / (1 + degrees.max())
     else:
-        mixing = adjacency / (1 + np.maximum.outer(degrees, degrees))
+        mixing = linked / (1 + np.maximum.outer(degrees, degrees))
     if weights == "lazy-metropolis-hastings":
         mixing = mixing / 2
     np.fill_diagonal(mixing, 1 - mixing.sum(axis=1))
@@ -81,38 +79,43 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
 
 
 @np.errstate(over="ignore")  # sums of huge weights are told as infinite
-def check_mixing(
-    mixing: Any, *, doubly_stochastic: bool, connected: bool = True, push_sum: bool = False
-) -> Array:
+def check_mixing(mixing: Any, *, stochastic: str, connected: bool = True) -> Array:
     """W as a read-only float64 array, shape (n, n), once it is what a design needs.
 
-    Always: finite, nonnegative, rows summing to 1. Designs also need every node to reach every
-    other along nonzero entries (``connected``); an account of privacy does not. Spatial designs
-    (``doubly_stochastic``) also need columns summing to 1, else D-SGD does not converge to the
-    average (Whisper D-SGD, section II.A); temporal designs take any row stochastic W, symmetric
-    or not. With ``push_sum`` columns that sum to 1 do in place of rows.
+    Always: finite and nonnegative. Designs also need every node to reach every other along nonzero
+    entries (``connected``); an account of privacy does not.
+
+    Args:
+        stochastic: which sums are 1. Temporal designs take any W with such a "row" sum, symmetric
+            or not, or "column" sum in push-sum; an account takes "either"; spatial designs need
+            "both", else D-SGD does not converge to the average (Whisper D-SGD, section II.A).
 
     Raises:
         InputError: naming the first entry, row or column at fault, or the components.
     """
+    _checks.one_of(stochastic, field="stochastic", allowed=("row", "column", "both", "either"))
     w = mixing_array(mixing)
     if w.min() < 0:
         i, j = (int(k) for k in np.argwhere(w < 0)[0])
         raise InputError(
             "mixing", expected="nonnegative weights", got=f"{w[i, j]:.6g} at index ({i}, {j})"
         )
-    if not (push_sum and np.abs(w.sum(axis=0) - 1).max() <= settings.STOCHASTIC_TOLERANCE):
+    columns = w.sum(axis=0)
+    kept = stochastic == "either" and np.abs(columns - 1).max() <= settings.STOCHASTIC_TOLERANCE
+    if stochastic != "column" and not kept:
         _check_sums(
             w.sum(axis=1),
             line="row",
             remedy="Every design needs rows that sum to 1; W need not "
             "be symmetric for a temporal one.",
         )
-    if doubly_stochastic:
+    if stochastic in ("column", "both"):
         _check_sums(
-            w.sum(axis=0),
+            columns,
             line="column",
-            remedy="Spatial designs need W doubly stochastic: otherwise D-SGD does not converge to "
+            remedy="Push-sum needs W column stochastic; row stochastic W averages by itself."
+            if stochastic == "column"
+            else "Spatial designs need W doubly stochastic: otherwise D-SGD does not converge to "
             'the average (Whisper D-SGD, section II.A). weights = "metropolis-hastings" is.',
         )
     count, labels = connected_components(csr_array(w), directed=True, connection="strong")
@@ -186,29 +189,43 @@ def built_by(builders: Mapping[str, Callable[..., nx.Graph]], kind: str, params:
     return builder(**params)
 
 
-def _check_graph(graph: nx.Graph) -> None:
+def adjacency(graph: nx.Graph, *, directed: bool = False) -> Array:
+    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``; edge weights are ignored.
+
+    Raises:
+        InputError: another kind of graph, one that is empty, disconnected, or has self-loops or
+            parallel edges; more nodes than this machine has memory for.
+    """
     got, remedy = "", ""
     if not isinstance(graph, nx.Graph):
         got = _checks.describe(graph)
-    elif graph.is_directed():
+    elif graph.is_directed() != directed:
         got, remedy = "a directed graph", "Use graph.to_undirected()."
+        if directed:
+            got = "an undirected graph"
+            remedy = "Use graph.to_directed() where every link goes both ways."
     elif graph.is_multigraph():
-        got, remedy = "a multigraph", "Use nx.Graph(graph), which merges parallel edges."
+        same = "DiGraph" if directed else "Graph"
+        got, remedy = "a multigraph", f"Use nx.{same}(graph), which merges parallel edges."
     elif len(graph) == 0:
         got = "no nodes"
     elif loop := next(nx.selfloop_edges(graph), None):
         got = f"a self-loop at node {loop[0]}"
         remedy = "Use graph.remove_edges_from(list(nx.selfloop_edges(graph))); W adds self weights."
-    elif not nx.is_connected(graph):
-        got = _components([list(part) for part in nx.connected_components(graph)])
-        remedy = "Keep the largest: graph.subgraph(max(nx.connected_components(graph), key=len))."
+    elif not (nx.is_strongly_connected if directed else nx.is_connected)(graph):
+        find = "strongly_connected_components" if directed else "connected_components"
+        parts = [list(part) for part in getattr(nx, find)(graph)]
+        got = _components(parts, what=find.replace("_", " ") if directed else "components")
+        remedy = f"Keep the largest: graph.subgraph(max(nx.{find}(graph), key=len))."
     if got:
-        raise InputError(
-            "graph", expected="a connected, simple, undirected graph", got=got, remedy=remedy
-        )
+        strongly, kind = ("strongly ", "directed") if directed else ("", "undirected")
+        expected = f"a {strongly}connected, simple, {kind} graph"
+        raise InputError("graph", expected=expected, got=got, remedy=remedy)
+    require_room(len(graph), field="graph")
+    return np.asarray(nx.to_numpy_array(graph, weight=None, dtype=np.float64))
 
 
-def _components(parts: Sequence[Sequence[Any]]) -> str:
+def _components(parts: Sequence[Sequence[Any]], *, what: str = "components") -> str:
     """Say "2 components, of 5 nodes (0, 1, 2, ...) and 1 node (7)", the largest first."""
     shown = []
     for part in sorted(parts, key=len, reverse=True)[:4]:
@@ -216,7 +233,7 @@ def _components(parts: Sequence[Sequence[Any]]) -> str:
         shown.append(f"{len(part)} node{'s' * (len(part) > 1)} ({names})")
     if len(parts) > len(shown):
         shown.append(f"{len(parts) - len(shown)} more")
-    return f"{len(parts)} components, of " + ", ".join(shown[:-1]) + " and " + shown[-1]
+    return f"{len(parts)} {what}, of " + ", ".join(shown[:-1]) + " and " + shown[-1]
 
 
 def _check_sums(sums: Array, *, line: str, remedy: str) -> None:

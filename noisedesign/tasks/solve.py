@@ -184,7 +184,7 @@ def solve(
         noise, certificate = best
         provenance = Provenance(
             method=method,
-            backend=solver.name,
+            backend=answer.solver or solver.name,
             status=answer.stop.value,
             build_seconds=answer.build_seconds,
             solve_seconds=answer.solve_seconds,
@@ -208,7 +208,7 @@ def solve(
         design = replace(design, provenance=replace(design.provenance, status=status))
     return Solution(
         problem=problem,
-        backend=solver.name,
+        backend=answer.solver or solver.name,
         status=status,
         design=design,
         remedy=remedy,

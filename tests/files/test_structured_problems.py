@@ -332,7 +332,7 @@ def test_files_that_are_no_clusters(tmp_path: Path, content: str | None, words: 
 
 
 def test_more_maximal_matchings_than_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noisedesign.system.random_mixing.matchings.MAX_MATCHINGS", 1)
+    monkeypatch.setattr("noisedesign.system.random_mixing.MAX_MATCHINGS", 1)
     with pytest.raises(InputError, match=r"^mixing\.matching: expected at most 1 maximal"):
         space('[mixing]\nmatching = "maximal"\n')
 

@@ -252,25 +252,28 @@ CASES: dict[str, Case] = {
         "toeplitz", in_time("toeplitz", gram=np.full((1, 1), 7.0)), lambda: 7.0
     ),
     "seeds of edges": Case(
-        "shared-seeds", in_space(PATH_3, "edge-local"), lambda: seeds_of_a_path(gram(PATH_3))
+        "shared seeds", in_space(PATH_3, "edge-local"), lambda: seeds_of_a_path(gram(PATH_3))
     ),
     "seeds of clusters": Case(
-        "shared-seeds",
+        "shared seeds",
         in_space(PATH_4, "clusters", clusters=(0, 0, 1, 1)),
         lambda: diagonal(gram(PATH_4)[:2, :2]) + diagonal(gram(PATH_4)[2:, 2:]),
     ),
     "no seeds": Case(
-        "shared-seeds",
+        "shared seeds",
         in_space(PATH_4, "independent", budget=UNEVEN),
         lambda: float(np.sum(np.diagonal(gram(PATH_4)) / UNEVEN)),
     ),
     "seeds of all": Case(
-        "shared-seeds",
+        "shared seeds",
         in_space(RING_5, "hops", hops=2),
         lambda: oracles.vertex_transitive_optimum(RING_5),
     ),
+    "seeds of neighbourhoods": Case(  # the middle of a path has every node in its own
+        "shared seeds", in_space(LAZY, "neighbourhood"), lambda: diagonal(gram(LAZY))
+    ),
     "known seeds": Case(
-        "shared-seeds",
+        "shared seeds",
         in_space(LAZY, "edge-local", known_seeds=1),
         lambda: middle(
             clique_oracles.clique_interval(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import networkx as nx
@@ -19,14 +20,16 @@ from noisedesign.program.backends import get_backend
 from noisedesign.program.program import Program, denormalized_gram
 from noisedesign.system.directed import (
     check_directed,
-    column_stochastic_mixing,
+    directed_mixing,
     perron_vector,
     push_sum_weights,
-    row_stochastic_mixing,
 )
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import Objective
 from tests.support.grams import space_gram, space_time_gram
+
+row_stochastic_mixing = partial(directed_mixing, weights="row-stochastic")
+column_stochastic_mixing = partial(directed_mixing, weights="column-stochastic")
 
 TRIANGLE = nx.DiGraph([(0, 1), (1, 2), (2, 0), (0, 2)])
 """A directed triangle in which 0 also sends to 2."""

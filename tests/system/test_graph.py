@@ -124,7 +124,7 @@ def test_mixing_equals_its_definition(graph: nx.Graph, weights: str) -> None:
     mixing = mixing_matrix(graph, weights=weights)
     exact = np.array([[float(entry) for entry in row] for row in exact_mixing(graph, weights)])
     np.testing.assert_allclose(mixing, exact, atol=ONE_ROUNDING)
-    checked = check_mixing(mixing, doubly_stochastic=weights in DOUBLY_STOCHASTIC)
+    checked = check_mixing(mixing, stochastic="both" if weights in DOUBLY_STOCHASTIC else "row")
     np.testing.assert_array_equal(checked, mixing)
     assert not checked.flags.writeable
     if weights in DOUBLY_STOCHASTIC:
@@ -190,17 +190,17 @@ HALVES = [[0.5, 0.5], [0.5, 0.5]]
 @pytest.mark.parametrize("doubly_stochastic", [True, False])
 def test_what_no_design_accepts(mixing: object, words: list[str], doubly_stochastic: bool) -> None:
     with pytest.raises(InputError, match="^mixing: ") as caught:
-        check_mixing(mixing, doubly_stochastic=doubly_stochastic)
+        check_mixing(mixing, stochastic="both" if doubly_stochastic else "row")
     assert all(word in str(caught.value) for word in words)
 
 
 def test_row_stochastic_is_enough_in_time_but_not_in_space() -> None:
     mixing = np.array([[0.5, 0.5], [1.0, 0.0]])
-    np.testing.assert_array_equal(check_mixing(mixing, doubly_stochastic=False), mixing)
+    np.testing.assert_array_equal(check_mixing(mixing, stochastic="row"), mixing)
     with pytest.raises(
         InputError, match="columns that sum to 1, got sum 1.5 in column 0"
     ) as caught:
-        check_mixing(mixing, doubly_stochastic=True)
+        check_mixing(mixing, stochastic="both")
     assert "Whisper D-SGD, section II.A" in caught.value.remedy
     assert 'weights = "metropolis-hastings"' in caught.value.remedy
 
@@ -208,12 +208,12 @@ def test_row_stochastic_is_enough_in_time_but_not_in_space() -> None:
 def test_asymmetric_but_doubly_stochastic_is_fine_in_space() -> None:
     # A directed ring: everyone keeps half and passes half on.
     mixing = (np.eye(4) + np.roll(np.eye(4), 1, axis=1)) / 2
-    np.testing.assert_array_equal(check_mixing(mixing, doubly_stochastic=True), mixing)
+    np.testing.assert_array_equal(check_mixing(mixing, stochastic="both"), mixing)
 
 
 def test_rounding_of_sums_is_forgiven() -> None:
     mixing = np.full((2, 2), 0.5) + 1e-14
-    assert check_mixing(mixing, doubly_stochastic=True).shape == (2, 2)
+    assert check_mixing(mixing, stochastic="both").shape == (2, 2)
 
 
 @pytest.mark.parametrize("doubly_stochastic", [True, False])
@@ -222,22 +222,22 @@ def test_disconnected_mixing_names_its_components(doubly_stochastic: bool) -> No
     mixing[:2, :2] = 1 / 2
     mixing[2:, 2:] = 1 / 3
     with pytest.raises(InputError, match=r"2 components, of 3 nodes \(2, 3, 4\) and 2 .* \(0, 1\)"):
-        check_mixing(mixing, doubly_stochastic=doubly_stochastic)
+        check_mixing(mixing, stochastic="both" if doubly_stochastic else "row")
 
 
 def test_one_way_influence_is_not_connected() -> None:
     with pytest.raises(InputError, match="every node to reach every other"):
-        check_mixing([[1.0, 0.0], [0.5, 0.5]], doubly_stochastic=False)
+        check_mixing([[1.0, 0.0], [0.5, 0.5]], stochastic="row")
 
 
 def test_many_components_are_counted_not_listed() -> None:
     with pytest.raises(InputError, match="50 components") as caught:
-        check_mixing(np.eye(50), doubly_stochastic=True)
+        check_mixing(np.eye(50), stochastic="both")
     assert "and 46 more" in str(caught.value)
 
 
 def test_one_node_is_a_mixing_matrix() -> None:
-    np.testing.assert_array_equal(check_mixing([[1.0]], doubly_stochastic=True), [[1.0]])
+    np.testing.assert_array_equal(check_mixing([[1.0]], stochastic="both"), [[1.0]])
 
 
 # --- generators ----------------------------------------------------------------------------------

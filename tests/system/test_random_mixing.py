@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.system import random_mixing
 from noisedesign.system.random_mixing import (
     EdgeDropout,
     NodeDropout,
     RandomMatchings,
     RandomMixing,
-    matchings,
     maximal_matchings,
     pairwise_gossip,
 )
@@ -302,6 +302,6 @@ def test_other_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
         pairwise_gossip(nx.path_graph(1))
     with pytest.raises(InputError, match=r"^graph"):
         pairwise_gossip(nx.Graph([(0, 1), (2, 3)]))
-    monkeypatch.setattr(matchings, "MAX_MATCHINGS", 2)
+    monkeypatch.setattr(random_mixing, "MAX_MATCHINGS", 2)
     with pytest.raises(InputError, match=r"pairwise_gossip"):
         maximal_matchings(HOUSE)

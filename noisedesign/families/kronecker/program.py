@@ -64,7 +64,7 @@ class JointProgram:
         cls, *, mixing: Any, participation: FixedEpoch, budget: Any = 1.0
     ) -> JointProgram:
         """All iterates of all nodes under mixing W, shape (n, n), row stochastic."""
-        checked = check_mixing(mixing, doubly_stochastic=False)
+        checked = check_mixing(mixing, stochastic="row")
         workload = Workload.of(checked, horizon=participation.horizon)
         return cls(workload=workload, participation=participation, budget=budget)
 

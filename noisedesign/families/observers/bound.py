@@ -1,18 +1,7 @@
-"""Noise against chosen observers: the program, its dual and its bound. Plain numpy, no solver.
+"""What multipliers prove against chosen observers, and the account of a covariance. No solver.
 
-What observer a has of the noise z = (z_1, ..., z_k), drawn independently with one covariance R, are
-the numbers y_a = sum_j B_aj z_j; a unit change of gradient c moves them by column c of G_a. How
-well it tells the change is matrix-fractional in R, so that
-
-    (O)  minimise  tr(H R)  subject to  diag( G_a^T K_a(R)^-1 G_a ) <= 1 for every observer a,
-         diag(R) <= cap,   K_a(R) = sum_j B_aj R B_aj^T,
-
-is convex. Noise values known to an observer are rows of B_a that no gradient moves: stacking them
-says the same as conditioning on them, and the conditional covariance, which is no linear function
-of R, is never written down.
-
-Dual: any v_a >= 0, N_a >= 0 and w >= 0 with sum_a K_a*(N_a) <= H + diag(w), where
-K_a*(N) = sum_j B_aj^T N B_aj, prove
+Any v_a >= 0, N_a >= 0 and w >= 0 with sum_a K_a*(N_a) <= H + diag(w), where
+K_a*(N) = sum_j B_aj^T N B_aj, prove, in the words of :mod:`.program`,
 
     tr(H R) >= sum_a ( tr (V_a^1/2 G_a^T N_a G_a V_a^1/2)^1/2 )^2 / sum(v_a) - <cap, w>,
 
@@ -28,7 +17,10 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
-from noisedesign.base.checks import Array
+from noisedesign.base.checks import Array, InputError
+from noisedesign.families.observers.program import ObservedNoise, ObserverProblem, ObserverProgram
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.family import Arrays
 
 ROUNDING = 8
 """Multiple of the rank tolerance allowed to the rounding of an eigenvalue or a sum."""
@@ -39,40 +31,7 @@ that would make the whole feasible. Interior-point answers miss feasibility by 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ObservedNoise:
-    """What one observer has: B_a, shape (k, m, p), of full row rank when its k blocks are put side
-    by side, and G_a, shape (m, c), one column per gradient that is limited."""
-
-    responses: Array
-    signals: Array
-
-    def covariance(self, noise: Array) -> Array:
-        """K_a(R), shape (m, m), squared noise."""
-        return np.asarray(np.einsum("jmp,pq,jnq->mn", self.responses, noise, self.responses))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ObserverProgram:
-    """Data of (O), the budgets scaled to 1.
-
-    Attributes:
-        gram: H, shape (p, p), symmetric positive semidefinite, squared error per squared noise.
-        observers: what each of them has.
-        cap: largest variance R_ii, shape (p,), squared noise.
-    """
-
-    gram: Array
-    observers: tuple[ObservedNoise, ...]
-    cap: Array
-
-    @property
-    def size(self) -> int:
-        """p, the number of coordinates of the noise."""
-        return len(self.gram)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ObserverWitness:
+class Multipliers:
     """Multipliers, observer by observer: N_a = F_a^T F_a, positive semidefinite whatever F_a is.
 
     Shapes: ``factors`` F_a (any, m), ``weights`` v_a (c,), ``cap`` w (p,).
@@ -83,20 +42,20 @@ class ObserverWitness:
     cap: Array
 
 
-def lower_bound(program: ObserverProgram, witness: ObserverWitness) -> float:
+def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> float:
     """What the multipliers prove once repaired, in squared error; 0 where they prove nothing.
 
     Repair: negative weights are clipped, and what sum_a K_a*(N_a) exceeds H + diag(w) by is paid
     for: noise within the cap is D^1/2 Q D^1/2, D = diag(cap), with tr Q <= p, so an excess E costs
     at most p lambda_max(D^1/2 E D^1/2). Rounding is subtracted.
     """
-    arrays = (*witness.factors, *witness.weights, witness.cap)
+    arrays = (*multipliers.factors, *multipliers.weights, multipliers.cap)
     if not all(np.isfinite(array).all() for array in arrays):
         return 0.0
-    prices = np.maximum(witness.cap, 0.0)
+    prices = np.maximum(multipliers.cap, 0.0)
     used, gained = np.zeros_like(program.gram), 0.0
     for seen, factor, weights in zip(
-        program.observers, witness.factors, witness.weights, strict=True
+        program.observers, multipliers.factors, multipliers.weights, strict=True
     ):
         v = np.maximum(weights, 0.0)
         if v.max(initial=0.0) > 0:
@@ -120,3 +79,69 @@ def _excess(program: ObserverProgram, used: Array, prices: Array) -> float:
     terms = float(program.cap @ np.diagonal(used + program.gram + np.diag(prices)))
     rounding = ROUNDING * settings.rank_tolerance(program.size) * terms
     return program.size * max(0.0, largest + rounding)
+
+
+def judge(problem: ObserverProblem, covariance: Array, *, bound: float) -> Certificate:
+    """Certificate of a covariance, by the account of every observer."""
+    return Certificate(
+        objective=float(np.sum(problem.gram * covariance)),
+        lower_bound=bound,
+        sensitivity_squared=problem.worst(covariance)[0],
+        variance_ratio=float((np.diagonal(covariance) / problem.cap).max()),
+    )
+
+
+def arrays_of(program: ObserverProgram, multipliers: Multipliers) -> dict[str, Array]:
+    """Multipliers as they are stored, observer after observer.
+
+    ``observer_ranks`` holds the number of rows of every F_a; ``observer_factors`` the rows F_a B_a,
+    one number a coordinate of the noise; ``observer_weights`` v_a; ``dual_cap`` w.
+    """
+    rows = [
+        factor @ _flat(seen)
+        for factor, seen in zip(multipliers.factors, program.observers, strict=True)
+    ]
+    return {
+        "observer_ranks": np.array([len(r) for r in rows], dtype=np.float64),
+        "observer_factors": np.concatenate([r.ravel() for r in rows]),
+        "observer_weights": np.concatenate(multipliers.weights),
+        "dual_cap": multipliers.cap,
+    }
+
+
+def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
+    """The multipliers of :func:`arrays_of`: what of the rows lies in the row space of B_a,
+    whose rows are orthonormal.
+
+    Raises:
+        InputError: their numbers of entries are not those of the observers.
+    """
+    ranks = [int(rank) for rank in arrays["observer_ranks"]]
+    shapes = [
+        (rank, _flat(seen).shape[1]) for rank, seen in zip(ranks, program.observers, strict=False)
+    ]
+    counts = [seen.signals.shape[1] for seen in program.observers]
+    flat, weights = arrays["observer_factors"], arrays["observer_weights"]
+    sizes = [rows * columns for rows, columns in shapes]
+    if len(ranks) != len(program.observers) or min(ranks) < 0 or sum(sizes) != len(flat):
+        _refuse("observer_factors", f"rows of {len(program.observers)} observers", flat)
+    if sum(counts) != len(weights):
+        _refuse("observer_weights", f"{sum(counts)} entries", weights)
+    parts = np.split(flat, np.cumsum(sizes)[:-1])
+    return Multipliers(
+        factors=tuple(
+            part.reshape(shape) @ _flat(seen).T
+            for part, shape, seen in zip(parts, shapes, program.observers, strict=True)
+        ),
+        weights=tuple(np.split(weights, np.cumsum(counts)[:-1])),
+        cap=arrays["dual_cap"],
+    )
+
+
+def _flat(seen: ObservedNoise) -> Array:
+    """B_a with its blocks side by side, shape (m, k p)."""
+    return np.asarray(np.concatenate(list(seen.responses), axis=1))
+
+
+def _refuse(name: str, expected: str, array: Array) -> None:
+    raise InputError(f"design file.{name}", expected=expected, got=f"shape {array.shape}")

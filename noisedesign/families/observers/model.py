@@ -1,10 +1,26 @@
-"""Noise against chosen observers in matrix inequalities."""
+"""Noise against chosen observers in matrix inequalities, in the problem's units or in better ones.
+
+Variances at an optimum spread from what the budgets ask to what the cap allows. Solvers lose the
+digits of that ratio, unless the unknown is Q in R = S^1/2 Q S^1/2 with S a covariance that already
+spreads alike, and what an observer sees is whitened by K_a(S):
+
+    minimise <S^1/2 H S^1/2, Q>  subject to  [[K'_a(Q), G'_a], [G'_a^T, X_a]] >= 0,
+    diag(X_a) <= 1,  diag(S^1/2 Q S^1/2) <= cap,  Q >= 0.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Stop
+from noisedesign.conic.data import Point
 from noisedesign.conic.program import (
+    CONSTANT,
     Assembly,
     Numbers,
     Piece,
@@ -13,64 +29,139 @@ from noisedesign.conic.program import (
     require_size,
     triangle,
 )
-from noisedesign.families.disjoint.formulations import (
-    covariance_variables,
-    sums_at_most,
-    variances_within,
-)
-from noisedesign.families.observers.bound import ObservedNoise, ObserverProgram
-from noisedesign.families.observers.problem import ObserverProblem
+from noisedesign.families.disjoint.formulations import covariance_variables, sums_at_most
+from noisedesign.families.observers.bound import Multipliers, arrays_of
+from noisedesign.families.observers.program import ObserverProblem
+from noisedesign.families.observers.repair import independent, repaired
+from noisedesign.program.family import Answer, Model
+from noisedesign.program.noise import Noise
+
+FLOOR = 1e-10
+"""Least eigenvalue of the covariance that sets the units, relative to the largest: one that noise
+does not reach at all would divide by zero, and it may be the next answer that reaches it."""
 
 
-def covariance(program: ObserverProgram) -> Assembly:
-    """[[K_a(R), G_a], [G_a^T, X_a]] >= 0 and diag(X_a) <= 1 for every observer a, diag(R) <= cap,
-    R >= 0; K_a(R) is the covariance of what observer a sees."""
-    size = program.size
-    require_size(
-        2 * triangle(size)
-        + 2 * size
-        + sum(
-            triangle(rows) * triangle(size) + rows * signals + triangle(signals) + 2 * signals
-            for rows, signals in (seen.signals.shape for seen in program.observers)
-        ),
-        of=f"{len(program.observers)} observers of noise of {size} coordinates",
-    )
-    assembly = Assembly()
-    r = covariance_variables(assembly, program.gram)
-    assembly.block(size, [lower_triangle(r)])
-    for seen in program.observers:
-        rows, signals = seen.signals.shape
-        told = assembly.symmetric("X", signals, meaning="what one observer can tell, squared")
-        assembly.block(
-            rows + signals,
-            [*_seen(seen, r), constant(seen.signals.T, row=rows), lower_triangle(told, at=rows)],
+def stated(problem: ObserverProblem) -> Model:
+    """In the units of the problem: Q is R."""
+    whitenings = [np.eye(len(seen.signals)) for seen in problem.normalized.observers]
+    return _Units(
+        problem=problem,
+        root=np.diag(1 / problem.unit),
+        error=1 / problem.unit_error,
+        whitenings=whitenings,
+        rows=problem.unit**2,
+    ).model()
+
+
+def in_units(problem: ObserverProblem, noise: Array | None = None) -> Model:
+    """In units of a covariance S, shape (p, p), squared noise, by default independent noise.
+
+    Raises:
+        InputError: observers that nothing reaches; matrix inequalities too large to solve; a cap
+            too small, or an observer that sees a gradient without noise.
+    """
+    program = problem.normalized
+    noise = independent(problem) if noise is None else noise
+    values, vectors = np.linalg.eigh(noise / np.multiply.outer(problem.unit, problem.unit))
+    values = np.maximum(values, FLOOR * values[-1])
+    root = _linalg.symmetrized((vectors * np.sqrt(values)) @ vectors.T)
+    return _Units(
+        problem=problem,
+        root=root,
+        error=float(np.sum((root @ program.gram) * root)),
+        whitenings=[
+            np.linalg.inv(np.linalg.cholesky(seen.covariance(root @ root)))
+            for seen in program.observers
+        ],
+        rows=1 / program.cap,
+    ).model()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Units:
+    """Q in R = ``root`` Q ``root``, what an observer sees multiplied by its whitening, squared
+    error divided by ``error``, and row i of the cap multiplied by ``rows``; all of it relative to
+    the units of ``problem.normalized``."""
+
+    problem: ObserverProblem
+    root: Array
+    error: float
+    whitenings: Sequence[Array]
+    rows: Array
+
+    def model(self) -> Model:
+        program, root, size = self.problem.normalized, self.root, len(self.root)
+        require_size(
+            2 * triangle(size)
+            + 2 * size
+            + sum(
+                triangle(rows) * triangle(size) + rows * signals + triangle(signals) + 2 * signals
+                for rows, signals in (seen.signals.shape for seen in program.observers)
+            ),
+            of=f"{len(program.observers)} observers of noise of {size} coordinates",
         )
-        sums_at_most(assembly, np.diagonal(told)[:, None], np.ones(signals))
-    variances_within(assembly, [lower_triangle(r)], cap=program.cap)
-    return assembly
+        assembly = Assembly()
+        gram = _linalg.symmetrized(root @ program.gram @ root) / self.error
+        r = covariance_variables(assembly, gram)
+        assembly.block(size, [lower_triangle(r)])
+        for seen, whitening in zip(program.observers, self.whitenings, strict=True):
+            rows, count = seen.signals.shape
+            told = assembly.symmetric("X", count, meaning="what one observer can tell, squared")
+            assembly.block(
+                rows + count,
+                [
+                    *_seen(whitening @ seen.responses @ root, r),
+                    constant((whitening @ seen.signals).T, row=rows),
+                    lower_triangle(told, at=rows),
+                ],
+            )
+            sums_at_most(assembly, np.diagonal(told)[:, None], np.ones(count))
+        p, q = np.tril_indices(size)
+        node = np.arange(size)[:, None]
+        weights = root[:, p] * root[:, q] * np.where(p == q, 1.0, 2.0) * self.rows[:, None]
+        limit = program.cap * self.rows
+        assembly.at_least_zero(
+            size, [(CONSTANT, node[:, 0], node[:, 0], limit), (r[p, q], node, node, -weights)]
+        )
+        conic = assembly.finished(name="", formulation="covariance", remarks=())
+        return Model(conic=conic, read=lambda point: self.read(point, r))
+
+    def read(self, point: Point, r: Numbers) -> Answer:
+        """Noise and multipliers at a point; neither where it is of no covariance."""
+        program, problem = self.problem.normalized, self.problem
+        found = read(self, point, r)
+        if found is None:
+            return Answer(stop=Stop.FAILED)
+        noise = repaired(problem, found[0] * np.multiply.outer(problem.unit, problem.unit))
+        return Answer(
+            stop=Stop.SOLVED,
+            noises=[Noise.of_covariance(noise)],
+            proof=arrays_of(program, found[1]),
+        )
 
 
-def _seen(seen: ObservedNoise, r: Numbers) -> list[Piece]:
-    """The lower triangle of K(R) = sum_j B_j R B_j^T, row by row."""
+def read(units: _Units, point: Point, r: Numbers) -> tuple[Array, Multipliers] | None:
+    """R and multipliers, nearly feasible, in the units of the program, from the matrices of the
+    multipliers: R >= 0 first, then the observers; rows of the budgets first, then of the cap."""
+    factors, weights = [], []
+    for multiplier, whitening in zip(point.blocks[1:], units.whitenings, strict=True):
+        rows = len(whitening)
+        values, vectors = np.linalg.eigh(units.error * multiplier[:rows, :rows])
+        factors.append((np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T) @ whitening)
+        weights.append(units.error * np.diagonal(multiplier)[rows:])
+    prices = units.error * point.rows[-len(r) :] * units.rows
+    noise = units.root @ point.variables[r - 1] @ units.root
+    return noise, Multipliers(factors=tuple(factors), weights=tuple(weights), cap=prices)
+
+
+def _seen(responses: Array, r: Numbers) -> list[Piece]:
+    """The lower triangle of K(R) = sum_j B_j R B_j^T, row by row; ``responses`` are B."""
     p, q = np.tril_indices(len(r))
     found: list[Piece] = []
-    for row in range(seen.responses.shape[1]):
-        own, others = seen.responses[:, row], seen.responses[:, : row + 1]
+    for row in range(responses.shape[1]):
+        own, others = responses[:, row], responses[:, : row + 1]
         products = np.einsum("jp,jnq->npq", own, others)
         # R_pq and R_qp are one variable.
         weights = products[:, p, q] + np.where(p == q, 0.0, products[:, q, p])
         found.append((r[p, q], row, np.arange(row + 1)[:, None], weights))
     return found
-
-
-def in_own_units(asked: ObserverProblem) -> ObserverProgram:
-    """The program against observers, its noise no longer in units of each node's budget."""
-    scaled = asked.program()
-    return ObserverProgram(
-        gram=asked.gram,
-        cap=asked.cap,
-        observers=tuple(
-            ObservedNoise(responses=seen.responses / asked.unit, signals=seen.signals)
-            for seen in scaled.observers
-        ),
-    )

@@ -181,7 +181,7 @@ def zip_dl(
     Raises:
         InputError: unknown words; a variance that is negative or not finite.
     """
-    w = check_mixing(mixing, doubly_stochastic=False, connected=False)
+    w = check_mixing(mixing, stochastic="row", connected=False)
     _checks.one_of(neighbourhood, field="algorithm.neighbourhood", allowed=NEIGHBOURHOODS)
     _checks.one_of(self_message, field="algorithm.self_message", allowed=SELF_MESSAGES)
     noise = MessageNoise(
@@ -210,7 +210,7 @@ def space_time(*, mixing: Any, covariance: Any, horizon: int, rounds: int = 1) -
 
 
 def _mixing(mixing: Any) -> Array:
-    return check_mixing(mixing, doubly_stochastic=False, connected=False, push_sum=True)
+    return check_mixing(mixing, stochastic="either", connected=False)
 
 
 def _own_noise(count: int) -> NodeNoise:

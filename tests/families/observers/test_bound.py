@@ -14,16 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.observers import (
-    ObserverDesign,
-    ObserverProblem,
-    ObserverProgram,
-    ObserverWitness,
-    conic,
-    design_against,
-    lower_bound,
-)
-from noisedesign.families.observers.bound import ObservedNoise
+from noisedesign.conic.run import through_clarabel
+from noisedesign.families.observers import model
+from noisedesign.families.observers.bound import Multipliers, lower_bound, multipliers_of
+from noisedesign.families.observers.program import ObservedNoise, ObserverProblem, ObserverProgram
+from noisedesign.families.observers.solver import ObserverDesign, design_against
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.system.participation import single
@@ -40,16 +35,22 @@ def everyone(n: int) -> list[threats.Observer]:
     return [threats.pndp(nodes=[node]) for node in range(n)]
 
 
+def designed(
+    *, backend: str = "clarabel", monitor: Monitor | None = None, **asked: Any
+) -> ObserverDesign:
+    return design_against(problem=ObserverProblem(**asked), backend=backend, monitor=monitor)
+
+
 # --- the bound --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def solved() -> ObserverDesign:
-    return design_against(mixing=PATH_3, horizon=2, observers=everyone(3), max_variance=1.2)
+    return designed(mixing=PATH_3, horizon=2, observers=everyone(3), max_variance=1.2)
 
 
-def bound_of(design: ObserverDesign, witness: ObserverWitness) -> float:
-    return design.problem.unit_error * lower_bound(design.problem.program(), witness)
+def bound_of(design: ObserverDesign, witness: Multipliers) -> float:
+    return design.problem.unit_error * lower_bound(design.problem.normalized, witness)
 
 
 def test_the_bound_follows_from_the_witness(solved: ObserverDesign) -> None:
@@ -72,7 +73,7 @@ def test_no_witness_proves_too_much(solved: ObserverDesign, seed: int, spread: f
         return array * (1 + spread * rng.normal()) + spread * rng.normal(size=array.shape)
 
     for base in (0.0, 1.0):
-        wrong = ObserverWitness(
+        wrong = Multipliers(
             factors=tuple(moved(base * f) for f in solved.witness.factors),
             weights=tuple(moved(base * v) for v in solved.witness.weights),
             cap=moved(base * solved.witness.cap),
@@ -111,7 +112,7 @@ def test_the_bound_on_one_number(factor: float, weight: float, price: float, bou
         cap=np.array([3.0]),
         observers=(ObservedNoise(responses=np.ones((1, 1, 1)), signals=np.ones((1, 1))),),
     )
-    witness = ObserverWitness(
+    witness = Multipliers(
         factors=(np.array([[factor]]),), weights=(np.array([weight]),), cap=np.array([price])
     )
     found = lower_bound(program, witness)
@@ -122,7 +123,7 @@ def test_the_bound_on_one_number(factor: float, weight: float, price: float, bou
 
 def test_where_the_optimum_is_zero_the_gap_is_infinite() -> None:
     # Noise that sums to zero leaves the mean of the models alone, and no node sees all of it.
-    design = design_against(
+    design = designed(
         mixing=oracles.metropolis(nx.path_graph(4)),
         horizon=2,
         observers=everyone(4),
@@ -139,7 +140,7 @@ def test_where_the_optimum_is_zero_the_gap_is_infinite() -> None:
 
 
 def test_another_solver_reaches_the_same_optimum(solved: ObserverDesign) -> None:
-    other = design_against(
+    other = designed(
         mixing=PATH_3,
         horizon=2,
         observers=everyone(3),
@@ -154,9 +155,9 @@ def test_another_solver_reaches_the_same_optimum(solved: ObserverDesign) -> None
 
 def with_answers(monkeypatch: pytest.MonkeyPatch, *changes: Any) -> Callable[..., ObserverDesign]:
     """design_against on a path of three with answers of the solver changed, one after the other."""
-    remaining, solve_once = iter(changes), conic.solve
-    monkeypatch.setattr(conic, "solve", lambda *a, **k: next(remaining)(*solve_once(*a, **k)))
-    return partial(design_against, mixing=PATH_3, horizon=2, observers=everyone(3))
+    remaining, read_once = iter(changes), model.read
+    monkeypatch.setattr(model, "read", lambda *a: next(remaining)(*read_once(*a)))
+    return partial(designed, mixing=PATH_3, horizon=2, observers=everyone(3))
 
 
 def interrupt(*_: Any) -> Any:
@@ -167,7 +168,7 @@ def nothing(*_: Any) -> Any:
     return None
 
 
-def unchanged(noise: Array, witness: ObserverWitness) -> Any:
+def unchanged(noise: Array, witness: Multipliers) -> Any:
     return noise, witness
 
 
@@ -200,7 +201,7 @@ def test_without_an_answer_noise_is_independent(
 def test_the_best_answer_so_far_is_kept(
     monkeypatch: pytest.MonkeyPatch, answer: Any, stop: str
 ) -> None:
-    def worse(noise: Array, witness: ObserverWitness) -> Any:
+    def worse(noise: Array, witness: Multipliers) -> Any:
         return 3 * np.eye(3), replace(witness, factors=tuple(f / 2 for f in witness.factors))
 
     run, monitor = with_answers(monkeypatch, unchanged, worse, answer), Monitor(gap=STRICT)
@@ -228,7 +229,7 @@ def test_the_best_answer_so_far_is_kept(
 def test_answers_are_repaired(
     monkeypatch: pytest.MonkeyPatch, change: Any, gap: float, cap: Any
 ) -> None:
-    def changed(noise: Array, witness: ObserverWitness) -> Any:
+    def changed(noise: Array, witness: Multipliers) -> Any:
         return change(noise), witness
 
     run = with_answers(monkeypatch, changed, interrupt)
@@ -240,15 +241,18 @@ def test_answers_are_repaired(
 def test_variances_never_exceed_the_cap_by_a_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     beyond = np.eye(3) + 5 * np.outer([1, -2, 1], [1, -2, 1])
 
-    def answer(program: ObserverProgram, **_: Any) -> Any:
-        zeros = [np.zeros_like(one.signals) for one in program.observers]
-        return beyond, ObserverWitness(
+    def answer(*_: Any) -> Any:
+        zeros = [np.zeros_like(one.signals) for one in problem.normalized.observers]
+        return beyond, Multipliers(
             factors=tuple(z.T for z in zeros), weights=tuple(z[0] for z in zeros), cap=np.zeros(3)
         )
 
-    monkeypatch.setattr(conic, "solve", answer)
+    monkeypatch.setattr(model, "read", answer)
     for cap in np.random.default_rng(5).uniform(1.2, 4.0, size=(20, 3)):
-        design = design_against(mixing=PATH_3, horizon=2, observers=everyone(3), max_variance=cap)
+        problem = ObserverProblem(
+            mixing=PATH_3, horizon=2, observers=tuple(everyone(3)), max_variance=cap
+        )
+        design = design_against(problem=problem)
         assert design.certificate.feasible
         assert np.count_nonzero(design.covariance) == 9
         assert design.stop is Stop.INACCURATE
@@ -263,10 +267,11 @@ def test_units_may_be_singular() -> None:
         max_variance=3.0,
         observers=(threats.secure_sum(nodes=[0], own_noise="counted"),),
     )
-    program = problem.program()
-    answer = conic.solve(
-        program, units=np.ones((n, n)), backend="clarabel", monitor=Monitor(gap=GAP)
-    )
-    assert answer is not None
-    assert np.sum(problem.gram * answer[0]) == pytest.approx(1 / n, rel=1e-6)
-    assert lower_bound(program, answer[1]) == pytest.approx(1 / n, rel=1e-4)
+    stated = model.in_units(problem, np.ones((n, n)))
+    found = through_clarabel(stated.conic)({}).point
+    assert found is not None
+    answer = stated.read(found)
+    (noise,) = answer.noises
+    assert np.sum(problem.gram * noise.covariance) == pytest.approx(1 / n, rel=1e-6)
+    witness = multipliers_of(problem.normalized, answer.proof)
+    assert lower_bound(problem.normalized, witness) == pytest.approx(1 / n, rel=1e-4)

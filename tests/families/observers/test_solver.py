@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.base.monitor import Stop
-from noisedesign.families.observers import ObserverDesign, ObserverProblem, design_against
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.observers.program import ObserverProblem
+from noisedesign.families.observers.solver import ObserverDesign, design_against
 from noisedesign.privacy import views as threats
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.workloads import Objective
@@ -27,6 +28,12 @@ GAP = 1e-5
 RING_6, PATH_6 = oracles.metropolis(nx.cycle_graph(6)), oracles.metropolis(nx.path_graph(6))
 PATH_3, RING_5 = oracles.metropolis(nx.path_graph(3)), oracles.metropolis(nx.cycle_graph(5))
 ASYMMETRIC = oracles.row_normalized(nx.path_graph(3))
+
+
+def designed(
+    *, backend: str = "clarabel", monitor: Monitor | None = None, **asked: Any
+) -> ObserverDesign:
+    return design_against(problem=ObserverProblem(**asked), backend=backend, monitor=monitor)
 
 
 def one_step(horizon: int) -> Objective:
@@ -91,7 +98,7 @@ def test_on_a_complete_graph_neighbours_see_everything(n: int, horizon: int, tau
     # Each then learns what a reader of all messages does, and W^k = W: step s (from 1) costs its
     # one-step error at each of the T - s + 1 iterates that follow.
     cap = 1.7
-    design = design_against(
+    design = designed(
         mixing=np.ones((n, n)) / n,
         horizon=horizon,
         observers=everyone(n),
@@ -108,7 +115,7 @@ def test_on_a_complete_graph_neighbours_see_everything(n: int, horizon: int, tau
 def test_against_a_secure_sum_one_noise_for_all_is_enough(own_noise: str) -> None:
     # The sum shows 1^T g + 1^T z: tr(R J) has to be 1 / tau, and costs that over n. LDP pays 1/tau.
     n, tau = 4, 0.5
-    design = design_against(
+    design = designed(
         mixing=np.ones((n, n)) / n,
         horizon=1,
         budget=tau,
@@ -122,7 +129,7 @@ def test_against_a_secure_sum_one_noise_for_all_is_enough(own_noise: str) -> Non
 def test_against_a_reader_of_all_messages_it_is_whispers_design() -> None:
     # A ring of 5: nuclear norm squared over n tau, at a cap that does not bind.
     horizon, tau = 3, 2.0
-    design = design_against(
+    design = designed(
         mixing=RING_5,
         horizon=horizon,
         budget=tau,
@@ -143,7 +150,7 @@ def test_whisper_with_budgets_and_cap_by_the_other_solver() -> None:
     other = solve(SpaceProblem(mixing=PATH_6, budget=budget, max_variance=cap), gap=1e-7)
     assert other.certificate is not None
     for observers in ([threats.ldp()], [threats.insider(nodes=[u]) for u in range(6)]):
-        design = design_against(
+        design = designed(
             mixing=PATH_6,
             horizon=2,
             budget=budget,
@@ -195,7 +202,7 @@ def test_ring_of_six_over_all_circulant_covariances(cap: float) -> None:
 
     rng = np.random.default_rng(1)
     brute = least(cost, limits, [rng.normal(0.3, 0.5, size=4) for _ in range(4)])
-    design = design_against(
+    design = designed(
         mixing=RING_6,
         horizon=horizon,
         observers=everyone(6),
@@ -231,7 +238,7 @@ def test_three_nodes_over_all_covariances(w: Array, looking: list[int]) -> None:
     rng = np.random.default_rng(7)
     starts = [1.3 * np.eye(3)[lower] + 0.2 * rng.normal(size=6) for _ in range(6)]
     brute = least(cost, limits, starts)
-    design = design_against(
+    design = designed(
         mixing=w,
         horizon=horizon,
         budget=budget,
@@ -247,7 +254,7 @@ def test_over_time_against_a_reader_of_all_messages() -> None:
     tau = np.array([1.0, 0.5, 2.0, 1.0])
     w = space_time_cases.GRAPHS["path-4"]
     w = (w + np.eye(4)) / 2  # regular, so that a large cap does not bind
-    design = design_against(
+    design = designed(
         mixing=w,
         horizon=2,
         budget=tau,
@@ -262,8 +269,8 @@ def test_over_time_against_a_reader_of_all_messages() -> None:
 
 def test_over_time_less_noise_is_enough() -> None:
     asked = {"mixing": PATH_3, "horizon": 3, "observers": everyone(3), "max_variance": 4.0}
-    afresh = design_against(**asked)
-    design = design_against(**asked, correlated_over_time=True)
+    afresh = designed(**asked)
+    design = designed(**asked, correlated_over_time=True)
     assert_certified(design)
     assert design.covariance.shape == (9, 9)
     assert design.certificate.objective < 0.9 * afresh.certificate.lower_bound
@@ -284,8 +291,8 @@ def test_over_time_less_noise_is_enough() -> None:
 )
 def test_ratios_to_independent_noise(w: Array, against_nodes: float, whisper: float) -> None:
     asked = {"mixing": w, "horizon": 3, "max_variance": 200.0, "objective": one_step(3)}
-    design = design_against(**asked, observers=everyone(6))
-    everybody = design_against(**asked, observers=[threats.ldp()])
+    design = designed(**asked, observers=everyone(6))
+    everybody = designed(**asked, observers=[threats.ldp()])
     assert_certified(design)
     assert_certified(everybody)
     cost = independent_cost(design)
@@ -298,7 +305,7 @@ def test_fewer_observers_never_cost_more() -> None:
     w = oracles.metropolis(nx.path_graph(4))
     costs = []
     for count in range(1, 6):
-        design = design_against(mixing=w, horizon=2, observers=observers[:count], max_variance=3.0)
+        design = designed(mixing=w, horizon=2, observers=observers[:count], max_variance=3.0)
         assert_certified(design)
         costs.append(design.certificate)
     for fewer, more in itertools.pairwise(costs):
@@ -309,8 +316,8 @@ def test_fewer_observers_never_cost_more() -> None:
 def test_own_noise_counted_or_known_costs_the_same() -> None:
     # Its own messages tell a node its own noise: all else in them it has heard or is its own.
     asked = {"mixing": PATH_3, "horizon": 2, "max_variance": 3.0}
-    known = design_against(**asked, observers=everyone(3))
-    counted = design_against(**asked, observers=everyone(3, own_noise="counted"))
+    known = designed(**asked, observers=everyone(3))
+    counted = designed(**asked, observers=everyone(3, own_noise="counted"))
     assert counted.certificate.objective == pytest.approx(known.certificate.objective, rel=GAP)
 
 
@@ -318,7 +325,7 @@ def test_a_larger_cap_costs_less_and_a_binding_one_binds() -> None:
     asked = {"mixing": RING_6, "horizon": 2, "observers": everyone(6)}
     costs = []
     for cap in (1.5, 5.0, 1e4):
-        design = design_against(**asked, max_variance=cap)
+        design = designed(**asked, max_variance=cap)
         assert_certified(design)
         costs.append(design.certificate)
     assert costs[0].variance_ratio == pytest.approx(1, abs=1e-4)
@@ -342,7 +349,7 @@ def test_designs_hold_their_budgets_by_the_dense_views(
     w /= w.sum(axis=1, keepdims=True)
     budget = magnitude * rng.uniform(0.3, 3.0, size=n)
     looking = sorted({int(v) for v in rng.integers(0, n, size=2)})
-    design = design_against(
+    design = designed(
         mixing=w,
         horizon=horizon,
         budget=budget,
@@ -403,7 +410,7 @@ def test_bad_input_names_its_field(changed: dict[str, Any], field: str) -> None:
         "max_variance": 3.0,
     }
     with pytest.raises(InputError) as error:
-        design_against(**{**asked, **changed})
+        designed(**{**asked, **changed})
     assert error.value.field == field
 
 

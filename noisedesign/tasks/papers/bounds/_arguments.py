@@ -33,7 +33,7 @@ def coalition(value: Any, *, field: str, nodes: int) -> tuple[int, ...]:
 
 def symmetric_mixing(mixing: Any, *, source: str) -> Array:
     """W, symmetric and row (hence doubly) stochastic, connected or not."""
-    w = check_mixing(mixing, doubly_stochastic=False, connected=False)
+    w = check_mixing(mixing, stochastic="row", connected=False)
     gap = np.abs(w - w.T)
     if gap.max() > settings.SYMMETRY_TOLERANCE:
         i, j = (int(k) for k in np.unravel_index(gap.argmax(), gap.shape))

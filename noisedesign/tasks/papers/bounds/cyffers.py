@@ -61,7 +61,7 @@ def squared_sensitivity(
     Raises:
         InputError: W is not row stochastic, or an argument is out of range.
     """
-    w = check_mixing(mixing, doubly_stochastic=False, connected=False)
+    w = check_mixing(mixing, stochastic="row", connected=False)
     v = _arguments.node(observer, field="observer", nodes=len(w))
     steps = _checks.positive_int(horizon, field="horizon")
     rounds = _checks.positive_int(rounds, field="rounds")

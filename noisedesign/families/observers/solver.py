@@ -3,36 +3,29 @@
 An observer in the network sees the messages of its neighbours and knows its own noise (pairwise
 network DP, Cyffers et al. 2022). The least noise that keeps the budget of every victim against the
 chosen observers, and against nobody else, solves a convex program: see
-:mod:`noisedesign.families.observers.bound`.
+:mod:`noisedesign.families.observers.program`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.shown import Shown
-from noisedesign.families.observers import conic
-from noisedesign.families.observers.bound import ObserverWitness, lower_bound
-from noisedesign.families.observers.problem import GAP, TOLERANCE, ObserverProblem, judge
+from noisedesign.conic import run
+from noisedesign.conic.solvers import conic_solver
+from noisedesign.families.observers import model, repair
+from noisedesign.families.observers.bound import Multipliers, judge, lower_bound, multipliers_of
+from noisedesign.families.observers.program import GAP, TOLERANCE, ObserverProblem
 from noisedesign.privacy.views import Algorithm
 from noisedesign.program.certificate import Certificate
+from noisedesign.program.family import Answer, Model
 
 SOLVES = 3
 """Conic solves at most, each in units of the best noise so far. One is enough for a cap of some
 hundred times the variance needed, the second for one of a million times, on the instances tried."""
-
-MARGIN = 1e-12
-"""Relative slack left in cap and budgets, so that recomputed numbers cannot exceed them."""
-
-ROOM = 2.0
-"""Factor on the variance of independent noise beyond what its budgets ask, as far as the cap has
-room: answers are repaired with it, and half its sensitivity to spare does so at little cost."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -54,7 +47,7 @@ class ObserverDesign(Shown):
     problem: ObserverProblem
     covariance: Array
     certificate: Certificate
-    witness: ObserverWitness | None
+    witness: Multipliers | None
     stop: Stop
 
     @property
@@ -85,27 +78,45 @@ def design_against(
         monitor: gap asked for, tolerance and time limit of the solver, and progress.
 
     Raises:
-        InputError: see :meth:`ObserverProblem.program`; a cap too small; an observer that sees a
+        InputError: see :attr:`ObserverProblem.normalized`; a cap too small; an observer that sees a
             gradient without noise; a backend that is no installed conic solver.
     """
     monitor = Monitor(gap=GAP, tolerance=TOLERANCE) if monitor is None else monitor
-    program, units = problem.program(), np.multiply.outer(problem.unit, problem.unit)
-    noise = independent = _independent(problem)
+    solver = conic_solver(backend)
+
+    def ask(model: Model) -> Answer:
+        direct = solver.direct or (lambda conic: run.through_cvxpy(conic, solver.solver))
+        found = direct(model.conic)(solver.options(monitor))
+        if found.point is None:
+            return Answer(stop=found.stop, message=found.message)
+        return replace(model.read(found.point), stop=found.stop)
+
+    return search(problem, ask, monitor=monitor)
+
+
+def search(
+    problem: ObserverProblem, ask: Callable[[Model], Answer], *, monitor: Monitor
+) -> ObserverDesign:
+    """As :func:`design_against`, by a solver that answers for the noise of a model."""
+    noise = repair.independent(problem)
     certificate, witness = judge(problem, noise, bound=0.0), None
     stop = Stop.INACCURATE
     try:
         for _ in range(SOLVES):
-            answer = conic.solve(program, units=noise / units, backend=backend, monitor=monitor)
-            if answer is None:
+            answer = ask(model.in_units(problem, noise))
+            found = next(iter(answer.noises), None)
+            if found is None:
                 stop = Stop.FAILED if witness is None else Stop.INACCURATE
+                if answer.stop is Stop.INTERRUPTED:
+                    stop = answer.stop
                 break
-            bound = problem.unit_error * lower_bound(program, answer[1])
+            proved = multipliers_of(problem.normalized, answer.proof)
+            bound = problem.unit_error * lower_bound(problem.normalized, proved)
             if witness is None or bound > certificate.lower_bound:
-                certificate, witness = replace(certificate, lower_bound=bound), answer[1]
-            found = _repaired(problem, answer[0] * units, independent)
-            judged = judge(problem, found, bound=certificate.lower_bound)
+                certificate, witness = replace(certificate, lower_bound=bound), proved
+            judged = judge(problem, found.covariance, bound=certificate.lower_bound)
             if judged.objective < certificate.objective:
-                certificate, noise = judged, found
+                certificate, noise = judged, found.covariance
             monitor.report(lower=certificate.lower_bound, upper=certificate.objective)
             if certificate.gap <= monitor.gap:
                 stop = Stop.SOLVED
@@ -117,47 +128,3 @@ def design_against(
     return ObserverDesign(
         problem=problem, covariance=noise, certificate=certificate, witness=witness, stop=stop
     )
-
-
-# --- exactly feasible noise -------------------------------------------------------------------
-
-
-def _independent(problem: ObserverProblem) -> Array:
-    """Independent noise that keeps the budgets with room to spare, within the cap."""
-    largest = np.diag(problem.cap) * (1 - MARGIN)
-    worst, whose = problem.worst(largest)
-    if np.isinf(worst):
-        raise InputError(
-            "observers",
-            expected="observers from whom noise hides every gradient",
-            got=whose,
-            remedy="Some of it is seen without any noise that the observer does not know.",
-        )
-    if not worst < 1:
-        raise InputError(
-            "max_variance",
-            expected="a cap at which independent noise keeps every budget with room to spare",
-            got=f"{whose}: {worst:.6g} times its budget",
-            remedy=f"Above {float((1 / problem.budget).max()):.6g}, 1 / budget, it always does.",
-        )
-    return np.asarray(largest * min(1.0, ROOM * worst))
-
-
-def _repaired(problem: ObserverProblem, found: Array, independent: Array) -> Array:
-    """The answer made positive semidefinite, brought within the cap and then within the budgets.
-
-    Squared sensitivity is convex in the covariance, so mixing in independent noise that has room
-    to spare brings it within the budgets and keeps it within the cap. Noise to spare is taken away.
-    """
-    values, vectors = np.linalg.eigh(_linalg.symmetrized(found))
-    noise = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    shrink = np.sqrt(1 / np.maximum(np.diagonal(noise) / (problem.cap * (1 - MARGIN)), 1.0))
-    noise = _linalg.symmetrized(noise * np.multiply.outer(shrink, shrink))
-    spare, share = 1 - problem.worst(independent)[0], settings.EPS
-    while (worst := problem.worst(noise)[0]) > 1:
-        # Twice as far each time at least, so it ends, with independent noise if nothing else.
-        needed = 0.0 if np.isinf(worst) else (worst - 1) / (worst - 1 + spare)
-        share = min(1.0, max(needed, 2 * share))
-        noise = (1 - share) * noise + share * independent
-    less = noise * min(1.0, worst * (1 + MARGIN))
-    return less if problem.worst(less)[0] <= 1 else noise

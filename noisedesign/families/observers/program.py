@@ -1,4 +1,15 @@
-"""Which noise is looked for, and against whom: a problem as the user states it, and as a program.
+"""Noise against chosen observers: a problem as the user states it, and its program.
+
+What observer a has of the noise z = (z_1, ..., z_k), drawn independently with one covariance R, are
+the numbers y_a = sum_j B_aj z_j; a unit change of gradient c moves them by column c of G_a. How
+well it tells the change is matrix-fractional in R, so that
+
+    (O)  minimise  tr(H R)  subject to  diag( G_a^T K_a(R)^-1 G_a ) <= 1 for every observer a,
+         diag(R) <= cap,   K_a(R) = sum_j B_aj R B_aj^T,
+
+is convex. Noise values known to an observer are rows of B_a that no gradient moves: stacking them
+says the same as conditioning on them, and the conditional covariance, which is no linear function
+of R, is never written down.
 
 Only single participation: every gradient is limited by itself. For noise that is independent over
 time it is enough to limit those of the first step: what follows a later one is a shorter run from
@@ -9,6 +20,7 @@ that less than the whole run tells of its first step. The account still checks e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,11 +29,9 @@ from noisedesign.base import checks as _checks
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
-from noisedesign.families.observers.bound import ObservedNoise, ObserverProgram
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Algorithm, Observer
-from noisedesign.program.certificate import Certificate
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import Objective, Workload
@@ -39,6 +49,39 @@ TOLERANCE = 1e-9
 
 DEPENDENT = 8.0
 """Multiple of the rounding of singular values below which messages are linear in one another."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ObservedNoise:
+    """What one observer has: B_a, shape (k, m, p), of full row rank when its k blocks are put side
+    by side, and G_a, shape (m, c), one column per gradient that is limited."""
+
+    responses: Array
+    signals: Array
+
+    def covariance(self, noise: Array) -> Array:
+        """K_a(R), shape (m, m), squared noise."""
+        return np.asarray(np.einsum("jmp,pq,jnq->mn", self.responses, noise, self.responses))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ObserverProgram:
+    """Data of (O), the budgets scaled to 1.
+
+    Attributes:
+        gram: H, shape (p, p), symmetric positive semidefinite, squared error per squared noise.
+        observers: what each of them has.
+        cap: largest variance R_ii, shape (p,), squared noise.
+    """
+
+    gram: Array
+    observers: tuple[ObservedNoise, ...]
+    cap: Array
+
+    @property
+    def size(self) -> int:
+        """p, the number of coordinates of the noise."""
+        return len(self.gram)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -71,7 +114,7 @@ class ObserverProblem(Shown):
     correlated_over_time: bool = False
 
     def __post_init__(self) -> None:
-        w = check_mixing(self.mixing, doubly_stochastic=False, connected=False)
+        w = check_mixing(self.mixing, stochastic="row", connected=False)
         object.__setattr__(self, "mixing", w)
         _checks.positive_int(self.horizon, field="horizon")
         strangers = [_checks.describe(o) for o in self.observers if not isinstance(o, Observer)]
@@ -144,7 +187,8 @@ class ObserverProblem(Shown):
                 worst = max(worst, (found.sensitivity_squared / budget, whose))
         return worst
 
-    def program(self) -> ObserverProgram:
+    @cached_property
+    def normalized(self) -> ObserverProgram:
         """The program with noise in units of ``unit`` and squared error in those of ``unit_error``.
 
         Raises:
@@ -200,13 +244,3 @@ class ObserverProblem(Shown):
             responses=np.ascontiguousarray(responses),
             signals=(left[: len(messages), kept] / values[kept]).T @ signals,
         )
-
-
-def judge(problem: ObserverProblem, covariance: Array, *, bound: float) -> Certificate:
-    """Certificate of a covariance, by the account of every observer."""
-    return Certificate(
-        objective=float(np.sum(problem.gram * covariance)),
-        lower_bound=bound,
-        sensitivity_squared=problem.worst(covariance)[0],
-        variance_ratio=float((np.diagonal(covariance) / problem.cap).max()),
-    )
