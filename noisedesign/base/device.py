@@ -19,7 +19,6 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.program.program import Program
 
 DeviceArray = Any
 """A float64 array of the standard, on any device: numpy.ndarray, torch.Tensor, cupy.ndarray."""
@@ -130,7 +129,7 @@ def squared_norm(left: DeviceArray, right: DeviceArray) -> float:
 
 
 class Workload(Protocol):
-    """H, shape (n, n), and some L with L^T L = H, shape (r, n). A :class:`Program` is one."""
+    """H, shape (n, n), and some L with L^T L = H, shape (r, n)."""
 
     @property
     def gram(self) -> DeviceArray: ...
@@ -140,15 +139,15 @@ class Workload(Protocol):
 
 
 class Placed:
-    """The workload of a program on a device; L, which is seldom needed, goes there when it is."""
+    """A workload on a device; L, which is seldom needed, goes there when it is."""
 
-    def __init__(self, program: Program, device: Device) -> None:
-        self.gram = device.put(program.gram)
-        self._program, self._device = program, device
+    def __init__(self, workload: Workload, device: Device) -> None:
+        self.gram = device.put(workload.gram)
+        self._workload, self._device = workload, device
 
     @cached_property
     def factor(self) -> DeviceArray:
-        return self._device.put(self._program.factor)
+        return self._device.put(self._workload.factor)
 
 
 def index_of(name: str) -> int | None:

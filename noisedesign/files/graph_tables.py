@@ -24,7 +24,7 @@ from noisedesign.system.directed import (
     build_digraph,
     directed_mixing,
 )
-from noisedesign.system.fastest_mixing.stated import stated_fastest_mixing
+from noisedesign.system.fastest_mixing import stated_fastest_mixing
 from noisedesign.system.graph import (
     WEIGHTS,
     Weights,
@@ -83,7 +83,7 @@ class _Built(_Graph):
         Args:
             folder: what files are relative to.
             known: a W to take for the fastest mixing, if that is what it is: see
-                :func:`noisedesign.system.fastest_mixing.stated.stated_fastest_mixing`.
+                :func:`noisedesign.system.fastest_mixing.stated_fastest_mixing`.
         """
         allowed = DIRECTED_WEIGHTS if self.one_way else (*WEIGHTS, FASTEST)
         if self.weights not in allowed:

@@ -16,9 +16,13 @@ from noisedesign.base.shown import Shown
 from noisedesign.conic.cvxpy_model import run
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.system.fastest_mixing.bound import mixing_norm
-from noisedesign.system.fastest_mixing.fastest import FastestMixing, fastest_mixing
-from noisedesign.system.fastest_mixing.weights import EdgeWeights, affine
+from noisedesign.system.fastest_mixing import (
+    EdgeWeights,
+    FastestMixing,
+    affine,
+    fastest_mixing,
+    mixing_norm,
+)
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.tasks.solve import Solution, solve
 

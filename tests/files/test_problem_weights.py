@@ -19,7 +19,7 @@ from noisedesign.privacy.exposure import account
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.edge_list import edge_list_graph
-from noisedesign.system.fastest_mixing import FastestMixing, fastest_mixing, stated
+from noisedesign.system.fastest_mixing import FastestMixing, fastest_mixing
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import Objective
 from noisedesign.tasks.solve import solve
@@ -112,7 +112,7 @@ def test_links_of_no_use_to_the_fastest_mixing_remain_links(
         assert (w > 0).sum() < (found.mixing > 0).sum()
         return replace(found, mixing=w)
 
-    monkeypatch.setattr(stated, "fastest_mixing", exact)
+    monkeypatch.setattr("noisedesign.system.fastest_mixing.fastest_mixing", exact)
     problem = parse(SPACE + graph("florentine", "fastest-mixing"))
     assert isinstance(problem, SpaceProblem)
     found = nx.from_numpy_array(problem.mixing)
@@ -169,9 +169,9 @@ def replace_mixing(problem: Problem, mixing: np.ndarray) -> SpaceProblem:
 
 
 def test_what_is_not_proved_to_be_fastest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stated.fastest_mixing(nx.cycle_graph(5))
+    found = fastest_mixing(nx.cycle_graph(5))
     weak = replace(found, lower_bound=found.lower_bound - 1e-5)
-    monkeypatch.setattr(stated, "fastest_mixing", lambda graph: weak)
+    monkeypatch.setattr("noisedesign.system.fastest_mixing.fastest_mixing", lambda graph: weak)
     with pytest.raises(InputError, match=r"graph\.weights: expected a graph whose fastest mixing"):
         parse(FASTEST_5)
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.system.fastest_mixing import fastest_mixing, norm_lower_bound
-from noisedesign.system.fastest_mixing.weights import EdgeWeights
+from noisedesign.system.fastest_mixing import EdgeWeights, fastest_mixing, norm_lower_bound
 from tests.support import oracles
 from tests.support.weight_cases import PAW, norm_by_svd, with_weights
 
