@@ -23,15 +23,11 @@ import numpy as np
 from noisedesign.base.banded_matrices import dense
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.banded import solver as banded
-from noisedesign.families.banded.bound import (
-    BandedProgram,
-    Spaced,
-    banded_lower_bound,
-    banded_program,
-)
+from noisedesign.families.banded.bound import banded_lower_bound
+from noisedesign.families.banded.program import BandedProgram, banded_program
 from noisedesign.program.certificate import judge_strategy
 from noisedesign.program.temporal import unit_strategy
-from noisedesign.system.participation import MinSeparation, single
+from noisedesign.system.participation import MinSeparation, Participation, single
 from noisedesign.system.workloads.kinds import prefix_gram
 
 RUNS = 3
@@ -72,7 +68,7 @@ def rival(program: BandedProgram, python: str) -> tuple[float, float] | None:
 
 
 def ours(
-    horizon: int, participation: Spaced, bands: int, gap: float
+    horizon: int, participation: Participation, bands: int, gap: float
 ) -> tuple[BandedProgram, float, float, float]:
     """The program, and median seconds, error and proved lower bound of our strategy."""
     seconds = []

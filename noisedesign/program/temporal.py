@@ -39,6 +39,11 @@ class TemporalProgram:
         """L with L^T L = gram, shape (T, T)."""
         return _linalg.gram_factor(self.gram)
 
+    @cached_property
+    def expected_error(self) -> float:
+        """The size of the objective to expect: (tr H^1/2)^2 / T, the bound of equal multipliers."""
+        return _linalg.nuclear_norm(self.factor) ** 2 / self.size
+
 
 def temporal_program(*, gram: Any, participation: Participation) -> TemporalProgram:
     """The program of an error Gram matrix H, shape (T, T), squared error per squared noise.

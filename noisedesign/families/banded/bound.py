@@ -1,17 +1,4 @@
-"""Banded strategies: the program, its dual and its bound. Plain numpy, and no solver.
-
-    (B)  minimise  tr(H X^-1),  X = C^T C,  C lower triangular with p diagonals,
-
-which are exactly the positive definite X with X_ij = 0 for |i - j| >= p (reversed Cholesky fills
-nothing in). Where any two steps of a pattern are at least p apart its block of X is diagonal, so
-every notion of sensitivity agrees and the squared one is max over patterns of sum X_ii.
-
-The diagonals x allowed by that are x <= P z with z >= 0 and costs adding up to at most 1:
-
-- (k, b) participation: P = I, one budget for each residue class;
-- min separation: one column of P for every window of b consecutive steps, at cost 1, and, where
-  at most k participations is a restriction, a column of ones at cost k (linear programming
-  duality, see :meth:`noisedesign.system.participation.MinSeparation.cover`).
+"""What proves how good a banded strategy is: multipliers of (B), their bound, and those of a C.
 
 Multipliers of (B) are U >= 0 with free entries outside the band, zeros in it off the diagonal, and
 a diagonal v. Their price, max <v, x> over allowed x, is for every budget the largest cost-weighted
@@ -24,124 +11,57 @@ With a factor of the multipliers at hand, U >= V V^T, no spectrum is needed: H =
     tr(H X^-1)  >=  tr(L V)^2 / price(v),       as  || X^-1/2 L^T - X^1/2 V ||_F >= 0,
 
 which is as large where L V is symmetric, and holds for any V at all.
+
+At the optimum X^-1 H X^-1 vanishes in the band off its diagonal and generators in use have equal
+rates. Near it V = X^-1 L^T misses both by R, the first-order error of a bound. Half of R taken off
+on one side, V - R V^-T / 2, cancels it, and V^-T = X L^-1 is a product of bands where L^-1 is one:
+all in O(T^2 p).
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError, positive_int
-from noisedesign.program.temporal import TemporalProgram, temporal_program
-from noisedesign.system.participation import Cover, Participation
+from noisedesign.base.banded_matrices import BLOCK_ROWS, BandedSolver, banded_product, dense
+from noisedesign.base.checks import Array
+from noisedesign.families.banded.program import Allowance, BandedProgram, allowance
+from noisedesign.program.family import Arrays
+from noisedesign.program.noise import BandedForm, Noise
 
 PSD_MARGIN = 8
 """Multiple of the rank tolerance that the smallest eigenvalue of the scaled multipliers keeps:
 twice what a Cholesky factorisation can go wrong by."""
 
-BLOCK_ROWS = 32
-"""Fewest rows of a block of a banded product: below it matrix products do not pay."""
+ROUNDS = 2
+"""The first cancels R, the second what the change of V V^T has left in the band. A third gains
+nothing; far from the optimum fewer may prove more."""
+
+IN_USE = 1e-6
+"""Share of its budget above which a generator is in use, so that its rate has to be the price."""
 
 
-class Allowance(Cover):
-    """Diagonals of X within the budgets, as :meth:`Participation.cover` has them."""
-
-    @property
-    def budgets(self) -> int:
-        return int(self.budget[-1]) + 1
-
-    def per_budget(self, values: Array) -> Array:
-        """Sums over the generators of every budget, shape (budgets,)."""
-        return np.asarray(np.bincount(self.budget, values, self.budgets), dtype=np.float64)
-
-    @cached_property
-    def single_steps(self) -> NDArray[np.intp] | None:
-        """The step of every generator where it has one only, shape (m,)."""
-        if (self.generators.sum(axis=0) != 1).any():
-            return None
-        return np.asarray(np.argmax(self.generators, axis=0), dtype=np.intp)
-
-    def rates(self, v: Array) -> Array:
-        """P^T v, shape (m,), for v of shape (T,)."""
-        if self.single_steps is not None:
-            return np.asarray(v[self.single_steps])
-        return np.asarray(v @ self.generators)
-
-    def diagonal(self, z: Array) -> Array:
-        """P z, shape (T,), for z of shape (m,)."""
-        if self.single_steps is not None:
-            total = np.bincount(self.single_steps, z, len(self.generators))
-            return np.asarray(total, dtype=np.float64)
-        return np.asarray(self.generators @ z)
-
-    def price(self, v: Array) -> float:
-        """max <v, x> over allowed x, for v >= 0, shape (T,)."""
-        rates = self.rates(v) / self.cost
-        largest = np.zeros(self.budgets)
-        np.maximum.at(largest, self.budget, rates)
-        return float(largest.sum())
-
-
-def allowance(participation: Participation) -> Allowance:
-    """What the squared sensitivity 1 allows the diagonal of a banded X, shape (T,).
-
-    Raises:
-        InputError: that is not known of the participation.
-    """
-    if (cover := participation.cover()) is None:
-        raise InputError(
-            "participation",
-            expected="FixedEpoch or MinSeparation",
-            got=str(participation),
-            remedy="Ask for a strategy without a structure.",
-        )
-    return Allowance(*cover)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BandedProgram(TemporalProgram):
-    """(B): a :class:`TemporalProgram` whose strategies have ``bands`` diagonals, the main one too.
-
-    Make one with :func:`banded_program`.
-    """
-
-    bands: int
-
-    def outside(self) -> NDArray[np.bool_]:
-        """Where X must vanish, shape (T, T)."""
-        steps = np.arange(self.size)
-        return np.asarray(np.abs(np.subtract.outer(steps, steps)) >= self.bands)
-
-
-def banded_program(*, gram: Any, participation: Participation, bands: int) -> BandedProgram:
-    """The program of strategies with ``bands`` diagonals for H = ``gram``, shape (T, T).
-
-    Raises:
-        InputError: as :func:`noisedesign.program.temporal.temporal_program`; ``bands`` is not in
-            1..T; or it exceeds the separation of a scheme with repeated participations, which the
-            structure cannot hold: patterns would no longer be diagonal in X.
-    """
-    allowance(participation)
-    horizon, b = participation.horizon, participation.stride
-    bands = positive_int(bands, field="bands")
-    if bands > horizon:
-        raise InputError("bands", expected=f"at most the horizon, {horizon}", got=str(bands))
-    if participation.largest_size > 1 and bands > b:
-        raise InputError(
-            "bands",
-            expected=f"at most the separation, {b}",
-            got=str(bands),
-            remedy="With more bands two participations of one record meet in one row of C, a "
-            "constraint on its sensitivity that this structure cannot hold.",
-        )
-    program = temporal_program(gram=gram, participation=participation)
-    return BandedProgram(gram=program.gram, participation=participation, bands=bands)
+def lower_bound(
+    program: BandedProgram,
+    proof: Arrays,
+    *,
+    noise: Noise | None = None,
+    negligible: float = settings.NEGLIGIBLE,
+) -> float:
+    """By the stored multipliers, or by those that C proves its bound with; 0 without either."""
+    multipliers, shares = proof.get("dual_matrix"), proof.get("dual_shares")
+    if multipliers is None:
+        expected = allowance(program.participation).cost.shape
+        if shares is None or noise is None or shares.shape != expected:
+            return 0.0
+        bands = BandedForm.of_dense(noise.dense_strategy, bands=program.bands).bands
+        try:
+            multipliers = multipliers_of_bands(program, bands=bands, shares=shares)
+        except np.linalg.LinAlgError:
+            return 0.0
+    return banded_lower_bound(program, multipliers, negligible=negligible)
 
 
 def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | None:
@@ -252,3 +172,91 @@ def diagonal_above(band: Array) -> Array:
         above[d:] += size * root[d:] / root[: horizon - d]
         above[: horizon - d] += size * root[: horizon - d] / root[d:]
     return np.asarray(above * (1 + 2 * bands * settings.rank_tolerance(horizon + bands)))
+
+
+# --- multipliers of a strategy ------------------------------------------------------------------
+
+
+def multipliers_of_bands(program: BandedProgram, *, bands: Array, shares: Array) -> Array:
+    """U, shape (T, T), that C itself proves its bound with: nothing of size T x T need be kept.
+
+    Args:
+        bands: of C, shape (p, T), [d, t] = C[t + d, t], at any scale.
+        shares: z, shape (m,), of the diagonal of X (see :mod:`.program`).
+
+    Raises:
+        numpy.linalg.LinAlgError: H is not positive definite.
+    """
+    inverse = _linalg.inverse_of_triangular(program.factor.copy())
+    columns = np.ascontiguousarray(bands.T)
+    return multipliers_above(
+        program, witness(program, columns=columns, shares=shares, inverse=inverse)[0]
+    )
+
+
+def witness(
+    program: BandedProgram, *, columns: Array, shares: Array, inverse: Array
+) -> tuple[Array, float]:
+    """V, shape (T, T), and the bound it proves.
+
+    ``columns`` of C, shape (T, p), zero beyond the horizon; ``shares`` z, shape (m,), with
+    diag(X) = P z; ``inverse`` is L^-1, shape (T, T).
+    """
+    solver, reach = BandedSolver(columns), program.bands - 1
+    factor = solver.solve(solver.solve_transposed(program.factor.T))
+    gram = banded_product(solver.c.T, reach, solver.c)
+    across = banded_product(gram, reach, inverse)
+    allowed = allowance(program.participation)
+    band = gram_band(factor, program.bands)
+    found = [(_proves(program, factor, band, allowed), factor)]
+    for _ in range(ROUNDS):
+        target = balanced(allowed, band[:, 0], shares)
+        missed = dense(np.column_stack([(band[:, 0] - target) / 2, band[:, 1:]]))
+        factor = factor - banded_product(missed + missed.T, reach, across) / 2
+        band = gram_band(factor, program.bands)
+        found.append((_proves(program, factor, band, allowed), factor))
+    _, best = max(found, key=lambda pair: pair[0])
+    return best, factored_lower_bound(program, best)
+
+
+def _proves(program: BandedProgram, factor: Array, band: Array, allowed: Allowance) -> float:
+    """The bound of V with that band of V V^T, but for rounding; negative where tr(L V) is."""
+    trace = float(np.sum(program.factor * factor.T))
+    return trace / allowed.price(diagonal_above(band)) * abs(trace)
+
+
+def balanced(allowed: Allowance, v: Array, shares: Array) -> Array:
+    """v, shape (T,), moved so that generators in use all have the rate <v, x> of their budget.
+
+    At the optimum they do (complementary slackness). A price is the largest rate, so a diagonal
+    that only nearly does would make the bound worse by a first-order error. The least change
+    weighted by 1 / v; generators that come to exceed the rate are added to those in use. Far from
+    the optimum there may be no such diagonal: v is kept where moving it does not help.
+    """
+    cost = allowed.cost
+    rate = allowed.per_budget(shares * allowed.rates(v))[allowed.budget]
+    in_use = shares * cost > IN_USE
+    moved = np.array(v)
+    for _ in range(len(cost)):
+        missing = (cost * rate - allowed.rates(v))[in_use]
+        moved = v + v * allowed.diagonal(_spread(allowed, v, missing, in_use))
+        over = (allowed.rates(moved) / cost > rate * (1 + settings.sqrt_eps())) & ~in_use
+        if not over.any():
+            break
+        in_use |= over
+    x = allowed.diagonal(shares)
+    better = moved.min() > 0 and allowed.price(moved) * (v @ x) < allowed.price(v) * (moved @ x)
+    return moved if better else np.array(v)
+
+
+def _spread(allowed: Allowance, v: Array, missing: Array, in_use: NDArray[np.bool_]) -> Array:
+    """y, shape (m,), zero where not in use, with P^T (v * P y) = ``missing`` where in use."""
+    y = np.zeros(len(in_use))
+    if allowed.single_steps is not None:
+        y[in_use] = missing / allowed.rates(v)[in_use]
+        return y
+    used = allowed.generators[:, in_use]
+    system = used.T @ (used * v[:, None])
+    system[np.diag_indices(len(system))] *= 1 + settings.rank_tolerance(len(system))
+    y[in_use] = np.linalg.solve(system, missing)
+    return y

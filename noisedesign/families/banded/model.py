@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from noisedesign.conic.program import CONSTANT, Assembly, on_diagonal, require_size, triangle
-from noisedesign.families.banded.bound import BandedProgram, allowance
+from noisedesign.base.checks import Array
+from noisedesign.base.linalg import reversed_cholesky
+from noisedesign.base.monitor import Stop
+from noisedesign.conic.data import Point, slacks
+from noisedesign.conic.program import (
+    CONSTANT,
+    Assembly,
+    Numbers,
+    on_diagonal,
+    require_size,
+    triangle,
+)
+from noisedesign.families.banded.bound import lower_bound
+from noisedesign.families.banded.program import BandedProgram, allowance
 from noisedesign.families.disjoint.formulations import gram_under_factor, sums_at_most
+from noisedesign.program.family import Answer, Model
+from noisedesign.program.noise import BandedForm, Noise
+from noisedesign.program.temporal_family import unit_form
 
 
-def compact(program: BandedProgram) -> Assembly:
+def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
     """X_ij = 0 for |i - j| >= bands, so that C has that many diagonals.
 
     Where patterns overlap, diag(X) <= P z with z >= 0 and <cost, z> <= 1, P the windows of
-    :func:`noisedesign.families.banded.bound.allowance`; else every pattern is a sum of its own.
+    :func:`noisedesign.families.banded.program.allowance`; else every pattern is a sum of its own.
+    H is divided by its size where the model is ``scaled``.
     """
     size, rank = program.size, len(program.factor)
     free = ~program.outside()
@@ -25,16 +41,51 @@ def compact(program: BandedProgram) -> Assembly:
         triangle(rank) + int(np.count_nonzero(np.triu(free))) + rank * size + sums,
         of=f"one block of {rank} + {size} rows",
     )
+    scale = program.expected_error if scaled else 1.0
     assembly = Assembly()
-    diagonal = np.diagonal(gram_under_factor(assembly, program.factor, free=free))
+    x = gram_under_factor(assembly, program.factor / np.sqrt(scale), free=free)
+    diagonal = np.diagonal(x)
+    windows: Numbers | None = None
     if scheme.disjoint:
         sums_at_most(assembly, diagonal[np.asarray(scheme.patterns)], np.ones(allowed.budgets))
-        return assembly
-    windows = assembly.vector(
-        "z", len(allowed.cost), meaning="shares of the budget, one of every window of steps"
+    else:
+        windows = assembly.vector(
+            "z", len(allowed.cost), meaning="shares of the budget, one of every window of steps"
+        )
+        step, window = np.nonzero(allowed.generators)
+        assembly.at_least_zero(
+            size, [on_diagonal(diagonal, -1.0), (windows[window], step, step, 1.0)]
+        )
+        assembly.at_least_zero(len(windows), [on_diagonal(windows)])
+        assembly.at_least_zero(1, [(CONSTANT, 0, 0, 1.0), (windows, 0, 0, -allowed.cost)])
+    conic = assembly.finished(name="", formulation="compact", remarks=())
+
+    def read(point: Point) -> Answer:
+        gram = slacks(conic, point.variables)[0][rank:, rank:]
+        if windows is None:
+            shares = np.diagonal(gram)[allowed.single_steps]
+        else:
+            shares = point.variables[windows - 1]
+        return _answer(program, gram, shares, scale * point.blocks[0][rank:, rank:])
+
+    return Model(conic=conic, read=read)
+
+
+def _answer(program: BandedProgram, gram: Array, shares: Array, multipliers: Array) -> Answer:
+    """Of X and U, shape (T, T), and shares z, shape (m,), none of them feasible.
+
+    X is scaled row by row until diag(X) = P z, as it is at the optimum.
+
+    Raises:
+        numpy.linalg.LinAlgError: X is not positive definite.
+    """
+    allowed = allowance(program.participation)
+    shares = allowed.normalized(np.maximum(shares, 0.0))
+    strategy = reversed_cholesky(gram)
+    strategy *= np.sqrt(allowed.diagonal(shares) / np.diagonal(gram))
+    noise = Noise.of_strategy(
+        unit_form(program, BandedForm.of_dense(strategy, bands=program.bands))
     )
-    step, window = np.nonzero(allowed.generators)
-    assembly.at_least_zero(size, [on_diagonal(diagonal, -1.0), (windows[window], step, step, 1.0)])
-    assembly.at_least_zero(len(windows), [on_diagonal(windows)])
-    assembly.at_least_zero(1, [(CONSTANT, 0, 0, 1.0), (windows, 0, 0, -allowed.cost)])
-    return assembly
+    proofs = [{"dual_shares": shares}, {"dual_matrix": multipliers}]
+    best = max(proofs, key=lambda proof: lower_bound(program, proof, noise=noise))
+    return Answer(stop=Stop.SOLVED, noises=[noise], proof=best)

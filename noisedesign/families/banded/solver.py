@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -25,13 +26,8 @@ from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.threads import one_thread
-from noisedesign.families.banded.bound import (
-    BandedProgram,
-    allowance,
-    banded_lower_bound,
-    multipliers_above,
-)
-from noisedesign.families.banded.multipliers import witness
+from noisedesign.families.banded.bound import banded_lower_bound, multipliers_above, witness
+from noisedesign.families.banded.program import BandedProgram, allowance
 from noisedesign.families.banded.recursion import RecursiveError, inverse_factor
 
 MAX_ITERATIONS = 5000
@@ -55,6 +51,9 @@ SHARE_LENGTH = 2.0
 """Length of the w of one budget beside columns of length one: how fast shares move against columns.
 With 5, prefix sums under min separation take up to twice the evaluations; with 0.5 under fixed
 epochs three times."""
+OWN_PROOF = 0.1
+"""Share of the gap asked for that a bound may lose where its T x T multipliers are left out of the
+design: those that follow from C prove it, but for their rounding."""
 FAR = 50.0
 """Stands for log tr(H X^-1), above the least found, where that overflows: C has almost vanishing
 entries on its diagonal, and the line search has to come back."""
@@ -67,15 +66,23 @@ class BandedAnswer:
     Attributes:
         columns: C by its columns, ``columns[t, d]`` = C[t + d, t], shape (T, p).
         shares: z, shape (m,), with P z the diagonal of X, as an allowance has it.
-        multipliers: U, shape (T, T), for :func:`bound.banded_lower_bound`.
+        factor: V of the multipliers, shape (T, T).
+        own: whether C itself proves the bound of V, so that V need not be kept.
         evaluations: of the objective with its gradient.
     """
 
+    program: BandedProgram
     stop: Stop
     columns: Array
     shares: Array
-    multipliers: Array
+    factor: Array
+    own: bool
     evaluations: int
+
+    @cached_property
+    def multipliers(self) -> Array:
+        """U, shape (T, T), for :func:`bound.banded_lower_bound`."""
+        return multipliers_above(self.program, self.factor)
 
 
 class _Variables:
@@ -158,6 +165,7 @@ class _Search:
         self.upper, self.lower = np.inf, 0.0
         self.upper = float(np.exp(self.evaluate(self.at)[0]))
         self.factor: Array | None = None
+        self.own = 0.0  # the bound of the best columns themselves
 
     def run(self) -> Stop:
         """Minimise until the gap is reached, time is up or nothing moves any more."""
@@ -206,6 +214,7 @@ class _Search:
         value = float(intermediate_result.fun)
         if value <= np.log(self.upper):
             self.at, self.upper = np.array(intermediate_result.x), float(np.exp(value))
+            self.own = 0.0
         self.recent = [*self.recent[-SETTLED_SPAN:], value]
         fallen = self.recent[0] - value
         settled = len(self.recent) > SETTLED_SPAN and fallen <= SETTLED * self.monitor.gap
@@ -217,9 +226,9 @@ class _Search:
 
     def bound(self) -> None:
         """A lower bound from the best columns."""
-        factor, lower = self.variables.witness(self.at)
-        if lower >= self.lower:
-            self.lower, self.factor = lower, factor
+        factor, self.own = self.variables.witness(self.at)
+        if self.own >= self.lower:
+            self.lower, self.factor = self.own, factor
         self.monitor.report(lower=self.lower, upper=self.upper)
 
     @property
@@ -231,21 +240,24 @@ class _Search:
             self.bound()
         assert self.factor is not None
         columns, shares = self.variables.columns(self.at)
-        multipliers = multipliers_above(self.program, self.factor)
-        if stop is not Stop.SOLVED:
-            # The spectrum of the multipliers proves more than their factor does.
-            negligible = settings.NEGLIGIBLE_PER_GAP * self.monitor.gap
-            lower = banded_lower_bound(self.program, multipliers, negligible=negligible)
-            self.lower = max(lower, self.lower)
-            with contextlib.suppress(KeyboardInterrupt):  # a second one: this is the way out
-                self.monitor.report(lower=self.lower, upper=self.upper)
-        return BandedAnswer(
+        found = BandedAnswer(
+            program=self.program,
             stop=Stop.SOLVED if self.solved else stop,
             columns=columns,
             shares=shares,
-            multipliers=multipliers,
+            factor=self.factor,
+            own=self.own >= self.lower * (1 - OWN_PROOF * self.monitor.gap),
             evaluations=self.evaluations,
         )
+        if stop is Stop.SOLVED:
+            return found
+        # The spectrum of the multipliers proves more than their factor does.
+        negligible = settings.NEGLIGIBLE_PER_GAP * self.monitor.gap
+        lower = banded_lower_bound(self.program, found.multipliers, negligible=negligible)
+        self.lower = max(lower, self.lower)
+        with contextlib.suppress(KeyboardInterrupt):  # a second one: this is the way out
+            self.monitor.report(lower=self.lower, upper=self.upper)
+        return replace(found, stop=Stop.SOLVED if self.solved else stop)
 
 
 def solve(program: BandedProgram, *, monitor: Monitor) -> BandedAnswer:

@@ -7,22 +7,24 @@ from typing import Any, ClassVar
 
 from noisedesign.base import linalg, settings
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.overlapping.bound import (
     multipliers_of,
     overlapping_lower_bound,
     pattern_arrays,
 )
+from noisedesign.families.overlapping.program import overlapping_program
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
 from noisedesign.program.noise import DenseForm, Noise
 from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalProgram, temporal_program, unit_strategy
-from noisedesign.program.temporal_family import TemporalFamily
+from noisedesign.program.temporal import TemporalProgram
+from noisedesign.program.temporal_family import TemporalFamily, unit_form
 
 
 class Overlapping(TemporalFamily):
     name = "overlapping"
+    formulations: ClassVar[tuple[str, ...]] = ("compact",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "pattern_lengths": ArraySpec("k of every U_pi", ANY),
         "pattern_steps": ArraySpec("steps of every U_pi", ANY),
@@ -32,16 +34,16 @@ class Overlapping(TemporalFamily):
     def program_of_gram(
         self, gram: Array, *, participation: Any, structure: TimeStructure
     ) -> TemporalProgram:
-        return temporal_program(gram=gram, participation=participation)
+        return overlapping_program(gram=gram, participation=participation)
 
     def solve(self, program: TemporalProgram, *, monitor: Monitor) -> Answer:
         from noisedesign.families.overlapping import solver
 
         found = solver.solve(program, monitor=monitor)
-        strategy = unit_strategy(program, linalg.reversed_cholesky(found.gram))
+        form = DenseForm(strategy=linalg.reversed_cholesky(found.gram))
         return Answer(
             stop=found.stop,
-            noises=[Noise.of_strategy(DenseForm(strategy=strategy))],
+            noises=[Noise.of_strategy(unit_form(program, form))],
             proof=pattern_arrays(found.multipliers),
             evaluations=found.evaluations,
         )
@@ -57,8 +59,7 @@ class Overlapping(TemporalFamily):
         from noisedesign.families.overlapping import model
 
         one_formulation(formulation, "compact")
-        conic = model.compact(program).finished(name="", formulation="compact", remarks=())
-        return Model(conic=conic, read=lambda point: Answer(stop=Stop.FAILED))
+        return model.compact(program, scaled=scaled)
 
     def bound(
         self,

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from noisedesign.base.checks import Array
+from noisedesign.base.linalg import reversed_cholesky
+from noisedesign.base.monitor import Stop
+from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.program import (
     Assembly,
     listed,
@@ -13,13 +17,18 @@ from noisedesign.conic.program import (
     triangle,
 )
 from noisedesign.families.disjoint.formulations import gram_under_factor, sums_at_most
+from noisedesign.families.overlapping.bound import PatternBlocks, pattern_arrays
+from noisedesign.program.family import Answer, Model
+from noisedesign.program.noise import DenseForm, Noise
 from noisedesign.program.temporal import TemporalProgram
+from noisedesign.program.temporal_family import unit_form
 
 
-def compact(program: TemporalProgram) -> Assembly:
-    """Without a structure: Diag(y) - X >= 0 and <1, y> <= 1 on every maximal pattern.
+def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
+    """Diag(y) - X >= 0 and <1, y> <= 1 on every maximal pattern.
 
-    The least <1, y> is the squared sensitivity of X on the pattern to vector gradients.
+    The least <1, y> is the squared sensitivity of X on the pattern to vector gradients. H is
+    divided by its size where the model is ``scaled``.
     """
     participation = program.participation
     size, rank = program.size, len(program.factor)
@@ -29,12 +38,34 @@ def compact(program: TemporalProgram) -> Assembly:
         triangle(rank) + triangle(size) + rank * size + count * of_pattern,
         of=f"{count:,} patterns of up to {largest} steps",
     )
+    scale = program.expected_error if scaled else 1.0
     assembly = Assembly()
-    x = gram_under_factor(assembly, program.factor)
-    for steps in participation.maximal_patterns():
-        y = assembly.vector("y", len(steps), meaning=f"prices of the steps {listed(steps)}")
+    x = gram_under_factor(assembly, program.factor / np.sqrt(scale))
+    patterns = [np.array(steps) for steps in participation.maximal_patterns()]
+    for steps in patterns:
+        y = assembly.vector(
+            "y", len(steps), meaning=f"prices of the steps {listed(tuple(steps.tolist()))}"
+        )
         i, j = np.tril_indices(len(steps))
-        members = np.array(steps)
-        positive(assembly, len(steps), [on_diagonal(y), (x[members[i], members[j]], i, j, -1.0)])
+        positive(assembly, len(steps), [on_diagonal(y), (x[steps[i], steps[j]], i, j, -1.0)])
         sums_at_most(assembly, y[None, :], np.ones(1))
-    return assembly
+    conic = assembly.finished(name="", formulation="compact", remarks=())
+
+    def read(point: Point) -> Answer:
+        """Raises: numpy.linalg.LinAlgError: X is not positive definite."""
+        strategy = reversed_cholesky(slacks(conic, point.variables)[0][rank:, rank:])
+        # Blocks are in the order of the patterns; that of a single step is a row, before its sum.
+        own = iter(point.blocks[1:])
+        rows = iter(point.rows)
+        multipliers: list[PatternBlocks] = []
+        for steps in patterns:
+            u: Array = np.array([[next(rows)]]) if len(steps) == 1 else next(own)
+            next(rows)
+            multipliers.append(PatternBlocks(steps=steps[None], blocks=scale * u[None]))
+        return Answer(
+            stop=Stop.SOLVED,
+            noises=[Noise.of_strategy(unit_form(program, DenseForm(strategy=strategy)))],
+            proof=pattern_arrays(multipliers),
+        )
+
+    return Model(conic=conic, read=read)

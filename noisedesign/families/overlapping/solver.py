@@ -23,6 +23,7 @@ from noisedesign.base.threads import one_thread
 from noisedesign.families.disjoint.native.pattern_pairs import Blocks, Pairs, onto_constant_diagonal
 from noisedesign.families.overlapping.bound import PatternBlocks
 from noisedesign.families.overlapping.newton import Newton, Point
+from noisedesign.families.overlapping.program import require_cover
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.privacy.sensitivity.pattern_bounds import listed
 from noisedesign.program.temporal import TemporalProgram
@@ -75,13 +76,7 @@ class _Search:
                 "most as many bands as steps of separation, needs none.",
             )
         self.pairs = Pairs(program.size, [group.steps for group in groups])
-        if not self.pairs.times_covered.all():
-            free = int(self.pairs.times_covered.argmin())
-            raise InputError(
-                "participation",
-                expected="patterns that cover every step",
-                got=f"none with step {free}: nothing limits how well it may be served",
-            )
+        require_cover(program.participation)
         if self.pairs.count > MAX_PAIRS:
             raise InputError(
                 "participation",

@@ -12,14 +12,12 @@ from noisedesign.base.banded_matrices import dense
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
-    BandedProgram,
-    allowance,
     banded_lower_bound,
-    banded_program,
     factored_lower_bound,
     multipliers_above,
     repaired_multipliers,
 )
+from noisedesign.families.banded.program import BandedProgram, allowance, banded_program
 from noisedesign.program.temporal import unit_strategy
 from noisedesign.system.participation import FixedEpoch, Participation, single
 from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_band, random_gram

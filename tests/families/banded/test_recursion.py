@@ -8,7 +8,8 @@ import pytest
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.banded import solver as banded
-from noisedesign.families.banded.bound import banded_lower_bound, banded_program
+from noisedesign.families.banded.bound import banded_lower_bound
+from noisedesign.families.banded.program import banded_program
 from noisedesign.families.banded.recursion import LONGEST_MEMORY, RecursiveError, inverse_factor
 from noisedesign.program.temporal import unit_strategy
 from noisedesign.system.participation import single

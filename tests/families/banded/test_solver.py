@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.banded import multipliers as banded_witness
+from noisedesign.families.banded import bound as banded_witness
 from noisedesign.families.banded import solver as banded
-from noisedesign.families.banded.bound import (
-    BandedProgram,
-    allowance,
-    banded_lower_bound,
-    banded_program,
-)
+from noisedesign.families.banded.bound import banded_lower_bound
+from noisedesign.families.banded.program import BandedProgram, allowance, banded_program
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.certificate import judge_strategy
 from noisedesign.program.temporal import unit_strategy

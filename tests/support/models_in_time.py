@@ -1,0 +1,52 @@
+"""What every conic solver makes of the model of a problem in time, judged by the family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from noisedesign.base.monitor import Monitor
+from noisedesign.conic import run
+from noisedesign.conic.program import ConicProgram
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.family import Answer, family_of
+
+TOLERANCE = 1e-6
+"""Absolute and relative, of every solver: models are scaled so that it means the same."""
+
+SOLVERS: dict[str, Callable[[ConicProgram], run.Outcome]] = {
+    "scs": lambda conic: run.through_scs(conic)({"eps_abs": TOLERANCE, "eps_rel": TOLERANCE}),
+    "clarabel": lambda conic: run.through_clarabel(conic)(
+        dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE)
+    ),
+    "cvxopt": lambda conic: run.through_cvxpy(conic, "CVXOPT")(
+        dict.fromkeys(("abstol", "reltol", "feastol"), TOLERANCE)
+    ),
+    "sdpa": lambda conic: run.through_cvxpy(conic, "SDPA")(
+        dict.fromkeys(("epsilonStar", "epsilonDash"), TOLERANCE)
+    ),
+}
+
+
+def through(problem: Any, solver: str) -> Certificate:
+    """The certificate of what a conic solver found."""
+    family = family_of(problem)
+    program = family.program(problem)
+    model = family.model(program, scaled=True)
+    outcome = SOLVERS[solver](model.conic)
+    assert outcome.point is not None
+    return judged(problem, model.read(outcome.point))
+
+
+def native(problem: Any) -> Certificate:
+    """The certificate of what our own solver found."""
+    family = family_of(problem)
+    return judged(problem, family.solve(family.program(problem), monitor=Monitor(gap=TOLERANCE)))
+
+
+def judged(problem: Any, answer: Answer) -> Certificate:
+    """Of the first noise of an answer, by its own proof."""
+    family = family_of(problem)
+    program, noise = family.program(problem), next(iter(answer.noises))
+    bound = family.bound(program, answer.proof, noise=noise)
+    return family.certificate(program, noise, answer.proof, bound=bound, everywhere=None)
