@@ -23,7 +23,7 @@ SOLVERS: dict[str, Callable[[ConicProgram], run.Outcome]] = {
         dict.fromkeys(("abstol", "reltol", "feastol"), TOLERANCE)
     ),
     "sdpa": lambda conic: run.through_cvxpy(conic, "SDPA")(
-        dict.fromkeys(("epsilonStar", "epsilonDash"), TOLERANCE)
+        dict.fromkeys(("epsilonStar", "epsilonDash"), TOLERANCE) | {"numThreads": 1}
     ),
 }
 

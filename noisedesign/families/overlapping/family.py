@@ -18,8 +18,8 @@ from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
 from noisedesign.program.noise import DenseForm, Noise
 from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalProgram
-from noisedesign.program.temporal_family import TemporalFamily, unit_form
+from noisedesign.program.temporal import TemporalProgram, unit_strategy
+from noisedesign.program.temporal_family import TemporalFamily
 
 
 class Overlapping(TemporalFamily):
@@ -40,10 +40,10 @@ class Overlapping(TemporalFamily):
         from noisedesign.families.overlapping import solver
 
         found = solver.solve(program, monitor=monitor)
-        form = DenseForm(strategy=linalg.reversed_cholesky(found.gram))
+        strategy = unit_strategy(program, linalg.reversed_cholesky(found.gram))
         return Answer(
             stop=found.stop,
-            noises=[Noise.of_strategy(unit_form(program, form))],
+            noises=[Noise.of_strategy(DenseForm(strategy=strategy))],
             proof=pattern_arrays(found.multipliers),
             evaluations=found.evaluations,
         )

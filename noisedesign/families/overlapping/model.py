@@ -20,8 +20,7 @@ from noisedesign.families.disjoint.formulations import gram_under_factor, sums_a
 from noisedesign.families.overlapping.bound import PatternBlocks, pattern_arrays
 from noisedesign.program.family import Answer, Model
 from noisedesign.program.noise import DenseForm, Noise
-from noisedesign.program.temporal import TemporalProgram
-from noisedesign.program.temporal_family import unit_form
+from noisedesign.program.temporal import TemporalProgram, unit_strategy
 
 
 def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
@@ -64,7 +63,7 @@ def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
             multipliers.append(PatternBlocks(steps=steps[None], blocks=scale * u[None]))
         return Answer(
             stop=Stop.SOLVED,
-            noises=[Noise.of_strategy(unit_form(program, DenseForm(strategy=strategy)))],
+            noises=[Noise.of_strategy(DenseForm(strategy=unit_strategy(program, strategy)))],
             proof=pattern_arrays(multipliers),
         )
 
