@@ -47,6 +47,9 @@ class ArraySpec:
 
 ANY = "*"
 
+OPERATIONS_PER_CALL = 1e5
+"""What one call of a small numpy function takes of the time of an operation."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
@@ -105,6 +108,11 @@ class Family(ABC):
         Raises:
             InputError: the family cannot hold the problem.
         """
+
+    def work(self, problem: Any) -> float:
+        """Operations, up to a factor, to judge a design beyond those on matrices of the sizes of
+        its arrays."""
+        return 0.0
 
     def central(self, problem: Any) -> Any:
         """The program of a trusted server that adds one noise to the average of all nodes, where it

@@ -47,6 +47,9 @@ class SpatialFamily(Family):
     def independent_error(self, problem: SpaceProblem) -> float:
         return float(np.sum(np.diagonal(problem.gram) / problem.budget))
 
+    def work(self, problem: SpaceProblem) -> float:
+        return work_of_gram(problem)
+
     def relaxed(self, problem: SpaceProblem) -> SpaceProblem | None:
         if not problem.structure.restricts:
             return None
@@ -54,3 +57,9 @@ class SpatialFamily(Family):
 
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
         return {"n": len(problem.mixing)}
+
+
+def work_of_gram(problem: SpaceProblem) -> float:
+    """Operations to form H, shape (n, n), of an error over all its steps."""
+    steps = float(problem.horizon)
+    return steps**3 + steps * float(len(problem.mixing)) ** 3

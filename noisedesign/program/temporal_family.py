@@ -44,6 +44,10 @@ class TemporalFamily(Family):
     def independent_error(self, problem: TimeProblem) -> float:
         return float(np.trace(problem.gram)) * problem.participation.largest_size
 
+    def work(self, problem: TimeProblem) -> float:
+        """C and H may be stored in fewer numbers."""
+        return float(problem.participation.horizon) ** 3 if problem.structure.restricts else 0.0
+
     def relaxed(self, problem: TimeProblem) -> TimeProblem | None:
         if not problem.structure.restricts:
             return None

@@ -54,6 +54,11 @@ class RandomMixing(Shown, ABC):
         """One draw of L, shape (n, n)."""
 
     @property
+    def outcomes(self) -> int:
+        """How many draws are told apart one by one; 0 where expectations are in closed form."""
+        return 0
+
+    @property
     def mean(self) -> Array:
         """E[W], shape (n, n)."""
         return np.asarray(np.eye(len(self.mean_laplacian)) - self.mean_laplacian)
@@ -315,6 +320,10 @@ class RandomMatchings(RandomMixing):
         """Heads and tails of every matching."""
         arrays = (np.array(m, dtype=np.intp).reshape(-1, 2) for m in self.matchings)
         return tuple((pairs[:, 0], pairs[:, 1]) for pairs in arrays)
+
+    @property
+    def outcomes(self) -> int:
+        return len(self.matchings)
 
     @cached_property
     def mean_laplacian(self) -> Array:

@@ -36,11 +36,9 @@ from noisedesign.files.streaming_file import StoredStreamingDesign, streaming_ar
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
-from noisedesign.program.family import family_of
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.system.random_mixing import RandomMatchings
+from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
+from noisedesign.program.problem import Problem
 from noisedesign.system.workloads import WORKLOADS
-from noisedesign.tasks.solve import Solution
 
 RELATIVE_TOLERANCE = 1e-9
 """Objective, bound and sensitivity, computed on another machine: sums of up to a few million
@@ -59,8 +57,8 @@ ROUNDINGS = 8
 LARGEST_ROUNDING = 1e-6
 """However ill-conditioned R is, rounding is no excuse for more than this."""
 
-MOST_WORK, OPERATIONS_PER_CALL = 1e12, 1e5
-"""Some minutes on one core, and what one call of a small numpy function takes instead."""
+MOST_WORK = 1e12
+"""Some minutes on one core."""
 
 _ONLY_CLAIMED = "not verified: only the manifest says so"
 """Of a privacy target that no problem asks for."""
@@ -72,7 +70,7 @@ DIGEST = 36
 """Characters of a claim that are shown: of a digest the beginning is enough."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Check(ShownInline):
     """One claim. ``ok`` is None where it was not checked; ``note`` then says why."""
 
@@ -124,7 +122,7 @@ class Verification(Shown):
 
 
 def verify(
-    stored: StoredDesign | StoredStreamingDesign | Design | StreamingDesign | Solution,
+    stored: StoredDesign | StoredStreamingDesign | Design | StreamingDesign | Any,
     *,
     problem: Problem | None = None,
 ) -> Verification:
@@ -196,38 +194,38 @@ def _streaming_checks(stored: StoredStreamingDesign) -> list[Check]:
     ]
     checks = [
         Check(
-            name="squared error",
-            ok=_close(design.squared_error, error),
-            claimed=design.squared_error,
-            found=error,
-            note="of unit noise",
+            "squared error",
+            _close(design.squared_error, error),
+            design.squared_error,
+            error,
+            "of unit noise",
         ),
         Check(
-            name="sensitivity",
-            ok=same and _close(design.squared_sensitivity, sensitivity.squared),
-            claimed=design.squared_sensitivity,
-            found=sensitivity.squared,
-            note=f"squared, {sensitivity.kind}",
+            "sensitivity",
+            same and _close(design.squared_sensitivity, sensitivity.squared),
+            design.squared_sensitivity,
+            sensitivity.squared,
+            f"squared, {sensitivity.kind}",
         ),
         Check(
-            name="objective",
-            ok=_close(claimed, objective),
-            claimed=claimed,
-            found=objective,
-            note="squared error at unit sensitivity",
+            "objective",
+            _close(claimed, objective),
+            claimed,
+            objective,
+            "squared error at unit sensitivity",
         ),
         Check(
-            name="lower bound",
-            ok=_proved(design.lower_bound_of_unrestricted_optimum, bound),
-            claimed=design.lower_bound_of_unrestricted_optimum,
-            found=bound,
-            note="holds for strategies of every structure",
+            "lower bound",
+            _proved(design.lower_bound_of_unrestricted_optimum, bound),
+            design.lower_bound_of_unrestricted_optimum,
+            bound,
+            "holds for strategies of every structure",
         ),
         Check(
-            name="manifest",
-            ok=not different,
-            claimed="consistent",
-            found=f"different {', '.join(different)}" if different else "consistent",
+            "manifest",
+            not different,
+            "consistent",
+            f"different {', '.join(different)}" if different else "consistent",
         ),
     ]
     if (target := design.privacy) is not None:
@@ -253,18 +251,9 @@ def _check_work(problem: Problem) -> None:
 
 def _work(problem: Problem) -> float:
     """Operations, up to a factor, beyond those on matrices of the sizes of its arrays."""
-    n, work = float(len(problem.nodes)), 0.0
-    steps = problem.horizon if isinstance(problem, SpaceProblem) else problem.participation.horizon
-    if isinstance(problem.random, RandomMatchings):
-        work += steps * len(problem.random.matchings) * OPERATIONS_PER_CALL
-    if isinstance(problem, TimeProblem) and problem.structure.restricts:
-        work += float(steps) ** 3  # C and H may be stored in fewer numbers
-    if isinstance(problem, SpaceProblem):
-        known = problem.structure.known_seeds
-        work += float(steps) ** 3 + steps * n**3
-        work += 100 * len(problem.observers) * (steps * n) ** 2
-        work += math.comb(int(n), known) * (n**3 + OPERATIONS_PER_CALL) if known else 0.0
-    return work
+    steps = problem.horizon if problem.axes == "space" else problem.participation.horizon
+    drawn = 0 if problem.random is None else problem.random.outcomes
+    return steps * drawn * OPERATIONS_PER_CALL + family_of(problem).work(problem)
 
 
 # --- the matrices themselves ----------------------------------------------------------------
@@ -286,19 +275,13 @@ def _strategy_checks(stored: StoredDesign) -> list[Check]:
     rounding = float(np.linalg.norm(noising) * np.linalg.norm(strategy))
     allowed = ROUNDINGS * settings.rank_tolerance(len(strategy)) * rounding
     return [
+        Check("causal", above == 0, 0.0, above, "largest entry of C and C^-1 above the diagonal"),
         Check(
-            name="causal",
-            ok=above == 0,
-            claimed=0.0,
-            found=above,
-            note="largest entry of C and C^-1 above the diagonal",
-        ),
-        Check(
-            name="inverse",
-            ok=residual <= min(allowed, 1.0),
-            claimed=0.0,
-            found=residual,
-            note=f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}",
+            "inverse",
+            residual <= min(allowed, 1.0),
+            0.0,
+            residual,
+            f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}",
         ),
     ]
 
@@ -316,7 +299,7 @@ def _covariance_check(covariance: Array) -> Check:
     ok = asymmetry <= settings.SYMMETRY_TOLERANCE * scale
     ok = ok and smallest >= -settings.rank_tolerance(len(covariance)) * scale
     note = f"asymmetry of R {asymmetry:.1e}, smallest eigenvalue {smallest:.3g}"
-    return Check(name="covariance", ok=ok, claimed="symmetric, no negative eigenvalue", note=note)
+    return Check("covariance", ok, "symmetric, no negative eigenvalue", note=note)
 
 
 def _smallest_eigenvalue(a: Array) -> float:
@@ -328,18 +311,17 @@ def _smallest_eigenvalue(a: Array) -> float:
 
 def _workload_check(problem: Problem) -> Check:
     """H is what its kind says it is; in space it is formed from W, which loading has checked."""
-    if isinstance(problem, SpaceProblem | SpaceTimeProblem):
-        return Check(name="workload", ok=True, claimed="by W", found="by W")
+    if problem.axes != "time":
+        return Check("workload", True, "by W", "by W")
     smallest = _smallest_eigenvalue(problem.gram)
     ok = smallest >= -settings.GRAM_NEGATIVITY * float(np.abs(problem.gram).max())
     difference = relative_difference(problem.gram, problem.defined_gram)
     return Check(
-        name="workload",
-        ok=ok and difference <= PROBLEM_TOLERANCE,
-        claimed=problem.workload,
-        found=difference,
-        note=f"relative difference of H from its definition: "
-        f"{WORKLOADS[problem.workload].definition}",
+        "workload",
+        ok and difference <= PROBLEM_TOLERANCE,
+        problem.workload,
+        difference,
+        f"relative difference of H from its definition: {WORKLOADS[problem.workload].definition}",
     )
 
 
@@ -353,14 +335,14 @@ def _structure_checks(stored: StoredDesign) -> list[Check]:
     try:
         found = family.departure(family.program(design.problem), design.noise, design.proof)
     except np.linalg.LinAlgError as error:
-        return [Check(name="structure", ok=False, claimed=claimed, note=str(error))]
+        return [Check("structure", False, claimed, note=str(error))]
     return [
         Check(
-            name="structure",
-            ok=found <= STRUCTURE_TOLERANCE,
-            claimed=claimed,
-            found=found,
-            note="largest departure from it, relative",
+            "structure",
+            found <= STRUCTURE_TOLERANCE,
+            claimed,
+            found,
+            "largest departure from it, relative",
         )
     ]
 
@@ -374,17 +356,14 @@ def _claim_checks(stored: StoredDesign) -> list[Check]:
     try:
         found = _judged(stored)
     except (np.linalg.LinAlgError, ArithmeticError) as error:
-        return [Check(name="objective", ok=False, claimed=claimed.objective, note=str(error))]
+        return [Check("objective", False, claimed.objective, note=str(error))]
     objective = Check(
-        name="objective",
-        ok=_close(claimed.objective, found.objective),
-        claimed=claimed.objective,
-        found=found.objective,
+        "objective", _close(claimed.objective, found.objective), claimed.objective, found.objective
     )
     if design.trust == "central":
         why = "not claimed: the noise protects only the average a trusted server releases"
         skipped = ("sensitivity", "feasible", "lower bound", "gap")
-        return [objective, *(Check(name=name, ok=None, note=why) for name in skipped)]
+        return [objective, *(Check(name, None, note=why) for name in skipped)]
     return [
         objective,
         _sensitivity_check(claimed, found, stored),
@@ -440,24 +419,18 @@ def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredD
         else:
             ok = ok and _close(claim, ratio)
             note += f"; {words} {ratio:.6g}"
-    return Check(
-        name="sensitivity",
-        ok=ok,
-        claimed=claimed.sensitivity_squared,
-        found=found.sensitivity_squared,
-        note=note,
-    )
+    return Check("sensitivity", ok, claimed.sensitivity_squared, found.sensitivity_squared, note)
 
 
 def _feasibility_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
     worst = max(found.sensitivity_squared, found.variance_ratio or 0.0, found.floor_ratio or 0.0)
     allowed = min(_rounding(stored), RELATIVE_TOLERANCE)
     return Check(
-        name="feasible",
-        ok=worst <= 1 + allowed,
-        claimed=str(claimed.feasible).lower(),
-        found=worst,
-        note=f"largest constraint over its limit; allowed for rounding {allowed:.1e}",
+        "feasible",
+        worst <= 1 + allowed,
+        str(claimed.feasible).lower(),
+        worst,
+        f"largest constraint over its limit; allowed for rounding {allowed:.1e}",
     )
 
 
@@ -465,11 +438,11 @@ def _bound_check(claimed: Certificate, found: Certificate, stored: StoredDesign)
     multipliers = stored.design.proof or stored.design.relaxed_proof
     by = "the stored multipliers" if multipliers else "uniform multipliers"
     return Check(
-        name="lower bound",
-        ok=_proved(claimed.lower_bound, found.lower_bound),
-        claimed=claimed.lower_bound,
-        found=found.lower_bound,
-        note=f"proved by {by}",
+        "lower bound",
+        _proved(claimed.lower_bound, found.lower_bound),
+        claimed.lower_bound,
+        found.lower_bound,
+        f"proved by {by}",
     )
 
 
@@ -480,11 +453,11 @@ def _unrestricted_checks(claimed: Certificate, found: Certificate) -> list[Check
         return []
     return [
         Check(
-            name="unrestricted bound",
-            ok=_proved(claim, proved or 0.0),
-            claimed=claim,
-            found=proved,
-            note="holds for designs of every structure",
+            "unrestricted bound",
+            _proved(claim, proved or 0.0),
+            claim,
+            proved,
+            "holds for designs of every structure",
         )
     ]
 
@@ -495,15 +468,15 @@ def _proved(claimed: float, found: float) -> bool:
 
 def _gap_check(claimed: Certificate, found: Certificate) -> Check:
     if found.lower_bound == 0:
-        return Check(name="gap", ok=None, claimed=claimed.gap, note="not checked, as its bound")
+        return Check("gap", None, claimed.gap, note="not checked, as its bound")
     # Objective and bound may each be off by the tolerance.
     allowed = 2 * RELATIVE_TOLERANCE * (1 + claimed.gap)
     return Check(
-        name="gap",
-        ok=found.gap <= claimed.gap + allowed,
-        claimed=claimed.gap,
-        found=found.gap,
-        note="objective / lower bound - 1",
+        "gap",
+        found.gap <= claimed.gap + allowed,
+        claimed.gap,
+        found.gap,
+        "objective / lower bound - 1",
     )
 
 
@@ -538,10 +511,10 @@ def _manifest_check(stored: StoredDesign) -> Check:
     again["problem"] = stored.manifest["problem"]
     different = [key for key, value in again.items() if stored.manifest.get(key) != value]
     return Check(
-        name="manifest",
-        ok=not different,
-        claimed="consistent",
-        found=f"different {', '.join(different)}" if different else "consistent",
+        "manifest",
+        not different,
+        "consistent",
+        f"different {', '.join(different)}" if different else "consistent",
     )
 
 
@@ -550,7 +523,7 @@ def _text_checks(stored: StoredDesign) -> list[Check]:
     claimed, found = stored.manifest["problem"]["sha256"], text_sha256(stored.problem_text)
     if not stored.problem_text and claimed == found:
         return []
-    return [Check(name="problem text", ok=claimed == found, claimed=claimed, found=found)]
+    return [Check("problem text", claimed == found, claimed, found)]
 
 
 def _problem_checks(stored: StoredDesign, problem: Problem | None) -> list[Check]:
@@ -570,7 +543,7 @@ def _problem_checks(stored: StoredDesign, problem: Problem | None) -> list[Check
 
 def _target_check(target: PrivacyTarget, *, ok: bool | None, note: str) -> Check:
     claimed = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}"
-    return Check(name="privacy target", ok=ok, claimed=claimed, note=note)
+    return Check("privacy target", ok, claimed, note=note)
 
 
 def _problem_check(stored: StoredDesign, problem: Problem | None) -> tuple[Check, Sequence[str]]:
@@ -581,14 +554,14 @@ def _problem_check(stored: StoredDesign, problem: Problem | None) -> tuple[Check
             different = differences(stored.design.problem, problem, tolerance=PROBLEM_TOLERANCE)
         elif not stored.problem_text:
             note = f"not checked: no problem text is stored; {_BY_PROBLEM}"
-            return Check(name=name, ok=None, note=note), ()
+            return Check(name, None, note=note), ()
         else:
             different = differences_from_text(
                 stored.problem_text, stored=stored.design.problem, tolerance=PROBLEM_TOLERANCE
             )
     except NotRebuiltError as error:
-        return Check(name=name, ok=None, note=f"not checked: {error}; {_BY_PROBLEM}"), ()
+        return Check(name, None, note=f"not checked: {error}; {_BY_PROBLEM}"), ()
     except InputError as error:
-        return Check(name=name, ok=False, note=f"the stored text is no problem: {error}"), ()
+        return Check(name, False, note=f"the stored text is no problem: {error}"), ()
     found = f"different {', '.join(different)}" if different else expected
-    return Check(name=name, ok=not different, claimed=expected, found=found), different
+    return Check(name, not different, expected, found), different

@@ -24,6 +24,7 @@ from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Model
 from noisedesign.program.noise import DenseForm, Noise
 from noisedesign.program.program import DualPoint, Program, denormalized_gram
+from noisedesign.program.spatial_family import work_of_gram
 
 
 class Disjoint(Family):
@@ -41,6 +42,9 @@ class Disjoint(Family):
 
     def program(self, problem: Any) -> Program:
         return program_of(problem)
+
+    def work(self, problem: Any) -> float:
+        return work_of_gram(problem) if problem.axes == "space" else 0.0
 
     def central(self, problem: Any) -> Program | None:
         return central_program(problem) if problem.axes == "time" else None

@@ -29,6 +29,7 @@ from noisedesign.program.family import (
 )
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.spatial_family import work_of_gram
 
 SOLVER = "clarabel"
 """What solves these problems where no conic solver is named."""
@@ -123,6 +124,10 @@ class Observers(Family):
 
     def independent_error(self, problem: SpaceProblem) -> float:
         return float(np.sum(np.diagonal(problem.gram) / problem.budget))
+
+    def work(self, problem: SpaceProblem) -> float:
+        coordinates = problem.horizon * len(problem.mixing)
+        return work_of_gram(problem) + 100 * len(problem.observers) * float(coordinates) ** 2
 
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
         return {"n": len(problem.mixing)}

@@ -18,7 +18,15 @@ from noisedesign.families.shared_seeds import sets
 from noisedesign.families.shared_seeds.bound import CliqueProgram, CliqueWitness
 from noisedesign.privacy.seeds import SeedPlan, seed_plan
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
-from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
+from noisedesign.program.family import (
+    ANY,
+    OPERATIONS_PER_CALL,
+    Answer,
+    Arrays,
+    ArraySpec,
+    Model,
+    one_formulation,
+)
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import Program
@@ -143,6 +151,11 @@ class SharedSeeds(SpatialFamily):
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
         n = len(problem.mixing)
         return {"n": n, "A": min(math.comb(n, problem.structure.known_seeds), sys.maxsize)}
+
+    def work(self, problem: SpaceProblem) -> float:
+        n, known = len(problem.mixing), problem.structure.known_seeds
+        coalitions = math.comb(n, known) if known else 0
+        return super().work(problem) + coalitions * (n**3 + OPERATIONS_PER_CALL)
 
     def seeds(self, program: CliqueProgram, noise: Noise, proof: Arrays) -> SeedPlan | None:
         if "clique_blocks" not in proof:
