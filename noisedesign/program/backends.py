@@ -72,6 +72,10 @@ class Backend(ABC):
             )
         return chosen
 
+    def stand_in(self, family: Family) -> str:
+        """Who solves the problems of a family in its place; mostly nobody."""
+        return ""
+
     def versions(self) -> dict[str, str]:
         """Versions of what shapes a design's digits."""
         return {"python": platform.python_version(), "numpy": np.__version__}
@@ -88,6 +92,9 @@ class Native(Backend):
 
     def availability(self) -> Availability:
         return Availability(installed=True, version=f"numpy {np.__version__}")
+
+    def stand_in(self, family: Family) -> str:
+        return family.stand_in
 
     def check_options(self, family: Family, program: Any, options: Options) -> None:
         if (by := family.without_options(program)) is not None:

@@ -95,6 +95,8 @@ class Family(ABC):
     """The relative gap asked for where nobody says one."""
     proof: ClassVar[Mapping[str, ArraySpec]]
     """What a design file holds of it besides the noise: multipliers, or the parts of the noise."""
+    stand_in: ClassVar[str] = ""
+    """The conic solver that solves its problems where we have none of our own."""
     formulations: ClassVar[tuple[str, ...]] = ()
     """Of its model, the default first; none where it has no model."""
 

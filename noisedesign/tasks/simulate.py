@@ -102,8 +102,8 @@ def _variance(design: Design, how: dict[str, Any]) -> simulation.VarianceReport:
     problem: Any = design.problem
     noise, error, how = design.noise, problem.objective, dict(how)
     if error is None:
-        error = Objective(horizon=1 if noise.axes == "space" else problem.participation.horizon)
-    if noise.axes == "time" and not WORKLOADS[problem.workload].run:
+        error = Objective(horizon=1 if design.axes == "space" else problem.participation.horizon)
+    if design.axes == "time" and not WORKLOADS[problem.workload].run:
         how["workload_factor"] = gram_factor(problem.gram)
     return simulation.simulate_variance(
         noise=lambda columns, sequence: noise.stream(
@@ -129,7 +129,7 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
     problem: Any = design.problem
     noise = design.noise
     how = how | {"claimed_mu": AUDITED_MU, "noise_stddev": 1 / AUDITED_MU}
-    if noise.axes == "space":
+    if design.axes == "space":
         how |= {"mixing": problem.mixing, "budget": problem.budget}
         if problem.observers:
             watchers = [_watcher(problem.mixing, observer) for observer in problem.observers]
@@ -142,7 +142,7 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
             return simulation.audit_coalition(plan=plan, coalition=worst, **how)
         return simulation.audit_space(covariance=design.covariance, **how)
     noising, patterns = design.noising_matrix, problem.participation.longest(AUDITED_PATTERNS)
-    if noise.axes == "time":
+    if design.axes == "time":
         return simulation.audit_time(
             noising_matrix=noising, mixing=problem.mixing, patterns=patterns, **how
         )
