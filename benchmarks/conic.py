@@ -16,11 +16,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from noisedesign.families.disjoint.conic_model import ConicModel
+
 from benchmarks.conic_variants import GAP, VARIANTS, DualModel, Variant, instances
 from noisedesign.base.monitor import Monitor
 from noisedesign.conic.solvers import ConicBackend, conic_solver
 from noisedesign.families.disjoint import balanced, conic_model
-from noisedesign.families.disjoint.conic_model import ConicModel
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.design import Provenance
 from noisedesign.program.problem import Problem

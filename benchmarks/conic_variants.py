@@ -10,13 +10,13 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+from noisedesign.families.disjoint.conic_model import ConicModel
 
 import noisedesign as nd
 from noisedesign.base.checks import Array
 from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.program import Assembly, ConicProgram, constant, lower_triangle
 from noisedesign.families.disjoint import conic_model
-from noisedesign.families.disjoint.conic_model import ConicModel
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import Problem
 from noisedesign.program.program import DualPoint, Program

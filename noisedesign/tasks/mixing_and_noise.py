@@ -13,7 +13,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.shown import Shown
-from noisedesign.conic.cvxpy_model import run
+from noisedesign.conic.solvers import solve_cvxpy
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.fastest_mixing import (
@@ -184,7 +184,7 @@ def _least_noisy(
     distance, allowed = affine(weights, w, nonnegative=True)
     cost = cp.quad_form(w, cp.psd_wrap((b.T @ b) * seen)) - 2 * (np.diagonal(seen) @ w)
     fast = [norm * identity - distance >> 0, norm * identity + distance >> 0]
-    if not run(cp.Problem(cp.Minimize(cost), [*fast, *allowed]), backend, monitor):
+    if not solve_cvxpy(cp.Problem(cp.Minimize(cost), [*fast, *allowed]), backend, monitor):
         return None
     return weights.mixing(np.asarray(w.value), nonnegative=True)
 

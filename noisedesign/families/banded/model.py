@@ -6,7 +6,7 @@ import numpy as np
 
 from noisedesign.conic.program import CONSTANT, Assembly, on_diagonal, require_size, triangle
 from noisedesign.families.banded.bound import BandedProgram, allowance
-from noisedesign.families.disjoint.formulations import gram_under_factor, sums_at_most
+from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
 
 
 def compact(program: BandedProgram) -> Assembly:

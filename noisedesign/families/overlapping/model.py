@@ -12,7 +12,7 @@ from noisedesign.conic.program import (
     require_size,
     triangle,
 )
-from noisedesign.families.disjoint.formulations import gram_under_factor, sums_at_most
+from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
 from noisedesign.program.temporal import TemporalProgram
 
 
