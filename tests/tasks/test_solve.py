@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noisedesign.program.backend import Answer, Availability
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Stop
@@ -18,7 +19,6 @@ from noisedesign.families.disjoint.family import FAMILY, answer_of
 from noisedesign.families.disjoint.native import barrier, diagonal
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import backends, certificate, repair
-from noisedesign.program.backend import Answer, Availability
 from noisedesign.program.backends import get_backend
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, Program, diagonal_dual
