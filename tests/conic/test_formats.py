@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import noisedesign
 from noisedesign.base.checks import InputError
-from noisedesign.conic.formats import ConicProgram, conic_program, formats
+from noisedesign.conic.formats import formats
 from noisedesign.conic.formats import write as write_file
-from noisedesign.conic.program import MAX_ENTRIES, Assembly, on_diagonal
+from noisedesign.conic.program import MAX_ENTRIES, Assembly, ConicProgram, on_diagonal
 from noisedesign.families.banded import model as banded
 from noisedesign.families.decor import model as decor
 from noisedesign.families.disjoint import model as disjoint
@@ -29,6 +29,7 @@ from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import Objective
+from noisedesign.tasks.model import conic_program
 from noisedesign.tasks.solve import solve
 from tests.support.conic_cases import PROBLEMS, eight
 from tests.support.conic_file_readers import Read, expected, read_cbf, read_mosek, read_sdpa, solved
