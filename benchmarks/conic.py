@@ -18,16 +18,16 @@ from dataclasses import replace
 
 from benchmarks.conic_variants import GAP, VARIANTS, DualModel, Variant, instances
 from noisedesign.base.monitor import Monitor
-from noisedesign.conic.solvers import ConicBackend, conic_solver
-from noisedesign.families.disjoint import balanced, conic_model
-from noisedesign.families.disjoint.conic_model import ConicModel
-from noisedesign.families.disjoint.program import program_of
-from noisedesign.program.design import Provenance
+from noisedesign.conic.solvers import conic_solver
+from noisedesign.families.disjoint import balanced
+from noisedesign.families.disjoint import model as conic_model
+from noisedesign.families.disjoint.family import FAMILY, answer_of
+from noisedesign.families.disjoint.model import ConicModel
+from noisedesign.families.disjoint.program import Found, program_of
 from noisedesign.program.problem import Problem
-from noisedesign.program.program import Program, denormalized_gram
+from noisedesign.program.program import Program
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
-from noisedesign.tasks.solve import certified_design
 
 QUICK = ("florentine", "karate", "time-6x10", "florentine-floored", "complete-12-capped")
 SHORT = 0.3
@@ -40,13 +40,12 @@ def holds(variant: Variant, program: Program) -> bool:
         return not program.limited
     if variant.constants and "OBJECTIVE_LIFT" in variant.constants:
         return program.limited
-    return conic_model.refusal(program, variant.formulation) is None
+    return conic_model.unable(program, variant.formulation) is None
 
 
 def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Record:
     """One solve: its iterations, CPU seconds to build and to solve, and our certified gap."""
     backend = conic_solver(name)
-    assert isinstance(backend, ConicBackend)
     assert backend.direct is not None
     if variant.plain:
         backend = replace(backend, tuned=None)
@@ -68,7 +67,7 @@ def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Rec
     for key, value in kept.items():
         setattr(balanced, key, value)
     monitor = Monitor(gap=GAP, tolerance=GAP / 10, time_limit=limit)
-    options = backend.options_for(normalized, monitor=monitor, formulation=str(chosen))
+    options = backend.options_for(model.conic, monitor=monitor)
     options |= variant.options or {}
     seconds: list[float] = []
     while not seconds or (seconds[0] < SHORT and len(seconds) < 3):
@@ -77,17 +76,16 @@ def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Rec
         seconds.append(time.process_time() - started)
     gap = float("inf")
     if found.point is not None:
-        x, design = model.gram(found.point), None
-        if x is not None:
-            design = certified_design(
-                problem,
-                program,
-                gram=denormalized_gram(program, x),
-                dual=model.dual(found.point).denormalized(program),
-                gap=GAP,
-                provenance=Provenance(method="optimal", backend=name, status=found.stop.value),
-            )
-        gap = float("inf") if design is None else design.gap
+        read = Found(
+            stop=found.stop, gram=model.gram(found.point), dual=model.dual(found.point)
+        ).denormalized(program)
+        answer = answer_of(program, read, FAMILY._noise)
+        bound = FAMILY.bound(program, answer.proof)
+        judged = [
+            FAMILY.certificate(program, noise, answer.proof, bound=bound, everywhere=None)
+            for noise in answer.noises
+        ]
+        gap = min((one.gap for one in judged if one.feasible), default=gap)
     return {
         "iterations": found.iterations,
         "build": built,

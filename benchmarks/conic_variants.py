@@ -15,8 +15,8 @@ import noisedesign as nd
 from noisedesign.base.checks import Array
 from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.program import Assembly, ConicProgram, constant, lower_triangle
-from noisedesign.families.disjoint import conic_model
-from noisedesign.families.disjoint.conic_model import ConicModel
+from noisedesign.families.disjoint import model as conic_model
+from noisedesign.families.disjoint.model import ConicModel
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import Problem
 from noisedesign.program.program import DualPoint, Program
@@ -103,7 +103,7 @@ class DualModel:
 
 def dual(program: Program, *, parts: int) -> DualModel:
     """The dual itself."""
-    scale = conic_model.lower_bound_scale(program)
+    scale = conic_model.lower_bound_scale(program.factor)
     size, patterns = program.size, program.participation.patterns
     assembly = Assembly()
     prices = assembly.vector("p", len(patterns), cost=np.ones(len(patterns)), meaning="prices")
@@ -125,11 +125,7 @@ def dual(program: Program, *, parts: int) -> DualModel:
             constant(np.tril(program.gram / scale), row=size, column=size),
         ],
     )
-    return DualModel(
-        conic=assembly.finished(name="", formulation="dual", remarks=()),
-        program=program,
-        scale=scale,
-    )
+    return DualModel(conic=assembly.finished(formulation="dual"), program=program, scale=scale)
 
 
 # --- variants -------------------------------------------------------------------------------------

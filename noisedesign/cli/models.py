@@ -32,8 +32,9 @@ def model(
     Its optimum is the objective that `solve` reports. The designs that `solve` stores are written
     by `export`. MOSEK's task files take the mosek package, but no licence.
     """
-    from noisedesign.conic.formats import conic_program, format_of, write
+    from noisedesign.conic.formats import format_of, write
     from noisedesign.files.problem_file import load_problem
+    from noisedesign.tasks.model import conic_program
 
     chosen = format_of(output, name=target)
     loaded = load_problem(problem)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Stop
 from noisedesign.conic import dimacs
 from noisedesign.conic.dimacs import Cone, Errors
 from noisedesign.conic.program import CONSTANT, Block, ConicProgram, triangle
@@ -26,6 +27,21 @@ class Point:
     @property
     def finite(self) -> bool:
         return all(np.isfinite(part).all() for part in (self.variables, self.rows, *self.blocks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a solver stopped, and the point it left, if any.
+
+    ``build_seconds`` are those of handing the program over, ``solve_seconds`` the solver's.
+    """
+
+    stop: Stop
+    message: str = ""
+    point: Point | None = None
+    iterations: int = 0
+    build_seconds: float = 0.0
+    solve_seconds: float = 0.0
 
 
 def slacks(program: ConicProgram, variables: Array) -> tuple[Array, ...]:

@@ -1,7 +1,7 @@
 """Solving in a process of its own, so that a solver can be stopped and cannot print on stdout.
 
-Compiled solvers ignore Ctrl-C, have no time limit or overrun theirs, and some print. The program
-goes over as plain arrays in an .npz file and the answer comes back the same way; nothing is
+Compiled solvers ignore Ctrl-C, have no time limit or overrun theirs, and some print. A conic
+program goes over as plain arrays in an .npz file and the point comes back the same way; nothing is
 pickled. Run as ``python -m noisedesign.conic.process NAME FOLDER SETTINGS``.
 
 Nobody is left behind: the standard input of the child is a pipe that only its parent holds open, so
@@ -25,11 +25,9 @@ import numpy as np
 
 from noisedesign.base.lifeline import end_after
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.conic.dimacs import Errors
-from noisedesign.conic.solvers import ConicBackend, conic_solver
-from noisedesign.program.backend import Answer
-from noisedesign.program.program import DualPoint, Program
-from noisedesign.system.participation import FixedEpoch
+from noisedesign.conic.data import Outcome, Point
+from noisedesign.conic.program import Block, ConicProgram, Entries
+from noisedesign.conic.solvers import ConicSolver, conic_solver
 
 GRACE_SECONDS = 2.0
 """How long past its limit a solver may take to hand over what it has."""
@@ -37,26 +35,23 @@ STARTUP_SECONDS = 30.0
 """Importing what a new process needs; not counted against the limit."""
 POLL_SECONDS = 0.02
 
-_PROGRAM, _ANSWER, _READY = "program.npz", "answer.npz", "ready"
+_PROGRAM, _OUTCOME, _READY = "program.npz", "outcome.npz", "ready"
+_COLUMNS = ("variable", "row", "column", "value")
+_FACTS = ("balanced", "flat")
 _INPUT = 0
 KILLED = 9
 """The signal by which systems end what takes more memory than there is."""
 
 
-def solve(backend: ConicBackend, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
-    """As ``backend.solve``, in a process that is ended when its time is over."""
+def solve(solver: ConicSolver, program: ConicProgram, *, monitor: Monitor) -> Outcome:
+    """As ``solver.solve``, in a process that is ended when its time is over."""
     with tempfile.TemporaryDirectory(prefix="noisedesign-") as name:
-        folder = Path(name)
+        folder, limit = Path(name), monitor.time_left
         _write_program(folder / _PROGRAM, program)
-        settings = {
-            "formulation": formulation,
-            "gap": monitor.gap,
-            "tolerance": monitor.tolerance,
-            "time_limit": monitor.time_limit,
-        }
+        settings = {"gap": monitor.gap, "tolerance": monitor.tolerance, "time_limit": limit}
         # The package has imported this module by the time it is run, which runpy has words about.
         quietly = (sys.executable, "-W", "ignore::RuntimeWarning:runpy", "-m", __name__)
-        command = [*quietly, backend.name, name, json.dumps(settings)]
+        command = [*quietly, solver.name, name, json.dumps(settings)]
         log = folder / "log"
         with log.open("wb") as stream:
             # A session of its own: Ctrl-C reaches us, and we end it.
@@ -65,22 +60,22 @@ def solve(backend: ConicBackend, program: Program, *, monitor: Monitor, formulat
             )
         began = time.monotonic()
         try:
-            stop, ready = _wait(child, folder, monitor)
+            stop, ready = _wait(child, folder, limit)
         finally:
             if child.poll() is None:
                 child.kill()
             child.wait()
             assert child.stdin is not None
             child.stdin.close()
-        if (folder / _ANSWER).exists():
-            return _read_answer(folder / _ANSWER)
+        if (folder / _OUTCOME).exists():
+            return _read_outcome(folder / _OUTCOME)
         message = "the solver was stopped before it had an answer"
         if stop is None:
             reason = _last_words(log.read_text(errors="replace"), child.returncode)
             message = f"the solver's process ended: {reason}"
         # How much of it went into the model, nobody is left to say.
         spent = time.monotonic() - (began if ready is None else ready)
-        return Answer(stop=stop or Stop.FAILED, message=message, solve_seconds=spent)
+        return Outcome(stop=stop or Stop.FAILED, message=message, solve_seconds=spent)
 
 
 def _last_words(log: str, status: int) -> str:
@@ -91,7 +86,7 @@ def _last_words(log: str, status: int) -> str:
 
 
 def _wait(
-    child: subprocess.Popen[bytes], folder: Path, monitor: Monitor
+    child: subprocess.Popen[bytes], folder: Path, limit: float | None
 ) -> tuple[Stop | None, float | None]:
     """Why we stopped waiting, or None where the process ended by itself; when it began to solve."""
     began, ready = time.monotonic(), None
@@ -101,77 +96,71 @@ def _wait(
             now = time.monotonic()
             if ready is None and (folder / _READY).exists():
                 ready = now
-            if monitor.time_limit is None:
+            if limit is None:
                 continue
             since = now - (began + STARTUP_SECONDS if ready is None else ready)
-            if since > monitor.time_limit + GRACE_SECONDS:
+            if since > limit + GRACE_SECONDS:
                 return Stop.TIME_LIMIT, ready
     except KeyboardInterrupt:
         return Stop.INTERRUPTED, ready
     return None, ready
 
 
-def _write_program(path: Path, program: Program) -> None:
-    arrays: dict[str, Any] = {
-        "gram": program.gram,
-        "participation": np.array([program.participation.epochs, program.participation.separation]),
+def _write_program(path: Path, program: ConicProgram) -> None:
+    """Blocks one after the other, linear rows last."""
+    blocks = (*program.blocks, program.rows)
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(block.entries, name) for block in blocks])
+        for name in _COLUMNS
     }
-    if program.cap is not None:
-        arrays["cap"] = program.cap
-    if program.floor is not None:
-        arrays["floor"] = program.floor
-    if program.exact_factor is not None:
-        arrays["factor"] = program.exact_factor
-    np.savez(path, **arrays)
+    np.savez(
+        path,
+        cost=program.cost,
+        sizes=np.array([block.size for block in blocks]),
+        counts=np.array([len(block.entries) for block in blocks]),
+        facts=np.array([getattr(program, name) for name in _FACTS]),
+        **columns,
+    )
 
 
-def _read_program(path: Path) -> Program:
+def _read_program(path: Path) -> ConicProgram:
     with np.load(path, allow_pickle=False) as data:
-        epochs, separation = (int(value) for value in data["participation"])
-        return Program(
-            gram=data["gram"],
-            participation=FixedEpoch(epochs=epochs, separation=separation),
-            budget=np.ones(separation),
-            cap=data.get("cap"),
-            exact_factor=data.get("factor"),
-            floor=data.get("floor"),
+        ends = np.cumsum(data["counts"])[:-1]
+        columns = zip(*(np.split(data[name], ends) for name in _COLUMNS), strict=True)
+        *blocks, rows = (
+            Block(size=int(size), entries=Entries(**dict(zip(_COLUMNS, parts, strict=True))))
+            for size, parts in zip(data["sizes"], columns, strict=True)
         )
+        facts = dict(zip(_FACTS, data["facts"].tolist(), strict=True))
+        return ConicProgram(cost=data["cost"], blocks=tuple(blocks), rows=rows, **facts)
 
 
-def _write_answer(path: Path, answer: Answer, errors: Errors | None = None) -> None:
-    arrays: dict[str, Any] = {}
-    if answer.gram is not None:
-        arrays["gram"] = answer.gram
-    if answer.dual is not None:
-        arrays["blocks"] = answer.dual.blocks
-        if answer.dual.cap is not None:
-            arrays["cap"] = answer.dual.cap
-        if answer.dual.floor is not None:
-            arrays["floor"] = answer.dual.floor
-    if errors is not None:
-        arrays["errors"] = np.array(errors)
+def _write_outcome(path: Path, outcome: Outcome) -> None:
     report = {
-        "stop": answer.stop.value,
-        "message": answer.message,
-        "build_seconds": answer.build_seconds,
-        "solve_seconds": answer.solve_seconds,
-        "evaluations": answer.evaluations,
+        "stop": outcome.stop.value,
+        "message": outcome.message,
+        "iterations": outcome.iterations,
+        "build_seconds": outcome.build_seconds,
+        "solve_seconds": outcome.solve_seconds,
     }
-    arrays["report"] = np.array(json.dumps(report))
+    arrays: dict[str, Any] = {"report": np.array(json.dumps(report))}
+    if (point := outcome.point) is not None:
+        arrays |= {f"block {number}": block for number, block in enumerate(point.blocks)}
+        arrays |= {"variables": point.variables, "rows": point.rows}
     partial = path.with_name("partial.npz")
     np.savez(partial, **arrays)
     partial.replace(path)
 
 
-def _read_answer(path: Path) -> Answer:
+def _read_outcome(path: Path) -> Outcome:
     with np.load(path, allow_pickle=False) as data:
         report = json.loads(str(data["report"]))
-        dual = None
-        if "blocks" in data:
-            dual = DualPoint(blocks=data["blocks"], cap=data.get("cap"), floor=data.get("floor"))
         report["stop"] = Stop(report["stop"])
-        errors = tuple(data["errors"].tolist()) if "errors" in data else None
-        return Answer(gram=data.get("gram"), dual=dual, measure=lambda: errors, **report)
+        point = None
+        if "variables" in data:
+            blocks = tuple(data[f"block {number}"] for number in range(len(data.files) - 3))
+            point = Point(variables=data["variables"], blocks=blocks, rows=data["rows"])
+        return Outcome(point=point, **report)
 
 
 def _end_with_parent() -> None:
@@ -191,17 +180,11 @@ def _end_with_parent() -> None:
 
 
 def _main(name: str, folder: str, settings: str) -> None:
-    options = json.loads(settings)
-    formulation = options.pop("formulation")
-    program = _read_program(Path(folder, _PROGRAM))
-    backend = conic_solver(name)
-    backend.load()
+    program, solver = _read_program(Path(folder, _PROGRAM)), conic_solver(name)
+    solver.load()
     Path(folder, _READY).touch()
-    answer = backend.solve(program, monitor=Monitor(**options), formulation=formulation)
-    _write_answer(Path(folder, _ANSWER), answer)
-    # Afterwards: a process that is ended while it measures has handed over its answer.
-    if (errors := answer.measure()) is not None:
-        _write_answer(Path(folder, _ANSWER), answer, errors)
+    outcome = solver.solve(program, monitor=Monitor(**json.loads(settings)))
+    _write_outcome(Path(folder, _OUTCOME), outcome)
 
 
 if __name__ == "__main__":

@@ -76,16 +76,20 @@ class ConicProgram:
     """See the module. ``cost`` is c, shape (v,); ``rows`` may have size 0.
 
     ``name`` is the problem's, ``formulation`` the kind of model; ``remarks`` are sentences for
-    whoever reads the file.
+    whoever reads the file. Two facts help solvers: unknowns and multipliers are ``balanced`` where
+    they are of the same size; a bound by the multipliers is ``flat`` where their errors count in
+    the second order, so that a certified gap goes with the square of the tolerance.
     """
 
-    name: str
-    formulation: str
     cost: Array
     blocks: tuple[Block, ...]
     rows: Block
-    groups: tuple[Group, ...]
+    groups: tuple[Group, ...] = ()
+    name: str = ""
+    formulation: str = ""
     remarks: tuple[str, ...] = ()
+    balanced: bool = False
+    flat: bool = False
 
     @property
     def variables(self) -> int:
@@ -96,6 +100,30 @@ class ConicProgram:
     def entries(self) -> int:
         """Number of coefficients of blocks and rows, constants counted."""
         return len(self.rows.entries) + sum(len(block.entries) for block in self.blocks)
+
+    @property
+    def size(self) -> ModelSize:
+        return ModelSize(
+            variables=self.variables, blocks=tuple(block.size for block in self.blocks)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSize:
+    """``variables`` counts unknowns; ``blocks`` holds the rows of every matrix inequality."""
+
+    variables: int
+    blocks: tuple[int, ...]
+
+    @property
+    def entries(self) -> int:
+        """Entries of all blocks, one of each pair."""
+        return sum(map(triangle, self.blocks))
+
+    @property
+    def entry_pairs(self) -> int:
+        """Pairs of entries of one block: what interior points couple with each other."""
+        return sum(triangle(rows) ** 2 for rows in self.blocks)
 
 
 def require_size(entries: int, *, of: str) -> None:
@@ -171,16 +199,26 @@ class Assembly:
         self._rows += [(v, row + first, row + first, value) for v, row, _, value in pieces]
         self._row_count += count
 
-    def finished(self, *, name: str, formulation: str, remarks: tuple[str, ...]) -> ConicProgram:
+    def finished(
+        self,
+        *,
+        formulation: str,
+        name: str = "",
+        remarks: tuple[str, ...] = (),
+        balanced: bool = False,
+        flat: bool = False,
+    ) -> ConicProgram:
         """What was put together."""
         return ConicProgram(
-            name=name,
-            formulation=formulation,
             cost=np.concatenate(self._cost),
             blocks=tuple(self._blocks),
             rows=Block(size=self._row_count, entries=_sorted(self._rows)),
             groups=tuple(self._groups),
+            name=name,
+            formulation=formulation,
             remarks=remarks,
+            balanced=balanced,
+            flat=flat,
         )
 
 

@@ -7,27 +7,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from noisedesign.base.monitor import Stop
-from noisedesign.conic.data import Point, rows_of, square_of, triangles
+from noisedesign.conic.data import Outcome, Point, rows_of, square_of, triangles
 from noisedesign.conic.program import ConicProgram
 
 Options = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a solver stopped, and the point it left, if any. A limit reads as INACCURATE here."""
-
-    stop: Stop
-    message: str = ""
-    point: Point | None = None
-    iterations: int = 0
 
 
 Run = Callable[[Options], Outcome]

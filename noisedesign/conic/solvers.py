@@ -6,53 +6,58 @@ import importlib
 import importlib.metadata
 import math
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noisedesign.base import memory
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.disjoint.model_size import ModelSize, model_size
-from noisedesign.program.backend import Answer, Availability
-from noisedesign.program.program import Program
-from noisedesign.system.participation import single
+from noisedesign.conic.program import Assembly, ConicProgram, ModelSize, constant, lower_triangle
 
 if TYPE_CHECKING:
-    from noisedesign.conic.program import ConicProgram
+    from noisedesign.conic.data import Outcome
     from noisedesign.conic.run import Run
 
 Options = dict[str, Any]
-
-BALANCED = "balanced"
 
 PARTS = 2
 """How many inequalities interior-point methods get for one: factors of their systems take half as
 long, for at most an iteration more; with three parts it is more of both. First-order methods
 take eigenvectors of the blocks, for which there is nothing to gain."""
 
-
 LOOSEST = 1e-6
 """A solver that breaks down at the accuracy asked for is asked again, a digit less each time, up to
 this: CVXOPT stalls at 1e-9 with the rounding of one processor, and not with another's."""
 
-FIRST = Program(gram=np.eye(2), participation=single(2), budget=np.ones(2))
-"""What a new process solves before its clock starts."""
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Whether a solver can run here and, where not, what to do about it."""
+
+    installed: bool
+    version: str = ""
+    licensed: bool = True
+    remedy: str = ""
+
+    @property
+    def ready(self) -> bool:
+        return self.installed and self.licensed
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConicBackend:
+class ConicSolver:
     """One conic solver: how to ask it for an accuracy and for a time limit.
 
     ``solver`` is its name in CVXPY. ``accuracy`` turns a relative tolerance into the solver's
     options; ``limit`` turns seconds into options, None where the solver has no such option and only
     stopping its process will do. ``memory`` is what a model of some size takes at least, in bytes:
-    the leading term of what the solver factors. In the formulation ``balanced`` it is given the
-    options of ``tuned`` besides, from the program and the gap asked for, None where it is to stop
-    at its own accuracy; ``parts`` is how many inequalities that formulation is cut into. ``direct``
-    hands it arrays, in the place of CVXPY.
+    the leading term of what the solver factors. A balanced program comes with the options of
+    ``tuned`` besides, from the program and the gap asked for, None where it is to stop
+    at its own accuracy; ``parts`` is how many inequalities a model is cut into, where it can be.
+    ``direct`` hands it arrays, in the place of CVXPY.
     """
 
     name: str
@@ -66,11 +71,7 @@ class ConicBackend:
     licence: Callable[[], str | None] | None = None
     direct: Callable[[ConicProgram], Run] | None = None
     parts: int = PARTS
-    tuned: Callable[[Program, float | None], Options] | None = None
-
-    @property
-    def formulations(self) -> tuple[str, ...]:
-        return (BALANCED, "compact", "covariance", "paper")
+    tuned: Callable[[ConicProgram, float | None], Options] | None = None
 
     @property
     def modelled(self) -> bool:
@@ -79,48 +80,10 @@ class ConicBackend:
 
     def load(self) -> None:
         """Solve something small, so that whatever is imported late is imported now."""
-        self.solve(FIRST, monitor=Monitor(gap=0.1), formulation=self.formulations[0])
-
-    def takes(self) -> str:
-        return "space (with or without limits), time under (k, b) participation; small sizes"
-
-    def refusal(self, program: Program, formulation: str) -> str | None:
-        from noisedesign.families.disjoint import conic_model
-
-        reason = conic_model.refusal(program, formulation)
-        if reason is not None:
-            return reason
-        needed, allowed = self.bytes_for(program, formulation), memory.physical()
-        if needed <= allowed:
-            return None
-        fits = memory.largest(
-            lambda size: self._bytes(program, formulation, size=size, rank=size), below=program.size
-        )
-        return (
-            f"a conic model of {program.size} coordinates, which takes at least "
-            f"{memory.words(needed)} where this machine has {memory.words(allowed)}: up to "
-            f"{fits} fit"
-        )
-
-    def bytes_for(self, program: Program, formulation: str) -> int:
-        """Least memory that a solve of this program takes, told without building the model."""
-        least = self._bytes(program, formulation, size=program.size, rank=0)
-        if least > memory.physical():  # and the rank of H is not worth an hour
-            return least
-        rank = 0 if program.limited else int(np.linalg.matrix_rank(program.factor))
-        return self._bytes(program, formulation, size=program.size, rank=rank)
-
-    def _bytes(self, program: Program, formulation: str, *, size: int, rank: int) -> int:
-        return self.memory(
-            model_size(
-                size,
-                epochs=program.participation.epochs,
-                rank=rank,
-                formulation=formulation,
-                limited=program.limited,
-                parts=self.parts,
-            )
-        )
+        assembly = Assembly()
+        x = assembly.symmetric("X", 2, cost=np.eye(2), meaning="at least the identity")
+        assembly.block(2, [lower_triangle(x), constant(-np.eye(2))])
+        self.solve(assembly.finished(formulation="first"), monitor=Monitor(gap=0.1))
 
     def availability(self) -> Availability:
         # Only a missing distribution reads as "not installed": a broken import must surface.
@@ -142,50 +105,42 @@ class ConicBackend:
             options.update(self.limit(max(monitor.remaining, 0.01)))
         return _merged(options)
 
-    def options_for(self, program: Program, *, monitor: Monitor, formulation: str) -> Options:
-        """As :meth:`options`, with what is known of (P) in this formulation."""
+    def options_for(self, program: ConicProgram, *, monitor: Monitor) -> Options:
+        """As :meth:`options`, with what is known of the program."""
         options = self.options(monitor)
-        if formulation == BALANCED and self.tuned is not None:
+        if program.balanced and self.tuned is not None:
             options |= self.tuned(program, None if monitor.tolerance is None else monitor.gap)
         return options
 
-    def solve(self, program: Program, *, monitor: Monitor, formulation: str) -> Answer:
-        from noisedesign.conic import data as conic_data
-        from noisedesign.conic import run as conic_runs
-        from noisedesign.families.disjoint import conic_model
+    def solve(self, program: ConicProgram, *, monitor: Monitor) -> Outcome:
+        """The point it finds, at a looser tolerance where it breaks down at that asked for."""
+        from noisedesign.conic.data import Outcome
+        from noisedesign.conic.run import through_cvxpy
 
         started = time.perf_counter()
-        model = conic_model.build(program, formulation=formulation, parts=self.parts)
-        if self.direct is not None:
-            run = self.direct(model.conic)
-        else:
-            run = conic_runs.through_cvxpy(model.conic, self.solver)
+        run = self.direct(program) if self.direct else through_cvxpy(program, self.solver)
         built = time.perf_counter()
         iterations, asked = 0, monitor
         while True:
             try:
-                found = run(self.options_for(program, monitor=asked, formulation=formulation))
+                found = run(self.options_for(program, monitor=asked))
             except KeyboardInterrupt:
-                found = conic_runs.Outcome(stop=Stop.INTERRUPTED)
+                found = Outcome(stop=Stop.INTERRUPTED)
             iterations += found.iterations
             looser = _looser(asked)
             if found.stop is not Stop.FAILED or looser is None:
                 break
             asked = looser
-        solved = time.perf_counter()
-        stop, point = found.stop, found.point
+        stop = found.stop
         # Some solvers report a limit of time as a failure, others as one of iterations.
         if stop in (Stop.INACCURATE, Stop.FAILED) and monitor.expired:
             stop = Stop.TIME_LIMIT
-        return Answer(
+        return replace(
+            found,
             stop=stop,
-            gram=None if point is None else model.gram(point),
-            dual=None if point is None else model.dual(point),
-            message=found.message,
+            iterations=iterations,
             build_seconds=built - started,
-            solve_seconds=solved - built,
-            evaluations=iterations,
-            measure=lambda: None if point is None else conic_data.errors_of(model.conic, point),
+            solve_seconds=time.perf_counter() - built,
         )
 
 
@@ -224,58 +179,49 @@ def _mosek_licence() -> str | None:
     return None
 
 
-def _through_scs(conic: ConicProgram) -> Run:
-    from noisedesign.conic import run as conic_runs
-
-    return conic_runs.through_scs(conic)
-
-
-def _through_clarabel(conic: ConicProgram) -> Run:
-    from noisedesign.conic import run as conic_runs
-
-    return conic_runs.through_clarabel(conic)
+def _direct(name: str) -> Callable[[ConicProgram], Run]:
+    """That function of :mod:`noisedesign.conic.run`, imported when it is called."""
+    return lambda program: getattr(importlib.import_module("noisedesign.conic.run"), name)(program)
 
 
-def _tuned_scs(program: Program, gap: float | None) -> Options:
-    """SCS in balanced coordinates, where designs and multipliers are of the same size: scale 1.
+def _tuned_scs(program: ConicProgram, gap: float | None) -> Options:
+    """SCS in balanced coordinates, where unknowns and multipliers are of the same size: scale 1.
 
-    Bounds are flat at their tops, so that a certified gap goes with the square of the tolerance,
-    and what is asked for is the loosest that is certified; repairs under limits are paid in the
-    first order.
+    Where the bound is flat at its top what is asked for is the loosest that is certified.
     """
-    options: Options = {"acceleration_interval": 1, "scale": 0.3 if program.limited else 1.0}
+    options: Options = {"acceleration_interval": 1, "scale": 1.0 if program.flat else 0.3}
     if gap is not None:
-        tolerance = gap / 30 if program.limited else math.sqrt(gap) / 30
+        tolerance = math.sqrt(gap) / 30 if program.flat else gap / 30
         options |= {"eps_abs": tolerance, "eps_rel": tolerance}
     return options
 
 
-def _tuned_clarabel(program: Program, gap: float | None) -> Options:
+def _tuned_clarabel(program: ConicProgram, gap: float | None) -> Options:
     """Answers of interior points are certified to up to three times their tolerance."""
     tolerance = None if gap is None else gap / 3
     names = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
     return {} if tolerance is None else dict.fromkeys(names, tolerance)
 
 
-CONIC_BACKENDS: tuple[ConicBackend, ...] = (
-    ConicBackend(
+CONIC_SOLVERS: tuple[ConicSolver, ...] = (
+    ConicSolver(
         name="scs", solver="SCS", distribution="scs",
         remedy="pip install scs",
         accuracy=lambda tol: {"eps_abs": tol, "eps_rel": tol},
         memory=lambda model: 64 * model.entries,
         limit=lambda seconds: {"time_limit_secs": seconds},
         always={"max_iters": 1_000_000},
-        direct=_through_scs, parts=1, tuned=_tuned_scs,
+        direct=_direct("through_scs"), parts=1, tuned=_tuned_scs,
     ),
-    ConicBackend(
+    ConicSolver(
         name="clarabel", solver="CLARABEL", distribution="clarabel",
         remedy="pip install clarabel",
         accuracy=lambda tol: {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol},
         memory=lambda model: 48 * model.entry_pairs,
         limit=lambda seconds: {"time_limit": seconds},
-        direct=_through_clarabel, tuned=_tuned_clarabel,
+        direct=_direct("through_clarabel"), tuned=_tuned_clarabel,
     ),
-    ConicBackend(
+    ConicSolver(
         name="mosek", solver="MOSEK", distribution="Mosek",
         remedy="pip install 'noisedesign[mosek]', and a licence from "
         "https://www.mosek.com/license/request",
@@ -290,13 +236,13 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
         always={"accept_unknown": True},
         licence=_mosek_licence,
     ),
-    ConicBackend(
+    ConicSolver(
         name="cvxopt", solver="CVXOPT", distribution="cvxopt",
         remedy="pip install 'noisedesign[solvers]'",
         accuracy=lambda tol: {"abstol": tol, "reltol": tol, "feastol": tol},
         memory=lambda model: 16 * model.variables * model.entries,
     ),
-    ConicBackend(
+    ConicSolver(
         name="sdpa", solver="SDPA", distribution="sdpa-python",
         remedy="pip install 'noisedesign[solvers]'",
         accuracy=lambda tol: {"epsilonStar": tol, "epsilonDash": tol},
@@ -305,13 +251,13 @@ CONIC_BACKENDS: tuple[ConicBackend, ...] = (
 )  # fmt: skip
 
 
-def conic_solver(name: str) -> ConicBackend:
+def conic_solver(name: str) -> ConicSolver:
     """The conic solver of that name.
 
     Raises:
         InputError: no such solver, or none that runs here.
     """
-    solver = next((solver for solver in CONIC_BACKENDS if solver.name == name), None)
+    solver = next((solver for solver in CONIC_SOLVERS if solver.name == name), None)
     if solver is None or not solver.availability().ready:
         raise InputError(
             "backend",
@@ -320,3 +266,26 @@ def conic_solver(name: str) -> ConicBackend:
             remedy="" if solver is None else solver.availability().remedy,
         )
     return solver
+
+
+def solve_cvxpy(problem: Any, name: str, monitor: Monitor) -> bool:
+    """Solve any cvxpy problem with the conic solver of that name.
+
+    Returns:
+        Whether it came back with a point and multipliers; they are judged afterwards.
+
+    Raises:
+        InputError: see :func:`conic_solver`.
+    """
+    import cvxpy as cp
+
+    solver = conic_solver(name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            problem.solve(solver=solver.solver, **solver.options(monitor))
+    except cp.error.SolverError:
+        return False
+    values = [variable.value for variable in problem.variables()]
+    values += [constraint.dual_value for constraint in problem.constraints]
+    return all(value is not None and np.isfinite(value).all() for value in values)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import time
 from abc import ABC, abstractmethod
-from typing import Any
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from noisedesign.base import memory
 from noisedesign.base.checks import InputError, one_of
 from noisedesign.base.monitor import Monitor
-from noisedesign.conic.solvers import CONIC_BACKENDS, ConicBackend
-from noisedesign.program.backend import Availability
-from noisedesign.program.family import Answer, Family
+from noisedesign.conic.solvers import CONIC_SOLVERS, Availability, ConicSolver
+from noisedesign.program.family import CONVEX, Answer, Family, Model, formulations, not_convex
 from noisedesign.program.options import Options
+
+if TYPE_CHECKING:
+    from noisedesign.conic.data import Outcome, Point
+    from noisedesign.conic.dimacs import Errors
+    from noisedesign.conic.program import ConicProgram
 
 TOLERANCE_PER_GAP = 0.1
 """Solvers without a certified gap are asked for a tenth of it: their residuals are not ours."""
@@ -24,8 +32,6 @@ class Backend(ABC):
     """Who solves. A backend never says whether its answer is good: the family's judge does."""
 
     name: str
-    formulations: tuple[str, ...]
-    """Names of the formulations it can be given, the default first."""
     takes: str
     """One line: the problems it can take."""
     remedies: tuple[str, ...] = ()
@@ -34,6 +40,11 @@ class Backend(ABC):
     """What to do where the gap it reached is larger than that asked for."""
     remembers: bool = False
     """Whether it can begin with the multipliers of another problem."""
+
+    @property
+    @abstractmethod
+    def formulations(self) -> tuple[str, ...]:
+        """Names of the formulations it can be given, the default first."""
 
     @abstractmethod
     def availability(self) -> Availability: ...
@@ -59,8 +70,12 @@ class Backend(ABC):
         Raises:
             InputError: the backend cannot take the program, or cannot run here.
         """
+        self.require_ready()
         chosen = self.formulations[0] if formulation is None else formulation
-        one_of(chosen, field="formulation", allowed=self.formulations)
+        return one_of(chosen, field="formulation", allowed=self.formulations)
+
+    def require_ready(self) -> None:
+        """Raise InputError where the backend cannot run here."""
         available = self.availability()
         if not available.ready:
             state = "is not licensed" if available.installed else "is not installed"
@@ -70,7 +85,10 @@ class Backend(ABC):
                 got=f"{self.name}, which {state}",
                 remedy=available.remedy,
             )
-        return chosen
+
+    def stand_in(self, family: Family) -> str:
+        """Who solves the problems of a family in its place; mostly nobody."""
+        return ""
 
     def versions(self) -> dict[str, str]:
         """Versions of what shapes a design's digits."""
@@ -81,13 +99,19 @@ class Native(Backend):
     """Our own solvers, one a family."""
 
     name = "native"
-    formulations = ("dual",)
     takes = "every problem"
     short = "Rounding is in the way of more: ask for less."
     remembers = True
 
+    @property
+    def formulations(self) -> tuple[str, ...]:
+        return ("dual",)
+
     def availability(self) -> Availability:
         return Availability(installed=True, version=f"numpy {np.__version__}")
+
+    def stand_in(self, family: Family) -> str:
+        return family.stand_in
 
     def check_options(self, family: Family, program: Any, options: Options) -> None:
         if (by := family.without_options(program)) is not None:
@@ -108,13 +132,16 @@ class Native(Backend):
 class Conic(Backend):
     """A conic solver, given the model of a family."""
 
+    takes = f"problems that are convex ({CONVEX}); small sizes"
     remedies = ("--backend native",)
     short = "Ask the backend for it with --gap, or use --backend native."
 
-    def __init__(self, solver: ConicBackend) -> None:
-        self.solver = solver
-        self.name, self.formulations = solver.name, solver.formulations
-        self.takes = solver.takes()
+    def __init__(self, solver: ConicSolver) -> None:
+        self.solver, self.name = solver, solver.name
+
+    @property
+    def formulations(self) -> tuple[str, ...]:
+        return formulations()
 
     def availability(self) -> Availability:
         return self.solver.availability()
@@ -124,18 +151,43 @@ class Conic(Backend):
 
     def check(self, family: Family, program: Any, formulation: str | None) -> str:
         if not family.formulations:
-            raise InputError(
-                "backend", expected="native for a structured or space-time problem", got=self.name
+            raise not_convex("backend", f"{self.name}, and noise of the kind {family.name!r}")
+        chosen = family.formulations[0] if formulation is None else formulation
+        one_of(chosen, field="formulation", allowed=family.formulations)
+        reason = family.unable(program, chosen) or self.too_large(family, program, chosen)
+        if reason is not None:
+            raise self._refusal(reason)
+        self.require_ready()
+        return chosen
+
+    def too_large(self, family: Family, program: Any, formulation: str) -> str | None:
+        """Why the memory of this machine cannot hold a solve, told without building the model."""
+
+        def bytes_for(**of: int) -> int:
+            size = family.model_size(
+                program, formulation=formulation, parts=self.solver.parts, **of
             )
-        chosen = self.formulations[0] if formulation is None else formulation
-        one_of(chosen, field="formulation", allowed=self.formulations)
-        if (reason := self.solver.refusal(program, chosen)) is not None:
-            raise InputError(
-                "backend",
-                expected="one that takes this problem",
-                got=f"{self.name}, which cannot take {reason}",
-            )
-        return super().check(family, program, chosen)
+            return 0 if size is None else self.solver.memory(size)
+
+        allowed = memory.physical()
+        needed = bytes_for(rank=0)
+        if needed <= allowed:  # else the rank of H is not worth an hour
+            needed = bytes_for()
+        if needed <= allowed:
+            return None
+        fits = memory.largest(lambda size: bytes_for(size=size, rank=size), below=program.size)
+        return (
+            f"a conic model of {program.size} coordinates, which takes at least "
+            f"{memory.words(needed)} where this machine has {memory.words(allowed)}: up to "
+            f"{fits} fit"
+        )
+
+    def _refusal(self, reason: str) -> InputError:
+        return InputError(
+            "backend",
+            expected="one that takes this problem",
+            got=f"{self.name}, which cannot take {reason}",
+        )
 
     def answer(
         self,
@@ -146,20 +198,43 @@ class Conic(Backend):
         formulation: str,
         isolate: bool | None = None,
     ) -> Answer:
-        from noisedesign.conic import process
-        from noisedesign.families.disjoint.family import FAMILY, answer_of
-
         family.attained(program, time_limit=monitor.time_left)
         alone = monitor.time_limit is not None if isolate is None else isolate
-        if alone:
-            found = process.solve(
-                self.solver, program.normalized(), monitor=monitor, formulation=formulation
+        began = time.perf_counter()
+
+        def ask(model: Model) -> Answer:
+            built = time.perf_counter() - began
+            found = self._solved(model.conic, monitor=monitor, alone=alone)
+            answer, point = Answer(stop=found.stop), found.point
+            if point is not None:
+                with suppress(np.linalg.LinAlgError):
+                    answer = model.read(point)
+            return replace(
+                answer,
+                stop=found.stop,
+                message=found.message,
+                build_seconds=built + found.build_seconds,
+                solve_seconds=found.solve_seconds,
+                evaluations=found.iterations,
+                measure=lambda: None if point is None else _errors(model.conic, point),
             )
-        else:
-            found = self.solver.solve(
-                program.normalized(), monitor=monitor, formulation=formulation
+
+        return family.answer_by(
+            program, ask, monitor=monitor, formulation=formulation, parts=self.solver.parts
+        )
+
+    def _solved(self, program: ConicProgram, *, monitor: Monitor, alone: bool) -> Outcome:
+        needed, allowed = self.solver.memory(program.size), memory.physical()
+        if needed > allowed:
+            raise self._refusal(
+                f"a conic model of {program.variables:,} unknowns, which takes at least "
+                f"{memory.words(needed)} where this machine has {memory.words(allowed)}"
             )
-        return answer_of(program, found, FAMILY._noise)
+        if not alone:
+            return self.solver.solve(program, monitor=monitor)
+        from noisedesign.conic import process
+
+        return process.solve(self.solver, program, monitor=monitor)
 
     def versions(self) -> dict[str, str]:
         found = super().versions() | {self.name: self.solver.availability().version}
@@ -168,8 +243,14 @@ class Conic(Backend):
         return found
 
 
+def _errors(program: ConicProgram, point: Point) -> Errors:
+    from noisedesign.conic.data import errors_of
+
+    return errors_of(program, point)
+
+
 _BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (Native(), *map(Conic, CONIC_BACKENDS))
+    backend.name: backend for backend in (Native(), *map(Conic, CONIC_SOLVERS))
 }
 
 

@@ -23,7 +23,7 @@ from noisedesign.program.registry import REGISTRY
 if TYPE_CHECKING:
     from noisedesign.conic.data import Point
     from noisedesign.conic.dimacs import Errors
-    from noisedesign.conic.program import ConicProgram
+    from noisedesign.conic.program import ConicProgram, ModelSize
     from noisedesign.privacy.seeds import SeedPlan
     from noisedesign.program.problem import Problem
 
@@ -98,6 +98,8 @@ class Family(ABC):
     """The relative gap asked for where nobody says one."""
     proof: ClassVar[Mapping[str, ArraySpec]]
     """What a design file holds of it besides the noise: multipliers, or the parts of the noise."""
+    stand_in: ClassVar[str] = ""
+    """The conic solver that solves its problems where we have none of our own."""
     formulations: ClassVar[tuple[str, ...]] = ()
     """Of its model, the default first; none where it has no model."""
 
@@ -162,6 +164,44 @@ class Family(ABC):
             InputError: the family is not convex, or the formulation cannot hold the program.
         """
         raise not_convex("structure", self.name)
+
+    def unable(self, program: Any, formulation: str) -> str | None:
+        """Why a formulation cannot hold a program, or None."""
+        return None
+
+    def model_size(
+        self,
+        program: Any,
+        *,
+        formulation: str,
+        parts: int,
+        size: int | None = None,
+        rank: int | None = None,
+    ) -> ModelSize | None:
+        """How large the scaled model is, told without building it; None where only that tells.
+
+        Args:
+            size, rank: of another program of the kind and of its H; by default its own, of which
+                the rank may take as long as a decomposition.
+        """
+        return None
+
+    def answer_by(
+        self,
+        program: Any,
+        ask: Callable[[Model], Answer],
+        *,
+        monitor: Monitor,
+        formulation: str,
+        parts: int,
+    ) -> Answer:
+        """The answer of a conic solver.
+
+        Args:
+            ask: solves a model and reads the answer, without noise or proof where the solver came
+                back with none.
+        """
+        return ask(self.model(program, formulation=formulation, scaled=True, parts=parts))
 
     @abstractmethod
     def bound(
@@ -252,6 +292,12 @@ def family_at(axes: str, kind: str) -> Family:
     """The family of noise of a kind along the axes, by their names in :mod:`.registry`."""
     found: Family = import_module(REGISTRY[axes, kind].module).FAMILY
     return found
+
+
+def formulations() -> tuple[str, ...]:
+    """Those of the models of all families, the usual ones first."""
+    families = (family_at(*key) for key in REGISTRY)
+    return tuple(dict.fromkeys(name for family in families for name in family.formulations))
 
 
 CONVEX = "dense and banded in time, any structure in space, and joint = 'full' in space-time"

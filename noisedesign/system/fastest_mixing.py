@@ -23,7 +23,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.base.shown import Shown
-from noisedesign.conic.cvxpy_model import run
+from noisedesign.conic.solvers import solve_cvxpy
 from noisedesign.system.graph import mixing_matrix
 
 LARGEST_WEIGHT = 2.0
@@ -166,7 +166,7 @@ def fastest_mixing(
     distance, allowed = affine(weights, w, nonnegative=nonnegative)
     above, below = s * np.eye(n) - distance >> 0, s * np.eye(n) + distance >> 0
     problem = cp.Problem(cp.Minimize(s), [above, below, *allowed])
-    if not run(problem, backend, monitor or Monitor(gap=settings.DEFAULT_GAP)):
+    if not solve_cvxpy(problem, backend, monitor or Monitor(gap=settings.DEFAULT_GAP)):
         raise InputError(
             "backend",
             expected="a solver that finds the fastest mixing",

@@ -13,7 +13,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.shown import Shown
-from noisedesign.conic.cvxpy_model import run
+from noisedesign.conic.solvers import solve_cvxpy
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.fastest_mixing import (
@@ -60,7 +60,7 @@ class JointDesign(Shown):
     @property
     def mixing(self) -> Array:
         """W, shape (n, n), symmetric and doubly stochastic."""
-        return _space(self.design).mixing
+        return np.asarray(self.design.problem.mixing)
 
 
 def design_mixing_and_noise(
@@ -105,8 +105,10 @@ def design_mixing_and_noise(
     start = mixing_matrix(graph)
     weights = EdgeWeights(start)
 
+    tau = _checks.positive_vector(budget, field="budget.tau", length=len(start))
+
     def noise_for(w: Array) -> Solution:
-        problem = SpaceProblem(mixing=w, budget=budget, max_variance=max_variance)
+        problem = SpaceProblem(mixing=w, budget=tau, max_variance=max_variance)
         limit = None if monitor.time_limit is None else max(monitor.remaining, LEAST_SECONDS)
         return solve(problem, gap=monitor.gap, time_limit=limit)
 
@@ -119,7 +121,7 @@ def design_mixing_and_noise(
             remedy=solution.remedy,
         )
     best = solution.design
-    lower = weights.nodes / float(np.sqrt(_space(best).budget).sum()) ** 2
+    lower = weights.nodes / float(np.sqrt(tau).sum()) ** 2
     history, stop = [best.objective], Stop.INACCURATE
     monitor.report(lower=lower, upper=best.objective)
     try:
@@ -153,7 +155,7 @@ def design_mixing_and_noise(
         design=best,
         history=tuple(history),
         lower_bound=lower,
-        spectral_gap=1 - mixing_norm(_space(best).mixing),
+        spectral_gap=1 - mixing_norm(np.asarray(best.problem.mixing)),
         stop=stop,
     )
 
@@ -163,11 +165,6 @@ def _cut_short(solution: Solution, monitor: Monitor) -> Stop | None:
     if solution.status == Stop.INTERRUPTED.value:
         return Stop.INTERRUPTED
     return Stop.TIME_LIMIT if monitor.expired else None
-
-
-def _space(design: Design) -> SpaceProblem:
-    assert isinstance(design.problem, SpaceProblem)
-    return design.problem
 
 
 def _least_noisy(
@@ -187,7 +184,7 @@ def _least_noisy(
     distance, allowed = affine(weights, w, nonnegative=True)
     cost = cp.quad_form(w, cp.psd_wrap((b.T @ b) * seen)) - 2 * (np.diagonal(seen) @ w)
     fast = [norm * identity - distance >> 0, norm * identity + distance >> 0]
-    if not run(cp.Problem(cp.Minimize(cost), [*fast, *allowed]), backend, monitor):
+    if not solve_cvxpy(cp.Problem(cp.Minimize(cost), [*fast, *allowed]), backend, monitor):
         return None
     return weights.mixing(np.asarray(w.value), nonnegative=True)
 

@@ -20,7 +20,7 @@ def conic_program(problem: Problem, *, formulation: str | None = None) -> ConicP
 
     Args:
         formulation: "compact", "covariance" or "paper", see
-            :mod:`noisedesign.families.disjoint.formulations`; by default the first that holds the
+            :mod:`noisedesign.families.disjoint.model`; by default the first that holds the
             problem. Limits on variances turn "compact" into "covariance".
 
     Raises:

@@ -14,7 +14,7 @@ from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.target import CHANGE_OVER_CLIP
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem
+from noisedesign.program.problem import Problem
 from noisedesign.tasks.solve import Solution
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ def insider_note(design: Design) -> str:
             "Protects from the chosen observers only, each looking for itself, and one record at "
             "one step: `noisedesign account` says what everybody else learns."
         )
-    if isinstance(design.problem, SpaceProblem | SpaceTimeProblem):
-        return (
-            "Protects every message against eavesdroppers, and against nodes that know only their "
-            "own noise. If all nodes share one noise seed, nodes are not protected from each other."
-        )
-    return "Protects every message; every node draws its own noise and shares no seed."
+    if design.axes == "time":
+        return "Protects every message; every node draws its own noise and shares no seed."
+    return (
+        "Protects every message against eavesdroppers, and against nodes that know only their own "
+        "noise. If all nodes share one noise seed, nodes are not protected from each other."
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,24 +100,21 @@ def simulate(
 
 def _variance(design: Design, how: dict[str, Any]) -> simulation.VarianceReport:
     problem: Any = design.problem
-    noise = design.noise
-    how = how | {"mixing": problem.mixing, "predicted": design.objective}
-    if problem.objective is None and problem.random is None:
-        if noise.axes == "space":
-            return simulation.simulate_space(covariance=design.covariance, **how)
-        if noise.axes == "time":
-            factor = None if WORKLOADS[problem.workload].run else gram_factor(problem.gram)
-            return simulation.simulate_time(
-                noising_matrix=design.noising_matrix, workload_factor=factor, **how
-            )
-    error = problem.objective
+    noise, error, how = design.noise, problem.objective, dict(how)
     if error is None:
-        error = Objective(horizon=1 if noise.axes == "space" else problem.participation.horizon)
-
-    def drawn(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        return noise.stream(dimension=columns, seed=sequence, steps=error.horizon)
-
-    return simulation.simulate_objective(objective=error, noise=drawn, random=problem.random, **how)
+        error = Objective(horizon=1 if design.axes == "space" else problem.participation.horizon)
+    if design.axes == "time" and not WORKLOADS[problem.workload].run:
+        how["workload_factor"] = gram_factor(problem.gram)
+    return simulation.simulate_variance(
+        noise=lambda columns, sequence: noise.stream(
+            dimension=columns, seed=sequence, steps=error.horizon
+        ),
+        predicted=design.objective,
+        objective=error,
+        mixing=problem.mixing,
+        random=problem.random,
+        **how,
+    )
 
 
 def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
@@ -132,7 +129,7 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
     problem: Any = design.problem
     noise = design.noise
     how = how | {"claimed_mu": AUDITED_MU, "noise_stddev": 1 / AUDITED_MU}
-    if noise.axes == "space":
+    if design.axes == "space":
         how |= {"mixing": problem.mixing, "budget": problem.budget}
         if problem.observers:
             watchers = [_watcher(problem.mixing, observer) for observer in problem.observers]
@@ -145,7 +142,7 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
             return simulation.audit_coalition(plan=plan, coalition=worst, **how)
         return simulation.audit_space(covariance=design.covariance, **how)
     noising, patterns = design.noising_matrix, problem.participation.longest(AUDITED_PATTERNS)
-    if noise.axes == "time":
+    if design.axes == "time":
         return simulation.audit_time(
             noising_matrix=noising, mixing=problem.mixing, patterns=patterns, **how
         )

@@ -14,13 +14,13 @@ import pytest
 import noisedesign as nd
 from noisedesign.base import memory
 from noisedesign.base.checks import InputError
-from noisedesign.conic.solvers import conic_solver
-from noisedesign.families.disjoint import conic_model
-from noisedesign.families.disjoint.model_size import model_size
+from noisedesign.families.disjoint import model as conic_model
+from noisedesign.families.disjoint.model import model_size
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.privacy import views as threats
 from noisedesign.system.directed import build_digraph
 from noisedesign.system.workloads import Objective
+from tests.support.conic_cases import bytes_for, too_large
 
 GIB = 2**30
 
@@ -140,9 +140,7 @@ def test_a_model_that_does_not_fit_is_refused(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = barabasi(20)
-    chosen = conic_solver(backend)
-    program = program_of(problem)
-    needed = chosen.bytes_for(program, "balanced")
+    needed = bytes_for(backend, problem)
     monkeypatch.setattr(conic_model, "build", lambda *_, **__: pytest.fail("the model was built"))
     small_machine(monkeypatch, needed - 1)
     with pytest.raises(
@@ -151,14 +149,14 @@ def test_a_model_that_does_not_fit_is_refused(
         nd.solve(problem, backend=backend)
     assert e.value.field == "backend"
     small_machine(monkeypatch, needed)
-    assert chosen.refusal(program, "balanced") is None
+    assert too_large(backend, problem) is None
 
 
 def test_a_hopeless_size_takes_no_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = program_of(barabasi(20))
+    problem = barabasi(20)
     small_machine(monkeypatch, 1000)
     monkeypatch.setattr(np.linalg, "matrix_rank", lambda *_: pytest.fail("the rank was computed"))
-    assert conic_solver("clarabel").bytes_for(program, "balanced") > 1000
+    assert "takes at least" in str(too_large("clarabel", problem))
 
 
 # --- graphs and horizons ---------------------------------------------------------------------

@@ -15,11 +15,11 @@ import pytest
 
 import noisedesign
 from noisedesign import cli
-from noisedesign.conic.solvers import ConicBackend
+from noisedesign.conic.solvers import Availability, ConicSolver
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
-from noisedesign.program.backends import Availability, all_backends, get_backend
+from noisedesign.program.backends import all_backends, get_backend
 from noisedesign.tasks.baselines import SPACE_BASELINES, TIME_BASELINES
 from noisedesign.tasks.compare import run
 from noisedesign.tasks.solve import solve
@@ -318,9 +318,9 @@ def test_a_time_limit_leaves_a_design_and_with_one(tmp_path: Path) -> None:
 def test_a_failed_solve_leaves_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from noisedesign.base.monitor import Stop
     from noisedesign.conic import process as isolated
-    from noisedesign.program.backends import Answer
+    from noisedesign.conic.data import Outcome
 
-    lost = Answer(stop=Stop.FAILED, message="numerical trouble")
+    lost = Outcome(stop=Stop.FAILED, message="numerical trouble")
     monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: lost)
     output = tmp_path / "d.npz"
     outcome = call("solve", write(tmp_path, RING), "--backend", "clarabel", "-o", output, "--json")
@@ -489,7 +489,7 @@ def test_compare_with_all_that_can_run(tmp_path: Path, monkeypatch: pytest.Monke
     """Those that cannot are named, with what they lack."""
     ready = {name: get_backend(name).availability() for name in ("scs", "clarabel")}
     missing = Availability(installed=False, licensed=False, remedy="pip install it")
-    monkeypatch.setattr(ConicBackend, "availability", lambda self: ready.get(self.name, missing))
+    monkeypatch.setattr(ConicSolver, "availability", lambda self: ready.get(self.name, missing))
     outcome = call("compare", write(tmp_path, RING), "--backends", "all", "--json")
     assert [row["backend"] for row in outcome.json()["rows"]] == ["native", "scs", "clarabel"]
     for name in ("mosek", "cvxopt", "sdpa"):
@@ -550,7 +550,7 @@ def test_remedies_survive_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = Availability(
         installed=False, licensed=False, remedy="pip install 'noisedesign[mosek]' :key:"
     )
-    monkeypatch.setattr(ConicBackend, "availability", lambda self: missing)
+    monkeypatch.setattr(ConicSolver, "availability", lambda self: missing)
     outcome = call("backends")
     assert outcome.code == 0
     assert "noisedesign[mosek]" in outcome.out

@@ -14,17 +14,22 @@ from hypothesis import strategies as st
 
 import noisedesign
 from noisedesign.base.checks import InputError
-from noisedesign.conic.formats import ConicProgram, conic_program, formats
+from noisedesign.conic.formats import formats
 from noisedesign.conic.formats import write as write_file
-from noisedesign.conic.program import MAX_ENTRIES, Assembly, on_diagonal
-from noisedesign.families import structured_models as structured
-from noisedesign.families.disjoint import formulations as standard
+from noisedesign.conic.program import MAX_ENTRIES, Assembly, ConicProgram, on_diagonal
+from noisedesign.families.banded import model as banded
+from noisedesign.families.decor import model as decor
+from noisedesign.families.disjoint import model as disjoint
+from noisedesign.families.observers import model as observers
+from noisedesign.families.overlapping import model as overlapping
+from noisedesign.families.shared_seeds import model as shared_seeds
 from noisedesign.privacy.views import insider, pndp
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import Objective
+from noisedesign.tasks.model import conic_program
 from noisedesign.tasks.solve import solve
 from tests.support.conic_cases import PROBLEMS, eight
 from tests.support.conic_file_readers import Read, expected, read_cbf, read_mosek, read_sdpa, solved
@@ -345,7 +350,7 @@ def test_numbers_are_read_back_to_the_last_bit(
     places = (np.array([0, 1, 1]), np.array([0, 0, 1]))
     assembly.block(2, [(x[places], *places, np.array(values))])
     assembly.at_least_zero(2, [on_diagonal(x[0], np.array(values[:2]))])
-    program = assembly.finished(name="any", formulation="any", remarks=())
+    program = assembly.finished(name="any", formulation="any")
     folder = tmp_path_factory.mktemp("numbers")
     # Generated one after the other: without sdpa-python the first has been checked.
     readers = ((read_cbf, "x.cbf"), (read_sdpa, "x.dat-s"))
@@ -489,7 +494,7 @@ def test_sizes_are_foreseen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert of
         foreseen.append(entries)
 
-    for module in (standard, structured):
+    for module in (banded, decor, disjoint, observers, overlapping, shared_seeds):
         monkeypatch.setattr(module, "require_size", note)
     program = program_of(name)
     assert len(foreseen) == 1

@@ -16,11 +16,10 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
-from noisedesign.conic.solvers import ConicBackend
+from noisedesign.conic.solvers import ConicSolver
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.program.backends import get_backend
 from noisedesign.tasks.solve import solve
-from tests.support.conic_cases import PROBLEMS
+from tests.support.conic_cases import PROBLEMS, ask, solver_of
 
 mosek = pytest.importorskip("mosek", reason="pip install 'noisedesign[mosek]'")
 from tests.support.mosek_reader import TaskData, read, rebuild  # noqa: E402  (it imports mosek)
@@ -36,10 +35,8 @@ CASES = [
 ]
 
 
-def backend() -> ConicBackend:
-    found = get_backend("mosek")
-    assert isinstance(found, ConicBackend)
-    return found
+def backend() -> ConicSolver:
+    return solver_of("mosek")
 
 
 def written(name: str, formulation: str, folder: Path) -> TaskData:
@@ -50,7 +47,7 @@ def written(name: str, formulation: str, folder: Path) -> TaskData:
     monitor = Monitor(gap=1e-6, tolerance=1e-7)
     # Without a licence the model is refused only after it has been written.
     with contextlib.suppress(mosek.Error):
-        writing.solve(program, monitor=monitor, formulation=formulation)
+        ask(writing, program, monitor=monitor, formulation=formulation)
     return read(path, parameters=PARAMETERS)
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic import process as isolated
-from noisedesign.conic.solvers import conic_solver
+from noisedesign.families.disjoint import model
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.tasks.solve import solve
-from tests.support.conic_cases import PROBLEMS, need
+from tests.support.conic_cases import PROBLEMS, ask, need
 
 PACKAGE = Path(isolated.__file__).parents[1]
 PICKLING = {
@@ -82,18 +82,18 @@ def monitor(**kwargs: Any) -> Monitor:
     [
         ("capped", "clarabel", "covariance"),
         ("epochs", "scs", "compact"),
-        ("budgets", "native", "dual"),
+        ("budgets", "clarabel", "balanced"),
     ],
 )
 def test_same_answer_as_in_process(name: str, backend: str, formulation: str, folder: Path) -> None:
     program = program_of(PROBLEMS[name]).normalized()
-    here = conic_solver(backend).solve(program, monitor=monitor(), formulation=formulation)
-    there = isolated.solve(
-        conic_solver(backend), program, monitor=monitor(), formulation=formulation
+    here, there = (
+        ask(backend, program, monitor=monitor(), formulation=formulation, isolated=isolated)
+        for isolated in (False, True)
     )
-    assert there.stop is here.stop is Stop.SOLVED
-    assert there.evaluations == here.evaluations
-    assert there.message == here.message
+    assert there.outcome.stop is here.outcome.stop is Stop.SOLVED
+    assert there.outcome.iterations == here.outcome.iterations
+    assert there.outcome.message == here.outcome.message
     assert here.gram is not None
     assert here.dual is not None
     assert there.gram is not None
@@ -105,23 +105,28 @@ def test_same_answer_as_in_process(name: str, backend: str, formulation: str, fo
     else:
         assert there.dual.cap is not None
         np.testing.assert_array_equal(there.dual.cap, here.dual.cap)
-    assert there.solve_seconds > 0
+    assert there.outcome.solve_seconds > 0
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("formulation", ["balanced", "compact", "paper"])
 @pytest.mark.parametrize("name", list(PROBLEMS))
-def test_program_survives_the_trip_bit_for_bit(name: str, tmp_path: Path) -> None:
+def test_program_survives_the_trip_bit_for_bit(name: str, formulation: str, tmp_path: Path) -> None:
     program = program_of(PROBLEMS[name]).normalized()
-    isolated._write_program(tmp_path / "program.npz", program)
+    if model.unable(program, formulation) is not None:
+        formulation = "compact"
+    conic = model.build(program, formulation=formulation, parts=2).conic
+    isolated._write_program(tmp_path / "program.npz", conic)
     back = isolated._read_program(tmp_path / "program.npz")
-    for key in ("gram", "budget", "cap", "exact_factor", "factor"):
-        there, here = getattr(back, key), getattr(program, key)
-        if here is None:
-            assert there is None
-        else:
-            assert there.dtype == here.dtype == np.float64
-            np.testing.assert_array_equal(there, here, strict=True)
-    assert back.participation == program.participation
+    np.testing.assert_array_equal(back.cost, conic.cost, strict=True)
+    assert back.size == conic.size
+    for there, here in zip((*back.blocks, back.rows), (*conic.blocks, conic.rows), strict=True):
+        assert there.size == here.size
+        for key in ("variable", "row", "column", "value"):
+            np.testing.assert_array_equal(
+                getattr(there.entries, key), getattr(here.entries, key), strict=True
+            )
+    assert (back.balanced, back.flat) == (conic.balanced, conic.flat)
 
 
 def test_monitor_and_formulation_reach_the_solver(
@@ -130,9 +135,9 @@ def test_monitor_and_formulation_reach_the_solver(
     """An accuracy that only the child could have been told changes its iterations."""
     program = program_of(PROBLEMS["florentine"]).normalized()
     loose, tight = (
-        isolated.solve(
-            conic_solver("scs"), program, monitor=monitor(tolerance=tolerance), formulation="paper"
-        ).evaluations
+        ask(
+            "scs", program, monitor=monitor(tolerance=tolerance), formulation="paper", isolated=True
+        ).outcome.iterations
         for tolerance in (1e-2, 1e-9)
     )
     assert 0 < loose < tight
@@ -149,9 +154,9 @@ def test_noisy_solvers_print_nothing(
         tmp_path / "python", f'echo noise; echo more >&2; exec "{sys.executable}" "$@"', monkeypatch
     )
     program = program_of(PROBLEMS["prefix"]).normalized()
-    answer = isolated.solve(
-        conic_solver("clarabel"), program, monitor=monitor(), formulation="compact"
-    )
+    answer = ask(
+        "clarabel", program, monitor=monitor(), formulation="compact", isolated=True
+    ).outcome
     assert answer.stop is Stop.SOLVED
     assert capfd.readouterr() == ("", "")
 
@@ -243,9 +248,8 @@ def test_a_crash_is_a_failure_with_a_remedy(
 
 def test_an_error_in_the_child_names_itself(folder: Path) -> None:
     program = program_of(PROBLEMS["prefix"]).normalized()
-    answer = isolated.solve(
-        conic_solver("clarabel"), program, monitor=monitor(tolerance="x"), formulation="compact"
-    )
+    watch = monitor(tolerance="x")
+    answer = ask("clarabel", program, monitor=watch, formulation="compact", isolated=True).outcome
     assert answer.stop is Stop.FAILED
     assert "TypeError" in answer.message
 
@@ -311,6 +315,6 @@ def test_no_pickle_anywhere() -> None:
 
 def test_the_trip_is_made_without_pickle(tmp_path: Path) -> None:
     """An object array in the answer of a child is refused, not executed."""
-    np.savez(tmp_path / "answer.npz", report=np.array([{"stop": "solved"}], dtype=object))
+    np.savez(tmp_path / "outcome.npz", report=np.array([{"stop": "solved"}], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle"):
-        isolated._read_answer(tmp_path / "answer.npz")
+        isolated._read_outcome(tmp_path / "outcome.npz")

@@ -13,37 +13,36 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.conic.data import Outcome
 from noisedesign.conic.program import ConicProgram
-from noisedesign.conic.run import Outcome, Run
-from noisedesign.conic.solvers import CONIC_BACKENDS, ConicBackend, conic_solver
-from noisedesign.families.disjoint import conic_model
+from noisedesign.conic.run import Run
+from noisedesign.conic.solvers import CONIC_SOLVERS, ConicSolver
+from noisedesign.families.disjoint import model as conic_model
+from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import certificate
-from noisedesign.program.backends import Answer, all_backends
+from noisedesign.program.backends import Conic, all_backends, get_backend
+from noisedesign.program.family import Answer
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import solve
-from tests.support.conic_cases import PROBLEMS, SOLVERS, eight, need
+from tests.support.conic_cases import PROBLEMS, SOLVERS, Asked, ask, eight, need, solver_of
 
 PHI_SQUARED = (3 + 5**0.5) / 2
 
 
-def backend_of(name: str) -> ConicBackend:
-    found = conic_solver(name)
-    assert isinstance(found, ConicBackend)
-    return found
+def backend_of(name: str) -> ConicSolver:
+    return solver_of(name)
 
 
 def monitor(**kwargs: Any) -> Monitor:
     return Monitor(**({"gap": 1e-6, "tolerance": 1e-7} | kwargs))
 
 
-def direct(program: Program, solver: str, formulation: str = "compact", **kwargs: Any) -> Answer:
-    answer = conic_solver(need(solver)).solve(
-        program, monitor=monitor(**kwargs), formulation=formulation
-    )
+def direct(program: Program, solver: str, formulation: str = "compact", **kwargs: Any) -> Asked:
+    answer = ask(need(solver), program, monitor=monitor(**kwargs), formulation=formulation)
     assert answer.gram is not None
     assert answer.dual is not None
     return answer
@@ -128,7 +127,7 @@ CASES = [
     for solver in SOLVERS
     for name, problem in PROBLEMS.items()
     for formulation in conic_model.FORMULATIONS
-    if conic_model.refusal(program_of(problem), formulation) is None
+    if conic_model.unable(program_of(problem), formulation) is None
 ]
 
 
@@ -263,7 +262,7 @@ LIMIT: dict[str, str] = {
 }
 
 
-def flat_options(backend: ConicBackend, watch: Monitor) -> dict[str, Any]:
+def flat_options(backend: ConicSolver, watch: Monitor) -> dict[str, Any]:
     options = backend.options(watch)
     nested = options.pop("mosek_params", {})
     assert all(key.startswith("MSK_") for key in nested)
@@ -272,7 +271,7 @@ def flat_options(backend: ConicBackend, watch: Monitor) -> dict[str, Any]:
 
 
 def test_every_conic_backend_is_listed_here() -> None:
-    assert {backend.name for backend in CONIC_BACKENDS} == set(ACCURACY)
+    assert {backend.name for backend in CONIC_SOLVERS} == set(ACCURACY)
     assert {backend.name for backend in all_backends()} == {"native"} | set(ACCURACY)
 
 
@@ -312,7 +311,7 @@ def test_an_explicit_gap_asks_the_solver_for_a_tenth(
     assert tolerance is None if expected is None else tolerance == pytest.approx(expected)
 
 
-def breaks_down_below(tolerance: float, asked: list[float]) -> ConicBackend:
+def breaks_down_below(tolerance: float, asked: list[float]) -> ConicSolver:
     """Clarabel, but for what it says when asked for more than ``tolerance``."""
     backend = backend_of("clarabel")
 
@@ -336,26 +335,26 @@ def test_a_solver_that_breaks_down_is_asked_for_less(formulation: str) -> None:
     program = program_of(PROBLEMS["florentine"])
     watch, asked = monitor(gap=1e-8, tolerance=1e-9), list[float]()
     first = 1e-8 / 3 if formulation == "balanced" else 1e-9
-    answer = breaks_down_below(0.9e2 * first, asked).solve(
-        program, monitor=watch, formulation=formulation
-    )
+    solver = breaks_down_below(0.9e2 * first, asked)
+    answer = ask(solver, program, monitor=watch, formulation=formulation)
     assert asked == pytest.approx([first, 10 * first, 100 * first])
-    assert answer.stop is Stop.SOLVED
+    assert answer.outcome.stop is Stop.SOLVED
     assert answer.gram is not None
-    assert answer.evaluations > 200  # those of the tries are counted too
+    assert answer.outcome.iterations > 200  # those of the tries are counted too
     assert (watch.gap, watch.tolerance) == (1e-8, 1e-9)
 
 
 def test_a_solver_that_always_breaks_down_is_given_up() -> None:
     program, asked = program_of(PROBLEMS["florentine"]), list[float]()
     backend = breaks_down_below(1.0, asked)
-    answer = backend.solve(program, monitor=monitor(tolerance=1e-8), formulation="compact")
+    conic = conic_model.build(program, formulation="compact").conic
+    answer = backend.solve(conic, monitor=monitor(tolerance=1e-8))
     assert answer.stop is Stop.FAILED
     assert answer.message == "broken down"
     assert asked == pytest.approx([1e-8, 1e-7, 1e-6])
     asked.clear()  # at its own accuracy, and out of time, it is asked once
-    backend.solve(program, monitor=Monitor(gap=1e-6), formulation="compact")
-    backend.solve(program, monitor=monitor(time_limit=1.0, started=-1e9), formulation="compact")
+    backend.solve(conic, monitor=Monitor(gap=1e-6))
+    backend.solve(conic, monitor=monitor(time_limit=1.0, started=-1e9))
     assert len(asked) == 2
 
 
@@ -365,7 +364,8 @@ def test_solvers_are_asked_for_the_loosest_tolerance_that_is_certified() -> None
     free, capped = program_of(PROBLEMS["budgets"]), program_of(PROBLEMS["capped"])
 
     def options(program: Program, formulation: str, watch: Monitor = watch) -> dict[str, Any]:
-        return backend.options_for(program, monitor=watch, formulation=formulation)
+        conic = conic_model.build(program, formulation=formulation).conic
+        return backend.options_for(conic, monitor=watch)
 
     assert options(free, "balanced")["eps_rel"] == pytest.approx(1e-4 / 30)
     assert options(capped, "balanced")["eps_rel"] == pytest.approx(1e-8 / 30)
@@ -373,36 +373,35 @@ def test_solvers_are_asked_for_the_loosest_tolerance_that_is_certified() -> None
     assert "eps_rel" not in options(free, "balanced", Monitor(gap=1e-6))
     assert options(free, "balanced", Monitor(gap=1e-6))["scale"] == 1.0
     clarabel = backend_of("clarabel")
-    asked = clarabel.options_for(free, monitor=watch, formulation="balanced")
+    balanced = conic_model.build(free, formulation="balanced").conic
+    asked = clarabel.options_for(balanced, monitor=watch)
     assert asked == pytest.approx(dict.fromkeys(ACCURACY["clarabel"], 1e-8 / 3))
-    assert clarabel.options_for(free, monitor=Monitor(gap=1e-6), formulation="balanced") == {}
+    assert clarabel.options_for(balanced, monitor=Monitor(gap=1e-6)) == {}
 
 
 # --- statuses ------------------------------------------------------------------------------------
 
 
-def limited(name: str, **always: Any) -> ConicBackend:
+def limited(name: str, **always: Any) -> ConicSolver:
     return replace(backend_of(name), always=always)
 
 
 @pytest.mark.parametrize(("name", "option"), [("scs", "max_iters"), ("clarabel", "max_iter")])
 def test_iteration_limit_is_inaccurate_not_a_time_limit(name: str, option: str) -> None:
-    program = program_of(PROBLEMS["florentine"])
+    conic = conic_model.build(program_of(PROBLEMS["florentine"]), formulation="compact").conic
     backend = limited(name, **{option: 2})
     for time_limit in (None, 60.0):
-        answer = backend.solve(
-            program, monitor=monitor(time_limit=time_limit), formulation="compact"
-        )
+        answer = backend.solve(conic, monitor=monitor(time_limit=time_limit))
         assert answer.stop is Stop.INACCURATE
-    late = backend.solve(program, monitor=monitor(time_limit=1e-6), formulation="compact")
+    late = backend.solve(conic, monitor=monitor(time_limit=1e-6))
     assert late.stop is Stop.TIME_LIMIT
 
 
 def test_solved_counts_iterations_and_seconds() -> None:
     for name in ("scs", "clarabel"):
-        answer = direct(program_of(PROBLEMS["prefix"]), name)
+        answer = direct(program_of(PROBLEMS["prefix"]), name).outcome
         assert answer.stop is Stop.SOLVED
-        assert answer.evaluations > 0
+        assert answer.iterations > 0
         assert answer.build_seconds > 0
         assert answer.solve_seconds > 0
         assert answer.message == ""
@@ -411,9 +410,9 @@ def test_solved_counts_iterations_and_seconds() -> None:
 def test_infeasible_model_has_failed() -> None:
     """diag(R) <= 1/2 with [R^-1]_ii <= 1 is impossible; a problem refuses it, a program may not."""
     program = replace(program_of(PROBLEMS["capped"]), cap=np.full(8, 0.5))
-    answer = conic_solver("clarabel").solve(program, monitor=monitor(), formulation="covariance")
-    assert answer.stop is Stop.FAILED
-    assert "Infeasible" in answer.message
+    answer = ask("clarabel", program, monitor=monitor(), formulation="covariance")
+    assert answer.outcome.stop is Stop.FAILED
+    assert "Infeasible" in answer.outcome.message
     assert answer.gram is None
 
 
@@ -433,11 +432,9 @@ def test_solver_errors(
 
     monkeypatch.setattr(cp.Problem, "solve", fail)
     program = program_of(PROBLEMS["prefix"])
-    answer = conic_solver(need("cvxopt")).solve(
-        program, monitor=monitor(time_limit=limit), formulation="compact"
-    )
-    assert answer.stop is stop
-    assert answer.message == ("" if stop is Stop.INTERRUPTED else "out of luck")
+    answer = ask(need("cvxopt"), program, monitor=monitor(time_limit=limit), formulation="compact")
+    assert answer.outcome.stop is stop
+    assert answer.outcome.message == ("" if stop is Stop.INTERRUPTED else "out of luck")
     assert answer.gram is None
     assert answer.dual is None
 
@@ -449,10 +446,10 @@ def test_an_interrupted_solver_without_cvxpy() -> None:
 
         return run
 
-    backend = replace(backend_of("scs"), direct=interrupted)
+    backend = Conic(replace(backend_of("scs"), direct=interrupted))
     program = program_of(PROBLEMS["prefix"])
-    answer = backend.solve(program, monitor=monitor(), formulation="balanced")
-    assert (answer.stop, answer.gram, answer.dual) == (Stop.INTERRUPTED, None, None)
+    answer = backend.answer(FAMILY, program, monitor=monitor(), formulation="balanced")
+    assert (answer.stop, answer.noises, answer.proof) == (Stop.INTERRUPTED, (), {})
     assert answer.measure() is None
 
 
@@ -477,14 +474,17 @@ def test_space_formulations_refuse_epochs(formulation: str) -> None:
     assert error.value.field == "backend"
 
 
-@pytest.mark.parametrize("backend", ["native", "clarabel", "mosek"])
-def test_cap_with_several_epochs_is_refused(backend: str) -> None:
-    program = replace(program_of(PROBLEMS["epochs"]), cap=np.full(12, 3.0))
-    found = conic_solver(backend)
-    reason = found.refusal(program, found.formulations[0])
-    assert reason is not None
-    assert "several epochs" in reason
-    assert found.refusal(replace(program, cap=None), found.formulations[0]) is None
+@pytest.mark.parametrize("name", ["native", "clarabel", "scs"])
+def test_cap_with_several_epochs_is_refused(name: str) -> None:
+    program, backend = program_of(PROBLEMS["epochs"]), get_backend(name)
+
+    def found(program: Program) -> Answer:
+        chosen = backend.check(FAMILY, program, None)
+        return backend.answer(FAMILY, program, monitor=monitor(), formulation=chosen)
+
+    with pytest.raises(InputError, match="several epochs"):
+        found(replace(program, cap=np.full(12, 3.0)))
+    assert found(program).stop is Stop.SOLVED
 
 
 @pytest.mark.parametrize("backend", ["native", "scs"])

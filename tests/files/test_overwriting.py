@@ -17,10 +17,10 @@ import pytest
 from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import kind_of
-from noisedesign.conic.formats import conic_program
 from noisedesign.conic.formats import write as write_program
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import export, exporter, exporter_names
+from noisedesign.tasks.model import conic_program
 from noisedesign.tasks.plot import plot
 from tests.support.command_line import EPOCHS, RING, call, environment, write
 from tests.support.small_designs import space_design, time_design

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign.program.backends import get_backend
+from noisedesign.base.monitor import Monitor
+from noisedesign.conic import process
+from noisedesign.conic.data import Outcome
+from noisedesign.conic.solvers import ConicSolver, conic_solver
+from noisedesign.families.disjoint import model
+from noisedesign.program.backends import Conic, get_backend
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.family import family_of
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.tasks.solve import Solution, solve
 
 SOLVERS = ("scs", "clarabel", "cvxopt", "sdpa")
 
@@ -51,3 +62,86 @@ def need(solver: str) -> str:
     if not available.ready:
         pytest.skip(f"{solver}: {available.remedy}")
     return solver
+
+
+def solver_of(name: str) -> ConicSolver:
+    """Whether it can run here or not."""
+    backend = get_backend(name)
+    assert isinstance(backend, Conic)
+    return backend.solver
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a conic solver answered to the model of a program, and what is read from it."""
+
+    made: model.ConicModel
+    outcome: Outcome
+
+    @property
+    def gram(self) -> np.ndarray | None:
+        point = self.outcome.point
+        return None if point is None else self.made.gram(point)
+
+    @property
+    def dual(self) -> DualPoint | None:
+        point = self.outcome.point
+        return None if point is None else self.made.dual(point)
+
+
+def ask(
+    solver: ConicSolver | str,
+    program: Program,
+    *,
+    monitor: Monitor,
+    formulation: str,
+    isolated: bool = False,
+) -> Asked:
+    """A solver on the model of (P), here or in a process of its own."""
+    chosen = conic_solver(solver) if isinstance(solver, str) else solver
+    made = model.build(program, formulation=formulation, parts=chosen.parts)
+    run = (lambda *of, **by: process.solve(chosen, *of, **by)) if isolated else chosen.solve
+    return Asked(made=made, outcome=run(made.conic, monitor=monitor))
+
+
+def bytes_for(solver: str, problem: Problem, formulation: str = "balanced") -> int:
+    """Least memory that a solve takes, told without building the model."""
+    family, chosen = family_of(problem), solver_of(solver)
+    size = family.model_size(family.program(problem), formulation=formulation, parts=chosen.parts)
+    assert size is not None
+    return chosen.memory(size)
+
+
+def too_large(solver: str, problem: Problem, formulation: str = "balanced") -> str | None:
+    backend, family = get_backend(solver), family_of(problem)
+    assert isinstance(backend, Conic)
+    return backend.too_large(family, family.program(problem), formulation)
+
+
+_native: dict[int, tuple[Problem, Certificate]] = {}
+
+
+def native(problem: Problem) -> Certificate:
+    """The certificate of our own answer, found once."""
+    if id(problem) not in _native:
+        found = solve(problem, gap=1e-7).certificate
+        assert found is not None
+        _native[id(problem)] = problem, found  # kept, so that nobody else gets its id
+    return _native[id(problem)][1]
+
+
+def through(
+    problem: Problem, backend: str, *, gap: float = 1e-5, formulation: str | None = None
+) -> Solution:
+    """The solution of a conic solver: certified to the gap, and agreeing with our own.
+
+    Each of the two objectives is an optimum but for its gap, and both bounds hold for both.
+    """
+    solution = solve(problem, backend=need(backend), gap=gap, formulation=formulation)
+    ours, found = native(problem), solution.certificate
+    assert found is not None, solution.remedy
+    assert (solution.status, found.feasible) == ("optimal", True), solution.remedy
+    assert found.gap <= gap
+    assert ours.lower_bound * (1 - 1e-9) <= found.objective <= ours.objective * (1 + gap)
+    assert found.lower_bound <= ours.objective * (1 + 1e-9)
+    return solution

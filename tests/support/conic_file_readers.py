@@ -16,7 +16,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from noisedesign.conic.formats import ConicProgram
+from noisedesign.conic.program import ConicProgram
 
 Block = dict[tuple[int, int, int], float]
 """(variable, row, column), the lower triangle from 0; variable 0 is the constant: coefficient."""

@@ -31,7 +31,10 @@ def made(
 def with_matrix(design: Design, matrix: np.ndarray, **fields: Any) -> Design:
     """The same design with another R or C."""
     problem = fields.get("problem", design.problem)
-    return replace(design, noise=noise_of(problem, matrix), **fields)
+    noise = noise_of(problem, matrix)
+    if problem.axes == "space-time":
+        noise = replace(design.noise, strategy=noise.strategy)
+    return replace(design, noise=noise, **fields)
 
 
 def multipliers(design: Design) -> DualPoint:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.system.participation import (
     FixedEpoch,
@@ -182,3 +183,51 @@ def test_schemes_say_what_they_are() -> None:
     )
     assert str(Patterns(horizon=4, steps=((0, 1), (2,)))) == "2 patterns in 4 steps"
     assert str(Patterns(horizon=4, steps=((0, 1),))) == "1 pattern in 4 steps"
+
+
+# --- (records, batch size, epochs) ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("records", "batch_size", "epochs", "b"),
+    [
+        (100, 10, 5, 10),
+        (101, 10, 5, 11),
+        (109, 10, 1, 11),
+        (7, 7, 3, 1),
+        (7, 1, 3, 7),
+        (7, 4, 3, 2),
+        (np.int64(60_000), 500, 20, 120),
+    ],
+)
+def test_a_record_takes_part_once_an_epoch(
+    records: int, batch_size: int, epochs: int, b: int
+) -> None:
+    scheme = nd.fixed_epoch(records=records, batch_size=batch_size, epochs=epochs)
+    assert scheme == nd.FixedEpoch(epochs=epochs, separation=b)
+    if records < 1000:  # the run itself: who is in the batch of which step
+        steps: dict[int, list[int]] = {record: [] for record in range(records)}
+        step = 0
+        for _ in range(epochs):
+            for start in range(0, records, batch_size):
+                for record in range(start, min(start + batch_size, records)):
+                    steps[record].append(step)
+                step += 1
+        assert step == scheme.horizon
+        assert {tuple(found) for found in steps.values()} == set(map(tuple, scheme.patterns))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"records": 0}, "records"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"epochs": 2.0}, "epochs"),
+        ({"batch_size": 11}, "batch_size"),
+        ({"records": "10"}, "records"),
+    ],
+)
+def test_what_is_no_run(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(nd.InputError) as error:
+        nd.fixed_epoch(**{"records": 10, "batch_size": 5, "epochs": 2} | change)
+    assert error.value.field == field

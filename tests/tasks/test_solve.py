@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Stop
+from noisedesign.conic.solvers import Availability
 from noisedesign.families.disjoint.family import FAMILY, answer_of
 from noisedesign.families.disjoint.native import barrier, diagonal
-from noisedesign.families.disjoint.program import program_of
+from noisedesign.families.disjoint.program import Found, program_of
 from noisedesign.program import backends, certificate, repair
-from noisedesign.program.backend import Answer, Availability
 from noisedesign.program.backends import get_backend
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, Program, diagonal_dual
@@ -335,7 +335,7 @@ class Fake(backends.Backend):
     remedies = ("--backend native",)
     short = "Ask for it with --gap."
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Found) -> None:
         self.found, self.seen = answer, list[Program]()
 
     def availability(self) -> Availability:
@@ -345,7 +345,7 @@ class Fake(backends.Backend):
 
     def answer(self, family: Any, program: Program, **_: Any) -> Any:
         self.seen.append(program.normalized())
-        return answer_of(program, self.found, FAMILY._noise)
+        return answer_of(program, self.found.denormalized(program), FAMILY._noise)
 
 
 def claimed(
@@ -357,7 +357,7 @@ def claimed(
     gap: float | None = None,
 ) -> Any:
     """The solution made of an answer of a registered fake."""
-    answer = Answer(
+    answer = Found(
         stop=stop,
         gram=None if gram is None else np.asarray(gram, dtype=np.float64),
         dual=dual if dual is None or isinstance(dual, DualPoint) else diagonal_dual(dual),
@@ -444,7 +444,7 @@ def test_unusable_answers_of_stopped_solvers_give_independent_noise(gram: Any, s
 
 
 def test_a_failure_without_a_message_still_says_why() -> None:
-    answer = Answer(stop=Stop.FAILED)
+    answer = Found(stop=Stop.FAILED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(backends._BACKENDS, "fake", Fake(answer))
         solution = solve(RING_5, backend="fake")
@@ -519,7 +519,7 @@ def test_cap_is_kept_whatever_the_answer() -> None:
 
 def test_backends_get_the_normalised_program() -> None:
     problem = SpaceProblem(mixing=RING_5.mixing, budget=[1, 2, 3, 4, 5], max_variance=2.0)
-    fake = Fake(Answer(stop=Stop.SOLVED, gram=np.eye(5)))
+    fake = Fake(Found(stop=Stop.SOLVED, gram=np.eye(5)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(backends._BACKENDS, "fake", fake)
         solution = solve(problem, backend="fake")

@@ -12,9 +12,6 @@ from typing import Protocol, cast
 from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import InputError, one_of
 from noisedesign.conic.program import ConicProgram
-from noisedesign.tasks.model import FORMULATIONS, conic_program
-
-__all__ = ["FORMULATIONS", "ConicProgram", "conic_program", "format_of", "formats", "write"]
 
 _NAMES = ("cbf", "sdpa", "mosek-task")
 

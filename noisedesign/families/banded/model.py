@@ -18,7 +18,7 @@ from noisedesign.conic.program import (
 )
 from noisedesign.families.banded.bound import lower_bound
 from noisedesign.families.banded.program import BandedProgram, allowance
-from noisedesign.families.disjoint.formulations import gram_under_factor, sums_at_most
+from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
 from noisedesign.program.family import Answer, Model
 from noisedesign.program.noise import BandedForm, Noise
 from noisedesign.program.temporal_family import unit_form

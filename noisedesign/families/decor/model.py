@@ -7,7 +7,7 @@ import numpy as np
 from noisedesign.conic.program import Assembly, Piece, constant, on_diagonal, require_size, triangle
 from noisedesign.families.decor.family import DecorProgram
 from noisedesign.families.decor.program import graph_laplacian
-from noisedesign.families.disjoint.formulations import precision_within, variances_within
+from noisedesign.families.disjoint.model import precision_within, variances_within
 
 
 def covariance(program: DecorProgram) -> Assembly:

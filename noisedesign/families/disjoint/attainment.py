@@ -26,8 +26,8 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.native import barrier
+from noisedesign.families.disjoint.program import Found
 from noisedesign.program import repair
-from noisedesign.program.backend import Answer
 from noisedesign.program.noise import Noise
 from noisedesign.program.program import DualPoint, Program
 
@@ -122,7 +122,7 @@ def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
     return Unbounded(direction / length, variance, share, within)
 
 
-def refuse_divergent(program: Program, answer: Answer, *, time_limit: float | None = None) -> None:
+def refuse_divergent(program: Program, answer: Found, *, time_limit: float | None = None) -> None:
     """Refuse a program whose infimum is not attained because noise in a null direction is free.
 
     Args:
@@ -167,7 +167,7 @@ def _names(program: Program) -> Sequence[str]:
     return program.names or tuple(map(str, range(program.size)))
 
 
-def _refusal(program: Program, answer: Answer, direction: Array, bounded: str) -> InputError:
+def _refusal(program: Program, answer: Found, direction: Array, bounded: str) -> InputError:
     names = _names(program)
     direction = direction * np.sign(direction[np.flatnonzero(direction)[0]])
     top = np.argsort(-np.abs(direction), kind="stable")[:6]
@@ -204,7 +204,7 @@ def suggested_cap(program: Program) -> float:
     return float(f"{math.ceil(value / digit * (1 - settings.sqrt_eps())) * digit:.2g}")
 
 
-def cap_remedy(program: Program, answer: Answer) -> str:
+def cap_remedy(program: Program, answer: Found) -> str:
     """A cap that works, where to write it, and what it costs at most."""
     cap = suggested_cap(program)
     share = 100 * cost_of_cap(program, answer, cap=cap)
@@ -215,7 +215,7 @@ def cap_remedy(program: Program, answer: Answer) -> str:
     )
 
 
-def cost_of_cap(program: Program, answer: Answer, *, cap: float) -> float:
+def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:
     """What the optimum under a cap is above the infimum at most, relative.
 
     By the answer's X blended with independent noise, no more than it takes to keep the cap.

@@ -36,9 +36,9 @@ from noisedesign.conic.program import (
     require_size,
     triangle,
 )
-from noisedesign.families.disjoint.formulations import sums_at_most
+from noisedesign.families.disjoint.model import limits_dual, pattern_dual, sums_at_most
 from noisedesign.program import repair
-from noisedesign.program.program import DualPoint, Program, diagonal_dual
+from noisedesign.program.program import DualPoint, Program
 
 PRICE_LIFT = 0.03
 """Share of the mean multiplier that is added to all of them: they are guesses, and a scale that
@@ -82,27 +82,6 @@ class Balanced:
             return limits_dual(self.program, rows)
         whole = sum(z[len(cut) :, len(cut) :] for z, cut in zip(blocks, self.cuts, strict=True))
         return pattern_dual(self.program, self.nodes.T @ np.asarray(whole) @ self.nodes, rows)
-
-
-def pattern_dual(program: Program, multiplier: Array, rows: Array) -> DualPoint:
-    """U from the multiplier of X, shape (m, m), and its diagonal, those of the budgets."""
-    patterns, k = program.participation.patterns, program.participation.epochs
-    blocks = multiplier[patterns[:, :, None], patterns[:, None, :]]
-    blocks[:, np.arange(k), np.arange(k)] = rows[:, None]
-    return DualPoint(blocks=blocks)
-
-
-def limits_dual(program: Program, rows: Array) -> DualPoint:
-    """Multipliers of single participation: rows of budgets first, then cap, then floor."""
-    m = program.size
-    given = np.split(rows, np.arange(m, len(rows), m))
-    at = 1
-    cap = floor = None
-    if program.cap is not None:
-        cap, at = given[at], at + 1
-    if program.floor is not None:
-        floor = given[at]
-    return diagonal_dual(given[0], cap=cap, floor=floor)
 
 
 def balanced(program: Program, *, parts: int = 1) -> Balanced:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from noisedesign.base import settings
-from noisedesign.base.checks import Array
+from noisedesign.base.checks import Array, InputError, one_of
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import bound as judging
 from noisedesign.families.disjoint.program import (
+    Found,
     arrays_of,
     central_program,
     independent_error,
@@ -19,12 +20,15 @@ from noisedesign.families.disjoint.program import (
     program_of,
 )
 from noisedesign.program import repair
-from noisedesign.program.backend import Answer as Found
 from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Model
 from noisedesign.program.noise import DenseForm, Noise
-from noisedesign.program.program import DualPoint, Program, denormalized_gram
+from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.spatial_family import work_of_gram
+
+if TYPE_CHECKING:
+    from noisedesign.conic.data import Point
+    from noisedesign.conic.program import ModelSize
 
 
 class Disjoint(Family):
@@ -58,7 +62,7 @@ class Disjoint(Family):
         found = self._native(program, monitor)
         if doubtful:
             attainment.refuse_divergent(program, found, time_limit=monitor.time_left)
-        return answer_of(program, found, self._noise)
+        return answer_of(program, found.denormalized(program), self._noise)
 
     def multipliers(self, program: Program, *, monitor: Monitor) -> Arrays:
         found = self._native(program, monitor)
@@ -99,10 +103,52 @@ class Disjoint(Family):
         scaled: bool = False,
         parts: int = 1,
     ) -> Model:
-        from noisedesign.families.disjoint import conic_model
+        from noisedesign.families.disjoint import model
 
-        conic = conic_model.stated(program, formulation)
-        return Model(conic=conic, read=lambda point: Answer(stop=Stop.FAILED))
+        allowed = self.formulations if scaled else model.STATED
+        chosen = one_of(formulation or allowed[0], field="formulation", allowed=allowed)
+        if (reason := model.unable(program, chosen)) is not None:
+            raise InputError(
+                "formulation",
+                expected="one that holds this problem",
+                got=f"{chosen}, which cannot hold {reason}",
+            )
+        unit = program.normalized() if scaled else program
+        made = model.build(unit, formulation=chosen, parts=parts, scaled=scaled)
+
+        def read(point: Point) -> Answer:
+            found = Found(stop=Stop.SOLVED, gram=made.gram(point), dual=made.dual(point))
+            mine = found.denormalized(program) if scaled else found
+            return answer_of(program, mine, self._noise)
+
+        return Model(conic=made.conic, read=read)
+
+    def unable(self, program: Program, formulation: str) -> str | None:
+        from noisedesign.families.disjoint import model
+
+        return model.unable(program, formulation)
+
+    def model_size(
+        self,
+        program: Program,
+        *,
+        formulation: str,
+        parts: int,
+        size: int | None = None,
+        rank: int | None = None,
+    ) -> ModelSize:
+        from noisedesign.families.disjoint import model
+
+        if rank is None:
+            rank = 0 if program.limited else int(np.linalg.matrix_rank(program.factor))
+        return model.model_size(
+            program.size if size is None else size,
+            epochs=program.participation.epochs,
+            rank=rank,
+            formulation=formulation,
+            limited=program.limited,
+            parts=parts,
+        )
 
     def bound(
         self,
@@ -139,17 +185,15 @@ class Disjoint(Family):
 def answer_of(
     program: Program, found: Found, noise_of: Callable[[Program, Array], Noise]
 ) -> Answer:
-    """The answer for the normalised program as one for ``program`` itself."""
-    dual = None if found.dual is None else found.dual.denormalized(program)
+    """What was found, as noise and as multipliers of a design file."""
+    dual = found.dual
     return Answer(
         stop=found.stop,
         noises=() if found.gram is None else _noises(program, found.gram, dual, noise_of),
         proof={} if dual is None else arrays_of(program, dual),
         message=found.message,
-        build_seconds=found.build_seconds,
         solve_seconds=found.solve_seconds,
         evaluations=found.evaluations,
-        measure=found.measure,
     )
 
 
@@ -160,7 +204,6 @@ def _noises(
     noise_of: Callable[[Program, Array], Noise],
 ) -> Iterator[Noise]:
     """X made feasible, first as it costs least and then as thoroughly as it can be."""
-    gram = denormalized_gram(program, gram)
     for thorough in (False, True):
         feasible = repair.feasible_gram(program, gram, dual=dual, thorough=thorough)
         if feasible is None:

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Stop
 from noisedesign.program.family import Arrays
 from noisedesign.program.problem import Problem, TimeProblem
-from noisedesign.program.program import DualPoint, Program, diagonal_dual
+from noisedesign.program.program import DualPoint, Program, denormalized_gram, diagonal_dual
 from noisedesign.system.participation import single
 from noisedesign.system.workloads.kinds import prefix_gram
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found:
+    """What a solver found, as matrices of (P).
+
+    ``gram`` is X, shape (m, m), not necessarily feasible; ``dual`` not necessarily feasible either:
+    the certificate repairs both. ``evaluations`` counts evaluations of the dual, an
+    eigendecomposition each (or one of every block of H).
+    """
+
+    stop: Stop
+    gram: Array | None = None
+    dual: DualPoint | None = None
+    message: str = ""
+    solve_seconds: float = 0.0
+    evaluations: int = 0
+
+    def denormalized(self, program: Program) -> Found:
+        """Of ``program``, from what was found for ``program.normalized()``."""
+        return replace(
+            self,
+            gram=None if self.gram is None else denormalized_gram(program, self.gram),
+            dual=None if self.dual is None else self.dual.denormalized(program),
+        )
 
 
 def program_of(problem: Any) -> Program:

@@ -15,6 +15,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import native
+from noisedesign.families.disjoint.program import Found
 from noisedesign.families.kronecker import alternation as kronecker
 from noisedesign.families.kronecker import bound as space_time_certificate
 from noisedesign.families.kronecker import bound_search as kronecker_witness
@@ -22,7 +23,6 @@ from noisedesign.families.kronecker.alternation import Factors, Step
 from noisedesign.families.kronecker.bound import Witness
 from noisedesign.families.kronecker.program import JointProgram, KroneckerDesign
 from noisedesign.program import repair
-from noisedesign.program.backend import Answer
 from noisedesign.program.program import Program, denormalized_gram
 
 STEP_GAP_SHARE = 0.1
@@ -95,7 +95,7 @@ def design_kronecker(
 # --- parts of a solve -----------------------------------------------------------------------------
 
 
-def _answer(program: Program, monitor: Monitor) -> Answer:
+def _answer(program: Program, monitor: Monitor) -> Found:
     """The native solver's answer to a program, at unit budgets, that is one step of many."""
     limit = None if monitor.time_limit is None else monitor.remaining
     answer = native.solve(
@@ -138,7 +138,7 @@ def _independent(program: Program) -> Array:
     return np.diag(program.coordinate_budget / program.participation.epochs)
 
 
-def refuse_divergent(program: Program, answer: Answer, *, capped: bool) -> None:
+def refuse_divergent(program: Program, answer: Found, *, capped: bool) -> None:
     """Refuse noise in a null direction that nothing seems to bound; unknown where time was up.
 
     Args:

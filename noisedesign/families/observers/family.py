@@ -45,6 +45,7 @@ _KEYS = {
 class Observers(Family):
     name = "observers"
     trust = "observers"
+    stand_in = SOLVER
     gap = GAP
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "observer_ranks": ArraySpec("rows of every F", ANY),

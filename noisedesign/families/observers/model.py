@@ -29,7 +29,7 @@ from noisedesign.conic.program import (
     require_size,
     triangle,
 )
-from noisedesign.families.disjoint.formulations import covariance_variables, sums_at_most
+from noisedesign.families.disjoint.model import covariance_variables, sums_at_most
 from noisedesign.families.observers.bound import Multipliers, arrays_of
 from noisedesign.families.observers.program import ObserverProblem
 from noisedesign.families.observers.repair import independent, repaired

@@ -16,7 +16,7 @@ from noisedesign.conic.program import (
     require_size,
     triangle,
 )
-from noisedesign.families.disjoint.formulations import gram_under_factor, sums_at_most
+from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
 from noisedesign.families.overlapping.bound import PatternBlocks, pattern_arrays
 from noisedesign.program.family import Answer, Model
 from noisedesign.program.noise import DenseForm, Noise

@@ -16,7 +16,7 @@ from noisedesign.conic.program import (
     require_size,
     triangle,
 )
-from noisedesign.families.disjoint.formulations import precision_within, variances_within
+from noisedesign.families.disjoint.model import precision_within, variances_within
 from noisedesign.families.shared_seeds.bound import CliqueProgram
 from noisedesign.families.shared_seeds.sets import Clique
 

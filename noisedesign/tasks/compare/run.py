@@ -15,7 +15,6 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.machine import FIELDS, Machine, this_machine
 from noisedesign.base.shown import ROWS, Shown
-from noisedesign.families.observers.family import SOLVER
 from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.files.results_file import (
     COMPARISON,
@@ -28,7 +27,8 @@ from noisedesign.files.results_file import (
 from noisedesign.files.sweep_file import FOR_PEOPLE, KEY_DIGITS
 from noisedesign.files.toml import parsed
 from noisedesign.program.backends import all_backends, get_backend
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem, problem_of
+from noisedesign.program.family import family_of
+from noisedesign.program.problem import Problem, TimeProblem, problem_of
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks import rows
 from noisedesign.tasks.report import REFUSED, Record
@@ -243,8 +243,8 @@ def _seconds(answer: Record) -> float:
 
 
 def _answer(row: _Row) -> Record:
-    if row.backend == "native" and isinstance(row.problem, SpaceProblem) and row.problem.observers:
-        reason = f"problems against chosen observers are left to {SOLVER}"
+    if left := get_backend(row.backend).stand_in(family_of(row.problem)):
+        reason = f"problems against chosen observers are left to {left}"
         return rows.unanswered(row, status=REFUSED, reason=reason)
 
     def answer() -> Record:

@@ -9,13 +9,7 @@ from noisedesign.tasks.simulation.attacks import (
     worst_coalition,
 )
 from noisedesign.tasks.simulation.audit import AuditReport
-from noisedesign.tasks.simulation.variance import (
-    Source,
-    VarianceReport,
-    simulate_objective,
-    simulate_space,
-    simulate_time,
-)
+from noisedesign.tasks.simulation.variance import Source, VarianceReport, simulate_variance
 
 __all__ = [
     "AuditReport",
@@ -26,8 +20,6 @@ __all__ = [
     "audit_observers",
     "audit_space",
     "audit_time",
-    "simulate_objective",
-    "simulate_space",
-    "simulate_time",
+    "simulate_variance",
     "worst_coalition",
 ]

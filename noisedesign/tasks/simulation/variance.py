@@ -30,6 +30,9 @@ class Measure(Protocol):
     def horizon(self) -> int: ...
 
     @property
+    def plain(self) -> bool: ...
+
+    @property
     def momentum(self) -> float: ...
 
     @property
@@ -92,73 +95,94 @@ class VarianceReport(Shown):
         }
 
 
-def simulate_space(*, mixing: Any, covariance: Any, predicted: float, **how: Any) -> VarianceReport:
-    """One D-SGD step of spatial noise, E |W z|^2 for z from N(0, R), against ``predicted``.
-
-    Args:
-        mixing: W, shape (n, n).
-        covariance: R, shape (n, n), symmetric positive semidefinite, in squared noise units.
-        predicted: objective tr(W R W^T), squared.
-        how: see :class:`noisedesign.tasks.simulation.estimates.Runs`.
-
-    Raises:
-        InputError: a matrix that is not finite, float64 and square, sizes that do not match, R
-            not symmetric positive semidefinite, predicted <= 0; see ``how``.
-    """
-    w = _checks.matrix(mixing, field="mixing", square=True)
-    root = streams.covariance_root(covariance)
-    dynamics.check_shape(root, field="covariance", size=len(w), of="as mixing")
-
-    def noise(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        return streams.space_noise(root, dimension=columns, steps=1, root_seed=sequence)
-
-    return _monte_carlo(_iterates(w, noise), floats=3 * len(w), predicted=predicted, **how)
-
-
-def simulate_time(
+def simulate_variance(
     *,
-    noising_matrix: Any,
-    mixing: Any = None,
-    workload_factor: Any = None,
+    noise: Source,
     predicted: float,
+    objective: Measure,
+    mixing: Any = None,
+    random: Draws | None = None,
+    workload_factor: Any = None,
     **how: Any,
 ) -> VarianceReport:
-    """D-SGD over the whole horizon of a temporal design against ``predicted``.
+    """The squared error of ``objective`` in runs of D-SGD, against ``predicted``.
 
-    Every node draws z = C^-1 Z for itself; the error is the sum of |theta_{t+1}|^2 over steps and
-    nodes, or |L z|^2 where the workload is given by a factor L.
+    Every run follows x_{t+1} = W_t (x_t + eta_t m_t) with m_t = beta m_{t-1} + z_t, its own noise
+    and, with ``random``, its own draws of W_t; where the workload is given by a factor L, the error
+    is |L z|^2.
 
     The interval is the normal one for the mean of the run totals at ``confidence``. Totals are
     weighted sums of chi-squares, positive and skewed, so coverage falls short for few runs. For the
     most skewed total, a single chi-square, the default interval misses 2 times in 10,000 at 2,000
-    runs, 8 times at 300 and 160 times at 30. Memory is O(T^2 + n^2 + n T) plus a constant working
-    set, independent of ``runs``.
+    runs, 8 times at 300 and 160 times at 30. Memory is O(n T) a run of a block, plus a constant
+    working set, independent of ``runs``.
 
     Args:
-        noising_matrix: C^-1, shape (T, T), lower triangular.
-        mixing: W, shape (n, n), or None for one model that is not mixed (prefix sums).
+        noise: what to draw z from.
+        predicted: objective tr(H cov(z)), squared error a coordinate.
+        mixing: W, shape (n, n), where it is not random; None for one model that is not mixed.
+        random: the distribution of every W_t.
         workload_factor: L, shape (m, T), with L^T L = H, in place of ``mixing``.
-        predicted: objective tr(H C^-1 C^-T), squared error a coordinate.
         how: see :class:`noisedesign.tasks.simulation.estimates.Runs`.
 
     Raises:
-        InputError: a matrix that is not finite and float64, C^-1 not lower triangular, L not of T
-            columns, both ``mixing`` and ``workload_factor``, predicted <= 0; see ``how``.
+        InputError: W or L is not finite and float64, W not square, L not of T columns; both;
+            predicted <= 0; see ``how``.
     """
-    noising = streams.check_noising(noising_matrix)
-    horizon = len(noising)
+    horizon = objective.horizon
     factor = _checked_factor(workload_factor, mixing=mixing, horizon=horizon)
     w = dynamics.mixing_or_single(mixing)
-
-    def noise(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        return streams.time_noise_stream(noising, nodes=len(w), dimension=columns, seed=sequence)
+    n = len(w)
 
     def products(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
         return iter((factor @ np.concatenate(list(noise(columns, sequence))))[:, None])
 
-    errors = _iterates(w, noise) if factor is None else products
-    floats = len(w) * horizon if factor is None else 2 * horizon + len(factor)
+    def errors(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
+        # No noise is drawn from the descendant of a step past the last.
+        rng = np.random.default_rng(streams.seed_sequence(sequence, horizon))
+
+        def mixed(messages: Array) -> Array:
+            assert random is not None
+            mixings = np.stack([random.sample(rng) for _ in range(columns)])
+            return np.asarray(np.einsum("cij,jc->ic", mixings, messages))
+
+        drawn = _sized(noise(columns, sequence), n)
+        updates = drawn if objective.plain else _updates(objective, drawn)
+        sent = dynamics.run(w if random is None else mixed, updates)
+        if objective.plain:
+            return (iterates for _, iterates in sent)
+        return (root @ iterates for root, (_, iterates) in zip(roots, sent, strict=True))
+
+    if factor is not None:
+        floats = 2 * horizon + len(factor)
+        return _monte_carlo(products, floats=floats, predicted=predicted, **how)
+    roots = [] if objective.plain else _roots(objective, n)
+    floats = max(3, horizon) * n + (n * n if random is not None else 0)
     return _monte_carlo(errors, floats=floats, predicted=predicted, **how)
+
+
+def _sized(noise: Iterable[Array], nodes: int) -> Iterator[Array]:
+    for z in noise:
+        if len(z) != nodes:
+            raise InputError("noise", expected=f"that of {nodes} nodes, as mixing", got=str(len(z)))
+        yield z
+
+
+def _updates(objective: Measure, noise: Iterable[Array]) -> Iterator[Array]:
+    """eta_t m_t, step by step."""
+    velocity: Array | float = 0.0
+    for rate, z in zip(np.diagonal(objective.step_factor), noise, strict=True):
+        velocity = objective.momentum * velocity + z
+        yield rate * velocity
+
+
+def _roots(objective: Measure, nodes: int) -> list[Array]:
+    """(a_t Q_t)^1/2 of every step, shape (n, n)."""
+    found = []
+    for step, weight in enumerate(objective.steps):
+        values, vectors = np.linalg.eigh(weight * objective.readout(nodes=nodes, step=step))
+        found.append((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+    return found
 
 
 def _checked_factor(workload_factor: Any, *, mixing: Any, horizon: int) -> Array | None:
@@ -174,73 +198,6 @@ def _checked_factor(workload_factor: Any, *, mixing: Any, horizon: int) -> Array
             got=f"shape {factor.shape}",
         )
     return factor
-
-
-def simulate_objective(
-    *,
-    mixing: Any,
-    objective: Measure,
-    noise: Source,
-    predicted: float,
-    random: Draws | None = None,
-    **how: Any,
-) -> VarianceReport:
-    """The squared error of ``objective`` in runs of D-SGD, against ``predicted``.
-
-    Every run follows x_{t+1} = W_t (x_t + eta_t m_t) with m_t = beta m_{t-1} + z_t, its own noise
-    and, with ``random``, its own draws of W_t.
-
-    Args:
-        mixing: W, shape (n, n), where it is not random.
-        noise: what to draw z from.
-        predicted: objective tr(H cov(z)), squared.
-        random: the distribution of every W_t.
-        how: see :class:`noisedesign.tasks.simulation.estimates.Runs`.
-
-    Raises:
-        InputError: W is not finite, float64 and square, predicted <= 0; see ``how``.
-    """
-    w = _checks.matrix(mixing, field="mixing", square=True)
-    n = len(w)
-    rates = np.diagonal(objective.step_factor)
-    roots = [
-        np.sqrt(weight) * _root(objective.readout(nodes=n, step=step))
-        for step, weight in enumerate(objective.steps)
-    ]
-
-    def updates(drawn: Iterable[Array]) -> Iterator[Array]:
-        velocity: Array | float = 0.0
-        for rate, z in zip(rates, drawn, strict=True):
-            velocity = objective.momentum * velocity + z
-            yield rate * velocity
-
-    def errors(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        of_noise, of_mixing = sequence.spawn(2)
-        rng = np.random.default_rng(of_mixing)
-
-        def mixed(messages: Array) -> Array:
-            assert random is not None
-            mixings = np.stack([random.sample(rng) for _ in range(columns)])
-            return np.asarray(np.einsum("cij,jc->ic", mixings, messages))
-
-        sent = dynamics.run(w if random is None else mixed, updates(noise(columns, of_noise)))
-        return (root @ iterates for root, (_, iterates) in zip(roots, sent, strict=True))
-
-    floats = (3 + objective.horizon) * n + (n * n if random is not None else 0)
-    return _monte_carlo(errors, floats=floats, predicted=predicted, **how)
-
-
-def _root(readout: Array) -> Array:
-    """Q^1/2, shape (n, n)."""
-    values, vectors = np.linalg.eigh(readout)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
-
-
-def _iterates(mixing: Array, noise: Source) -> Source:
-    """The error of all iterates."""
-    return lambda columns, sequence: (
-        iterates for _, iterates in dynamics.run(mixing, noise(columns, sequence))
-    )
 
 
 def _monte_carlo(errors: Source, *, floats: int, predicted: float, **how: Any) -> VarianceReport:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.data import slacks, square_of, triangles
 from noisedesign.conic.program import ConicProgram
-from noisedesign.conic.solvers import ConicBackend, conic_solver
-from noisedesign.families.disjoint import conic_model
+from noisedesign.conic.solvers import ConicSolver, conic_solver
+from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.balanced import Balanced, balanced
-from noisedesign.families.disjoint.conic_model import lower_bound_scale
+from noisedesign.families.disjoint.model import FORMULATIONS, lower_bound_scale
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import repair
 from noisedesign.program.certificate import lower_bound
@@ -26,7 +26,7 @@ from noisedesign.program.program import Program
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import solve
-from tests.support.conic_cases import PROBLEMS, eight, need
+from tests.support.conic_cases import PROBLEMS, ask, eight, need, solver_of
 
 CASES: dict[str, Problem] = {
     **PROBLEMS,
@@ -44,7 +44,7 @@ CASES: dict[str, Problem] = {
 
 def assembled(program: Program, parts: int) -> tuple[Balanced, ConicProgram]:
     found = balanced(program, parts=parts)
-    return found, found.assembly.finished(name="", formulation="", remarks=())
+    return found, found.assembly.finished(formulation="")
 
 
 def feasible(program: Program, seed: int) -> np.ndarray:
@@ -124,7 +124,9 @@ def test_blocks_and_multipliers_are_alike_where_the_guess_is_right() -> None:
     the share that is added to prices."""
     graph = nx.cycle_graph(8)
     program = program_of(SpaceProblem(mixing=mixing_matrix(graph))).normalized()
-    program = replace(program, gram=program.gram / lower_bound_scale(program), exact_factor=None)
+    program = replace(
+        program, gram=program.gram / lower_bound_scale(program.factor), exact_factor=None
+    )
     found, conic = assembled(program, 1)
     values, vectors = np.linalg.eigh(program.gram)
     root = (vectors * np.sqrt(values)) @ vectors.T
@@ -145,12 +147,12 @@ def test_blocks_and_multipliers_are_alike_where_the_guess_is_right() -> None:
 
 def iterations(problem: Problem, solver: str, **changes: Any) -> int:
     backend = conic_solver(need(solver))
-    assert isinstance(backend, ConicBackend)
+    assert isinstance(backend, ConicSolver)
     formulation = changes.pop("formulation", "balanced")
     backend = replace(backend, **changes)
     program = program_of(problem).normalized()
     watch = Monitor(gap=1e-6, tolerance=1e-7)
-    return backend.solve(program, monitor=watch, formulation=formulation).evaluations
+    return ask(backend, program, monitor=watch, formulation=formulation).outcome.iterations
 
 
 def relabelled(problem: Problem, order: np.ndarray) -> Problem:
@@ -194,11 +196,10 @@ def test_parts_change_no_answer(name: str, parts: int) -> None:
     """Whatever the number of inequalities, both bounds meet the optimum found natively."""
     best = solve(CASES[name], gap=1e-8).certificate
     backend = conic_solver("clarabel")
-    assert isinstance(backend, ConicBackend)
+    assert isinstance(backend, ConicSolver)
     program = program_of(CASES[name]).normalized()
-    answer = replace(backend, parts=parts).solve(
-        program, monitor=Monitor(gap=1e-6, tolerance=1e-8), formulation="balanced"
-    )
+    watch = Monitor(gap=1e-6, tolerance=1e-8)
+    answer = ask(replace(backend, parts=parts), program, monitor=watch, formulation="balanced")
     assert answer.gram is not None
     assert best is not None
     cost = float(np.sum(program.gram * np.linalg.inv(answer.gram)))
@@ -211,10 +212,8 @@ def test_parts_change_no_answer(name: str, parts: int) -> None:
 def test_the_block_is_cut_for_interior_points_only() -> None:
     program = program_of(PROBLEMS["florentine"]).normalized()
     for name, parts in {"scs": 1, "clarabel": 2, "cvxopt": 2, "sdpa": 2, "mosek": 2}.items():
-        backend = conic_solver(name)
-        assert isinstance(backend, ConicBackend)
-        assert backend.parts == parts
-        assert backend.formulations[0] == "balanced"
+        assert solver_of(name).parts == parts
+        assert FORMULATIONS[0] == "balanced"
         conic = conic_model.build(program, formulation="balanced", parts=parts).conic
         assert len(conic.blocks) == parts
 
@@ -222,9 +221,8 @@ def test_the_block_is_cut_for_interior_points_only() -> None:
 def test_limits_that_nothing_meets_are_not_solved() -> None:
     """diag(R) <= 1/2 with [R^-1]_ii <= 1: the guess is no design, and the model is one still."""
     program = replace(program_of(PROBLEMS["capped"]).normalized(), cap=np.full(8, 0.5))
-    answer = conic_solver("clarabel").solve(
-        program, monitor=Monitor(gap=1e-6, tolerance=1e-7), formulation="balanced"
-    )
+    watch = Monitor(gap=1e-6, tolerance=1e-7)
+    answer = ask("clarabel", program, monitor=watch, formulation="balanced").outcome
     assert answer.stop in (Stop.FAILED, Stop.INACCURATE)
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
-from noisedesign.conic import process as isolated
 from noisedesign.families.decor import program as decor
 from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.native.limits import smoothed, variance_limits
@@ -27,7 +26,7 @@ from noisedesign.system.workloads import Objective
 from noisedesign.tasks.baselines import baseline
 from noisedesign.tasks.solve import Solution, solve
 from tests.support import oracles
-from tests.support.conic_cases import need
+from tests.support.conic_cases import ask, need
 from tests.support.made_designs import multipliers
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
@@ -183,8 +182,8 @@ def test_conic_solver_in_its_own_process() -> None:
     problem = SpaceProblem(mixing=RING, min_variance=3.0, max_variance=4.0)
     program = program_of(problem).normalized()
     monitor = Monitor(gap=1e-6, tolerance=1e-7)
-    answer = isolated.solve(
-        need_backend("clarabel"), program, monitor=monitor, formulation="covariance"
+    answer = ask(
+        need("clarabel"), program, monitor=monitor, formulation="covariance", isolated=True
     )
     assert answer.dual is not None
     assert answer.dual.floor is not None
@@ -195,12 +194,6 @@ def test_conic_solver_in_its_own_process() -> None:
     proved = lower_bound(program, answer.dual)
     assert best.lower_bound * (1 - 1e-4) <= proved <= best.objective * (1 + 1e-12)
     assert lower_bound(program, replace(answer.dual, floor=None)) < 0.95 * proved
-
-
-def need_backend(name: str):  # type: ignore[no-untyped-def]
-    from noisedesign.conic.solvers import conic_solver
-
-    return conic_solver(need(name))
 
 
 # --- what a floor may and may not do --------------------------------------------------------------

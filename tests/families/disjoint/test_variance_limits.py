@@ -15,9 +15,8 @@ from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.native.limits import floored, floored_step, smoothed
 from noisedesign.families.disjoint.native.limits.frame import Frame, longest
 from noisedesign.families.disjoint.native.limits.variance_limits import Limits, limits_of, sides_of
-from noisedesign.families.disjoint.program import program_of
+from noisedesign.families.disjoint.program import Found, program_of
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.backend import Answer
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import Program
 from noisedesign.tasks.solve import solve
@@ -48,7 +47,7 @@ def decompositions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def answered(problem: SpaceProblem, *, gap: float) -> Answer:
+def answered(problem: SpaceProblem, *, gap: float) -> Found:
     program = program_of(problem).normalized()
     return native.solve(program, monitor=Monitor(gap=gap))
 

@@ -23,7 +23,7 @@ from noisedesign.system.random_mixing import (
 )
 from noisedesign.system.workloads import ERRORS, Objective
 from noisedesign.tasks.simulate import simulate
-from noisedesign.tasks.simulation import Source, VarianceReport, simulate_objective
+from noisedesign.tasks.simulation import Source, VarianceReport, simulate_variance
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support import structured_oracles as slow
@@ -92,7 +92,7 @@ def test_fixed_noise_gives_the_error_of_one_run_by_hand(
 ) -> None:
     noise = np.random.default_rng(3).normal(size=(4, 3))
     expected = errors_by_hand(w, noise, of, **how)
-    report = simulate_objective(
+    report = simulate_variance(
         mixing=w,
         objective=Objective(horizon=4, of=of, **how),
         noise=fixed(noise),
@@ -109,7 +109,7 @@ def test_one_step_by_hand() -> None:
     # x = W (1, 0, 0) = (2, 1, 0) / 3; its mean is 1/3, and away from it are (1, 0, -1) / 3.
     noise = np.array([[1.0, 0.0, 0.0]])
     for of, expected in [("all-iterates", 5 / 9), ("mean-model", 3 / 9), ("consensus", 2 / 9)]:
-        report = simulate_objective(
+        report = simulate_variance(
             mixing=PATH_3,
             objective=Objective(horizon=1, of=of),
             noise=fixed(noise),
@@ -144,7 +144,7 @@ def simulated(
     runs: int = 4000,
     seed: int = 0,
 ) -> VarianceReport:
-    return simulate_objective(
+    return simulate_variance(
         mixing=w,
         objective=objective,
         noise=white(len(w), objective.horizon),
@@ -223,7 +223,7 @@ def test_every_run_draws_its_own_mixing() -> None:
     Of 2,000 runs about half keep it. Were the draw shared by runs, all would, or none.
     """
     w = np.full((2, 2), 0.5)
-    report = simulate_objective(
+    report = simulate_variance(
         mixing=w,
         objective=Objective(horizon=1),
         noise=fixed(np.array([[1.0, -1.0]])),
@@ -243,7 +243,7 @@ def test_every_step_draws_its_own_mixing() -> None:
     |x_2|^2 + |x_3|^2 is 2 (1/2) + 2 (1/4) on average; with one draw for both steps, 2 (1/2) twice.
     """
     w = np.full((2, 2), 0.5)
-    report = simulate_objective(
+    report = simulate_variance(
         mixing=w,
         objective=Objective(horizon=2),
         noise=fixed(np.array([[1.0, -1.0], [0.0, 0.0]])),
@@ -274,7 +274,7 @@ def test_noise_and_mixing_do_not_share_their_draws() -> None:
             yield z
 
     for random in (None, RANDOM["dropout"][1]):
-        simulate_objective(
+        simulate_variance(
             mixing=PATH_3,
             objective=Objective(horizon=2),
             noise=source,
@@ -294,7 +294,7 @@ def test_bad_input() -> None:
     }
     for key, value in [("mixing", PATH_3[:2]), ("predicted", 0.0), ("runs", 29)]:
         with pytest.raises(InputError, match=f"^{key}"):
-            simulate_objective(**(good | {key: value}))
+            simulate_variance(**(good | {key: value}))
 
 
 # --- noise of space-time designs ------------------------------------------------------------------

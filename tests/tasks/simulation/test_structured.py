@@ -13,10 +13,10 @@ from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.design import Design, seed_plan_of
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.tasks.simulate import simulate
-from noisedesign.tasks.simulation import simulate_space
 from noisedesign.tasks.solve import solve
 from tests.support import ROOT, oracles
 from tests.support.made_designs import with_matrix
+from tests.support.simulated import simulate_space
 
 RUNS = 3000
 GRAPH = '[graph]\nkind = "path"\nnodes = 5\n'

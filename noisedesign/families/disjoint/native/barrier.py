@@ -33,7 +33,7 @@ import scipy.linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.program.backend import Answer
+from noisedesign.families.disjoint.program import Found
 from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 40
@@ -295,7 +295,7 @@ def _advance(factor: Array, point: Point, *, gap: float, found: float) -> tuple[
     return trial, used
 
 
-def search(program: Program, start: Array, *, monitor: Monitor) -> Answer:
+def search(program: Program, start: Array, *, monitor: Monitor) -> Found:
     """Solve a normalised program of single participation, H singular, from v of shape (n,) on."""
     gap = monitor.gap
     factor = factor_of(program)
@@ -324,6 +324,6 @@ def search(program: Program, start: Array, *, monitor: Monitor) -> Answer:
             evaluations += used
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
-    return Answer(
+    return Found(
         stop=stop, gram=gram_of(best, gap=gap), dual=diagonal_dual(best.v), evaluations=evaluations
     )

@@ -42,8 +42,8 @@ from noisedesign.families.disjoint.native.square_roots import SquareRoot, square
 from noisedesign.families.disjoint.native.symmetry import symmetry_of
 from noisedesign.families.disjoint.native.symmetry.split import Split, SplitRoot
 from noisedesign.families.disjoint.native.symmetry.translations import transitive
+from noisedesign.families.disjoint.program import Found
 from noisedesign.program import repair
-from noisedesign.program.backend import Answer
 from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 500
@@ -224,7 +224,7 @@ def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) 
     return on_host(point.v)
 
 
-def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer:
+def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
     """Solve a normalised program of single participation without a cap, on ``device``.
 
     A singular H is solved on the CPU, by :mod:`barrier`, unless symmetries make it easy.
@@ -254,7 +254,7 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer
     return replace(answer, evaluations=answer.evaluations + evaluations)
 
 
-def _by_symmetry(program: Program, start: Array, *, monitor: Monitor) -> Answer | None:
+def _by_symmetry(program: Program, start: Array, *, monitor: Monitor) -> Found | None:
     """The answer from the blocks of H, from v of shape (n,) on, or in closed form; None where no
     symmetry is found."""
     closed = transitive(program.gram)
@@ -265,7 +265,7 @@ def _by_symmetry(program: Program, start: Array, *, monitor: Monitor) -> Answer 
         except KeyboardInterrupt:
             stop = Stop.INTERRUPTED
         dual = diagonal_dual(np.ones(program.size))
-        return Answer(stop=stop, gram=closed.gram, dual=dual, evaluations=1)
+        return Found(stop=stop, gram=closed.gram, dual=dual, evaluations=1)
     symmetry = symmetry_of(program.gram)
     if symmetry is None:
         return None
@@ -275,7 +275,7 @@ def _by_symmetry(program: Program, start: Array, *, monitor: Monitor) -> Answer 
 
 def _search(
     program: Program, workload: Workload | Split, log_v: DeviceArray, *, monitor: Monitor
-) -> Answer:
+) -> Found:
     """Newton's method from log v on, of nodes or of orbits."""
 
     def multipliers(point: Point) -> Array:
@@ -310,4 +310,4 @@ def _search(
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
     dual = diagonal_dual(multipliers(best))
-    return Answer(stop=stop, gram=_gram(best), dual=dual, evaluations=evaluations)
+    return Found(stop=stop, gram=_gram(best), dual=dual, evaluations=evaluations)

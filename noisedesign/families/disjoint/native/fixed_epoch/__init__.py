@@ -29,8 +29,8 @@ from noisedesign.base.in_place import cholesky, eigh
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native.fixed_epoch.newton import Blocks, Point, newton_direction
 from noisedesign.families.disjoint.native.pattern_pairs import onto_constant_diagonal
+from noisedesign.families.disjoint.program import Found
 from noisedesign.program import repair
-from noisedesign.program.backend import Answer
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import FixedEpoch
 
@@ -194,7 +194,7 @@ def _advance(
     return None, evaluations
 
 
-def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer:
+def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
     """Solve a normalised program under (k, b) participation, on ``device``.
 
     Raises:
@@ -250,11 +250,11 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Answer
     return _answer(shape, best, stop, evaluations)
 
 
-def _answer(shape: Blocks, point: Point, stop: Stop, evaluations: int) -> Answer:
+def _answer(shape: Blocks, point: Point, stop: Stop, evaluations: int) -> Found:
     """X in the order of the steps; the blocks already are pattern by pattern."""
     gram = np.empty((len(shape.order), len(shape.order)))
     gram[np.ix_(shape.order, shape.order)] = on_host(_gram(point))
-    return Answer(
+    return Found(
         stop=stop,
         gram=_linalg.symmetric(gram),
         dual=DualPoint(blocks=on_host(point.blocks)),

@@ -25,7 +25,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.conjugate_gradients import conjugate_gradients
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native.limits.frame import Frame, longest
-from noisedesign.program.backend import Answer
+from noisedesign.families.disjoint.program import Found
 from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 200
@@ -185,7 +185,7 @@ def _start(program: Program) -> tuple[Array, Frame]:
     return np.concatenate([v * scale**2, w]), frame
 
 
-def solve(program: Program, *, monitor: Monitor) -> Answer:
+def solve(program: Program, *, monitor: Monitor) -> Found:
     """Solve a normalised program of single participation with a cap."""
     assert program.cap is not None
     x, frame = _start(program)
@@ -219,4 +219,4 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
     v, w = np.split(best, 2)
-    return Answer(stop=stop, gram=best_gram, dual=diagonal_dual(v, cap=w), evaluations=evaluations)
+    return Found(stop=stop, gram=best_gram, dual=diagonal_dual(v, cap=w), evaluations=evaluations)

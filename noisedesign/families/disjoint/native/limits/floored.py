@@ -27,7 +27,7 @@ from noisedesign.families.disjoint.native.limits import smoothed
 from noisedesign.families.disjoint.native.limits.floored_step import State, System, newton, taken
 from noisedesign.families.disjoint.native.limits.frame import Frame
 from noisedesign.families.disjoint.native.limits.variance_limits import Sides, limits_of, sides_of
-from noisedesign.program.backend import Answer
+from noisedesign.families.disjoint.program import Found
 from noisedesign.program.program import Program
 
 REACHED = 0.8
@@ -133,10 +133,10 @@ class _Bounds:
         return 0
 
 
-def solve(program: Program, *, monitor: Monitor) -> Answer:
+def solve(program: Program, *, monitor: Monitor) -> Found:
     """Solve a normalised program of single participation with floors above what budgets ask for."""
     if program.cap is None and program.null_space.shape[1]:
-        return Answer(stop=Stop.FAILED, message="H is singular, and nothing caps the noise")
+        return Found(stop=Stop.FAILED, message="H is singular, and nothing caps the noise")
     sides = sides_of(limits_of(program), room=TIED * monitor.gap)
     known = _Bounds(program, sides)
     best, beginning = known.best, _start(program, sides)
@@ -171,7 +171,7 @@ def solve(program: Program, *, monitor: Monitor) -> Answer:
         stop = Stop.INTERRUPTED
     if stop is Stop.INACCURATE and best.gap > ROUNDING:
         return smoothed.solve(program, monitor=monitor, best=best, spent=evaluations)
-    return Answer(
+    return Found(
         stop=stop,
         gram=best.gram,
         dual=smoothed.dual_of(program, known.limits, best.x),

@@ -30,8 +30,8 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native.limits.variance_limits import Limits, limits_of
+from noisedesign.families.disjoint.program import Found
 from noisedesign.program import floor_repair
-from noisedesign.program.backend import Answer
 from noisedesign.program.program import DualPoint, Program, diagonal_dual
 
 MAX_EVALUATIONS = 500
@@ -243,9 +243,7 @@ def _direction(here: Smoothed, right: Array) -> Array:
     return np.asarray(scale * np.linalg.solve(matrix * scale[:, None] * scale, scale * right))
 
 
-def solve(
-    program: Program, *, monitor: Monitor, best: Best | None = None, spent: int = 0
-) -> Answer:
+def solve(program: Program, *, monitor: Monitor, best: Best | None = None, spent: int = 0) -> Found:
     """Solve a normalised program of single participation with floors above what budgets ask for.
 
     Args:
@@ -253,7 +251,7 @@ def solve(
     """
     limits, point = limits_of(program), _start(program, limits_of(program))
     if point is None:
-        return Answer(stop=Stop.FAILED, message="H is singular, and nothing caps the noise")
+        return Found(stop=Stop.FAILED, message="H is singular, and nothing caps the noise")
     fresh = Best(program)
     fresh.see_dual(point.x, lower_bound(program, limits, point))
     # Near the central path the gap is about mu for every multiplier and every row of [V, Q].
@@ -293,6 +291,6 @@ def solve(
             mu += length * (ahead - mu)
     except KeyboardInterrupt:
         stop = Stop.INTERRUPTED
-    return Answer(
+    return Found(
         stop=stop, gram=best.gram, dual=dual_of(program, limits, best.x), evaluations=evaluations
     )

@@ -1,0 +1,32 @@
+"""The variance of noise of single matrices, put to the simulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noisedesign.program.noise.streams import space_noise_stream, time_noise_stream
+from noisedesign.system.workloads import Objective
+from noisedesign.tasks.simulation import VarianceReport, simulate_variance
+
+
+def simulate_space(*, covariance: Any, **options: Any) -> VarianceReport:
+    """One step of noise of a covariance."""
+    return simulate_variance(
+        noise=lambda columns, seed: space_noise_stream(
+            covariance, dimension=columns, steps=1, seed=seed
+        ),
+        objective=Objective(horizon=1),
+        **options,
+    )
+
+
+def simulate_time(*, noising_matrix: Any, mixing: Any = None, **options: Any) -> VarianceReport:
+    """A run whose nodes each draw noise from C^-1."""
+    return simulate_variance(
+        noise=lambda columns, seed: time_noise_stream(
+            noising_matrix, nodes=1 if mixing is None else len(mixing), dimension=columns, seed=seed
+        ),
+        objective=Objective(horizon=len(noising_matrix)),
+        mixing=mixing,
+        **options,
+    )
