@@ -130,13 +130,14 @@ class Participation:
         field: str = "participation",
         expected: str = "(k, b) participation (epochs, separation)",
         got: str = "",
+        remedy: str = "",
     ) -> FixedEpoch:
         """Itself, for what takes (k, b) participation only.
 
         Raises:
             InputError: it is another, with these words.
         """
-        raise InputError(field, expected=expected, got=got or str(self))
+        raise InputError(field, expected=expected, got=got or str(self), remedy=remedy)
 
     @property
     def longest_key(self) -> str:

@@ -13,7 +13,6 @@ from noisedesign.base.linalg import gram_factor, inverse_of_positive
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.views import Observer
 from noisedesign.program.design import Design, design_of, seed_plan_of
-from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads import WORKLOADS, Objective
 from noisedesign.tasks import simulation
 
@@ -147,9 +146,9 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
             noising_matrix=noising, mixing=problem.mixing, patterns=patterns, **how
         )
     if noise.full:
-        k, b, n = problem.participation.epochs, problem.participation.separation, noise.nodes
-        noising = noising * np.sqrt(np.tile(problem.budget, k * b))[:, None]
-        patterns = FixedEpoch(epochs=k, separation=b * n).patterns
+        n = len(problem.mixing)
+        noising = noising * np.sqrt(np.tile(problem.budget, len(noising) // n))[:, None]
+        patterns = (n * patterns[:, None] + np.arange(n)[:, None]).reshape(-1, patterns.shape[1])
     else:
         precision = np.diagonal(inverse_of_positive(design.covariance)) / problem.budget
         noising = noising / np.sqrt(precision.max())

@@ -447,8 +447,8 @@ def test_an_infimum_that_may_not_be_attained_is_remarked_on() -> None:
                 participation=FixedEpoch(epochs=2, separation=2),
             ),
             None,
-            "formulation",
-            "several epochs",
+            "max_variance",
+            "single participation",
         ),
         (
             TimeProblem.prefix(
@@ -464,7 +464,7 @@ def test_an_infimum_that_may_not_be_attained_is_remarked_on() -> None:
             ),
             None,
             "problem",
-            "50,000 pairs",
+            "50 * 1000 = 50000",
         ),
         (
             SpaceProblem(

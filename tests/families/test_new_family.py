@@ -139,7 +139,6 @@ def test_it_is_stored_and_exported(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(path, allow_pickle=False), design.covariance)
 
 
-@pending
 @pytest.mark.parametrize("backend", ["clarabel", "scs"])
 def test_conic_solvers_take_its_model(backend: str) -> None:
     solution = solve(problem(), backend=backend, gap=1e-6)
@@ -160,7 +159,6 @@ def test_every_command_takes_it(tmp_path: Path) -> None:
     assert call("export", design, "--to", "whisper-dsgd", "-o", tmp_path / "R.npz").code == 0
 
 
-@pending
 def test_it_is_compared(tmp_path: Path) -> None:
     loaded = load_problem(written(tmp_path))
     found = compare([loaded], backends=["native", "clarabel"], gap=1e-6)

@@ -142,7 +142,6 @@ STILL_ASKING = {
     "files/design_file.py",
     "files/exports/mfdl.py",
     "files/exports/whisper_dsgd.py",
-    "tasks/account/algorithms.py",
 }
 STILL_NAMING = {"files/_layout.py", "tasks/joint_baselines.py"}
 STILL_TELLING: set[str] = set()

@@ -19,7 +19,7 @@ from noisedesign.families.kronecker.program import MAX_COORDINATES
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.views import Algorithm
 from noisedesign.program.design import Design
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, Participation, require_room
 from noisedesign.tasks.baselines import decor_variances, prefix_optimal_strategy
 from noisedesign.tasks.solve import solve
@@ -67,7 +67,14 @@ def algorithm(
     """
     _checks.one_of(kind, field="algorithm.kind", allowed=KINDS)
     builder = _BUILDERS[kind]
-    parameters = list(inspect.signature(builder).parameters.values())[2:]
+    given = {
+        "mixing": mixing,
+        "participation": participation,
+        "horizon": participation.horizon,
+        "nodes": nodes,
+    }
+    taken = inspect.signature(builder).parameters
+    parameters = [parameter for name, parameter in taken.items() if name not in given]
     for key in options:
         if key not in [parameter.name for parameter in parameters]:
             known = ", ".join(parameter.name for parameter in parameters) or "no options"
@@ -77,7 +84,8 @@ def algorithm(
             raise InputError(
                 f"algorithm.{parameter.name}", expected=f"a value for {kind}", got="nothing"
             )
-    return builder(mixing, participation, **options).named(kind, nodes=nodes)
+    common = {name: value for name, value in given.items() if name in taken}
+    return builder(**common, **options).named(kind, nodes=nodes)
 
 
 def of_design(
@@ -104,24 +112,22 @@ def of_design(
             expected="a design that protects every message",
             got=f"{design.provenance.method} noise, which protects the released average only",
         )
-    problem = design.problem
-    w, names = _graph(problem, mixing, nodes)
-    if isinstance(problem, SpaceProblem):
-        found = threats.whisper(
-            mixing=w, covariance=design.covariance, horizon=participation.horizon
-        )
-    elif isinstance(problem, SpaceTimeProblem):
-        covariance = _first_joint_steps(design, problem, participation.horizon)
-        found = threats.space_time(mixing=w, covariance=covariance, horizon=participation.horizon)
+    w, names = _graph(design.problem, mixing, nodes)
+    horizon = participation.horizon
+    if design.axes == "space":
+        found = threats.whisper(mixing=w, covariance=design.covariance, horizon=horizon)
+    elif design.axes == "time":
+        found = _first_steps(w, design.strategy, horizon, what="design")
     else:
-        found = _first_steps(w, design.strategy, participation.horizon, what="design")
-    return found.named(problem.name, nodes=names)
+        covariance = _first_joint_steps(design, len(w), horizon)
+        found = threats.space_time(mixing=w, covariance=covariance, horizon=horizon)
+    return found.named(design.problem.name, nodes=names)
 
 
-def _first_joint_steps(design: Design, problem: SpaceTimeProblem, horizon: int) -> Array:
+def _first_joint_steps(design: Design, nodes: int, horizon: int) -> Array:
     """Covariance of all noise of the first steps of a space-time design, shape (n T, n T)."""
-    nodes, planned = len(problem.mixing), problem.participation.horizon
-    if planned < horizon:
+    planned = design.noise.steps
+    if planned is None or planned < horizon:
         raise InputError(
             "design",
             expected=f"a design of at least {horizon} steps, as the participation has",
@@ -179,15 +185,7 @@ def _first_steps(
     return threats.mf_d_sgd(mixing=mixing, strategy=leading, rounds=rounds)
 
 
-# --- builders: (W, participation, the options of the kind) ----------------------------------
-
-
-def _dp_d_sgd(mixing: Any, participation: Participation) -> Algorithm:
-    return threats.dp_d_sgd(mixing=mixing, horizon=participation.horizon)
-
-
-def _muffliato(mixing: Any, participation: Participation, rounds: int) -> Algorithm:
-    return threats.muffliato(mixing=mixing, horizon=participation.horizon, rounds=rounds)
+# --- builders, of those of mixing, participation and horizon that they name, and their options ----
 
 
 def _antipgd(mixing: Any, participation: Participation) -> Algorithm:
@@ -206,15 +204,11 @@ def _mafalda(mixing: Any, participation: Participation) -> Algorithm:
     return threats.mf_d_sgd(mixing=mixing, strategy=_optimum(problem).strategy)
 
 
-def _mf_d_sgd(
-    mixing: Any, participation: Participation, strategy: Any, rounds: int = 1
-) -> Algorithm:
-    return _first_steps(mixing, strategy, participation.horizon, what="strategy", rounds=rounds)
+def _mf_d_sgd(mixing: Any, horizon: int, strategy: Any, rounds: int = 1) -> Algorithm:
+    return _first_steps(mixing, strategy, horizon, what="strategy", rounds=rounds)
 
 
-def _decor(
-    mixing: Any, participation: Participation, edge_stddev: float | None = None
-) -> Algorithm:
+def _decor(mixing: Any, horizon: int, edge_stddev: float | None = None) -> Algorithm:
     if edge_stddev is None:
         with _otherwise("Give the pairwise noise itself: algorithm.edge_stddev."):
             own, shared = decor_variances(SpaceProblem(mixing=mixing))
@@ -223,47 +217,27 @@ def _decor(
         if scale < 0:
             raise InputError("algorithm.edge_stddev", expected="a number >= 0", got=f"{scale:g}")
         own, shared = 1.0, scale * scale
-    return threats.decor(
-        mixing=mixing, horizon=participation.horizon, node_variance=own, edge_variance=shared
-    )
+    return threats.decor(mixing=mixing, horizon=horizon, node_variance=own, edge_variance=shared)
 
 
-def _whisper(mixing: Any, participation: Participation, covariance: Any = None) -> Algorithm:
+def _whisper(mixing: Any, horizon: int, covariance: Any = None) -> Algorithm:
     if covariance is None:
         with _otherwise("Give the covariance itself: algorithm.file."):
             covariance = _optimum(SpaceProblem(mixing=mixing)).covariance
-    return threats.whisper(mixing=mixing, covariance=covariance, horizon=participation.horizon)
+    return threats.whisper(mixing=mixing, covariance=covariance, horizon=horizon)
 
 
 def _zip_dl(
-    mixing: Any,
-    participation: Participation,
-    neighbourhood: str = "closed",
-    self_message: str = "unseen",
+    mixing: Any, horizon: int, neighbourhood: str = "closed", self_message: str = "unseen"
 ) -> Algorithm:
     return threats.zip_dl(
-        mixing=mixing,
-        horizon=participation.horizon,
-        neighbourhood=neighbourhood,
-        self_message=self_message,
+        mixing=mixing, horizon=horizon, neighbourhood=neighbourhood, self_message=self_message
     )
-
-
-def _space_time(
-    mixing: Any, participation: Participation, covariance: Any, rounds: int = 1
-) -> Algorithm:
-    return threats.space_time(
-        mixing=mixing, covariance=covariance, horizon=participation.horizon, rounds=rounds
-    )
-
-
-def _design(mixing: Any, participation: Participation, design: Design) -> Algorithm:
-    return of_design(design, participation=participation, mixing=mixing)
 
 
 _BUILDERS: dict[str, Callable[..., Algorithm]] = {
-    "dp-d-sgd": _dp_d_sgd,
-    "muffliato": _muffliato,
+    "dp-d-sgd": threats.dp_d_sgd,
+    "muffliato": threats.muffliato,
     "antipgd": _antipgd,
     "d-mf": _d_mf,
     "mafalda": _mafalda,
@@ -271,19 +245,16 @@ _BUILDERS: dict[str, Callable[..., Algorithm]] = {
     "decor": _decor,
     "whisper": _whisper,
     "zip-dl": _zip_dl,
-    "space-time": _space_time,
-    "design": _design,
+    "space-time": threats.space_time,
+    "design": of_design,
 }
 KINDS: tuple[str, ...] = tuple(_BUILDERS)
 
 
 def _fixed_epoch(participation: Participation, *, kind: str) -> FixedEpoch:
-    if isinstance(participation, FixedEpoch):
-        return participation
-    raise InputError(
-        "participation.kind",
+    return participation.fixed_epoch(
+        field="participation.kind",
         expected=f"fixed-epoch, single or every-step, which the strategy of {kind} is optimal for",
-        got=str(participation),
         remedy='Give the strategy itself: algorithm.kind = "mf-d-sgd" with algorithm.file.',
     )
 
