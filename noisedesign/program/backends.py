@@ -16,7 +16,7 @@ from noisedesign.base import memory
 from noisedesign.base.checks import InputError, one_of
 from noisedesign.base.monitor import Monitor
 from noisedesign.conic.solvers import CONIC_SOLVERS, Availability, ConicSolver
-from noisedesign.program.family import CONVEX, Answer, Family, Model, formulations, not_convex
+from noisedesign.program.family import Answer, Family, Model, formulations, not_convex
 from noisedesign.program.options import Options
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Native(Backend):
 class Conic(Backend):
     """A conic solver, given the model of a family."""
 
-    takes = f"problems that are convex ({CONVEX}); small sizes"
+    takes = "convex problems of small size"
     remedies = ("--backend native",)
     short = "Ask the backend for it with --gap, or use --backend native."
 
