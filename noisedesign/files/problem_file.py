@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, create_model
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.files.graph_tables import Graph, GraphOfKind, load_npy
 from noisedesign.files.lookup import lookup
-from noisedesign.files.schema import Table, Text, validated
+from noisedesign.files.schema import Table, Text, of_kind, validated
 from noisedesign.files.tables import (
     BudgetTable,
     ErrorTable,
@@ -34,8 +35,7 @@ from noisedesign.files.tables import (
 from noisedesign.files.toml import located, parsed, read_text, renamed
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import check_mixing
-from noisedesign.system.participation import FixedEpoch
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import WORKLOADS, Objective, WorkloadKind
 
 FIELD = "problem"
 
@@ -62,13 +62,28 @@ BELONGS = {
 # --- the tables of a file -------------------------------------------------------------------------
 
 
-class ClosedFormWorkload(Table):
-    kind: Literal["decentralized", "prefix"]
+class WorkloadTable(Table):
+    """A workload that is formed from the other tables."""
+
+    kind: str
 
 
-class GramWorkload(Table):
-    kind: Literal["gram"]
+class GramTable(WorkloadTable):
+    """One of which H is given."""
+
     file: Text
+
+
+@cache
+def _workload_table(kind: str, workload: WorkloadKind) -> type[Table]:
+    base = GramTable if workload.form is None else WorkloadTable
+    only: Any = Literal[kind]
+    return create_model(f"{kind}_workload", __base__=base, kind=(only, ...))
+
+
+def workload_tables() -> tuple[type[Table], ...]:
+    """A table for every kind of workload."""
+    return tuple(_workload_table(kind, workload) for kind, workload in WORKLOADS.items())
 
 
 class ReferenceTable(Table):
@@ -155,7 +170,7 @@ class SpaceFile(_ProblemFile):
 
 class TimeFile(_ProblemFile):
     design: Literal["time"]
-    workload: Annotated[ClosedFormWorkload | GramWorkload, Field(discriminator="kind")]
+    workload: Annotated[WorkloadTable, of_kind(workload_tables)]
     graph: GraphOfKind | None = None
     participation: ParticipationTable
     structure: TimeStructureTable = TimeStructureTable()
@@ -170,17 +185,17 @@ class TimeFile(_ProblemFile):
             "structure": self.structure.in_time(),
         }
         kind = self.workload.kind
-        if kind == "decentralized":
+        if WORKLOADS[kind].of_graph:
             if self.graph is None:
                 raise InputError(
-                    "graph", expected="a [graph] table for a decentralized workload", got="nothing"
+                    "graph", expected=f"a [graph] table for a {kind} workload", got="nothing"
                 )
             mixing, nodes = self.graph.mixing(folder, known=known)
             fields |= self._with_models(
                 self.graph, self.error, mixing=mixing, horizon=fields["participation"].horizon
             )
             with renamed({"mixing": self.graph.weights_key}):
-                return TimeProblem.decentralized(mixing=mixing, nodes=nodes, **fields)
+                return TimeProblem.of_workload(kind, mixing=mixing, nodes=nodes, **fields)
         if self.graph is not None:
             raise InputError(
                 "graph", expected=f"no [graph] table for a {kind} workload", got=self.graph.kind
@@ -188,11 +203,11 @@ class TimeFile(_ProblemFile):
         for key in ("error", "mixing"):
             if getattr(self, key) is not None:
                 raise InputError(key, expected=f"no [{key}] table for a {kind} workload", got="one")
-        if isinstance(self.workload, GramWorkload):
+        if isinstance(self.workload, GramTable):
             gram = load_npy(folder / self.workload.file, field="workload.file")
             with renamed({"workload.gram": "workload.file"}):
-                return TimeProblem.from_gram(gram=gram, **fields)
-        return TimeProblem.prefix(**fields)
+                return TimeProblem.from_gram(gram=gram, workload=kind, **fields)
+        return TimeProblem.of_workload(kind, **fields)
 
 
 class SpaceTimeFile(_ProblemFile):
@@ -208,13 +223,11 @@ class SpaceTimeFile(_ProblemFile):
         return {"participation": self.participation.scheme()}
 
     def problem(self, folder: Path, known: Array | None) -> SpaceTimeProblem:
-        participation = self.participation.scheme()
-        if not isinstance(participation, FixedEpoch):
-            raise InputError(
-                "participation.kind",
-                expected="fixed-epoch for a space-time design",
-                got=self.participation.kind,
-            )
+        participation = self.participation.scheme().fixed_epoch(
+            field="participation.kind",
+            expected="fixed-epoch for a space-time design",
+            got=self.participation.kind,
+        )
         mixing, nodes = self.graph.mixing(folder, known=known)
         cap, floor = limits_of(self.limits)
         if floor is not None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, TypeVar, Union
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Discriminator,
     Field,
+    PlainValidator,
     Tag,
     TypeAdapter,
     ValidationError,
@@ -53,6 +55,21 @@ class Table(BaseModel):
                 context = {"key": key, "allowed": sorted(cls.model_fields)}
                 raise PydanticCustomError("unknown_key", "unknown key {key}", context)
         return data
+
+
+def of_kind(tables: Callable[[], tuple[type[Table], ...]]) -> PlainValidator:
+    """Whichever table its ``kind`` names, of those there are when a file is read."""
+
+    def validated_by_kind(value: Any) -> Any:
+        return _union(tables()).validate_python(value)
+
+    return PlainValidator(validated_by_kind)
+
+
+@cache
+def _union(tables: tuple[type[Table], ...]) -> TypeAdapter[Any]:
+    any_of: Any = Annotated[Union[tables], Field(discriminator="kind")]  # noqa: UP007
+    return TypeAdapter(any_of)
 
 
 _EXPECTED = {

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import networkx as nx
 import numpy as np
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import BeforeValidator, PlainValidator, create_model
 from pydantic_core import PydanticCustomError
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.regular_files import read_regular
 from noisedesign.files.graph_tables import Graph
-from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean
+from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of_kind
 from noisedesign.files.toml import renamed
 from noisedesign.privacy import views
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import perron_vector, push_sum_weights
-from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
+from noisedesign.system.participation import SCHEMES, SHORTHANDS, FixedEpoch, Participation
 from noisedesign.system.random_mixing import (
     EdgeDropout,
     NodeDropout,
@@ -79,57 +80,50 @@ def row_of(node: Node, names: Sequence[str], *, field: str) -> int:
 # --- participation --------------------------------------------------------------------------------
 
 
-class FixedEpochTable(Table):
-    kind: Literal["fixed-epoch"]
-    epochs: int
-    separation: int
+class SchemeTable(Table):
+    """The keys of a scheme, and its kind."""
 
-    def scheme(self) -> FixedEpoch:
-        return FixedEpoch(epochs=self.epochs, separation=self.separation)
+    kind: str
+
+    def scheme(self) -> Participation:
+        return SCHEMES[self.kind].of(self.model_dump(exclude={"kind"}))
 
 
-class HorizonTable(Table):
-    kind: Literal["single", "every-step"]
+class HorizonTable(SchemeTable):
+    kind: Literal[tuple(SHORTHANDS)]  # type: ignore[valid-type]
     horizon: int
 
-    def scheme(self) -> FixedEpoch:
+    def scheme(self) -> Participation:
         with renamed({"horizon": "participation.horizon"}):
-            return (single if self.kind == "single" else every_step)(self.horizon)
+            return SHORTHANDS[self.kind](self.horizon)
 
 
-class MinSeparationTable(Table):
-    kind: Literal["min-separation"]
-    horizon: int
-    separation: int
-    max_participations: int
-
-    def scheme(self) -> MinSeparation:
-        return MinSeparation(**self.model_dump(exclude={"kind"}))
+@cache
+def _scheme_table(kind: str, scheme: Any) -> type[Table]:
+    keys: dict[str, Any] = {"kind": Literal[kind]} | scheme.keys()
+    fields: dict[str, Any] = {key: (of, ...) for key, of in keys.items()}
+    return create_model(f"{scheme.__name__}Table", __base__=SchemeTable, **fields)
 
 
-class PatternsTable(Table):
-    kind: Literal["patterns"]
-    horizon: int
-    patterns: list[list[int]]
-
-    def scheme(self) -> Patterns:
-        steps = tuple(tuple(pattern) for pattern in self.patterns)
-        return Patterns(horizon=self.horizon, steps=steps)
+def participation_tables(*, for_designs: bool = False) -> tuple[type[Table], ...]:
+    """A table for every scheme, or for those that noise is designed for."""
+    schemes: dict[str, Any] = {
+        kind: scheme for kind, scheme in SCHEMES.items() if scheme.for_designs or not for_designs
+    }
+    made = [_scheme_table(*named) for named in schemes.items()]
+    return HorizonTable, *made
 
 
 def _fixed_epoch_if_nothing_is_said(value: Any) -> Any:
-    return {"kind": "fixed-epoch", **value} if isinstance(value, dict) else value
+    return {"kind": FixedEpoch.kind, **value} if isinstance(value, dict) else value
 
 
-_OfKind = Field(discriminator="kind")
 _Unsaid = BeforeValidator(_fixed_epoch_if_nothing_is_said)
 
 ParticipationTable = Annotated[
-    Annotated[FixedEpochTable | HorizonTable | MinSeparationTable, _OfKind], _Unsaid
+    SchemeTable, of_kind(partial(participation_tables, for_designs=True)), _Unsaid
 ]
-AnyParticipationTable = Annotated[
-    Annotated[FixedEpochTable | HorizonTable | MinSeparationTable | PatternsTable, _OfKind], _Unsaid
-]
+AnyParticipationTable = Annotated[SchemeTable, of_kind(participation_tables), _Unsaid]
 """Account files take any list of patterns; no design is made for one."""
 
 

@@ -203,12 +203,14 @@ class Conic(Backend):
         began = time.perf_counter()
 
         def ask(model: Model) -> Answer:
+            nonlocal began
             built = time.perf_counter() - began
             found = self._solved(model.conic, monitor=monitor, alone=alone)
             answer, point = Answer(stop=found.stop), found.point
             if point is not None:
                 with suppress(np.linalg.LinAlgError):
                     answer = model.read(point)
+            began = time.perf_counter()  # of the next model, where there is one
             return replace(
                 answer,
                 stop=found.stop,

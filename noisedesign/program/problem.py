@@ -547,7 +547,7 @@ class TimeProblem(Shown):
                 expected="a nonzero positive semidefinite matrix",
                 got=f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}",
             )
-        return cls(gram=checked, participation=participation, workload="gram", **kwargs)
+        return cls(gram=checked, participation=participation, **kwargs)
 
 
 def checked_mixing(mixing: Any, objective: Objective | None) -> Array:

@@ -112,7 +112,7 @@ def test_the_model_has_the_same_optimum(name: str) -> None:
     kept(name).model_has_the_same_optimum()
 
 
-LATE = {"overlapping", "banded", "shared seeds", "full", "observers"}
+LATE = {"shared seeds", "full", "observers"}
 """Families whose models are still to be given to solvers."""
 
 

@@ -138,10 +138,13 @@ class Kept:
         if (wide := certificate.unrestricted_lower_bound) is not None:
             raised = replace(certificate, unrestricted_lower_bound=wide * (1 + FALSE))
             self.refused(certificate=raised)
+        if self.design.relaxed_proof:
+            self.refused(relaxed_proof={})
 
     def no_multipliers_prove_too_much(self, other: Problem | None) -> None:
         """Those of another problem, and anything else: the bound is what they do prove."""
         proofs = list(falsified(self.design.proof))
+        own = self.family.convex or not self.design.relaxed_proof
         if other is not None:
             proofs.append(solve(other, gap=GAP).design.proof)
         for proof in proofs:
@@ -150,8 +153,8 @@ class Kept:
             except InputError:
                 continue
             assert 0 <= found <= self.bounded * (1 + KNOWN)
-            if found < self.design.lower_bound * (1 - FALSE):
-                self.refused(proof=proof, relaxed_proof={})
+            if found < self.design.lower_bound * (1 - FALSE) and own:
+                self.refused(proof=proof)
 
     def model_has_the_same_optimum(self) -> None:
         """In the units of the problem, whichever formulations hold it there."""

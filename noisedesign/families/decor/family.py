@@ -91,7 +91,7 @@ class Decor(SpatialFamily):
         from noisedesign.families.decor import model
 
         one_formulation(formulation, "covariance")
-        conic = model.covariance(program).finished(name="", formulation="covariance", remarks=())
+        conic = model.covariance(program).finished(formulation="covariance")
         return Model(conic=conic, read=lambda point: Answer(stop=Stop.FAILED))
 
     def bound(

@@ -6,8 +6,9 @@ messages, whose basis another machine may choose otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -47,6 +48,7 @@ class Observers(Family):
     trust = "observers"
     stand_in = SOLVER
     gap = GAP
+    formulations: ClassVar[tuple[str, ...]] = ("covariance",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "observer_ranks": ArraySpec("rows of every F", ANY),
         "observer_factors": ArraySpec("F B, N = F^T F", ANY),
@@ -68,12 +70,33 @@ class Observers(Family):
     def without_options(self, program: ObserverProblem) -> str | None:
         return "those against observers"
 
-    def solve(self, program: ObserverProblem, *, monitor: Monitor, solver: str = SOLVER) -> Answer:
-        from noisedesign.families.observers.solver import design_against
+    def solve(self, program: ObserverProblem, *, monitor: Monitor) -> Answer:
+        from noisedesign.program.backends import get_backend
+
+        (formulation,) = self.formulations
+        found = get_backend(SOLVER).answer(self, program, monitor=monitor, formulation=formulation)
+        return replace(found, solver=SOLVER)
+
+    def answer_by(
+        self,
+        program: ObserverProblem,
+        ask: Callable[[Model], Answer],
+        *,
+        monitor: Monitor,
+        formulation: str,
+        parts: int,
+    ) -> Answer:
+        from noisedesign.families.observers.solver import search
+
+        answers: list[Answer] = []
+
+        def noted(model: Model) -> Answer:
+            answers.append(ask(model))
+            return answers[-1]
 
         monitor.tolerance = min(TOLERANCE, monitor.tolerance or TOLERANCE)
         with _fields_of_the_problem():
-            found = design_against(problem=program, backend=solver, monitor=monitor)
+            found = search(program, noted, monitor=monitor)
         nothing = found.witness is None and found.stop is Stop.FAILED
         return Answer(
             stop=found.stop,
@@ -82,8 +105,10 @@ class Observers(Family):
             if found.witness is None
             else judging.arrays_of(program.normalized, found.witness),
             message="The solver found nothing" if nothing else "",
+            build_seconds=sum(answer.build_seconds for answer in answers),
+            solve_seconds=sum(answer.solve_seconds for answer in answers),
             evaluations=len(monitor.history),
-            solver=solver,
+            measure=lambda: answers[-1].measure() if answers else None,
         )
 
     def model(

@@ -123,7 +123,7 @@ class _Units:
         assembly.at_least_zero(
             size, [(CONSTANT, node[:, 0], node[:, 0], limit), (r[p, q], node, node, -weights)]
         )
-        conic = assembly.finished(name="", formulation="covariance", remarks=())
+        conic = assembly.finished(formulation="covariance")
         return Model(conic=conic, read=lambda point: self.read(point, r))
 
     def read(self, point: Point, r: Numbers) -> Answer:

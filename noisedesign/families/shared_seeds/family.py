@@ -99,7 +99,7 @@ class SharedSeeds(SpatialFamily):
         from noisedesign.families.shared_seeds import model
 
         one_formulation(formulation, "covariance")
-        conic = model.covariance(program).finished(name="", formulation="covariance", remarks=())
+        conic = model.covariance(program).finished(formulation="covariance")
         return Model(conic=conic, read=lambda point: Answer(stop=Stop.FAILED))
 
     def bound(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-import typing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -553,7 +552,7 @@ def test_the_readme_names_every_account_and_every_key() -> None:
     section = text[text.index("\n## Account files") :]
     assert all(f"`{path.name}`" in section for path in SHIPPED)
     models = [model for model in vars(account_file).values() if isinstance(model, type)]
-    participation = typing.get_args(typing.get_args(tables.AnyParticipationTable)[0])
+    participation = tables.participation_tables()
     fields = [
         model.model_fields
         for model in (*models, *participation)
