@@ -27,7 +27,7 @@ from noisedesign.conic import dimacs
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.program.backends import all_backends
-from noisedesign.tasks.compare import Comparison, compare, performance, picture
+from noisedesign.tasks.compare import Comparison, compare, performance
 from noisedesign.tasks.compare.run import RUNS, SHORT_SECONDS
 from noisedesign.tasks.report import REFUSED, Record
 
@@ -202,7 +202,7 @@ def comparison_section(options: argparse.Namespace, backends: list[str], target:
         )
     profiles = performance.profiles(found.rows)
     drawn = target.with_suffix(".png")
-    picture.draw(profiles, drawn, time_limit=options.time_limit)
+    performance.draw(profiles, drawn, time_limit=options.time_limit)
     summary = performance.summary(found.rows)
     failures, errors = failures_of(found), errors_of(found)
     return CURVES.format(

@@ -69,7 +69,7 @@ def compare(
     from noisedesign.files.problem_set import problem_files
     from noisedesign.program.backends import get_backend
     from noisedesign.tasks.compare import compare as run
-    from noisedesign.tasks.compare import performance, picture
+    from noisedesign.tasks.compare import performance
 
     names = [name.strip() for value in backends for name in value.split(",") if name.strip()]
     if not names:
@@ -87,7 +87,7 @@ def compare(
         note(f"{found.kept} of {len(found.rows)} rows were in {how['output']} already")
     if plot is not None:
         profiles = performance.profiles(found.rows)
-        picture.draw(profiles, plot, time_limit=how["time_limit"])
+        performance.draw(profiles, plot, time_limit=how["time_limit"])
     if as_json:
         show(performance.record(found), as_json=True)
     else:

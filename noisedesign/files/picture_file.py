@@ -30,6 +30,17 @@ _SETTINGS: dict[Any, Any] = {"svg.hashsalt": MADE_BY, "pdf.fonttype": 42}
 """Names inside an SVG are the same every time; a PDF has TrueType fonts, as publishers ask."""
 
 
+BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
+"""Colours that readers with any colour vision tell apart (Okabe and Ito 2008)."""
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of some inches, drawn without a display and without global state."""
+    from matplotlib.figure import Figure  # late: it takes longer to load than a solve takes
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def picture_format(path: str | Path, *, field: str = "output") -> str:
     """ "png", "pdf" or "svg", as the name of the file ends.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import Array
-from noisedesign.files.picture_file import picture_format, write_figure
+from noisedesign.files.picture_file import new_figure, picture_format, write_figure
 from noisedesign.program.design import Design, design_of
 
 _NAMES = {
@@ -224,11 +224,9 @@ def plot(
     Raises:
         InputError: no design; another ending, a folder that does not exist, a file of another kind.
     """
-    from matplotlib.figure import Figure  # late: it takes longer to load than a solve takes
-
     design = design_of(design)
     picture_format(path)
-    figure = Figure(figsize=(16, 4.6), layout="constrained")
+    figure = new_figure(16, 4.6)
     axes = figure.subplots(1, 3)
     draw_matrix(axes[0], design)
     draw_comparison(axes[1], [*others, design])

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError
-from noisedesign.files.picture_file import write_figure
+from noisedesign.files.picture_file import BLUE, GREY, ORANGE, new_figure, write_figure
 from noisedesign.privacy.exposure import Exposure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_POINT, _MEAN, _INFINITE, _NONE = "#0072b2", "black", "#d55e00", "#767676"
 
 LOG_RATIO = 30.0
 """Ratio of the largest to the smallest finite mu beyond which the axis is logarithmic: on a linear
@@ -51,11 +49,9 @@ def draw(exposures: Sequence[Exposure], path: str | Path, *, title: str = "") ->
 
 
 def figure_of(exposures: Sequence[Exposure], *, title: str) -> Figure:
-    from matplotlib.figure import Figure  # late: it takes longer to load than an account takes
-
     by_distance = any(exposure.distance is not None for exposure in exposures)
     wide = 6.4 if by_distance else min(max(0.22 * len(exposures) + 2.0, 6.4), 14.0)
-    figure = Figure(figsize=(wide, 4.6), layout="constrained")
+    figure = new_figure(wide, 4.6)
     axes = figure.subplots()
     mu = np.array([exposure.mu for exposure in exposures])
     if by_distance:
@@ -137,7 +133,7 @@ def _means(axes: Axes, columns: Array, mu: Array) -> None:
         mean = float(mu[columns == column].mean())
         if 0 < mean < math.inf:
             ends = [column - 0.38, column + 0.38]
-            axes.plot(ends, [mean, mean], color=_MEAN, linewidth=1.8, label=label)
+            axes.plot(ends, [mean, mean], color="black", linewidth=1.8, label=label)
             label = None
 
 
@@ -146,14 +142,14 @@ def _points(axes: Axes, places: Array, mu: Array) -> None:
     finite = ~infinite & ~nothing
     if finite.any():
         axes.plot(
-            places[finite], mu[finite], "o", color=_POINT, alpha=0.7, markersize=4.5, label="victim"
+            places[finite], mu[finite], "o", color=BLUE, alpha=0.7, markersize=4.5, label="victim"
         )
     _limits(axes, mu[finite])
     # Along the edges of the picture: these have no place on the axis.
     edge = axes.get_xaxis_transform()
     for marked, height, marker, colour, words in (
-        (infinite, 0.95, "^", _INFINITE, INFINITE),
-        (nothing, 0.04, "v", _NONE, NOTHING),
+        (infinite, 0.95, "^", ORANGE, INFINITE),
+        (nothing, 0.04, "v", GREY, NOTHING),
     ):
         if marked.any():
             count = int(marked.sum())

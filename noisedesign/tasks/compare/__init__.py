@@ -1,7 +1,7 @@
 """A comparison that anyone can rerun: every backend on every problem, and what the times say.
 
 `run` keeps one row a problem and backend in a table that an interruption does not spoil,
-`performance` makes curves and means of the rows, `picture` draws the curves.
+`performance` makes curves and means of the rows, and draws the curves.
 """
 
 from noisedesign.tasks.compare.performance import Profile, profiles, shifted_geometric_mean, summary

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.tasks.compare import picture
+from noisedesign.tasks.compare import performance
 from noisedesign.tasks.compare.performance import (
     Profile,
     profiles,
@@ -177,9 +177,9 @@ def test_nothing_in_common() -> None:
 
 
 def test_the_picture_has_the_steps_of_the_curves(tmp_path: Path) -> None:
-    figure = picture.figure_of(profiles(ROWS), time_limit=LIMIT)
+    figure = performance.figure_of(profiles(ROWS), time_limit=LIMIT)
     quick, slow, absent = figure.axes[0].get_lines()
-    left = picture.LEAST_SECONDS / 2
+    left = performance.LEAST_SECONDS / 2
     assert quick.get_drawstyle() == "steps-post"
     np.testing.assert_allclose(
         quick.get_xydata(), [[left, 0], [left, 0.25], [1, 0.5], [2, 0.75], [30, 1], [LIMIT, 1]]
@@ -188,11 +188,11 @@ def test_the_picture_has_the_steps_of_the_curves(tmp_path: Path) -> None:
     np.testing.assert_allclose(absent.get_xydata(), [[left, 0], [LIMIT, 0]])
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["quick (4 of 4)", "slow (1 of 4)", "absent (0 of 4)"]
-    path = picture.draw(profiles(ROWS), tmp_path / "curves.png", time_limit=LIMIT)
+    path = performance.draw(profiles(ROWS), tmp_path / "curves.png", time_limit=LIMIT)
     assert path.read_bytes().startswith(b"\x89PNG")
-    path = picture.draw(profiles(ROWS), tmp_path / "curves.svg", time_limit=LIMIT)
+    path = performance.draw(profiles(ROWS), tmp_path / "curves.svg", time_limit=LIMIT)
     assert b"<svg" in path.read_bytes()
     many = [Profile(backend=str(i), problems=1, seconds=(1.0,)) for i in range(9)]
-    assert len(picture.figure_of(many, time_limit=LIMIT).axes[0].get_lines()) == 9
+    assert len(performance.figure_of(many, time_limit=LIMIT).axes[0].get_lines()) == 9
     with pytest.raises(InputError):
-        picture.draw([], tmp_path / "none.png", time_limit=LIMIT)
+        performance.draw([], tmp_path / "none.png", time_limit=LIMIT)

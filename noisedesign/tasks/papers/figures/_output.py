@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 Announce = Callable[[str], None]
 
-BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
-"""Colours that readers with any colour vision tell apart (Okabe and Ito 2008)."""
-
 DPI = 110
 
 
@@ -57,13 +54,6 @@ class Figure:
         if not self.early:
             write_figure(self.draw(rows, quick), picture, dpi=DPI)
         return [picture, *tables]
-
-
-def new_figure(*, width: float, height: float) -> Picture:
-    """An empty figure of some inches, drawn without a display and without global state."""
-    from matplotlib.figure import Figure  # late: it takes longer to load than a command takes
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from noisedesign.base.checks import Array
+from noisedesign.files.picture_file import new_figure
 from noisedesign.privacy import views as threats
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.account import algorithms as catalogue
 from noisedesign.tasks.account.table import busiest_node, every_model
-from noisedesign.tasks.papers.figures._output import Announce, Figure, new_figure
+from noisedesign.tasks.papers.figures._output import Announce, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,7 +155,7 @@ def draw(rows: Sequence[Row], *, title: str) -> Any:
     for row in rows:
         if row.mu is not None:
             mu[kinds.index(row.algorithm), models.index(row.model)] = row.mu
-    figure = new_figure(width=1.25 * len(models) + 3.4, height=0.52 * len(kinds) + 2.6)
+    figure = new_figure(1.25 * len(models) + 3.4, 0.52 * len(kinds) + 2.6)
     axes = figure.subplots()
     shown = np.isfinite(mu) & (mu > 0)
     colours = LogNorm(vmin=mu[shown].min(), vmax=mu[shown].max())

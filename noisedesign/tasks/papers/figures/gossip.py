@@ -21,21 +21,14 @@ import networkx as nx
 import numpy as np
 
 from noisedesign.base.checks import Array
+from noisedesign.files.picture_file import BLUE, GREEN, GREY, ORANGE, new_figure
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.privacy.views.distances import distances
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign.tasks.papers.bounds import gossip
-from noisedesign.tasks.papers.figures._output import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    Announce,
-    Figure,
-    new_figure,
-)
+from noisedesign.tasks.papers.figures._output import Announce, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,7 +168,7 @@ def _panels(
 ) -> Any:
     """A column a graph, a row of panels for each value of ``column``, in these ``words``."""
     graphs = list(dict.fromkeys(row.graph for row in rows))
-    figure = new_figure(width=4.6 * len(graphs) + 1.0, height=3.3 * len(words) + 0.9)
+    figure = new_figure(4.6 * len(graphs) + 1.0, 3.3 * len(words) + 0.9)
     panels = figure.subplots(len(words), len(graphs), squeeze=False, sharex=True)
     for i, (value, told) in enumerate(words.items()):
         for j, graph in enumerate(graphs):

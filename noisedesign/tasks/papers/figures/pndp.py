@@ -14,21 +14,14 @@ import networkx as nx
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError
+from noisedesign.files.picture_file import BLUE, GREEN, GREY, ORANGE, new_figure
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.system import datasets
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import every_step
 from noisedesign.tasks.papers.bounds import cyffers, renyi_divergence
-from noisedesign.tasks.papers.figures._output import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    Announce,
-    Figure,
-    new_figure,
-)
+from noisedesign.tasks.papers.figures._output import Announce, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,7 +147,7 @@ def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
     found = summaries(rows)
     graphs = list(dict.fromkeys(row.graph for row in rows))
     kinds = list(dict.fromkeys(row.weights for row in rows))
-    figure = new_figure(width=max(3.1 * len(graphs), 8.0), height=3.1 * len(kinds) + 0.9)
+    figure = new_figure(max(3.1 * len(graphs), 8.0), 3.1 * len(kinds) + 0.9)
     panels = figure.subplots(len(kinds), len(graphs), squeeze=False)
     for i, weights in enumerate(kinds):
         for j, graph in enumerate(graphs):
