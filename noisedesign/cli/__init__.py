@@ -12,7 +12,6 @@ import sys
 
 import click
 
-from noisedesign import __version__
 from noisedesign.base.checks import InputError
 from noisedesign.cli import accounts, designs, models, tables
 from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
@@ -21,7 +20,7 @@ __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="noisedesign")
+@click.version_option(package_name="noisedesign", prog_name="noisedesign")
 def commands() -> None:
     """Design the noise of private learning: graph in, certified noise out."""
 

@@ -1,4 +1,8 @@
-"""Interchangeable solvers of the problems of every family: our own, and conic ones by a model."""
+"""Interchangeable solvers of the problems of every family: our own, and conic ones by a model.
+
+What only some solvers can do: compute on a device, go on from a checkpoint, or start from the
+multipliers of another problem.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,17 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from noisedesign.base import memory
-from noisedesign.base.checks import InputError, one_of
-from noisedesign.base.monitor import Monitor
+from noisedesign.base.checks import InputError, describe, one_of
+from noisedesign.base.device import CPU, device_of, index_of
+from noisedesign.base.monitor import Checkpoint, Monitor
 from noisedesign.conic.solvers import CONIC_SOLVERS, Availability, ConicSolver
 from noisedesign.program.family import Answer, Family, Model, formulations, not_convex
-from noisedesign.program.options import Options
 
 if TYPE_CHECKING:
     from noisedesign.conic.data import Outcome, Point
@@ -268,3 +272,53 @@ def get_backend(name: str) -> Backend:
         InputError: no such backend.
     """
     return _BACKENDS[one_of(name, field="backend", allowed=tuple(_BACKENDS))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is asked for beyond a plain solve: the name of a ``device``, a ``checkpoint``, where to
+    ``start``."""
+
+    device: str = CPU.name
+    checkpoint: Checkpoint | None = None
+    start: Any = None
+
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None and not isinstance(self.checkpoint, Checkpoint):
+            raise InputError(
+                "checkpoint",
+                expected="a CheckpointFile",
+                got=describe(self.checkpoint),
+                remedy="Write checkpoint=CheckpointFile(path).",
+            )
+
+    def refuse(self, by: str) -> None:
+        """Raise InputError where anything is asked for, since ``by`` can do none of it."""
+        if index_of(self.device) is not None:
+            able = "runs on CUDA devices"
+            raise _refusal("device", able, by, expected="cpu", got=describe(self.device))
+        if self.checkpoint is not None:
+            raise _refusal("checkpoint", "keeps checkpoints", by)
+        if self.start is not None:
+            raise _refusal("start", "can start from multipliers", by)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of what computes on the device, which shape a design's digits.
+
+        Raises:
+            InputError: no such device here.
+        """
+        return device_of(self.device).versions
+
+
+def _refusal(
+    field: str, able: str, by: str, *, expected: str = "none here", got: str = "one"
+) -> InputError:
+    return InputError(
+        field,
+        expected=expected,
+        got=got,
+        remedy=f"What {able} are the native solvers of problems without limits, structures and "
+        f"observers, not {by}.",
+    )

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Stop
 from noisedesign.conic import dimacs
-from noisedesign.families.disjoint.start import Start
+from noisedesign.families.disjoint.warm_start import Start
 from noisedesign.files.results_file import KEY, ResultsFile
 from noisedesign.program.backends import get_backend
 from noisedesign.program.design import Design

@@ -15,12 +15,11 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Checkpoint, Monitor, ProgressCallback, Stop
 from noisedesign.base.shown import Shown
-from noisedesign.program.backends import TOLERANCE_PER_GAP, Backend, get_backend
+from noisedesign.program.backends import TOLERANCE_PER_GAP, Backend, Options, get_backend
 from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.design import PROTECTS, Design, Provenance
 from noisedesign.program.family import Answer, Arrays, Family, family_of
 from noisedesign.program.noise import Noise
-from noisedesign.program.options import Options
 from noisedesign.program.problem import Problem, problem_of
 
 if TYPE_CHECKING:

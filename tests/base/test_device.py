@@ -20,7 +20,7 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native import diagonal, fixed_epoch
 from noisedesign.families.disjoint.native.square_roots import singular_values
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.program import options as extras
+from noisedesign.program import backends as extras
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import Program, diagonal_dual

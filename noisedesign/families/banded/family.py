@@ -16,7 +16,7 @@ from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
 from noisedesign.program.noise import BandedForm, Noise
 from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal_family import TemporalFamily, largest_share, unit_form
+from noisedesign.program.temporal import TemporalFamily, largest_share, unit_form
 
 
 class Banded(TemporalFamily):

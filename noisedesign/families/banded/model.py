@@ -21,7 +21,7 @@ from noisedesign.families.banded.program import BandedProgram, allowance
 from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
 from noisedesign.program.family import Answer, Model
 from noisedesign.program.noise import BandedForm, Noise
-from noisedesign.program.temporal_family import unit_form
+from noisedesign.program.temporal import unit_form
 
 
 def compact(program: BandedProgram, *, scaled: bool = False) -> Model:

@@ -29,8 +29,7 @@ from noisedesign.program.family import (
 from noisedesign.program.noise import DenseForm, Noise, StrategyForm, form_of_structure
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.structure import SpaceStructure, TimeStructure
-from noisedesign.program.temporal import temporal_program
-from noisedesign.program.temporal_family import unit_form
+from noisedesign.program.temporal import temporal_program, unit_form
 
 SAME_STRATEGY = 1e-9
 """Relative difference of two strategies that is the rounding of an inverse and a factorisation."""

@@ -18,8 +18,7 @@ from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
 from noisedesign.program.noise import DenseForm, Noise
 from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalProgram, unit_strategy
-from noisedesign.program.temporal_family import TemporalFamily
+from noisedesign.program.temporal import TemporalFamily, TemporalProgram, unit_strategy
 
 
 class Overlapping(TemporalFamily):

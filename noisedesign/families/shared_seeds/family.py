@@ -32,7 +32,7 @@ from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import Program
 from noisedesign.program.spatial_family import SpatialFamily
 from noisedesign.program.structure import SpaceStructure
-from noisedesign.program.temporal_family import largest_share
+from noisedesign.program.temporal import largest_share
 from noisedesign.system.participation import single
 
 ASSEMBLED = 1e-12

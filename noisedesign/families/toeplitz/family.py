@@ -20,8 +20,13 @@ from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Model, not_convex
 from noisedesign.program.noise import Noise, form_of_strategy
 from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalProgram, temporal_program
-from noisedesign.program.temporal_family import TemporalFamily, largest_share, unit_form
+from noisedesign.program.temporal import (
+    TemporalFamily,
+    TemporalProgram,
+    largest_share,
+    temporal_program,
+    unit_form,
+)
 from noisedesign.system.workloads.toeplitz import GramWorkload
 
 

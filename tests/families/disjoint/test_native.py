@@ -15,9 +15,9 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.native import diagonal, fixed_epoch
-from noisedesign.families.disjoint.native.diagonal_curvature import Preconditioner
-from noisedesign.families.disjoint.native.fixed_epoch import newton as fixed_epoch_newton
+from noisedesign.families.disjoint.native import fixed_epoch as fixed_epoch_newton
 from noisedesign.families.disjoint.native.limits import capped
+from noisedesign.families.disjoint.native.square_roots import Preconditioner
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.certificate import lower_bound

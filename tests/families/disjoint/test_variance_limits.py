@@ -12,9 +12,15 @@ import pytest
 
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.native.limits import floored, floored_step, smoothed
-from noisedesign.families.disjoint.native.limits.frame import Frame, longest
-from noisedesign.families.disjoint.native.limits.variance_limits import Limits, limits_of, sides_of
+from noisedesign.families.disjoint.native.limits import floored, smoothed
+from noisedesign.families.disjoint.native.limits import floored as floored_step
+from noisedesign.families.disjoint.native.limits.frame import (
+    Frame,
+    Limits,
+    limits_of,
+    longest,
+    sides_of,
+)
 from noisedesign.families.disjoint.program import Found, program_of
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceProblem

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.disjoint import start, warm_start
+from noisedesign.families.disjoint import warm_start
+from noisedesign.families.disjoint import warm_start as start
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.families.disjoint.start import INSIDE, Start
-from noisedesign.families.disjoint.warm_start import Neighbours, distance, start_of
+from noisedesign.families.disjoint.warm_start import INSIDE, Neighbours, Start, distance, start_of
 from noisedesign.files.checkpoint_file import CheckpointFile
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem

@@ -37,8 +37,11 @@ from noisedesign.base.conjugate_gradients import conjugate_gradients
 from noisedesign.base.device import CPU, Device, DeviceArray, Placed, Workload, namespace, on_host
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native import barrier
-from noisedesign.families.disjoint.native.diagonal_curvature import Preconditioner
-from noisedesign.families.disjoint.native.square_roots import SquareRoot, square_root
+from noisedesign.families.disjoint.native.square_roots import (
+    Preconditioner,
+    SquareRoot,
+    square_root,
+)
 from noisedesign.families.disjoint.native.symmetry import symmetry_of
 from noisedesign.families.disjoint.native.symmetry.split import Split, SplitRoot
 from noisedesign.families.disjoint.native.symmetry.translations import transitive

@@ -23,10 +23,11 @@ from noisedesign.families.disjoint.native.symmetry import (
 from noisedesign.families.disjoint.native.symmetry.involutions import (
     MISSES,
     Involutions,
+    Refiner,
+    grouped,
     involutions_of,
     preserves,
 )
-from noisedesign.families.disjoint.native.symmetry.refinement import Refiner, grouped
 from noisedesign.families.disjoint.native.symmetry.split import Split
 from tests.support.symmetric_cases import (
     Array,

@@ -29,9 +29,9 @@ from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.disjoint.native.limits.variance_limits import Limits, limits_of
+from noisedesign.families.disjoint.native.limits.frame import Limits, limits_of
 from noisedesign.families.disjoint.program import Found
-from noisedesign.program import floor_repair
+from noisedesign.program import repair as floor_repair
 from noisedesign.program.program import DualPoint, Program, diagonal_dual
 
 MAX_EVALUATIONS = 500

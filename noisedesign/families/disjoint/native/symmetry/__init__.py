@@ -24,15 +24,13 @@ from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
 from noisedesign.families.disjoint.native.symmetry.involutions import (
-    Permutation,
-    involutions_of,
-    same_entry,
-)
-from noisedesign.families.disjoint.native.symmetry.refinement import (
     SAME_SUM,
     Labels,
+    Permutation,
     Refiner,
     grouped,
+    involutions_of,
+    same_entry,
 )
 
 SQUARED_NODES_PER_ROUND = 1500

@@ -17,15 +17,15 @@ import scipy.sparse
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.families.disjoint.native.diagonal_curvature import Curvature
 from noisedesign.families.disjoint.native.square_roots import (
+    Curvature,
     SquareRoot,
     rounding_of,
     square_root,
     trusted,
 )
 from noisedesign.families.disjoint.native.symmetry import Symmetry
-from noisedesign.families.disjoint.native.symmetry.refinement import Labels
+from noisedesign.families.disjoint.native.symmetry.involutions import Labels
 from noisedesign.program.program import Program
 
 
