@@ -1,27 +1,25 @@
 """Designs in the formats of other programs, and read again.
 
-To add one: a module here with ``ACCEPTS`` and ``DESCRIPTION``, its name below, and ``noise_of``,
-``write`` and ``read`` of a generic format (:class:`Format`) or ``export`` of a trainer's own
-(:class:`Trainer`).
+To add one: a module here with ``ACCEPTS`` and ``DESCRIPTION``, its name below, and ``write`` and
+``read`` of a generic format (:class:`Format`) or ``export`` of a trainer's own (:class:`Trainer`).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import MATLAB_5
-from noisedesign.base.regular_files import check_regular
-from noisedesign.families.toeplitz import StreamingDesign
-from noisedesign.files.exports._common import files_of
-from noisedesign.files.exports._content import Exported, content_of, not_ours, parsed_metadata
-from noisedesign.files.exports._streaming import streaming_content
+from noisedesign.base.regular_files import read_regular
+from noisedesign.files.array_files import files_of
+from noisedesign.files.exported import Exported, content_of, parsed_metadata
 from noisedesign.program.design import Design, design_of
 from noisedesign.program.noise import Noise
+from noisedesign.program.streaming import StreamingDesign
 
 __all__ = ["Exported", "export", "exporter", "exporter_names", "read"]
 
@@ -43,13 +41,14 @@ class Exporter(Protocol):
 
 
 class Format(Exporter, Protocol):
-    """A generic format: it holds what noise is drawn from, and knows no design."""
-
-    def noise_of(self, design: Design) -> Noise:
-        """The noise of a design as this format holds it."""
+    """A generic format: it holds what noise is drawn from, and knows no design. One that does not
+    hold C and R as they are has ``noise_of(design)``, the noise as it holds it."""
 
     def write(self, content: Exported, path: Path) -> tuple[Path, ...]:
         """Write ``content`` and return the paths written, the main one first."""
+
+    def read(self, path: Path) -> Exported:
+        """What a file of this format holds."""
 
 
 class Trainer(Exporter, Protocol):
@@ -116,35 +115,37 @@ def export(
             remedy=f"It can be exported to {', '.join(able)}." if able else "",
         )
     with overwriting(overwrite):
-        generic = cast("Format", chosen)
-        if isinstance(design, StreamingDesign):
-            told = streaming_content(design, calibrated=calibrated, problem_text=problem_text)
-            return generic.write(told, path)
-        if to in _TRAINERS:
-            if calibrated is False:
-                raise InputError(
-                    "calibrated",
-                    expected=f"calibrated noise for {to}",
-                    got="uncalibrated",
-                    remedy=f"Export it to {', '.join(_FORMATS[:-1])} to scale it yourself.",
-                )
-            trainer = cast("Trainer", chosen)
-            return trainer.export(design, path, problem_text=problem_text)
-        content = content_of(
-            design, generic.noise_of(design), problem_text=problem_text, calibrated=calibrated
-        )
-        return generic.write(content, path)
+        if to not in _TRAINERS:
+            content = content_of(
+                design, _noise_of(chosen, design), problem_text=problem_text, calibrated=calibrated
+            )
+            return cast("Format", chosen).write(content, path)
+        if calibrated is False:
+            raise InputError(
+                "calibrated",
+                expected=f"calibrated noise for {to}",
+                got="uncalibrated",
+                remedy=f"Export it to {', '.join(_FORMATS[:-1])} to scale it yourself.",
+            )
+        return cast("Trainer", chosen).export(design_of(design), path, problem_text=problem_text)
+
+
+def _noise_of(chosen: Exporter, design: Design | StreamingDesign) -> Noise:
+    """The noise of a design as a format holds it.
+
+    Raises:
+        InputError: it cannot hold that.
+    """
+    noise_of = getattr(chosen, "noise_of", None)
+    return design.noise if noise_of is None else cast("Noise", noise_of(design))
 
 
 def _takes(chosen: Exporter, design: Design | StreamingDesign) -> bool:
     """Whether a design can be exported to that; seeds need one that is made of them."""
     if design.axes not in chosen.ACCEPTS:
         return False
-    noise_of = getattr(chosen, "noise_of", None)
-    if noise_of is None or isinstance(design, StreamingDesign):
-        return True
     try:
-        noise_of(design)
+        _noise_of(chosen, design)
     except InputError:
         return False
     return True
@@ -165,22 +166,17 @@ def read(path: str | Path) -> Exported:
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(200)
-    found: Exported
     if head.startswith(MATLAB_5):
-        found = _reader("mat").read(path)
-    elif head[8:10] == b'{"':
-        found = _reader("safetensors").read(path)
-    else:
-        found = _from_json(path if head[:1] == b"{" else path.with_suffix(".json"), asked=path)
-    return found
+        return _format("mat").read(path)
+    if head[8:10] == b'{"':
+        return _format("safetensors").read(path)
+    return _described(path if head[:1] == b"{" else path.with_suffix(".json"), asked=path)
 
 
-def _from_json(path: Path, *, asked: Path) -> Exported:
-    check_regular(path, field="export", expected="a file of `noisedesign export`")
-    try:
-        metadata = parsed_metadata(path.read_bytes(), path)
-    except OSError as error:
-        raise not_ours(path, str(error.strerror)) from error
+def _described(path: Path, *, asked: Path) -> Exported:
+    """What the JSON at ``path`` describes."""
+    content = read_regular(path, field="export", expected="a file of `noisedesign export`")
+    metadata = parsed_metadata(content, path)
     if asked.is_file() and asked != path and asked.name not in files_of(metadata):
         raise InputError(
             "export",
@@ -188,14 +184,10 @@ def _from_json(path: Path, *, asked: Path) -> Exported:
             got=str(asked),
             remedy="It is of another export. Export the design again, under a name of its own.",
         )
-    found: Exported
-    if "seeds" in metadata:
-        found = _reader("seeds").read_export(path)
-    else:
-        name = _checks.one_of(metadata.get("to"), field="export.to", allowed=("npy", "csv"))
-        found = _reader(name).read(path)
-    return found
+    named = ("npy", "csv", "seeds")
+    name = _checks.one_of(metadata.get("to"), field="export.to", allowed=named)
+    return _format(name).read(path)
 
 
-def _reader(name: str) -> Any:
-    return exporter(name)
+def _format(name: str) -> Format:
+    return cast("Format", exporter(name))

@@ -28,12 +28,8 @@ from noisedesign.base.atomic import StorageError, write_bytes, write_text
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.settings import STOCHASTIC_TOLERANCE
 from noisedesign.files._archive import npy_bytes
-from noisedesign.files.exports._common import (
-    facts,
-    require_own_description,
-    require_protection,
-    to_json,
-)
+from noisedesign.files.array_files import require_own_description
+from noisedesign.files.exported import facts, require_protection, to_json
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, TimeProblem

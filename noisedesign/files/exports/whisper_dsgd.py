@@ -12,7 +12,7 @@ from pathlib import Path
 
 from noisedesign.base.atomic import write_bytes
 from noisedesign.files._archive import NPY, npy_bytes, pack
-from noisedesign.files.exports._common import facts, require_protection, scaling, to_json
+from noisedesign.files.exported import require_protection, to_json, trainer_facts
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
@@ -44,7 +44,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     problem = design.problem
     assert isinstance(problem, SpaceProblem)
     found = calibrate(problem)
-    metadata = facts(design, problem_text=problem_text) | scaling(found, note=_NOTE)
+    metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     metadata["protected_unit"] = "one example"
     members = {
         "covariance_matrix": found.noise_stddev**2 * design.covariance,
