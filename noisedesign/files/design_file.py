@@ -29,7 +29,6 @@ from noisedesign.base.regular_files import check_regular
 from noisedesign.base.shown import Shown
 from noisedesign.families.toeplitz import StreamingDesign
 from noisedesign.files import _manifest
-from noisedesign.files._archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.files._described import (
     error_entry,
     observer_entries,
@@ -47,6 +46,7 @@ from noisedesign.files._layout import (
     proofs_of,
 )
 from noisedesign.files._manifest import FIELD, Manifest
+from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.files.streaming_file import FORMAT as STREAMING
 from noisedesign.files.streaming_file import (
     StoredStreamingDesign,

@@ -22,7 +22,7 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.files import exports
-from noisedesign.files._archive import npy_bytes, pack
+from noisedesign.files.archive import npy_bytes, pack
 from noisedesign.files.checkpoint_file import CheckpointFile
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import jax_privacy, seeds

@@ -18,7 +18,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import write_bytes
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import check_regular
-from noisedesign.files._archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
+from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
 from noisedesign.files.exported import factor, require_protection, to_json, trainer_facts
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from noisedesign.files._archive import float64_array, npy_bytes
+from noisedesign.files.archive import float64_array, npy_bytes
 from noisedesign.files.array_files import read_files, write_files
 from noisedesign.files.exported import FIELD, Exported
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.files.exports import export, exporter
+from noisedesign.files.exports import exporter
 from noisedesign.files.exports import seeds as exporter_of_seeds
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.graph import mixing_matrix
+from noisedesign.tasks.export import export
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.command_line import call
