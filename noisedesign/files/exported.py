@@ -17,7 +17,7 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
-from noisedesign.files._layout import arrays_of
+from noisedesign.files.design_arrays import arrays_of
 from noisedesign.program.calibration import Calibration, calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, Design
 from noisedesign.program.noise import Noise, noise_of_arrays
