@@ -19,6 +19,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+import noisedesign
 import noisedesign.files.exports as exports
 from noisedesign.base.checks import InputError
 from noisedesign.files.design_file import load_design, save_design
@@ -402,7 +403,8 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert len(found.json()["files"]) == 4
         assert read(out / "x.npy").metadata["calibrated"] is calibrated
     assert load_design(design).design.axes == "space-time"
-    assert set(exports.__all__) >= {"read", "export", "Exported"}
+    assert set(exports.__all__) >= {"read", "Exported"}
+    assert noisedesign.export is export
 
 
 @pytest.mark.parametrize(("kind", "to"), CASES)
