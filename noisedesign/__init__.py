@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.files.checkpoint_file import CheckpointFile as CheckpointFile
     from noisedesign.files.design_file import load_design as load_design
     from noisedesign.files.design_file import save_design as save_design
-    from noisedesign.files.exports import export as export
     from noisedesign.files.problem_file import load_problem as load_problem
     from noisedesign.files.problem_set import shipped_problems as shipped_problems
     from noisedesign.files.sweep_file import load_sweep as load_sweep
@@ -60,6 +59,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.tasks.baselines import baseline as baseline
     from noisedesign.tasks.baselines import baseline_names as baseline_names
     from noisedesign.tasks.compare import compare as compare
+    from noisedesign.tasks.export import export as export
     from noisedesign.tasks.plot import plot as plot
     from noisedesign.tasks.simulate import Simulation as Simulation
     from noisedesign.tasks.simulate import simulate as simulate
@@ -105,7 +105,7 @@ _MODULES = {
     "delta_of": "privacy.accounting",
     "epsilon_of": "privacy.accounting",
     "every_step": "system.participation",
-    "export": "files.exports",
+    "export": "tasks.export",
     "fixed_epoch": "system.participation",
     "insider": "privacy.views",
     "ldp": "privacy.views",

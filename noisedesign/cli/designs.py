@@ -249,7 +249,7 @@ def baselines(problem: str, as_json: bool) -> None:
 def export(design: str, to: str, output: str, uncalibrated: bool, as_json: bool) -> None:
     """Write DESIGN.npz in the format of another program."""
     from noisedesign.files.design_file import load_design
-    from noisedesign.files.exports import export as run
+    from noisedesign.tasks.export import export as run
 
     stored, calibrated = load_design(design), False if uncalibrated else None
     paths = run(

@@ -19,7 +19,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import target_of, write_bytes
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import check_regular
-from noisedesign.files._archive import NPY, float64_array, npy_bytes, pack, unpack
+from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, unpack
 from noisedesign.program.program import Program
 
 FIELD = "checkpoint"

@@ -11,7 +11,6 @@ claims is what :func:`noisedesign.tasks.verify.verify` recomputes.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 from collections.abc import Sequence
@@ -19,47 +18,36 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import numpy as np
-
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import overwriting, write_atomically
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Bounds
-from noisedesign.base.regular_files import check_regular
+from noisedesign.base.regular_files import read_regular
 from noisedesign.base.shown import Shown
-from noisedesign.families.toeplitz import StreamingDesign
-from noisedesign.files import _manifest
-from noisedesign.files._archive import NPY, float64_array, npy_parts, pack_into, unpack
-from noisedesign.files._described import (
-    error_entry,
-    observer_entries,
-    participation_entry,
-    random_entry,
-    structure_entry,
-)
-from noisedesign.files._layout import (
-    SPECS,
+from noisedesign.files import streaming_file
+from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
+from noisedesign.files.design_arrays import (
     arrays_of,
-    check_arrays,
-    form_of,
     main_array,
-    problem_of,
+    noise_and_problem,
     proofs_of,
+    specs_of,
 )
-from noisedesign.files._manifest import FIELD, Manifest
-from noisedesign.files.streaming_file import FORMAT as STREAMING
-from noisedesign.files.streaming_file import (
-    StoredStreamingDesign,
-    StreamingManifest,
-    read_streaming_manifest,
-    streaming_arrays,
-    streaming_design,
-    streaming_manifest,
+from noisedesign.files.manifest import (
+    FIELD,
+    Manifest,
+    array_entries,
+    array_sha256,
+    format_of,
+    library_version,
+    read_manifest,
+    stated,
 )
+from noisedesign.files.streaming_file import StoredStreamingDesign, StreamingManifest
+from noisedesign.files.toml import located
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import AGAINST_OBSERVERS, Design, Provenance, design_of
-from noisedesign.program.noise import Noise
-from noisedesign.program.problem import TimeProblem
+from noisedesign.program.streaming import StreamingDesign
 
 MANIFEST = "manifest.json"
 SEAL = b"noisedesign-sha256:"
@@ -138,10 +126,10 @@ def save_design(
         StorageError: the file cannot be written; an existing one stays as it was.
     """
     problem_text = _checks.text(problem_text, field="problem_text")
-    if isinstance(design, StreamingDesign | StoredStreamingDesign):
-        streaming = design if isinstance(design, StreamingDesign) else design.design
-        arrays = streaming_arrays(streaming)
-        manifest = streaming_manifest_of(streaming, arrays)
+    held = design.design if isinstance(design, StoredStreamingDesign) else design
+    if isinstance(held, StreamingDesign):
+        arrays = streaming_file.arrays_of(held)
+        manifest = streaming_file.manifest_of(held, arrays)
     else:
         found = design_of(design)
         arrays = arrays_of(found)
@@ -162,12 +150,6 @@ def save_design(
         return write_atomically(path, write)
 
 
-def streaming_manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, Any]:
-    """The JSON object that describes a streaming design, stored as ``arrays``."""
-    digests = {name: _array_sha256(array) for name, array in arrays.items()}
-    return streaming_manifest(design, arrays, library=_library_version(), digests=digests)
-
-
 def load_design(path: str | Path) -> StoredDesign | StoredStreamingDesign:
     """Read a design file and check its integrity. Nothing is ever unpickled.
 
@@ -176,19 +158,9 @@ def load_design(path: str | Path) -> StoredDesign | StoredStreamingDesign:
             arrays of a wrong dtype, shape or sha256, or with entries that are not finite.
     """
     path = _checks.path(path, field=FIELD)
-    check_regular(path, field=FIELD, expected="a readable design file", times=2)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        got = f"{path}: {error.strerror}"
-        raise InputError(FIELD, expected="a readable design file", got=got) from error
-    try:
+    content = read_regular(path, field=FIELD, expected="a readable design file", times=2)
+    with located(path):
         return _parsed(content, path)
-    except InputError as error:
-        remedy = f"{error.remedy} (in {path})".strip()
-        raise InputError(
-            error.field, expected=error.expected, got=error.got, remedy=remedy
-        ) from error
 
 
 # --- seal -----------------------------------------------------------------------------------
@@ -220,28 +192,16 @@ def _check_seal(content: bytes) -> None:
 def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) -> dict[str, Any]:
     """The JSON object that describes ``design``, stored as ``arrays``."""
     problem, certificate = design.problem, design.certificate
-    scheme = problem.participation
-    observers = observer_entries(problem)
+    kinds = {name: spec.kind for name, spec in specs_of(problem, arrays).items()}
+    said = stated(problem)
     manifest = Manifest.model_validate(
-        {
-            "library": _library_version(),
-            "name": problem.name,
-            "design": design.axes,
+        said
+        | {
+            "library": library_version(),
             "trust": _checks.one_of(design.trust, field="design.trust", allowed=_TRUSTS),
-            "matrix": main_array(design.axes, arrays),
-            "arrays": {
-                name: {
-                    "kind": SPECS[design.axes][name].kind,
-                    "shape": array.shape,
-                    "sha256": _array_sha256(array),
-                }
-                for name, array in arrays.items()
-            },
-            "horizon": scheme and int(scheme.horizon),
-            "nodes": problem.nodes,
-            "workload": problem.workload if isinstance(problem, TimeProblem) else None,
-            "participation": participation_entry(problem),
-            "budget": _BUDGET_NOTE["observers" if observers else design.axes],
+            "matrix": main_array(arrays),
+            "arrays": array_entries(arrays, kinds),
+            "budget": _BUDGET_NOTE["observers" if said["observers"] else design.axes],
             "sensitivity": {
                 "value": certificate.sensitivity_squared,
                 "which": certificate.sensitivity_kind,
@@ -252,13 +212,8 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "gap": certificate.gap,
             "feasible": bool(certificate.feasible),
             "adjacency": problem.privacy and problem.privacy.adjacency,
-            "privacy": _privacy(design),
             "provenance": _provenance(design.provenance),
             "problem": {"text": problem_text, "sha256": text_sha256(problem_text)},
-            "structure": structure_entry(problem),
-            "error": error_entry(problem),
-            "random": random_entry(problem),
-            "observers": observers,
             "unrestricted_lower_bound": certificate.unrestricted_lower_bound,
             "local": bool(design.local),
             "floor_ratio": certificate.floor_ratio,
@@ -272,17 +227,6 @@ def text_sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def _array_sha256(array: Array) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").data).hexdigest()
-
-
-def _privacy(design: Design) -> dict[str, Any] | None:
-    if design.problem.privacy is None:
-        return None
-    fields = asdict(design.problem.privacy)
-    return fields | {"steps": None if fields["steps"] is None else int(fields["steps"])}
-
-
 def _provenance(provenance: Provenance) -> dict[str, Any]:
     fields = asdict(provenance)
     return fields | {
@@ -290,13 +234,6 @@ def _provenance(provenance: Provenance) -> dict[str, Any]:
         "evaluations": int(provenance.evaluations),
         "history": tuple(fields["history"]),
     }
-
-
-def _library_version() -> str:
-    try:
-        return importlib.metadata.version("noisedesign")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 # --- reading --------------------------------------------------------------------------------
@@ -308,28 +245,20 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     if MANIFEST not in members:
         raise InputError(f"{FIELD}.manifest", expected=MANIFEST, got="nothing")
     text = members.pop(MANIFEST)
-    if _manifest.format_of(text) == STREAMING:
-        said = read_streaming_manifest(text)
+    if format_of(text) == streaming_file.FORMAT:
+        said = streaming_file.read_manifest(text)
         held = _arrays(members, said)
         return StoredStreamingDesign(
-            design=streaming_design(said, held),
+            design=streaming_file.design_of(said, held),
             manifest=said.model_dump(mode="json"),
             path=path,
             arrays=held,
         )
-    manifest = _manifest.read_manifest(text)
+    manifest = read_manifest(text)
     arrays = _arrays(members, manifest)
-    check_arrays(arrays, manifest)
-    form, problem = form_of(arrays, manifest), problem_of(arrays, manifest)
+    noise, problem = noise_and_problem(arrays, manifest)
     _check_trust(manifest)
     proof, relaxed_proof = proofs_of(arrays, problem)
-    covariance = arrays.get("covariance")
-    noise = Noise(
-        steps=None,
-        strategy=form,
-        space=covariance,
-        full=problem.axes == "space-time" and covariance is None,
-    )
     design = Design(
         problem=problem,
         noise=noise,
@@ -378,7 +307,7 @@ def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -
     for name, entry in manifest.arrays.items():
         field, content = f"{FIELD}.{name}", members[name + NPY]
         arrays[name] = float64_array(content, field=field)
-        if _array_sha256(arrays[name]) != entry.sha256:
+        if array_sha256(arrays[name]) != entry.sha256:
             raise InputError(field, expected="the array its sha256 was taken of", got="another")
         if arrays[name].shape != entry.shape:
             raise InputError(

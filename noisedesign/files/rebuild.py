@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from noisedesign.base.checks import InputError
-from noisedesign.files._comparison import differences
 from noisedesign.files.graph_tables import FASTEST
+from noisedesign.files.manifest import differences
 from noisedesign.files.problem_file import AnyProblemFile, tables_of
 from noisedesign.program.problem import Problem
 from noisedesign.system.random_mixing import RandomMatchings

@@ -3,6 +3,10 @@
 A row that was put is on the disk when ``put`` returns. CSV is appended to, and what a crash left of
 a last line is dropped when the file is opened again; parquet, which cannot be appended to, is
 written anew, the whole file at once.
+
+One process at a time has a table. The operating system keeps the lock and lets go of it however the
+process ends, so that no crash leaves a table locked. It is on an empty file beside the table, since
+a table is replaced now and then, and a lock would go with the file that it is on.
 """
 
 from __future__ import annotations
@@ -18,10 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from noisedesign.base.atomic import may_overwrite, write_text
+import filelock
+
+from noisedesign.base.atomic import may_overwrite, target_of, write_bytes, write_text
 from noisedesign.base.checks import InputError, describe
-from noisedesign.files import _parquet
-from noisedesign.files._lock import alone_with, unwritable
 
 Record = dict[str, Any]
 
@@ -78,7 +82,7 @@ class ResultsFile(ABC):
             else:
                 self._write_all()
         except OSError as error:
-            raise unwritable(path, error) from error
+            raise _unwritable(path, error) from error
 
     def _keep_what_is_there(self) -> None:
         try:
@@ -215,10 +219,21 @@ def _line(cells: Any) -> str:
 
 
 class ParquetResults(ResultsFile):
-    """Columns with types; a parameter whose values have several is text."""
+    """Columns with types, by pyarrow; a parameter whose values have several is text."""
 
     def _read(self) -> list[Record]:
-        columns, rows = _parquet.read(self.path)
+        arrow, content = _pyarrow(), self.path.read_bytes()
+        try:
+            table = arrow.parquet.read_table(io.BytesIO(content))
+            columns, rows = table.column_names, list(table.to_pylist())
+        except (
+            arrow.ArrowException,
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: text that is none
+            raise InputError(
+                FIELD, expected="a parquet file", got=f"{self.path}: {error}"
+            ) from error
         if self.format in columns and rows:
             self._check_format(rows[0])
         self._check_columns(columns)
@@ -227,10 +242,41 @@ class ParquetResults(ResultsFile):
         return rows
 
     def _write_all(self) -> None:
-        _parquet.write(list(self.rows.values()), path=self.path, columns=self.columns)
+        arrow, content = _pyarrow(), io.BytesIO()
+        rows = self.rows.values()
+        columns = {column: _of_one_type([row[column] for row in rows]) for column in self.columns}
+        arrow.parquet.write_table(arrow.table(columns), content)
+        write_bytes(self.path, content.getvalue())
 
     def _append(self, row: Record) -> None:
         self._write_all()
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            FIELD,
+            expected="a .csv file where pyarrow is not installed",
+            got="a .parquet file",
+            remedy="pip install 'noisedesign[parquet]'",
+        ) from error
+    return pyarrow
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    """The values, or all as text where they are not all numbers, all booleans or all text."""
+    kinds = {_kind(value) for value in values if value is not None}
+    if len(kinds) <= 1:
+        return values
+    return [None if value is None else str(value) for value in values]
+
+
+def _kind(value: Any) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "number" if is_number else type(value).__name__
 
 
 def _plain(value: Any) -> Any:
@@ -267,5 +313,38 @@ def open_results(
         raise InputError(
             FIELD, expected=f"a name that ends in {' or '.join(FORMATS)}", got=str(path)
         )
-    with alone_with(path):
+    with _alone_with(path):
         yield FORMATS[path.suffix](path, columns, kind, types)
+
+
+@contextmanager
+def _alone_with(path: Path) -> Iterator[None]:
+    """Alone with the file at ``path``, which need not exist, under whatever name others know it.
+
+    The file that is locked, ``.NAME.lock`` in the same folder, stays: who removes it may remove the
+    one that the next process holds.
+    """
+    target = target_of(path)
+    lock = filelock.FileLock(target.with_name(f".{target.name}.lock"))
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout as error:
+        raise InputError(
+            FIELD,
+            expected="a table that nobody else is writing",
+            got=f"{path}, which another process has open",
+            remedy="Wait for it, end it, or name another file.",
+        ) from error
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    """What to say of a table that the system does not let us write."""
+    return InputError(
+        FIELD, expected="a file that can be written", got=f"{path}: {error.strerror or error}"
+    )

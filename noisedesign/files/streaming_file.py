@@ -6,7 +6,7 @@ archive, its seal and its reading are those of :mod:`noisedesign.files.design_fi
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,27 +16,19 @@ from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Stop
 from noisedesign.base.shown import Shown
-from noisedesign.families.toeplitz import (
-    BandedInverse,
-    BufferedToeplitz,
-    GramWorkload,
-    PoleWorkload,
-    Strategy,
-    StreamingDesign,
-    ToeplitzStrategy,
-)
-from noisedesign.files._described import scheme_entry, scheme_of
-from noisedesign.files._layout import FORMS
-from noisedesign.files._manifest import (
+from noisedesign.files.manifest import (
     FIELD,
     ArrayEntry,
     Number,
-    ParticipationEntry,
     PrivacyEntry,
+    Scheme,
     Table,
+    array_entries,
+    library_version,
+    participation_entry,
+    participation_of,
     validated,
 )
-from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.noise import form_of_arrays, form_of_strategy
 from noisedesign.program.noise.forms import (
     BandedInverseForm,
@@ -44,7 +36,14 @@ from noisedesign.program.noise.forms import (
     StrategyForm,
     ToeplitzForm,
 )
-from noisedesign.system.workloads.toeplitz import Workload
+from noisedesign.program.noise.toeplitz_strategies import (
+    BandedInverse,
+    BufferedToeplitz,
+    Strategy,
+    ToeplitzStrategy,
+)
+from noisedesign.program.streaming import StreamingDesign
+from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
 
 FORMAT: Final = "noisedesign-streaming-design"
 VERSION: Final = 1
@@ -56,7 +55,7 @@ MOST_WORK = 1e12
 """T times the square of the number of poles: some minutes on one core."""
 
 _FORMS = (ToeplitzForm, BandedInverseForm, BufferedForm)
-_KINDS = {name: FORMS[name].kind for form in _FORMS for name in form.names} | {
+_KINDS = {name: kind for form in _FORMS for name, kind in form.names.items()} | {
     "poles": "lambda",
     "weights": "squared gain of every pole",
     "gram": "H",
@@ -74,7 +73,7 @@ class StreamingManifest(Table):
     strategy: str
     arrays: dict[str, ArrayEntry]
     horizon: int
-    participation: ParticipationEntry
+    participation: Scheme
     squared_error: Number
     squared_sensitivity: Number
     sensitivity_kind: str
@@ -102,7 +101,7 @@ class StoredStreamingDesign(Shown):
         return {**self.design._facts(), "path": self.path}
 
 
-def streaming_arrays(design: StreamingDesign) -> dict[str, Array]:
+def arrays_of(design: StreamingDesign) -> dict[str, Array]:
     """The arrays that determine ``design``: its strategy of unit diagonal, and its workload."""
     found = form_of_strategy(design.strategy, horizon=design.horizon).arrays()
     workload = design.workload
@@ -111,21 +110,16 @@ def streaming_arrays(design: StreamingDesign) -> dict[str, Array]:
     return found | {"gram": workload.gram()}
 
 
-def streaming_manifest(
-    design: StreamingDesign, arrays: dict[str, Array], *, library: str, digests: dict[str, str]
-) -> dict[str, Any]:
+def manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, Any]:
     """The JSON object that describes ``design``, stored as ``arrays``."""
     manifest = StreamingManifest.model_validate(
         {
-            "library": library,
+            "library": library_version(),
             "name": design.name,
             "strategy": form_of_strategy(design.strategy, horizon=design.horizon).kind,
-            "arrays": {
-                name: {"kind": _KINDS[name], "shape": array.shape, "sha256": digests[name]}
-                for name, array in arrays.items()
-            },
+            "arrays": array_entries(arrays, _KINDS),
             "horizon": int(design.horizon),
-            "participation": scheme_entry(design.participation),
+            "participation": participation_entry(design.participation),
             "squared_error": design.squared_error,
             "squared_sensitivity": design.squared_sensitivity,
             "sensitivity_kind": design.sensitivity_kind,
@@ -133,13 +127,13 @@ def streaming_manifest(
             "lower_bound_of_unrestricted_optimum": design.lower_bound_of_unrestricted_optimum,
             "stop": design.stop.value,
             "evaluations": int(design.evaluations),
-            "privacy": None if design.privacy is None else asdict(design.privacy),
+            "privacy": PrivacyEntry.of(design.privacy),
         }
     )
     return manifest.model_dump(mode="json")
 
 
-def read_streaming_manifest(content: bytes) -> StreamingManifest:
+def read_manifest(content: bytes) -> StreamingManifest:
     """The manifest in ``content``.
 
     Raises:
@@ -148,14 +142,14 @@ def read_streaming_manifest(content: bytes) -> StreamingManifest:
     return validated(StreamingManifest, content)
 
 
-def streaming_design(manifest: StreamingManifest, arrays: dict[str, Array]) -> StreamingDesign:
+def design_of(manifest: StreamingManifest, arrays: dict[str, Array]) -> StreamingDesign:
     """The design of a file whose arrays are intact.
 
     Raises:
         InputError: arrays that are no strategy or no workload; a horizon beyond what the machine
             holds vectors of.
     """
-    scheme = scheme_of(manifest.participation, horizon=manifest.horizon)
+    scheme = participation_of(manifest.participation, horizon=manifest.horizon)
     memory.require(
         lambda steps: 8 * VECTORS * steps, scheme.horizon, field=f"{FIELD}.horizon", of="steps"
     )
@@ -182,7 +176,7 @@ def streaming_design(manifest: StreamingManifest, arrays: dict[str, Array]) -> S
         stop=stop,
         evaluations=manifest.evaluations,
         name=manifest.name,
-        privacy=None if privacy is None else PrivacyTarget(**privacy.model_dump()),
+        privacy=None if privacy is None else privacy.target(),
     )
 
 

@@ -99,19 +99,18 @@ def simulate(
 
 def _variance(design: Design, how: dict[str, Any]) -> simulation.VarianceReport:
     problem: Any = design.problem
-    noise, error, how = design.noise, problem.objective, dict(how)
+    noise, error = design.noise, problem.objective
+    how = how | {"mixing": problem.mixing, "random": problem.random}
     if error is None:
         error = Objective(horizon=1 if design.axes == "space" else problem.participation.horizon)
     if design.axes == "time" and not WORKLOADS[problem.workload].run:
-        how["workload_factor"] = gram_factor(problem.gram)
+        how |= {"workload_factor": gram_factor(problem.gram), "mixing": None, "random": None}
     return simulation.simulate_variance(
         noise=lambda columns, sequence: noise.stream(
             dimension=columns, seed=sequence, steps=error.horizon
         ),
         predicted=design.objective,
         objective=error,
-        mixing=problem.mixing,
-        random=problem.random,
         **how,
     )
 

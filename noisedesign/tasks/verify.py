@@ -21,23 +21,18 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import symmetrized
 from noisedesign.base.shown import Shown, ShownInline, shortened
 from noisedesign.base.shown import words as in_words
-from noisedesign.families.toeplitz import StreamingDesign, lower_bound_of_unrestricted_optimum
-from noisedesign.files._comparison import differences, relative_difference
-from noisedesign.files._manifest import FIELD
-from noisedesign.files.design_file import (
-    StoredDesign,
-    as_stored,
-    manifest_of,
-    streaming_manifest_of,
-    text_sha256,
-)
+from noisedesign.families.toeplitz import lower_bound_of_unrestricted_optimum
+from noisedesign.files import streaming_file
+from noisedesign.files.design_file import StoredDesign, as_stored, manifest_of, text_sha256
+from noisedesign.files.manifest import FIELD, differences, relative_difference
 from noisedesign.files.rebuild import NotRebuiltError, differences_from_text
-from noisedesign.files.streaming_file import StoredStreamingDesign, streaming_arrays
+from noisedesign.files.streaming_file import StoredStreamingDesign
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
 from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
 from noisedesign.program.problem import Problem
+from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads import WORKLOADS
 
 RELATIVE_TOLERANCE = 1e-9
@@ -145,8 +140,8 @@ def verify(
             arrays.
     """
     if isinstance(stored, StreamingDesign):
-        arrays = streaming_arrays(stored)
-        manifest = json.loads(json.dumps(streaming_manifest_of(stored, arrays)))
+        arrays = streaming_file.arrays_of(stored)
+        manifest = json.loads(json.dumps(streaming_file.manifest_of(stored, arrays)))
         stored = StoredStreamingDesign(design=stored, manifest=manifest, path=Path(), arrays=arrays)
     if isinstance(stored, StoredStreamingDesign):
         if problem is not None:
@@ -183,7 +178,7 @@ def _streaming_checks(stored: StoredStreamingDesign) -> list[Check]:
     bound = lower_bound_of_unrestricted_optimum(workload, scheme)
     objective = error * sensitivity.squared
     same = sensitivity.kind == design.sensitivity_kind
-    again = streaming_manifest_of(design, stored.arrays)
+    again = streaming_file.manifest_of(design, stored.arrays)
     again["library"] = stored.manifest["library"]
     # The product of two stored numbers; the manifest says it as well.
     claimed = float(stored.manifest["objective"])

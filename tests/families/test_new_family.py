@@ -18,7 +18,6 @@ import scipy.optimize
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.files.design_file import load_design, save_design
-from noisedesign.files.exports import export
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.family import family_of
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem
@@ -26,6 +25,7 @@ from noisedesign.program.registry import REGISTRY, Entry
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import single
 from noisedesign.tasks.compare import compare
+from noisedesign.tasks.export import export
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support import class_noise, family_contract, oracles

@@ -17,7 +17,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.files._archive import npy_bytes, pack
+from noisedesign.files.archive import npy_bytes, pack
 from noisedesign.files.checkpoint_file import digest_of
 from noisedesign.files.design_file import save_design
 from noisedesign.program.certificate import lower_bound

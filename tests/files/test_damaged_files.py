@@ -22,7 +22,7 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.files import exports
-from noisedesign.files._archive import npy_bytes, pack
+from noisedesign.files.archive import npy_bytes, pack
 from noisedesign.files.checkpoint_file import CheckpointFile
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import jax_privacy, seeds
@@ -94,7 +94,7 @@ def test_what_is_no_file_is_no_design(name: str, tmp_path: Path) -> None:
     path = special(tmp_path)[name]
     with pytest.raises(InputError, match="design file: expected a readable design file"):
         load_design(path)
-    for read in (jax_privacy.read, lambda path, steps: seeds.read(path)):
+    for read in (jax_privacy.read, lambda path, steps: seeds.read_plan(path)):
         with pytest.raises(InputError, match="expected a file of this exporter"):
             read(path, steps=1)
     if name != "none.npz":  # where there is no checkpoint yet, one is begun
@@ -125,7 +125,7 @@ def test_a_hundred_thousand_brackets(text: str, tmp_path: Path) -> None:
     deep = tmp_path / "deep.json"
     deep.write_text(text)
     with pytest.raises(InputError, match="seeds file: expected a file of this exporter"):
-        seeds.read(deep)
+        seeds.read_plan(deep)
     with pytest.raises(InputError, match="export: expected a file of `noisedesign export`"):
         exports.read(deep)
     problem = write(tmp_path, RING + '\n[structure]\nspace = "clusters"\nclusters = "deep.json"\n')
@@ -248,7 +248,7 @@ def readers(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
     return found | {
         "design": (folder / "t.npz", lambda path: verify(load_design(path))),
         "jax-privacy": (folder / "j.npz", lambda path: jax_privacy.read(path, steps=1)),
-        "seeds": (folder / "seeds.json", seeds.read),
+        "seeds": (folder / "seeds.json", seeds.read_plan),
     }
 
 

@@ -19,7 +19,8 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import kind_of
 from noisedesign.conic.formats import write as write_program
 from noisedesign.files.design_file import load_design, save_design
-from noisedesign.files.exports import export, exporter, exporter_names
+from noisedesign.files.exports import exporter, exporter_names
+from noisedesign.tasks.export import export
 from noisedesign.tasks.model import conic_program
 from noisedesign.tasks.plot import plot
 from tests.support.command_line import EPOCHS, RING, call, environment, write

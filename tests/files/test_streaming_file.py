@@ -24,10 +24,11 @@ from noisedesign.families.toeplitz import (
     prefix_workload,
 )
 from noisedesign.files.design_file import load_design, save_design
-from noisedesign.files.exports import export, read
+from noisedesign.files.exports import read
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 from noisedesign.system.workloads.kinds import prefix_gram
+from noisedesign.tasks.export import export
 from noisedesign.tasks.verify import verify
 from tests.support import oracles
 from tests.support.command_line import call

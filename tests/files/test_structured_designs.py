@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.files._layout import arrays_of
+from noisedesign.files.design_arrays import arrays_of
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.program.design import Design

@@ -135,15 +135,8 @@ def test_comparisons_are_found(source: str, count: int) -> None:
     assert len(list(comparisons(ast.parse(source), "native"))) == count
 
 
-STILL_ASKING = {
-    "files/_comparison.py",
-    "files/_described.py",
-    "files/_layout.py",
-    "files/design_file.py",
-    "files/exports/mfdl.py",
-    "files/exports/whisper_dsgd.py",
-}
-STILL_NAMING = {"files/_layout.py", "tasks/joint_baselines.py"}
+STILL_ASKING: set[str] = set()
+STILL_NAMING = {"tasks/joint_baselines.py"}
 STILL_TELLING: set[str] = set()
 """Files that are still to be cleaned; none may be added."""
 

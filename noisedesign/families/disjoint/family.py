@@ -170,10 +170,9 @@ class Disjoint(Family):
         return independent_error(problem)
 
     def sizes(self, problem: Any) -> dict[str, int]:
-        program_size = len(problem.mixing) if problem.axes == "space" else problem.use.horizon
         if problem.axes == "space":
-            return {"m": program_size, "b": program_size, "k": 1}
-        return {"m": program_size, "b": problem.use.separation, "k": problem.use.largest_size}
+            return {"m": len(problem.mixing)}
+        return {"b": problem.use.stride, "k": problem.use.largest_size}
 
     def _noise(self, program: Program, gram: Array) -> Noise:
         """What is exported of a feasible X."""

@@ -38,7 +38,7 @@ class Full(Disjoint):
     name = "full"
     formulations: ClassVar[tuple[str, ...]] = ()
     proof: ClassVar[Mapping[str, ArraySpec]] = {
-        "dual_blocks": ArraySpec("U", "bkk"),
+        "dual_blocks": ArraySpec("P", "bkk"),
         "dual_cap": ArraySpec("w", "m"),
     }
 

@@ -50,10 +50,10 @@ class Observers(Family):
     gap = GAP
     formulations: ClassVar[tuple[str, ...]] = ("covariance",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {
+        "dual_cap": ArraySpec("w", "n"),
         "observer_ranks": ArraySpec("rows of every F", ANY),
         "observer_factors": ArraySpec("F B, N = F^T F", ANY),
         "observer_weights": ArraySpec("v of every observer", ANY),
-        "dual_cap": ArraySpec("w", "n"),
     }
 
     def program(self, problem: SpaceProblem) -> ObserverProblem:

@@ -42,10 +42,10 @@ ASSEMBLED = 1e-12
 class SharedSeeds(SpatialFamily):
     name = "shared seeds"
     proof: ClassVar[Mapping[str, ArraySpec]] = {
+        "dual_cap": ArraySpec("w", "n"),
         "clique_blocks": ArraySpec("P", ANY, multiplier=False),
         "dual_factors": ArraySpec("F, N = F^T F", "Ann"),
         "dual_prices": ArraySpec("v", "An"),
-        "dual_cap": ArraySpec("w", "n"),
     }
 
     def program_of_gram(

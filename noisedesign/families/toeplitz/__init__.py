@@ -8,7 +8,6 @@ optimum, and each says by how much at most.
 
 from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum
 from noisedesign.families.toeplitz.optimize import (
-    StreamingDesign,
     optimize_banded_inverse,
     optimize_buffered,
     optimize_toeplitz,
@@ -20,6 +19,7 @@ from noisedesign.program.noise.toeplitz_strategies import (
     Strategy,
     ToeplitzStrategy,
 )
+from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads.toeplitz import (
     GramWorkload,
     PoleWorkload,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,86 +23,21 @@ from noisedesign.base import power_series as series
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.base.shown import Shown
 from noisedesign.families.toeplitz import families
 from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum, same_horizon
 from noisedesign.families.toeplitz.search import Found, Objective, minimized
-from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.noise.toeplitz_strategies import (
     BandedInverse,
     BufferedToeplitz,
     Strategy,
     ToeplitzStrategy,
 )
+from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.toeplitz import Workload
 
 FASTEST_LOSS = 0.98
 """Loss 1 - theta of the fastest buffer in the second start: c_1 is then nearly free of the rest."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StreamingDesign(Shown):
-    """An optimised strategy and what is known about it.
-
-    Attributes:
-        strategy: C, scaled so that its diagonal is 1.
-        horizon: T, which the numbers below hold for.
-        squared_error: total squared error tr(H C^-1 C^-T), for noise of unit variance.
-        squared_sensitivity: of C under the participation scheme.
-        sensitivity_kind: "vector-exact", or the upper bound it is.
-        lower_bound_of_unrestricted_optimum: no causal strategy has a smaller ``objective``. Not a
-            bound for the family only: there is none.
-        stop: how the search ended.
-        evaluations: of the objective and its gradient.
-        workload, participation: what it was optimised for.
-        privacy: what its noise is to be scaled to, where that is known: state it with
-            ``dataclasses.replace(design, privacy=...)``, and exports are scaled.
-    """
-
-    strategy: Strategy
-    horizon: int
-    workload: Workload
-    participation: Participation
-    squared_error: float
-    squared_sensitivity: float
-    sensitivity_kind: str
-    lower_bound_of_unrestricted_optimum: float
-    stop: Stop
-    evaluations: int
-    privacy: PrivacyTarget | None = None
-    name: str = "streaming"
-
-    def __post_init__(self) -> None:
-        steps = None if self.privacy is None else self.privacy.steps
-        if steps not in (None, self.horizon):
-            raise InputError(
-                "privacy.steps",
-                expected=f"{self.horizon}, the horizon of the design, or nothing",
-                got=str(steps),
-            )
-
-    @property
-    def axes(self) -> str:
-        """ "streaming"."""
-        return "streaming"
-
-    def _facts(self) -> dict[str, object]:
-        return {
-            "objective": self.objective,
-            "excess at most": self.excess_upper_bound,
-            **super()._facts(),
-        }
-
-    @property
-    def objective(self) -> float:
-        """Total squared error at unit squared sensitivity."""
-        return self.squared_error * self.squared_sensitivity
-
-    @property
-    def excess_upper_bound(self) -> float:
-        """Relative excess over the unrestricted optimum, at most."""
-        return self.objective / self.lower_bound_of_unrestricted_optimum - 1
 
 
 def optimize_toeplitz(

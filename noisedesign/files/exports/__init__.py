@@ -1,33 +1,29 @@
 """Designs in the formats of other programs, and read again.
 
-To add one: a module here with ``ACCEPTS`` and ``DESCRIPTION``, its name below, and ``noise_of``,
-``write`` and ``read`` of a generic format (:class:`Format`) or ``export`` of a trainer's own
-(:class:`Trainer`).
+To add one: a module here with ``ACCEPTS`` and ``DESCRIPTION``, its name below, and ``write`` and
+``read`` of a generic format (:class:`Format`) or ``export`` of a trainer's own (:class:`Trainer`).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from noisedesign.base import checks as _checks
-from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import MATLAB_5
-from noisedesign.base.regular_files import check_regular
-from noisedesign.families.toeplitz import StreamingDesign
-from noisedesign.files.exports._common import files_of
-from noisedesign.files.exports._content import Exported, content_of, not_ours, parsed_metadata
-from noisedesign.files.exports._streaming import streaming_content
-from noisedesign.program.design import Design, design_of
+from noisedesign.base.regular_files import read_regular
+from noisedesign.files.array_files import files_of
+from noisedesign.files.exported import Exported, parsed_metadata
+from noisedesign.program.design import Design
 from noisedesign.program.noise import Noise
+from noisedesign.program.streaming import StreamingDesign
 
-__all__ = ["Exported", "export", "exporter", "exporter_names", "read"]
+__all__ = ["Exported", "exporter", "exporter_names", "read"]
 
-_FORMATS = ("npy", "csv", "mat", "safetensors", "seeds")
-_TRAINERS = ("jax-privacy", "mfdl", "whisper-dsgd")
-_NAMES = (*_FORMATS, *_TRAINERS)
+FORMATS = ("npy", "csv", "mat", "safetensors", "seeds")
+TRAINERS = ("jax-privacy", "mfdl", "whisper-dsgd")
 
 
 class Exporter(Protocol):
@@ -43,108 +39,56 @@ class Exporter(Protocol):
 
 
 class Format(Exporter, Protocol):
-    """A generic format: it holds what noise is drawn from, and knows no design."""
-
-    def noise_of(self, design: Design) -> Noise:
-        """The noise of a design as this format holds it."""
+    """A generic format: it holds what noise is drawn from, and knows no design. One that does not
+    hold C and R as they are has ``noise_of(design)``, the noise as it holds it."""
 
     def write(self, content: Exported, path: Path) -> tuple[Path, ...]:
         """Write ``content`` and return the paths written, the main one first."""
 
+    def read(self, path: Path) -> Exported:
+        """What a file of this format holds."""
+
 
 class Trainer(Exporter, Protocol):
-    """A trainer's own files, calibrated where there is a privacy target."""
+    """A trainer's own files, calibrated where there is a privacy target. One that looks for
+    published mechanisms beside the design has ``companions(design, path)``: paths and the names of
+    baselines whose C lies there, as .npy."""
 
     def export(self, design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
         """Write ``design`` and return the paths written, the main one first."""
 
 
 def exporter_names() -> tuple[str, ...]:
-    """The formats :func:`export` knows."""
-    return _NAMES
+    """The formats that `noisedesign export` knows."""
+    return (*FORMATS, *TRAINERS)
 
 
 def exporter(name: str) -> Exporter:
     """The exporter of that name, imported now. Raises InputError for another name."""
-    _checks.one_of(name, field="to", allowed=_NAMES)
+    _checks.one_of(name, field="to", allowed=exporter_names())
     return cast("Exporter", import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
-def export(
-    design: Design | StreamingDesign,
-    *,
-    to: str,
-    path: str | Path,
-    problem_text: str = "",
-    overwrite: bool = False,
-    calibrated: bool | None = None,
-) -> tuple[Path, ...]:
-    """Write ``design`` in the format ``to``; every file whole or not at all.
-
-    Args:
-        path: the file to write; for ``mfdl`` also the folder of that trainer's cache. Of formats of
-            one array a file, the others have the same stem.
-        problem_text: the problem file the design was made from, for formats that carry it.
-        overwrite: replace files even if they are not of this format.
-        calibrated: whether the arrays of a generic format are scaled to the privacy target, so
-            that noise drawn from them gives the privacy that the metadata state; None: where there
-            is a target. Otherwise the metadata say what the noise must be multiplied by.
-
-    Returns:
-        The paths written, the main one first.
+def noise_of(chosen: Exporter, design: Design | StreamingDesign) -> Noise:
+    """The noise of a design as a generic format holds it.
 
     Raises:
-        InputError: an unknown format, a design of a kind it cannot hold, a path that cannot be
-            written to, a file of another kind; ``calibrated`` without a target, or not calibrated
-            for a trainer.
-        StorageError: the disk is full, the folder is read-only, ...
+        InputError: it cannot hold that.
     """
-    chosen = exporter(to)
-    held = getattr(design, "design", None)
-    if isinstance(held, StreamingDesign):  # as a loaded file has it
-        design = held
-    design = design if isinstance(design, StreamingDesign) else design_of(design)
-    name = design.name if isinstance(design, StreamingDesign) else design.problem.name
-    path = _checks.path(path, field="output")
-    problem_text = _checks.text(problem_text, field="problem_text")
-    if design.axes not in chosen.ACCEPTS:
-        able = [other for other in _NAMES if _takes(exporter(other), design)]
-        raise InputError(
-            "design",
-            expected=f"a {' or '.join(chosen.ACCEPTS)} design for {to}",
-            got=f"the {design.axes} design {name!r}",
-            remedy=f"It can be exported to {', '.join(able)}." if able else "",
-        )
-    with overwriting(overwrite):
-        generic = cast("Format", chosen)
-        if isinstance(design, StreamingDesign):
-            told = streaming_content(design, calibrated=calibrated, problem_text=problem_text)
-            return generic.write(told, path)
-        if to in _TRAINERS:
-            if calibrated is False:
-                raise InputError(
-                    "calibrated",
-                    expected=f"calibrated noise for {to}",
-                    got="uncalibrated",
-                    remedy=f"Export it to {', '.join(_FORMATS[:-1])} to scale it yourself.",
-                )
-            trainer = cast("Trainer", chosen)
-            return trainer.export(design, path, problem_text=problem_text)
-        content = content_of(
-            design, generic.noise_of(design), problem_text=problem_text, calibrated=calibrated
-        )
-        return generic.write(content, path)
+    own = getattr(chosen, "noise_of", None)
+    return design.noise if own is None else cast("Noise", own(design))
+
+
+def takers(design: Design | StreamingDesign) -> list[str]:
+    """The formats that a design can be exported to; seeds need one that is made of them."""
+    return [name for name in exporter_names() if _takes(exporter(name), design)]
 
 
 def _takes(chosen: Exporter, design: Design | StreamingDesign) -> bool:
-    """Whether a design can be exported to that; seeds need one that is made of them."""
     if design.axes not in chosen.ACCEPTS:
         return False
-    noise_of = getattr(chosen, "noise_of", None)
-    if noise_of is None or isinstance(design, StreamingDesign):
-        return True
     try:
-        noise_of(design)
+        noise_of(chosen, design)
     except InputError:
         return False
     return True
@@ -165,22 +109,17 @@ def read(path: str | Path) -> Exported:
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(200)
-    found: Exported
     if head.startswith(MATLAB_5):
-        found = _reader("mat").read(path)
-    elif head[8:10] == b'{"':
-        found = _reader("safetensors").read(path)
-    else:
-        found = _from_json(path if head[:1] == b"{" else path.with_suffix(".json"), asked=path)
-    return found
+        return _format("mat").read(path)
+    if head[8:10] == b'{"':
+        return _format("safetensors").read(path)
+    return _described(path if head[:1] == b"{" else path.with_suffix(".json"), asked=path)
 
 
-def _from_json(path: Path, *, asked: Path) -> Exported:
-    check_regular(path, field="export", expected="a file of `noisedesign export`")
-    try:
-        metadata = parsed_metadata(path.read_bytes(), path)
-    except OSError as error:
-        raise not_ours(path, str(error.strerror)) from error
+def _described(path: Path, *, asked: Path) -> Exported:
+    """What the JSON at ``path`` describes."""
+    content = read_regular(path, field="export", expected="a file of `noisedesign export`")
+    metadata = parsed_metadata(content, path)
     if asked.is_file() and asked != path and asked.name not in files_of(metadata):
         raise InputError(
             "export",
@@ -188,14 +127,10 @@ def _from_json(path: Path, *, asked: Path) -> Exported:
             got=str(asked),
             remedy="It is of another export. Export the design again, under a name of its own.",
         )
-    found: Exported
-    if "seeds" in metadata:
-        found = _reader("seeds").read_export(path)
-    else:
-        name = _checks.one_of(metadata.get("to"), field="export.to", allowed=("npy", "csv"))
-        found = _reader(name).read(path)
-    return found
+    named = ("npy", "csv", "seeds")
+    name = _checks.one_of(metadata.get("to"), field="export.to", allowed=named)
+    return _format(name).read(path)
 
 
-def _reader(name: str) -> Any:
-    return exporter(name)
+def _format(name: str) -> Format:
+    return cast("Format", exporter(name))

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError
-from noisedesign.files.exports._beside import read_files, write_files
-from noisedesign.files.exports._content import FIELD, Exported, plain_noise
+from noisedesign.files.array_files import read_files, write_files
+from noisedesign.files.exported import FIELD, Exported
 
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "R under a row of node names, or C with C^-1 in PATH-noising.csv, or both, and .json"
 
-noise_of = plain_noise
+HEADED = "covariance"
+"""The array below a row of node names."""
 
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
@@ -28,8 +29,11 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
     names = content.metadata.get("nodes") or ()
 
     def encode(name: str, array: Array) -> bytes:
-        header = names if name == "covariance" else ()
-        return _table(np.atleast_2d(array), header=header).encode("utf-8")
+        table = io.StringIO()
+        if name == HEADED and names:
+            csv.writer(table, lineterminator="\n").writerow(names)
+        np.savetxt(table, np.atleast_2d(array), fmt="%.17g", delimiter=",")
+        return table.getvalue().encode("utf-8")
 
     return write_files(content, path, to="csv", encode=encode)
 
@@ -39,17 +43,9 @@ def read(path: Path) -> Exported:
     return read_files(path, decode=_decoded)
 
 
-def _table(matrix: Array, *, header: tuple[str, ...] = ()) -> str:
-    buffer = io.StringIO()
-    if header:
-        csv.writer(buffer, lineterminator="\n").writerow(header)
-    np.savetxt(buffer, matrix, fmt="%.17g", delimiter=",")
-    return buffer.getvalue()
-
-
 def _decoded(data: bytes, name: str) -> Array:
     try:
         rows = list(csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True))
-        return np.array(rows[name == "covariance" :], dtype=np.float64)
+        return np.array(rows[name == HEADED :], dtype=np.float64)
     except (ValueError, csv.Error) as error:
         raise InputError(f"{FIELD}.{name}", expected="rows of numbers", got=str(error)) from error

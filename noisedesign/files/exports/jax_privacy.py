@@ -18,8 +18,8 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import write_bytes
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import check_regular
-from noisedesign.files._archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
-from noisedesign.files.exports._common import factor, facts, require_protection, scaling, to_json
+from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
+from noisedesign.files.exported import factor, require_protection, to_json, trainer_facts
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 
@@ -48,7 +48,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     """
     require_protection(design)
     calibration = calibrate(design.problem)
-    metadata = facts(design, problem_text=problem_text) | scaling(calibration, note=_NOTE)
+    metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     members = {
         "noising_matrix": design.noising_matrix,
         "stddev": np.float64(calibration.noise_stddev),

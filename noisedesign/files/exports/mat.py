@@ -17,14 +17,12 @@ from scipy.io import loadmat, savemat
 
 from noisedesign.base.atomic import write_atomically
 from noisedesign.base.file_kinds import MATLAB_5
-from noisedesign.files.exports._content import (
+from noisedesign.files.exported import (
+    PROBLEM_ARRAYS,
     Exported,
     content_from,
-    float64,
-    metadata_text,
     not_ours,
     parsed_metadata,
-    plain_noise,
 )
 from noisedesign.program.noise import STRATEGY_FORMS
 
@@ -33,8 +31,6 @@ DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ...; MATLAB and sci
 
 _SEAL, _HEAD = b", noisedesign-sha256:", 116
 """What is before the digits of the sha256, and bytes of the text at the head of a MATLAB 5 file."""
-
-noise_of = plain_noise
 
 _VECTORS = {
     "strategy_coefficients",
@@ -55,10 +51,10 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
     ``nodes`` is a cell array in the order of the rows of W; ``metadata`` is a JSON string. Vectors
     are columns.
     """
-    variables: dict[str, Any] = {**content.noise.arrays(), **content.beside}
+    variables: dict[str, Any] = content.arrays()
     if names := content.metadata.get("nodes"):
         variables["nodes"] = np.array([*names, None], dtype=object)[:-1]
-    variables["metadata"] = metadata_text(content)
+    variables["metadata"] = content.text
 
     def write(file: Any) -> None:
         savemat(file, variables, oned_as="column")
@@ -87,13 +83,9 @@ def read(path: Path) -> Exported:
     except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
         raise not_ours(path, str(error)) from error
     known = {name for form in STRATEGY_FORMS for name in form.names}
-    wanted = known | {"covariance", "mixing", "gram"} | _VECTORS
     arrays = {
         name: np.ravel(array) if name in _VECTORS else array
         for name, array in found.items()
-        if name in wanted
+        if name in {*known, *PROBLEM_ARRAYS, "covariance"}
     }
-    return content_from(
-        {name: float64(array, name=name) for name, array in arrays.items()},
-        parsed_metadata(text, path),
-    )
+    return content_from(arrays, parsed_metadata(text, path))

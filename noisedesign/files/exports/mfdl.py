@@ -20,25 +20,20 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from noisedesign.base.atomic import StorageError, write_bytes, write_text
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.settings import STOCHASTIC_TOLERANCE
-from noisedesign.files._archive import npy_bytes
-from noisedesign.files.exports._common import (
-    facts,
-    require_own_description,
-    require_protection,
-    to_json,
-)
+from noisedesign.files.archive import npy_bytes
+from noisedesign.files.array_files import require_own_description
+from noisedesign.files.exported import facts, require_protection, to_json
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks.baselines import baseline
 
 ACCEPTS = ("time",)
 DESCRIPTION = "C for MFDL: a .npy file, or its cache folder, laid out as it looks files up"
@@ -76,27 +71,29 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
             workload that MFDL has no place for.
     """
     require_protection(design)
-    problem = design.problem
-    assert isinstance(problem, TimeProblem)
+    problem = cast("TimeProblem", design.problem)
     name, known = _graph_name(problem, problem_text)
-    target, beside = path, None
+    target = path
     if path.suffix != ".npy":
         target = path / _place(problem, name)
-        _make_folder(target.parent)
-        if problem.workload != "prefix":
-            beside = path / _centralized(problem)
-            _make_folder(beside.parent)
+        for at in (target, *companions(design, path)):
+            _make_folder(at.parent)
     sidecar = _how_to_run(design) | {"graph_name": name, "graph_known_to_trainer": known}
     sidecar |= facts(design, problem_text=problem_text) | {"to": "mfdl"}
     description = target.with_suffix(".json")
     require_own_description(description, to="mfdl")
-    written = (
+    return (
         write_bytes(target, npy_bytes(design.strategy)),
         write_text(description, to_json(sidecar)),
     )
-    if beside is None:
-        return written
-    return *written, write_bytes(beside, npy_bytes(baseline(problem, "d-mf").strategy))
+
+
+def companions(design: Design, path: Path) -> dict[Path, str]:
+    """Where in its cache folder the trainer looks for D-MF, if the design is another."""
+    problem = cast("TimeProblem", design.problem)
+    if path.suffix == ".npy" or problem.workload == "prefix":
+        return {}
+    return {path / _centralized(problem): "d-mf"}
 
 
 def trainer_sensitivity(strategy: Array, participation: FixedEpoch) -> float:
@@ -107,8 +104,7 @@ def trainer_sensitivity(strategy: Array, participation: FixedEpoch) -> float:
 
 
 def _how_to_run(design: Design) -> dict[str, Any]:
-    problem = design.problem
-    assert isinstance(problem, TimeProblem)
+    problem = cast("TimeProblem", design.problem)
     scheme, target = problem.fixed_epoch, problem.privacy
     multiplier = None
     if target is not None:

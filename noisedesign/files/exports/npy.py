@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from noisedesign.base.checks import Array
-from noisedesign.files._archive import float64_array, npy_bytes
-from noisedesign.files.exports._beside import read_files, write_files
-from noisedesign.files.exports._content import FIELD, Exported, plain_noise
+from noisedesign.files.archive import float64_array, npy_bytes
+from noisedesign.files.array_files import read_files, write_files
+from noisedesign.files.exported import FIELD, Exported
 
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "R, or C with C^-1 in PATH-noising.npy, or both, and .json; for numpy.load"
-
-noise_of = plain_noise
 
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
@@ -23,8 +20,4 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
 
 def read(path: Path) -> Exported:
     """From the JSON that lies beside the arrays."""
-    return read_files(path, decode=_decoded)
-
-
-def _decoded(data: bytes, name: str) -> Array:
-    return float64_array(data, field=f"{FIELD}.{name}")
+    return read_files(path, decode=lambda data, name: float64_array(data, field=f"{FIELD}.{name}"))

@@ -9,20 +9,10 @@ import numpy as np
 
 from noisedesign.base.atomic import write_bytes
 from noisedesign.base.checks import InputError
-from noisedesign.files.exports._content import (
-    Exported,
-    content_from,
-    float64,
-    metadata_text,
-    not_ours,
-    parsed_metadata,
-    plain_noise,
-)
+from noisedesign.files.exported import Exported, content_from, not_ours, parsed_metadata
 
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ... as float64, for any framework"
-
-noise_of = plain_noise
 
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
@@ -32,16 +22,15 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
     The metadata are strings: ``matrix``, the name of the main array, and its ``kind`` ("R" or
     "C"), the facts of the design one by one, and ``metadata``, the same as one JSON object.
     """
-    arrays = content.noise.arrays()
-    main = next(iter(arrays))
+    main = next(iter(content.noise.arrays()))
     known = content.metadata
     words = {key: value if isinstance(value, str) else repr(value) for key, value in known.items()}
     words |= {
         "kind": "R" if main == "covariance" else "C",
         "matrix": main,
-        "metadata": metadata_text(content),
+        "metadata": content.text,
     }
-    tensors = {name: np.ascontiguousarray(a) for name, a in {**arrays, **content.beside}.items()}
+    tensors = {name: np.ascontiguousarray(array) for name, array in content.arrays().items()}
     return (write_bytes(path, _package().save(tensors, metadata=words)),)
 
 
@@ -53,7 +42,7 @@ def read(path: Path) -> Exported:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {})["metadata"]
-            arrays = {name: float64(file.get_tensor(name), name=name) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
         raise not_ours(path, f"{type(error).__name__}: {error}") from error
     return content_from(arrays, parsed_metadata(text, path))

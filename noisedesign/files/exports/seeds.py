@@ -20,8 +20,15 @@ import numpy as np
 from noisedesign.base.atomic import write_text
 from noisedesign.base.checks import InputError, describe
 from noisedesign.base.regular_files import check_regular
-from noisedesign.files.exports._common import require_own_description, require_protection, to_json
-from noisedesign.files.exports._content import Exported, content_from, not_ours, parsed_metadata
+from noisedesign.files.array_files import require_own_description
+from noisedesign.files.exported import (
+    Exported,
+    content_from,
+    not_ours,
+    parsed_metadata,
+    require_protection,
+    to_json,
+)
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed
 from noisedesign.program.design import Design, seed_plan_of
 from noisedesign.program.noise import Noise
@@ -90,9 +97,9 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
     return (write_text(path, to_json(found | {"to": "seeds"})),)
 
 
-def read_export(path: Path) -> Exported:
+def read(path: Path) -> Exported:
     """What to draw from, from the file alone."""
-    plan, names = read(path)
+    plan, names = read_plan(path)
     require_room(len(names), field="export.nodes")
     metadata = parsed_metadata(path.read_bytes(), path)
     try:
@@ -106,7 +113,7 @@ def read_export(path: Path) -> Exported:
     return replace(made, noise=replace(made.noise, space=plan))
 
 
-def read(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:
+def read_plan(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:
     """The seeds of an exported file, members as places in the names that come with them.
 
     Raises:

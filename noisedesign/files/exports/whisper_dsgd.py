@@ -11,11 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from noisedesign.base.atomic import write_bytes
-from noisedesign.files._archive import NPY, npy_bytes, pack
-from noisedesign.files.exports._common import facts, require_protection, scaling, to_json
+from noisedesign.files.archive import NPY, npy_bytes, pack
+from noisedesign.files.exported import require_protection, to_json, trainer_facts
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
-from noisedesign.program.problem import SpaceProblem
 
 ACCEPTS = ("space",)
 DESCRIPTION = "covariance_matrix and weight_matrix of WhisperDSGD, in one node order (.npz)"
@@ -41,14 +40,12 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
         InputError: the design does not protect every message.
     """
     require_protection(design)
-    problem = design.problem
-    assert isinstance(problem, SpaceProblem)
-    found = calibrate(problem)
-    metadata = facts(design, problem_text=problem_text) | scaling(found, note=_NOTE)
+    found = calibrate(design.problem)
+    metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     metadata["protected_unit"] = "one example"
     members = {
         "covariance_matrix": found.noise_stddev**2 * design.covariance,
-        "weight_matrix": problem.mixing,
+        "weight_matrix": design.problem.mixing,
         "metadata": to_json(metadata),
     }
     content = pack({name + NPY: npy_bytes(value) for name, value in members.items()})

@@ -55,8 +55,8 @@ class StrategyForm(ABC):
 
     kind: ClassVar[str]
     """As :class:`noisedesign.program.structure.TimeStructure` names it."""
-    names: ClassVar[tuple[str, ...]]
-    """Of its arrays."""
+    names: ClassVar[Mapping[str, str]]
+    """Of its arrays, and what each is in the mathematics."""
 
     @property
     @abstractmethod
@@ -89,7 +89,7 @@ class DenseForm(StrategyForm):
     """C without a structure, shape (T, T). ``stored_noising`` is C^-1 where it is known already."""
 
     kind: ClassVar[str] = "dense"
-    names: ClassVar[tuple[str, ...]] = ("strategy", "noising_matrix")
+    names: ClassVar[Mapping[str, str]] = {"strategy": "C", "noising_matrix": "C^-1"}
 
     strategy: Array
     stored_noising: Array | None = None
@@ -138,7 +138,7 @@ class BandedForm(StrategyForm):
     """C with p diagonals: ``bands``, shape (p, T), [d, t] = C[t + d, t], zero past the end."""
 
     kind: ClassVar[str] = "banded"
-    names: ClassVar[tuple[str, ...]] = ("strategy_bands",)
+    names: ClassVar[Mapping[str, str]] = {"strategy_bands": "C, its diagonals"}
 
     bands: Array
 
@@ -195,7 +195,7 @@ class _ToeplitzForm(StrategyForm):
         """The member of :mod:`noisedesign.families.toeplitz`, of any horizon."""
 
     def arrays(self) -> dict[str, Array]:
-        return {self.names[0]: self.coefficients}
+        return dict.fromkeys(self.names, self.coefficients)
 
     def dense(self) -> Array:
         return self.toeplitz.dense(self.steps)
@@ -209,7 +209,7 @@ class ToeplitzForm(_ToeplitzForm):
     """C constant along diagonals, whose first column begins with ``coefficients``, shape (p,)."""
 
     kind: ClassVar[str] = "toeplitz"
-    names: ClassVar[tuple[str, ...]] = ("strategy_coefficients",)
+    names: ClassVar[Mapping[str, str]] = {"strategy_coefficients": "C, its first column"}
 
     @property
     def toeplitz(self) -> Strategy:
@@ -228,7 +228,7 @@ class BandedInverseForm(_ToeplitzForm):
     """C^-1 Toeplitz with p diagonals, whose first column is ``coefficients``, shape (p,)."""
 
     kind: ClassVar[str] = "banded-inverse"
-    names: ClassVar[tuple[str, ...]] = ("noising_coefficients",)
+    names: ClassVar[Mapping[str, str]] = {"noising_coefficients": "C^-1, its first column"}
 
     @property
     def toeplitz(self) -> Strategy:
@@ -247,7 +247,11 @@ class BufferedForm(StrategyForm):
     """``diagonal`` times the buffered linear Toeplitz C of ``scales`` and ``decays``, (m,)."""
 
     kind: ClassVar[str] = "blt"
-    names: ClassVar[tuple[str, ...]] = ("buffer_scales", "buffer_decays", "strategy_diagonal")
+    names: ClassVar[Mapping[str, str]] = {
+        "buffer_scales": "omega",
+        "buffer_decays": "theta",
+        "strategy_diagonal": "C_tt",
+    }
 
     scales: Array
     decays: Array

@@ -135,7 +135,8 @@ def simulate_variance(
     n = len(w)
 
     def products(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
-        return iter((factor @ np.concatenate(list(noise(columns, sequence))))[:, None])
+        one_node = np.concatenate([drawn[:1] for drawn in noise(columns, sequence)])
+        return iter((factor @ one_node)[:, None])
 
     def errors(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
         # No noise is drawn from the descendant of a step past the last.

@@ -18,7 +18,6 @@ from noisedesign.families.observers.bound import lower_bound, multipliers_of
 from noisedesign.families.observers.family import FAMILY
 from noisedesign.families.observers.program import ObservedNoise, ObserverProgram
 from noisedesign.files.design_file import load_design, save_design
-from noisedesign.files.exports import export
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import delta_of
@@ -31,6 +30,7 @@ from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import every_step, single
 from noisedesign.tasks.account.table import setting_of
 from noisedesign.tasks.baselines import baseline_names
+from noisedesign.tasks.export import export
 from noisedesign.tasks.report import solution_record
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation import Watcher, audit_observers

@@ -21,11 +21,12 @@ from scipy.io import loadmat
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.files import exports
-from noisedesign.files.exports import export, exporter, exporter_names, jax_privacy, mfdl
+from noisedesign.files.exports import exporter, exporter_names, jax_privacy, mfdl
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import PrivacyTarget, TimeProblem
 from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks.export import export
 from tests.support import ROOT, oracles
 from tests.support.made_designs import with_matrix
 from tests.support.small_designs import (

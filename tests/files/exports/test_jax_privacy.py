@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.files.exports import export
 from noisedesign.files.exports.jax_privacy import privatizer, read
+from noisedesign.tasks.export import export
 from tests.support.small_designs import TARGET, time_design
 
 BITS = np.arange(2, dtype=np.uint32)

@@ -19,16 +19,18 @@ import networkx as nx
 import numpy as np
 import pytest
 
+import noisedesign
 import noisedesign.files.exports as exports
 from noisedesign.base.checks import InputError
 from noisedesign.files.design_file import load_design, save_design
-from noisedesign.files.exports import Exported, export, exporter, exporter_names, read
+from noisedesign.files.exports import Exported, exporter, exporter_names, read
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.tasks.export import export
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.command_line import call
@@ -401,7 +403,8 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert len(found.json()["files"]) == 4
         assert read(out / "x.npy").metadata["calibrated"] is calibrated
     assert load_design(design).design.axes == "space-time"
-    assert set(exports.__all__) >= {"read", "export", "Exported"}
+    assert set(exports.__all__) >= {"read", "Exported"}
+    assert noisedesign.export is export
 
 
 @pytest.mark.parametrize(("kind", "to"), CASES)

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.files.exports import export, exporter
+from noisedesign.files.exports import exporter
 from noisedesign.files.exports import seeds as exporter_of_seeds
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.graph import mixing_matrix
+from noisedesign.tasks.export import export
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.command_line import call
@@ -72,7 +73,7 @@ def test_the_seeds_of_a_file_make_the_covariance(structure: SpaceStructure, tmp_
     content = exported(design, tmp_path)
     error = np.abs(assembled(content) - design.covariance).max()
     assert error <= 1e-12 * np.abs(design.covariance).max()
-    plan, names = exporter_of_seeds.read(tmp_path / "seeds.json")
+    plan, names = exporter_of_seeds.read_plan(tmp_path / "seeds.json")
     np.testing.assert_allclose(plan.covariance(), assembled(content), rtol=1e-15)
     assert names == tuple(content["nodes"]) == NAMES
     # Whoever reads the file alone learns that the plan's own drawing is not what to run.
@@ -156,9 +157,9 @@ def test_designs_without_seeds_are_refused(tmp_path: Path) -> None:
 def test_the_reader_refuses_other_files(text: str, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(InputError, match="seeds file"):
-        exporter_of_seeds.read(tmp_path / "s.json")
+        exporter_of_seeds.read_plan(tmp_path / "s.json")
     with pytest.raises(InputError, match="seeds file"):
-        exporter_of_seeds.read(tmp_path / "none.json")
+        exporter_of_seeds.read_plan(tmp_path / "none.json")
 
 
 def test_from_a_problem_file_to_seeds(tmp_path: Path) -> None:

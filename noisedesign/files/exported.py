@@ -1,14 +1,15 @@
-"""What a generic export holds: the arrays that noise is drawn from, and what must be known of them.
+"""What is exported of a design: what noise is drawn from, and what must be known of it.
 
-A format writes and reads this value, and knows no design. ``multiply_by`` is a factor on the noise
-(its standard deviation), so that R is multiplied by its square.
+A generic format writes and reads :class:`Exported`, and knows no design. ``multiply_by`` is a
+factor on the noise (its standard deviation), so that R is multiplied by its square.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
-from noisedesign.files._layout import arrays_of
-from noisedesign.files.exports._common import NO_TARGET, factor, facts, require_feasible, to_json
+from noisedesign.files.design_arrays import arrays_of
 from noisedesign.program.calibration import Calibration, calibrate
-from noisedesign.program.design import Design
+from noisedesign.program.design import AGAINST_OBSERVERS, Design
 from noisedesign.program.noise import Noise, noise_of_arrays
 from noisedesign.program.noise.streams import Seed
+from noisedesign.program.problem import Problem
+from noisedesign.program.streaming import StreamingDesign
 
 FORMAT, VERSION = "noisedesign-export", 1
 FIELD = "export"
@@ -29,6 +31,13 @@ FIELD = "export"
 PROBLEM_ARRAYS = ("mixing", "budget", "max_variance", "min_variance", "gram")
 """What formats of many arrays hold beside those of the noise: W, tau, limits, H of the problem."""
 
+NO_TARGET = (
+    "No privacy target: the arrays are at unit sensitivity, or at the budgets, and nobody is "
+    "protected yet. Multiply the noise (R by the square) by the change of a step (twice the clip "
+    "for replace adjacency, the clip for zero-out and add-remove) over mu; where there are budgets "
+    "also by the root of the largest, and for noise that is drawn afresh at every step by the root "
+    "of the number of steps in which one record takes part."
+)
 _CALIBRATED = (
     "Scaled to the privacy target: draw from the arrays as they are. The factor noise_stddev "
     "stands in {where}. Other arrays are those of the problem, before scaling."
@@ -55,6 +64,15 @@ class Exported:
     noise: Noise
     metadata: dict[str, Any]
     beside: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The metadata as JSON."""
+        return to_json(self.metadata)
+
+    def arrays(self) -> dict[str, Array]:
+        """Those of the noise and those of the problem, by name."""
+        return {**self.noise.arrays(), **self.beside}
 
     @property
     def multiply_by(self) -> float | None:
@@ -90,15 +108,136 @@ class Exported:
         )
 
 
-def plain_noise(design: Design) -> Noise:
-    """C and R, in the forms they are stored in."""
-    return design.noise
+def factor(given: float | None, *, stated: float | None) -> float:
+    """Factor on the noise of a file: the one given, else the one stated.
+
+    Raises:
+        InputError: neither, so that nobody would be protected.
+    """
+    found = stated if given is None else given
+    if found is None:
+        raise InputError(
+            "multiply_by",
+            expected="the factor on the noise that your privacy asks for",
+            got="nothing, and no privacy target in the file",
+            remedy=NO_TARGET,
+        )
+    return _checks.real(found, field="multiply_by", low=0)
+
+
+def to_json(values: dict[str, Any]) -> str:
+    """Indented JSON; non-finite numbers must have become words by now."""
+    return json.dumps(values, allow_nan=False, ensure_ascii=False, indent=2) + "\n"
+
+
+# --- facts ----------------------------------------------------------------------------------------
+
+
+def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
+    """What a reader of an exported matrix needs to know, as JSON values."""
+    return _facts(design, design.problem, calibrate(design.problem), problem_text)
+
+
+def _facts(
+    design: Design | StreamingDesign,
+    stated: Problem | StreamingDesign,
+    found: Calibration,
+    problem_text: str,
+) -> dict[str, Any]:
+    """``stated`` has the name, the nodes and the target; ``found`` is how noise meets the target.
+
+    Numbers that are not finite become words, as JSON has none.
+    """
+    certificate, target, known = design.certificate, stated.privacy, found.mu is not None
+    scheme = found.participation
+    values = {
+        "name": stated.name,
+        "design": design.axes,
+        "nodes": list(stated.nodes),
+        "objective": certificate.objective,
+        "lower_bound": certificate.lower_bound,
+        "gap": certificate.gap,
+        "sensitivity_squared": certificate.sensitivity_squared,
+        "sensitivity_kind": certificate.sensitivity_kind,
+        "trust": design.trust,
+        "privacy": None if target is None else asdict(target),
+        "problem": problem_text,
+        "noise_stddev": found.noise_stddev if known else None,
+        "noise_multiplier": found.noise_multiplier if known else None,
+        "mu": found.mu,
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+        "adjacency": found.adjacency,
+        "clip": found.clip,
+        "step_sensitivity": found.step_sensitivity,
+        "horizon": found.horizon,
+        "participation": None if scheme is None else str(scheme),
+        "participation_kind": None if scheme is None else scheme.kind,
+        "max_participations": None if scheme is None else scheme.largest_size,
+        "separation": None if scheme is None else scheme.stride,
+    }
+    return {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
+    }
+
+
+def trainer_facts(design: Design, *, note: str, problem_text: str) -> dict[str, Any]:
+    """The facts of a design and, of its noise as a trainer's file holds it: scaled to the target,
+    if any."""
+    found = facts(design, problem_text=problem_text)
+    known = found["mu"] is not None
+    return found | {
+        "calibrated": known,
+        "multiply_by": 1.0 if known else None,
+        "note": note if known else f"{NO_TARGET} {note}",
+    }
+
+
+def require_feasible(design: Design | StreamingDesign) -> None:
+    """Refuse a design that nothing can be claimed of.
+
+    Raises:
+        InputError: the design is not feasible.
+    """
+    if not design.certificate.feasible:
+        raise InputError(
+            "design",
+            expected="a feasible design",
+            got=f"squared sensitivity {design.certificate.sensitivity_squared:.6g} of its budget",
+        )
+
+
+def require_protection(design: Design) -> None:
+    """Refuse to hand a trainer noise that does not protect every message it sends.
+
+    Raises:
+        InputError: the design is for a trusted server, or is not feasible.
+    """
+    if design.trust == AGAINST_OBSERVERS:
+        raise InputError(
+            "design",
+            expected="noise that protects every message",
+            got="noise against chosen observers only",
+            remedy="Export it to npy, csv, mat or safetensors where nobody else sees messages.",
+        )
+    if design.trust != "local":
+        raise InputError(
+            "design",
+            expected="noise that protects every message",
+            got=f"a baseline for a trusted server ({design.provenance.method})",
+            remedy="Export it to npy, csv, mat or safetensors to study it.",
+        )
+    require_feasible(design)
+
+
+# --- content --------------------------------------------------------------------------------------
 
 
 def content_of(
-    design: Design, noise: Noise, *, problem_text: str, calibrated: bool | None
+    design: Design | StreamingDesign, noise: Noise, *, problem_text: str, calibrated: bool | None
 ) -> Exported:
-    """What is exported of a design whose noise is ``noise``.
+    """What is exported of a design whose noise, at unit sensitivity or its budgets, is ``noise``.
 
     Args:
         calibrated: whether the arrays are scaled to the privacy target; None: where there is one.
@@ -109,21 +248,15 @@ def content_of(
     """
     if design.trust != "central":
         require_feasible(design)
-    known, found = facts(design, problem_text=problem_text), calibrate(design.problem)
-    stored = arrays_of(design)
-    beside = {name: stored[name] for name in PROBLEM_ARRAYS if name in stored}
-    return calibrated_content(noise, known, found, calibrated=calibrated, beside=beside)
-
-
-def calibrated_content(
-    noise: Noise,
-    known: dict[str, Any],
-    found: Calibration,
-    *,
-    calibrated: bool | None,
-    beside: Mapping[str, Array],
-) -> Exported:
-    """The noise scaled, or not, with words that say which."""
+    beside: dict[str, Array] = {}
+    if isinstance(design, StreamingDesign):
+        found = design.calibration
+        known = _facts(design, design, found, problem_text)
+    else:
+        found = calibrate(design.problem)
+        known = _facts(design, design.problem, found, problem_text)
+        stored = arrays_of(design)
+        beside = {name: stored[name] for name in PROBLEM_ARRAYS if name in stored}
     target = found.mu is not None
     if calibrated and not target:
         raise InputError(
@@ -192,9 +325,13 @@ def parsed_metadata(text: str | bytes, path: Path) -> dict[str, Any]:
     return found
 
 
-def content_from(arrays: Mapping[str, Array], metadata: dict[str, Any]) -> Exported:
-    """The content of a file with these arrays and checked metadata."""
-    said = metadata["noise"]
+def content_from(found: Mapping[str, Any], metadata: dict[str, Any]) -> Exported:
+    """The content of a file with these arrays and checked metadata.
+
+    Raises:
+        InputError: an array of another dtype than float64; other noise than the metadata say.
+    """
+    arrays, said = {name: _float64(a, name=name) for name, a in found.items()}, metadata["noise"]
     noise = noise_of_arrays(
         arrays, steps=said.get("steps"), nodes=said.get("nodes"), full=said["full"], field=FIELD
     )
@@ -214,12 +351,7 @@ def not_ours(path: Path, got: str) -> InputError:
     return InputError(FIELD, expected="a file of `noisedesign export`", got=f"{path}: {got}")
 
 
-def metadata_text(content: Exported) -> str:
-    """The metadata as JSON."""
-    return to_json(content.metadata)
-
-
-def float64(array: Any, *, name: str) -> Array:
+def _float64(array: Any, *, name: str) -> Array:
     """The array, read-only.
 
     Raises:

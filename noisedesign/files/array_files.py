@@ -7,21 +7,28 @@ file, its shape and the sha256 of that file: an array of another export is notic
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from noisedesign.base.atomic import target_of, write_bytes, write_text
+from noisedesign.base.atomic import (
+    REPLACE_REMEDY,
+    may_overwrite,
+    target_of,
+    write_bytes,
+    write_text,
+)
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.regular_files import check_regular
-from noisedesign.files.exports._common import require_own_description, to_json
-from noisedesign.files.exports._content import (
+from noisedesign.base.regular_files import read_regular
+from noisedesign.files.exported import (
     FIELD,
     Exported,
     content_from,
-    float64,
     not_ours,
     parsed_metadata,
+    to_json,
 )
 
 SIDECAR = ".json"
@@ -81,13 +88,7 @@ def read_files(path: Path, *, decode: Callable[[bytes, str], Array]) -> Exported
         except (TypeError, KeyError) as error:
             raise not_ours(path, f"no file of {name}") from error
         at = path.parent / file.name  # never elsewhere
-        check_regular(at, field=f"{FIELD}.{name}", expected=f"the file {at}")
-        try:
-            data = at.read_bytes()
-        except OSError as error:
-            raise InputError(
-                f"{FIELD}.{name}", expected=f"the file {at}", got=str(error.strerror)
-            ) from error
+        data = read_regular(at, field=f"{FIELD}.{name}", expected=f"the file {at}")
         if hashlib.sha256(data).hexdigest() != digest:
             raise InputError(
                 f"{FIELD}.{name}",
@@ -95,17 +96,59 @@ def read_files(path: Path, *, decode: Callable[[bytes, str], Array]) -> Exported
                 got=f"another in {at.name}",
                 remedy="Export the design again.",
             )
-        array = float64(decode(data, name), name=name)
-        if array.size != _size(shape):
+        array = decode(data, name)
+        if not all(isinstance(n, int) and n >= 0 for n in shape) or array.size != math.prod(shape):
             raise InputError(f"{FIELD}.{name}", expected=f"shape {shape}", got=str(array.shape))
         arrays[name] = array.reshape(shape)
     return content_from(arrays, metadata)
 
 
-def _size(shape: tuple[Any, ...]) -> int:
-    size = 1
-    for length in shape:
-        if not isinstance(length, int) or length < 0:
-            return -1
-        size *= length
-    return size
+# --- the JSON -------------------------------------------------------------------------------------
+
+
+def require_own_description(path: Path, *, to: str, files: Iterable[Path] = ()) -> None:
+    """JSON at ``path``, if there is any, is of an export ``to`` this format; so are ``files``.
+
+    Two exports of one stem would share the JSON, and the files of the first would be read by what
+    is said of the second. An array that no such JSON names is somebody else's.
+
+    Raises:
+        InputError: naming ``output``: the JSON of another format, or an array of no export, is
+            there, and nobody said to overwrite it.
+    """
+    if may_overwrite():
+        return
+    found = _description_at(path)
+    if found.get("to") not in (None, to):
+        raise InputError(
+            "output",
+            got=f"one to {to} that is described there too",
+            remedy=REPLACE_REMEDY,
+            expected=f"a name of its own, since {path} describes an export to {found['to']}",
+        )
+    for file in files:
+        if file.is_file() and file.stat().st_size and file.name not in files_of(found):
+            raise InputError(
+                "output",
+                expected="a new file, or one of an earlier export to replace",
+                got=f"{file}, which {path.name} does not name",
+                remedy=REPLACE_REMEDY,
+            )
+
+
+def _description_at(path: Path) -> dict[str, Any]:
+    """The JSON object at ``path``, empty where there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}  # whoever writes there says what it is
+    return found if isinstance(found, dict) else {}
+
+
+def files_of(metadata: dict[str, Any]) -> set[str]:
+    """The names of the files that hold the arrays of an export."""
+    entries = metadata.get("arrays")
+    listed = entries.values() if isinstance(entries, dict) else ()
+    return {str(entry["file"]) for entry in listed if isinstance(entry, dict) and "file" in entry}

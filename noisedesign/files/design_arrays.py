@@ -1,0 +1,325 @@
+"""The arrays of a design file: those of the noise, of the problem, and what its family proves.
+
+The noise knows the arrays that determine it, the problem states its own, and the family of the
+problem says what proves the bound (:attr:`noisedesign.program.family.Family.proof`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import memory
+from noisedesign.base.checks import Array, InputError
+from noisedesign.files.manifest import FIELD, Manifest, participation_of
+from noisedesign.program.design import Design
+from noisedesign.program.family import ANY, ArraySpec, Family, family_at, family_of
+from noisedesign.program.noise import STRATEGY_FORMS, DenseForm, Noise, form_of_arrays
+from noisedesign.program.problem import (
+    Problem,
+    SpaceProblem,
+    SpaceTimeProblem,
+    TimeProblem,
+    checked_mixing,
+)
+from noisedesign.program.registry import REGISTRY
+from noisedesign.system.workloads import WORKLOADS
+
+STATED = {
+    "gram": ArraySpec("H", "TT"),
+    "mixing": ArraySpec("W", "nn"),
+    "budget": ArraySpec("tau", "n"),
+    "max_variance": ArraySpec("cap on diag(R)", "n"),
+    "min_variance": ArraySpec("floor on diag(R)", "n"),
+}
+"""What a problem states in arrays, by its attributes: n nodes, T steps."""
+
+NOISE = {
+    name: ArraySpec(kind, ANY) for form in STRATEGY_FORMS for name, kind in form.names.items()
+} | {"covariance": ArraySpec("R", "nn")}
+"""What determines noise: R at the stated budgets, C of unit sensitivity in one of the forms of
+:mod:`noisedesign.program.noise.forms`, which check their shapes. Of a full space-time design C is
+at the stated budgets, and there is no R."""
+
+_OF_AXES = {
+    "space": {"covariance": True, "mixing": True, "budget": True}
+    | dict.fromkeys(("max_variance", "min_variance"), False),
+    "time": dict.fromkeys((*NOISE, "gram", "mixing"), False),
+    "space-time": dict.fromkeys((*NOISE, "max_variance"), False)
+    | {"covariance": True, "mixing": True, "budget": True},
+}
+"""Which of these a file has, by the axes of its noise, and whether it must: C is in one form, and H
+is left out where it is formed again."""
+
+MOST_STEPS = 1_000_000
+"""Of the error of a spatial design, which no array has the size of."""
+
+DENSE = "dense"
+"""The kind of noise without a structure."""
+
+_DUAL, _RELAXED = "dual_", "unrestricted_"
+
+
+def relaxed_name(name: str) -> str:
+    """How an array that proves the bound on designs of every structure is stored, beside one of the
+    same name that proves that of the structure."""
+    return _RELAXED + name.removeprefix(_DUAL) if name.startswith(_DUAL) else name
+
+
+def main_array(arrays: Iterable[str]) -> str:
+    """The array that noise is first of all: C in whatever form or, where there is none, R."""
+    return next(name for name in NOISE if name in arrays)
+
+
+def arrays_of(design: Design) -> dict[str, Array]:
+    """The arrays that determine ``design``: noise, problem, proofs."""
+    problem, known = design.problem, _OF_AXES[design.axes]
+    stated = {name: getattr(problem, name, None) for name in STATED if name in known}
+    if _formed_again(design):
+        stated["gram"] = None
+    proofs = dict(design.proof)
+    proofs |= {relaxed_name(name): array for name, array in design.relaxed_proof.items()}
+    order = specs_of(problem, proofs)
+    found = (
+        design.noise.arrays() | stated | {name: proofs[name] for name in order if name in proofs}
+    )
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def _formed_again(design: Design) -> bool:
+    """Whether H is left out, for what it is formed from: beside a C of few numbers it would be
+    nearly all of the file."""
+    workload = WORKLOADS.get(getattr(design.problem, "workload", ""))
+    formed = workload is not None and workload.form is not None
+    return formed and not isinstance(design.noise.strategy, DenseForm)
+
+
+def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec]:
+    """What arrays the file of a design of ``problem`` may hold, in their order.
+
+    Where there are other ``names``, they may be those of another structure along the same axes:
+    then the noise is not of the structure that is claimed, which is for a judge to say.
+    """
+    own, outer = _proofs(problem)
+    known = {name: (NOISE | STATED)[name] for name in _OF_AXES[problem.axes]} | own | outer
+    if not set(names) <= set(known) and (problem.axes, DENSE) in REGISTRY:
+        for axes, kind in REGISTRY:
+            if axes == problem.axes:
+                known = known | _proof(family_at(axes, kind), problem)
+    return known
+
+
+def _proofs(problem: Problem) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
+    """Of the problem's family and of its relaxation, the latter by the names they are stored."""
+    family = family_of(problem)
+    wider = family.relaxed(problem)
+    outer = {} if wider is None else _proof(family_of(wider), wider)
+    return _proof(family, problem), dict(_relaxed(name, spec) for name, spec in outer.items())
+
+
+def _relaxed(name: str, spec: ArraySpec) -> tuple[str, ArraySpec]:
+    stored = relaxed_name(name)
+    if stored == name:
+        return name, spec
+    return stored, ArraySpec(f"{spec.kind} without a structure", spec.axes)
+
+
+def _proof(family: Family, problem: Problem) -> dict[str, ArraySpec]:
+    """What proves the bound of a family, as far as the problem gives it its size."""
+    sizes = set(family.sizes(problem))
+    return {
+        name: spec
+        for name, spec in family.proof.items()
+        if spec.axes == ANY or set(spec.axes) <= sizes
+    }
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def noise_and_problem(arrays: Mapping[str, Array], manifest: Manifest) -> tuple[Noise, Problem]:
+    """The noise and the problem of a file whose arrays are intact.
+
+    Raises:
+        InputError: naming the array: missing, unknown, of another shape than the manifest implies,
+            not finite; or the arrays state no valid problem.
+    """
+    full = manifest.structure is not None and manifest.structure.joint == "full"
+    _check_present(arrays, manifest, full=full)
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise InputError(f"{FIELD}.{name}", expected="finite entries", got="NaN or infinity")
+    n = len(manifest.nodes)
+    steps = None
+    if manifest.design != "space":
+        steps = participation_of(manifest.participation, horizon=manifest.horizon).horizon
+    size = {"n": n} if steps is None else {"n": n, "T": steps}
+    _check_shapes(arrays, {**NOISE, **STATED}, size)
+    form = None
+    if steps is not None:
+        horizon = steps * n if full else steps
+        if "strategy" not in arrays:
+            # C and H are made from fewer numbers than they have: a small file must not fill memory.
+            memory.require(memory.squares, horizon, field=f"{FIELD}.horizon", of="steps")
+        form = form_of_arrays(arrays, horizon=horizon, field=FIELD)
+        if isinstance(form, DenseForm):
+            # The stored inverse is a claim, which `verify` judges: noise is drawn by another.
+            form = DenseForm(strategy=form.strategy)
+    problem = _problem_of(arrays, manifest)
+    specs, family = specs_of(problem, arrays), family_of(problem)
+    for name in arrays:
+        if name not in specs:
+            raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(specs)}", got=name)
+    own, outer = _proofs(problem)
+    _check_shapes(arrays, own, size | family.sizes(problem))
+    if (wider := family.relaxed(problem)) is not None:
+        _check_shapes(arrays, outer, size | family_of(wider).sizes(wider))
+    return Noise(steps=None, strategy=form, space=arrays.get("covariance"), full=full), problem
+
+
+def proofs_of(
+    arrays: Mapping[str, Array], problem: Problem
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """What of the arrays proves the bound of the problem's family, and of its relaxation."""
+    own, _ = _proofs(problem)
+    wider = family_of(problem).relaxed(problem)
+    outer = {} if wider is None else family_of(wider).proof
+    return (
+        {name: arrays[name] for name in own if name in arrays},
+        {name: arrays[relaxed_name(name)] for name in outer if relaxed_name(name) in arrays},
+    )
+
+
+def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: bool) -> None:
+    """Every array that must be there is; C is there in one form and, in full, so are its inverse
+    and H."""
+    needed = [name for name, required in _OF_AXES[manifest.design].items() if required]
+    if full:
+        needed.remove("covariance")
+        if "covariance" in arrays:
+            expected = "no R beside the C of all pairs of step and node"
+            raise InputError(f"{FIELD}.covariance", expected=expected, got="one")
+    if manifest.design != "space":
+        found = [form for form in STRATEGY_FORMS if set(form.names) & set(arrays)]
+        if len(found) > 1:
+            raise InputError(
+                f"{FIELD}.strategy",
+                expected="C in one form",
+                got=" and ".join(form.kind for form in found),
+            )
+        needed += (found[0] if found else DenseForm).names
+        formed = manifest.design != "time" or WORKLOADS[_workload(manifest)].form is not None
+        if manifest.design == "time" and (DenseForm in found or not formed):
+            needed.append("gram")
+    for name in needed:
+        if name not in arrays:
+            expected = f"the array {(NOISE | STATED)[name].kind}"
+            raise InputError(f"{FIELD}.{name}", expected=expected, got="nothing")
+
+
+def _check_shapes(
+    arrays: Mapping[str, Array], specs: Mapping[str, ArraySpec], size: Mapping[str, int]
+) -> None:
+    for name, spec in specs.items():
+        if name not in arrays or spec.axes == ANY or not set(spec.axes) <= set(size):
+            continue
+        shape = tuple(size[axis] for axis in spec.axes)
+        if arrays[name].shape != shape:
+            raise InputError(
+                f"{FIELD}.{name}", expected=f"shape {shape}", got=f"shape {arrays[name].shape}"
+            )
+
+
+# --- the problem ----------------------------------------------------------------------------------
+
+
+def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
+    _check_error_horizon(manifest)
+    target = None if manifest.privacy is None else manifest.privacy.target()
+    fields: dict[str, Any] = {"name": manifest.name, "nodes": manifest.nodes, "privacy": target}
+    if (mixing := arrays.get("mixing")) is not None:
+        error, random = manifest.error, manifest.random
+        fields |= {
+            "mixing": mixing,
+            "objective": None if error is None else error.error(mixing=mixing),
+            "random": None if random is None else random.random(mixing=mixing),
+        }
+    if manifest.participation is not None or manifest.design != "space":
+        scheme = participation_of(manifest.participation, horizon=manifest.horizon)
+        fields["participation"] = scheme
+    return _MADE[manifest.design](arrays, manifest, fields)
+
+
+def _space(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
+    if manifest.structure is not None:
+        fields["structure"] = manifest.structure.in_space()
+    return SpaceProblem(
+        budget=arrays["budget"],
+        max_variance=arrays.get("max_variance"),
+        min_variance=arrays.get("min_variance"),
+        observers=tuple(entry.observer() for entry in manifest.observers),
+        **fields,
+    )
+
+
+def _time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
+    if manifest.structure is not None:
+        fields["structure"] = manifest.structure.in_time()
+    workload = _workload(manifest)
+    if "mixing" in fields:
+        fields["mixing"] = checked_mixing(fields["mixing"], fields["objective"])
+    if "gram" in arrays:
+        return TimeProblem(gram=arrays["gram"], workload=workload, **fields)
+    if "mixing" not in fields and WORKLOADS[workload].of_graph:
+        raise InputError(f"{FIELD}.mixing", expected="the array W", got="nothing")
+    return TimeProblem.of_workload(workload, **fields)
+
+
+def _workload(manifest: Manifest) -> str:
+    if manifest.workload in WORKLOADS:
+        return str(manifest.workload)
+    *others, last = WORKLOADS
+    expected = f"{', '.join(others)} or {last}"
+    raise InputError(f"{FIELD}.workload", expected=expected, got=str(manifest.workload))
+
+
+def _space_time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
+    structure = manifest.structure
+    if structure is None or structure.joint is None:
+        raise InputError(f"{FIELD}.structure.joint", expected="kronecker or full", got="nothing")
+    scheme = fields.pop("participation")
+    return SpaceTimeProblem(
+        participation=scheme.fixed_epoch(
+            field=f"{FIELD}.participation", expected="epochs and separation"
+        ),
+        budget=arrays["budget"],
+        max_variance=arrays.get("max_variance"),
+        time=structure.in_time(),
+        space=structure.in_space(),
+        joint=structure.joint,
+        **fields,
+    )
+
+
+_MADE: dict[str, Callable[[Mapping[str, Array], Manifest, dict[str, Any]], Problem]] = {
+    "space": _space,
+    "time": _time,
+    "space-time": _space_time,
+}
+
+
+def _check_error_horizon(manifest: Manifest) -> None:
+    """The steps whose errors count, before any array of one number a step is made."""
+    if manifest.error is None:
+        return
+    found, horizon = manifest.error.horizon, manifest.horizon
+    if manifest.design != "space" and found != horizon:
+        raise InputError(
+            f"{FIELD}.error.horizon", expected=f"{horizon}, the horizon", got=str(found)
+        )
+    if found > MOST_STEPS:
+        raise InputError(
+            f"{FIELD}.error.horizon", expected=f"at most {MOST_STEPS} steps", got=str(found)
+        )

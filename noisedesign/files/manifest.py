@@ -1,0 +1,565 @@
+"""The manifest of a design file, version 3: its keys and types, and the values that they say.
+
+Problems are the same where they are stated alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+)
+
+from noisedesign.base.checks import Array, InputError, describe
+from noisedesign.files.tables import as_array
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.privacy.views import Observer
+from noisedesign.privacy.views.noise import Knowledge
+from noisedesign.program.problem import ANY_SPACE, ANY_TIME, Problem
+from noisedesign.program.structure import SpaceStructure, TimeStructure
+from noisedesign.system.directed import perron_vector, push_sum_weights
+from noisedesign.system.participation import SCHEMES, Participation
+from noisedesign.system.random_mixing import EdgeDropout, NodeDropout, RandomMatchings, RandomMixing
+from noisedesign.system.workloads import Objective
+
+FORMAT: Final = "noisedesign-design"
+VERSION: Final = 3
+READABLE = (1, 2, 3)
+"""Version 1 has no structure, error, random, unrestricted_lower_bound, local or floor_ratio: none
+of them is needed. Up to version 2 every C is stored in full, with its inverse and H."""
+FIELD = "design file"
+
+DERIVED = 1e-12
+"""Relative difference of two vectors that follow from one W: sums of at most a few thousand
+positive terms, in whatever order."""
+
+_NON_FINITE = ("inf", "-inf", "nan")
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _number(value: Any) -> Any:
+    return float(value) if value in _NON_FINITE and isinstance(value, str) else value
+
+
+def _written(value: float) -> float | str:
+    # JSON has no infinity; a design without a proved bound has an infinite gap.
+    return value if math.isfinite(value) else str(value)
+
+
+Number = Annotated[
+    float, BeforeValidator(_number), PlainSerializer(_written, return_type=Any, when_used="json")
+]
+
+
+class Table(BaseModel):
+    """Keys and types of a JSON object, none of them unknown."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ArrayEntry(Table):
+    """What an array is in the mathematics, its shape, the sha256 of its little-endian numbers."""
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: Literal["float64"] = "float64"
+    sha256: str
+
+
+_UNNAMED = {"fixed-epoch": "epochs", "min-separation": "max_participations"}
+"""Schemes that are stored without their kind, and the key that tells them apart."""
+
+_UNNAMED_KEYS = ("separation", "epochs", "horizon", "max_participations")
+
+
+def _complete(entry: dict[str, Any]) -> dict[str, Any]:
+    return entry if "kind" in entry else dict.fromkeys(_UNNAMED_KEYS) | entry
+
+
+Scheme = Annotated[dict[str, int | str | None], AfterValidator(_complete)]
+"""A participation by its numbers."""
+
+
+def array_entries(arrays: Mapping[str, Array], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """The entries of arrays that are stored, by name; ``kinds`` says what they are."""
+    return {
+        name: {"kind": kinds[name], "shape": array.shape, "sha256": array_sha256(array)}
+        for name, array in arrays.items()
+    }
+
+
+def library_version() -> str:
+    """That of this package, as files name it."""
+    try:
+        return importlib.metadata.version("noisedesign")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def array_sha256(array: Array) -> str:
+    """sha256 of the little-endian numbers of an array."""
+    return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").data).hexdigest()
+
+
+class SensitivityEntry(Table):
+    """Largest sensitivity over its budget, and which number it is."""
+
+    value: Number
+    which: str
+    squared: Literal[True] = True
+
+
+class StructureEntry(Table):
+    """What shape the noise has, in time and in space."""
+
+    time: str = "dense"
+    bands: int | None = None
+    buffers: int | None = None
+    space: str = "dense"
+    hops: int | None = None
+    clusters: tuple[int, ...] | None = None
+    known_seeds: int = 0
+    joint: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        time: TimeStructure = ANY_TIME,
+        space: SpaceStructure = ANY_SPACE,
+        joint: str | None = None,
+    ) -> Self | None:
+        """None where there is no structure to speak of."""
+        if not (time.restricts or space.restricts or joint):
+            return None
+        in_time, in_space = asdict(time), asdict(space)
+        return cls(
+            time=in_time.pop("kind"), space=in_space.pop("kind"), joint=joint, **in_time, **in_space
+        )
+
+    def in_time(self) -> TimeStructure:
+        return TimeStructure(kind=self.time, bands=self.bands, buffers=self.buffers)
+
+    def in_space(self) -> SpaceStructure:
+        return SpaceStructure(
+            kind=self.space, hops=self.hops, clusters=self.clusters, known_seeds=self.known_seeds
+        )
+
+
+class ErrorEntry(Table):
+    """What error of which steps counts; lists are per node or step.
+
+    ``mean`` is that of node_weights, or by the Perron vector of W; with ``push_sum`` models are
+    states over the push-sum weights of W.
+    """
+
+    horizon: int
+    of: str
+    node_weights: float | tuple[float, ...] | None = None
+    step_weights: float | tuple[float, ...] | None = None
+    learning_rates: float | tuple[float, ...] | None = None
+    momentum: float = 0.0
+    mean: Literal["plain", "perron"] = "plain"
+    push_sum: bool = False
+
+    @classmethod
+    def stating(cls, error: Objective | None, *, mixing: Array | None) -> Self | None:
+        """None for the usual error.
+
+        Raises:
+            InputError: another mean, or other push-sum weights, than those of W.
+        """
+        if error is None:
+            return None
+        assert mixing is not None
+        average, weights = error.average, error.push_sum_weights
+        if average is not None:
+            _check_derived(
+                "average",
+                np.asarray(average) / np.sum(average),
+                lambda: perron_vector(mixing, stochastic="row"),
+                what="the Perron vector of W",
+            )
+        if weights is not None:
+            _check_derived(
+                "push_sum_weights",
+                weights,
+                lambda: push_sum_weights(mixing, horizon=error.horizon),
+                what="those of W, one row a step",
+            )
+        return cls(
+            horizon=int(error.horizon),
+            of=error.of,
+            momentum=error.momentum,
+            node_weights=_listed(error.node_weights),
+            step_weights=_listed(error.step_weights),
+            learning_rates=_listed(error.learning_rates),
+            mean="plain" if average is None else "perron",
+            push_sum=weights is not None,
+        )
+
+    def error(self, *, mixing: Array) -> Objective:
+        fields = {key: as_array(value) for key, value in self.model_dump().items()}
+        mean, push_sum = fields.pop("mean"), fields.pop("push_sum")
+        if mean == "perron":
+            fields["average"] = perron_vector(mixing, stochastic="row")
+        if push_sum:
+            fields["push_sum_weights"] = push_sum_weights(mixing, horizon=self.horizon)
+        return Objective(**fields)
+
+
+def _check_derived(field: str, value: Array, derive: Callable[[], Array], *, what: str) -> None:
+    try:
+        expected = derive()
+        same = value.shape == expected.shape and np.allclose(
+            value, expected, rtol=DERIVED, atol=0.0
+        )
+    except InputError:
+        same = False
+    if not same:
+        raise InputError(
+            f"objective.{field}", expected=f"{what}, in a design that is stored", got="others"
+        )
+
+
+def _listed(value: Any) -> Any:
+    """Numbers as JSON has them."""
+    if value is None:
+        return None
+    return float(value) if np.ndim(value) == 0 else tuple(float(x) for x in value)
+
+
+class RandomEntry(Table):
+    """The distribution of W: of nodes or edges that fail, or of matchings that are drawn."""
+
+    kind: Literal["dropout", "edge-failure", "matchings"]
+    probability: float | tuple[float, ...] | None = None
+    matchings: tuple[tuple[tuple[int, int], ...], ...] | None = None
+
+    @classmethod
+    def of(cls, random: RandomMixing | None) -> Self | None:
+        """None where W is what it is.
+
+        Raises:
+            InputError: a distribution that no file can state.
+        """
+        match random:
+            case None:
+                return None
+            case NodeDropout():
+                return cls(kind="dropout", probability=_listed(random.probability))
+            case EdgeDropout():
+                return cls(kind="edge-failure", probability=float(random.probability))
+            case RandomMatchings() if np.all(random.probabilities == 1 / len(random.matchings)):
+                pairs = tuple(tuple((int(i), int(j)) for i, j in m) for m in random.matchings)
+                return cls(kind="matchings", matchings=pairs)
+        raise InputError(
+            "random",
+            expected="dropout, edge failures or equally likely matchings in a design that is "
+            "stored",
+            got=type(random).__name__,
+        )
+
+    def random(self, *, mixing: Array) -> RandomMixing:
+        if self.kind == "dropout":
+            return NodeDropout(mixing=mixing, probability=as_array(self.probability))
+        if self.kind == "edge-failure":
+            return EdgeDropout(mixing=mixing, probability=self.probability)  # type: ignore[arg-type]
+        return RandomMatchings(nodes=len(mixing), matchings=self.matchings or ())
+
+
+class ObserverEntry(Table):
+    """One observer the noise is designed against: what it sees, and whose noise it knows."""
+
+    model: str
+    sees: Literal["all", "received", "sums", "sent"]
+    coalition: tuple[int, ...] = ()
+    listened: tuple[int, ...] = ()
+    holders: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, observer: Observer) -> Self:
+        """Raises InputError for an observer who knows noise otherwise than by its nodes."""
+        knows = observer.knows
+        if knows.everything or knows.seeds:
+            raise InputError(
+                "observers",
+                expected="observers who know noise by its nodes, in a design that is stored",
+                got=str(observer),
+            )
+        return cls(
+            model=observer.model,
+            sees=observer.sees,
+            coalition=tuple(int(i) for i in observer.coalition),
+            listened=tuple(int(i) for i in observer.listened),
+            holders=tuple(sorted(int(i) for i in knows.holders)),
+            values=tuple(sorted(int(i) for i in knows.values)),
+        )
+
+    def observer(self) -> Observer:
+        return Observer(
+            model=self.model,
+            sees=self.sees,
+            coalition=self.coalition,
+            listened=self.listened,
+            knows=Knowledge(holders=frozenset(self.holders), values=frozenset(self.values)),
+        )
+
+
+class PrivacyEntry(Table):
+    epsilon: Number
+    delta: Number
+    clip: Number
+    steps: int | None
+    adjacency: str
+    conversion: str
+
+    @classmethod
+    def of(cls, target: PrivacyTarget | None) -> Self | None:
+        if target is None:
+            return None
+        fields = asdict(target)
+        return cls(**fields | {"steps": None if target.steps is None else int(target.steps)})
+
+    def target(self) -> PrivacyTarget:
+        return PrivacyTarget(**self.model_dump())
+
+
+class BoundsEntry(Table):
+    seconds: Number
+    lower: Number
+    upper: Number
+
+
+class ProvenanceEntry(Table):
+    method: str
+    backend: str
+    status: str
+    build_seconds: Number
+    solve_seconds: Number
+    evaluations: int
+    versions: dict[str, str]
+    history: tuple[BoundsEntry, ...]
+
+
+class ProblemText(Table):
+    """The problem file the design was made from, empty where there was none."""
+
+    text: str
+    sha256: str
+
+
+class Manifest(Table):
+    """Everything a design file says in words and numbers beside its arrays."""
+
+    format: Literal["noisedesign-design"] = FORMAT
+    version: Literal[1, 2, 3] = VERSION
+    library: str
+    name: str
+    design: Literal["space", "time", "space-time"]
+    trust: Literal["local", "observers", "central"]
+    matrix: str
+    arrays: dict[str, ArrayEntry]
+    horizon: int | None
+    nodes: tuple[str, ...]
+    workload: str | None
+    participation: Scheme | None
+    budget: str
+    sensitivity: SensitivityEntry
+    variance_ratio: Number | None
+    objective: Number
+    lower_bound: Number
+    gap: Number
+    feasible: bool
+    adjacency: str | None
+    privacy: PrivacyEntry | None
+    provenance: ProvenanceEntry
+    problem: ProblemText
+    structure: StructureEntry | None = None
+    error: ErrorEntry | None = None
+    random: RandomEntry | None = None
+    observers: tuple[ObserverEntry, ...] = ()
+    unrestricted_lower_bound: Number | None = None
+    local: bool = False
+    floor_ratio: Number | None = None
+
+
+# --- participation --------------------------------------------------------------------------------
+
+
+def participation_entry(scheme: Participation | None) -> dict[str, Any] | None:
+    """A scheme by its numbers."""
+    if scheme is None:
+        return None
+    named = {} if scheme.kind in _UNNAMED else {"kind": scheme.kind}
+    return _complete(named | scheme.entry())
+
+
+def participation_of(entry: Mapping[str, Any] | None, *, horizon: int | None) -> Participation:
+    """The scheme of a file that states its ``horizon`` as well.
+
+    Raises:
+        InputError: naming ``participation``: no scheme; naming ``horizon``: another than its own.
+    """
+    said = {key: value for key, value in (entry or {}).items() if value is not None}
+    unnamed = next((kind for kind, key in _UNNAMED.items() if key in said), None)
+    scheme = SCHEMES.get(said.pop("kind", unnamed) or "")
+    if scheme is None or set(said) != set(scheme.keys()):
+        raise InputError(
+            f"{FIELD}.participation",
+            expected="epochs and separation, or horizon, separation and max_participations",
+            got=", ".join(said) or "nothing",
+        )
+    found = scheme.of(said)
+    if horizon != found.horizon:
+        raise InputError(
+            f"{FIELD}.horizon", expected=f"{found.horizon} steps for {found}", got=str(horizon)
+        )
+    return found
+
+
+# --- problems -------------------------------------------------------------------------------------
+
+_STRUCTURES: dict[str, Callable[[Any], StructureEntry | None]] = {
+    "space": lambda problem: StructureEntry.of(space=problem.structure),
+    "time": lambda problem: StructureEntry.of(time=problem.structure),
+    "space-time": lambda problem: StructureEntry.of(problem.time, problem.space, problem.joint),
+}
+
+
+def stated(problem: Problem) -> dict[str, Any]:
+    """What a manifest says of a problem, beside its arrays.
+
+    Raises:
+        InputError: a part of the problem that no file can state.
+    """
+    scheme = problem.participation
+    return {
+        "name": problem.name,
+        "design": problem.axes,
+        "horizon": None if scheme is None else int(scheme.horizon),
+        "nodes": problem.nodes,
+        "workload": getattr(problem, "workload", None),
+        "participation": participation_entry(scheme),
+        "privacy": PrivacyEntry.of(problem.privacy),
+        "structure": _STRUCTURES[problem.axes](problem),
+        "error": ErrorEntry.stating(problem.objective, mixing=problem.mixing),
+        "random": RandomEntry.of(problem.random),
+        "observers": tuple(map(ObserverEntry.of, getattr(problem, "observers", ()))),
+    }
+
+
+def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[str]:
+    """Names of what differs between two problems; W and H may, by a relative ``tolerance``.
+
+    H takes work to form, and is compared only where nothing else differs.
+
+    Raises:
+        InputError: a part of either that no file can state.
+    """
+    if stored.axes != rebuilt.axes:
+        return ["design"]
+    said, again = stated(stored), stated(rebuilt)
+    different = [_TOLD.get(key, key) for key in said if said[key] != again[key]]
+    different += [
+        name
+        for name in ("budget", "max_variance", "min_variance")
+        if not _equal(getattr(stored, name, None), getattr(rebuilt, name, None))
+    ]
+    for name in ("mixing", "gram"):
+        a, b = getattr(stored, name, None), getattr(rebuilt, name, None)
+        if not (different and name == "gram") and relative_difference(a, b) > tolerance:
+            different.append(name)
+    return different
+
+
+_TOLD = {"random": "mixing randomness"}
+"""What differs, where the manifest has another name for it."""
+
+
+def _equal(a: Array | None, b: Array | None) -> bool:
+    return a is b if a is None or b is None else np.array_equal(a, b)
+
+
+def relative_difference(a: Array | None, b: Array | None) -> float:
+    """Largest difference of two arrays relative to the largest entry; infinite for two shapes."""
+    if a is None or b is None:
+        return 0.0 if a is b else float("inf")
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class _Header(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    format: str
+    version: int
+    library: str = "unknown"
+
+
+def read_manifest(content: bytes) -> Manifest:
+    """The manifest in ``content``.
+
+    Raises:
+        InputError: not JSON, another format, a newer version, a missing or unknown key.
+    """
+    header = validated(_Header, content)
+    if header.format != FORMAT:
+        raise InputError(
+            f"{FIELD}.format",
+            expected=FORMAT,
+            got=describe(header.format),
+            remedy="Designs are written by `noisedesign solve -o` and noisedesign.save_design.",
+        )
+    if header.version not in READABLE:
+        raise InputError(
+            f"{FIELD}.version",
+            expected=f"version {VERSION}",
+            got=f"version {header.version}",
+            remedy=f"It was written by noisedesign {header.library}: use that or a later version.",
+        )
+    return validated(Manifest, content)
+
+
+def format_of(content: bytes) -> str:
+    """What a manifest says it is one of.
+
+    Raises:
+        InputError: not JSON, or it says nothing.
+    """
+    return validated(_Header, content).format
+
+
+def validated(model: type[Model], content: bytes) -> Model:
+    """The object in ``content``.
+
+    Raises:
+        InputError: not JSON, a missing or unknown key.
+    """
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise InputError(
+            f"{FIELD}.manifest",
+            expected=f"{where or 'JSON'}: {first['msg']}",
+            got=describe(first["input"]),
+        ) from None

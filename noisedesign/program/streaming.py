@@ -1,0 +1,103 @@
+"""Designs in time for any horizon: a Toeplitz strategy in few numbers, and what is known of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Stop
+from noisedesign.base.shown import Shown
+from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.program.calibration import Calibration, calibration
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.noise import Noise, form_of_strategy
+from noisedesign.system.participation import Participation
+
+if TYPE_CHECKING:
+    from noisedesign.program.noise.toeplitz_strategies import Strategy
+    from noisedesign.system.workloads.toeplitz import Workload
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StreamingDesign(Shown):
+    """An optimised strategy and what is known about it.
+
+    Attributes:
+        strategy: C, scaled so that its diagonal is 1.
+        horizon: T, which the numbers below hold for.
+        squared_error: total squared error tr(H C^-1 C^-T), for noise of unit variance.
+        squared_sensitivity: of C under the participation scheme.
+        sensitivity_kind: "vector-exact", or the upper bound it is.
+        lower_bound_of_unrestricted_optimum: no causal strategy has a smaller ``objective``. Not a
+            bound for the family only: there is none.
+        stop: how the search ended.
+        evaluations: of the objective and its gradient.
+        workload, participation: what it was optimised for.
+        privacy: what its noise is to be scaled to, where that is known: state it with
+            ``dataclasses.replace(design, privacy=...)``, and exports are scaled.
+    """
+
+    strategy: Strategy
+    horizon: int
+    workload: Workload
+    participation: Participation
+    squared_error: float
+    squared_sensitivity: float
+    sensitivity_kind: str
+    lower_bound_of_unrestricted_optimum: float
+    stop: Stop
+    evaluations: int
+    privacy: PrivacyTarget | None = None
+    name: str = "streaming"
+    nodes: ClassVar[tuple[str, ...]] = ()
+    trust: ClassVar[str] = "local"
+    axes: ClassVar[str] = "streaming"
+
+    def __post_init__(self) -> None:
+        steps = None if self.privacy is None else self.privacy.steps
+        if steps not in (None, self.horizon):
+            raise InputError(
+                "privacy.steps",
+                expected=f"{self.horizon}, the horizon of the design, or nothing",
+                got=str(steps),
+            )
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "objective": self.objective,
+            "excess at most": self.excess_upper_bound,
+            **super()._facts(),
+        }
+
+    @property
+    def objective(self) -> float:
+        """Total squared error at unit squared sensitivity."""
+        return self.squared_error * self.squared_sensitivity
+
+    @property
+    def excess_upper_bound(self) -> float:
+        """Relative excess over the unrestricted optimum, at most."""
+        return self.objective / self.lower_bound_of_unrestricted_optimum - 1
+
+    @property
+    def certificate(self) -> Certificate:
+        """At unit sensitivity; the bound is that of the unrestricted optimum."""
+        return Certificate(
+            objective=self.objective,
+            lower_bound=self.lower_bound_of_unrestricted_optimum,
+            sensitivity_squared=1.0,
+            sensitivity_kind=self.sensitivity_kind,
+        )
+
+    @property
+    def calibration(self) -> Calibration:
+        """How its noise is scaled to the target, if there is one."""
+        return calibration(self.privacy, participation=self.participation)
+
+    @property
+    def noise(self) -> Noise:
+        """What is exported: C in the few numbers that determine it, at unit sensitivity."""
+        form = form_of_strategy(self.strategy, horizon=self.horizon)
+        return Noise(steps=self.horizon, strategy=form.scaled(math.sqrt(self.squared_sensitivity)))

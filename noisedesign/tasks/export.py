@@ -1,0 +1,84 @@
+"""Designs in the formats of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.atomic import overwriting, write_bytes
+from noisedesign.base.checks import InputError
+from noisedesign.files.archive import npy_bytes
+from noisedesign.files.exported import content_of
+from noisedesign.files.exports import FORMATS, TRAINERS, Format, Trainer, exporter, noise_of, takers
+from noisedesign.program.design import Design, design_of
+from noisedesign.program.streaming import StreamingDesign
+from noisedesign.tasks.baselines import baseline
+
+
+def export(
+    design: Design | StreamingDesign,
+    *,
+    to: str,
+    path: str | Path,
+    problem_text: str = "",
+    overwrite: bool = False,
+    calibrated: bool | None = None,
+) -> tuple[Path, ...]:
+    """Write ``design`` in the format ``to``; every file whole or not at all.
+
+    Args:
+        path: the file to write; for ``mfdl`` also the folder of that trainer's cache. Of formats of
+            one array a file, the others have the same stem.
+        problem_text: the problem file the design was made from, for formats that carry it.
+        overwrite: replace files even if they are not of this format.
+        calibrated: whether the arrays of a generic format are scaled to the privacy target, so
+            that noise drawn from them gives the privacy that the metadata state; None: where there
+            is a target. Otherwise the metadata say what the noise must be multiplied by.
+
+    Returns:
+        The paths written, the main one first.
+
+    Raises:
+        InputError: an unknown format, a design of a kind it cannot hold, a path that cannot be
+            written to, a file of another kind; ``calibrated`` without a target, or not calibrated
+            for a trainer.
+        StorageError: the disk is full, the folder is read-only, ...
+    """
+    chosen = exporter(to)
+    held = getattr(design, "design", None)
+    if isinstance(held, StreamingDesign):  # as a loaded file has it
+        design = held
+    design = design if isinstance(design, StreamingDesign) else design_of(design)
+    name = design.name if isinstance(design, StreamingDesign) else design.problem.name
+    path = _checks.path(path, field="output")
+    problem_text = _checks.text(problem_text, field="problem_text")
+    if design.axes not in chosen.ACCEPTS:
+        able = takers(design)
+        raise InputError(
+            "design",
+            expected=f"a {' or '.join(chosen.ACCEPTS)} design for {to}",
+            got=f"the {design.axes} design {name!r}",
+            remedy=f"It can be exported to {', '.join(able)}." if able else "",
+        )
+    with overwriting(overwrite):
+        if to not in TRAINERS:
+            content = content_of(
+                design, noise_of(chosen, design), problem_text=problem_text, calibrated=calibrated
+            )
+            return cast("Format", chosen).write(content, path)
+        if calibrated is False:
+            raise InputError(
+                "calibrated",
+                expected=f"calibrated noise for {to}",
+                got="uncalibrated",
+                remedy=f"Export it to {', '.join(FORMATS[:-1])} to scale it yourself.",
+            )
+        design = design_of(design)
+        written = cast("Trainer", chosen).export(design, path, problem_text=problem_text)
+        companions = getattr(chosen, "companions", None)
+        others: dict[Path, str] = {} if companions is None else companions(design, path)
+        return written + tuple(
+            write_bytes(at, npy_bytes(baseline(design.problem, other).strategy))
+            for at, other in others.items()
+        )
