@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -86,7 +87,7 @@ class Program:
         """Whether some floor is above what every X within the budgets has anyway."""
         return self.floor is not None and bool((self.floor * self.coordinate_budget > 1).any())
 
-    def normalized(self) -> Program:
+    def normalized(self) -> Self:
         """The same program with unit budgets: X = D^1/2 X' D^1/2, D = diag(coordinate_budget)."""
         if np.all(self.budget == 1.0):
             return self

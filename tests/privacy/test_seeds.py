@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.shared_seeds.family import FAMILY, blocks_of
+from noisedesign.families.shared_seeds.bound import blocks_of
+from noisedesign.families.shared_seeds.family import FAMILY
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed, seed_plan
 from noisedesign.program.design import Design, seed_plan_of
@@ -73,7 +74,7 @@ def test_the_plan_of_a_design_makes_its_covariance(structure: SpaceStructure) ->
     error = np.abs(plan.covariance() - design.covariance).max()
     assert error <= 1e-12 * np.abs(design.covariance).max()
     assert isinstance(design.problem, SpaceProblem)
-    allowed = {frozenset(c) for c in FAMILY.program(design.problem).cliques}
+    allowed = {frozenset(c) for c in FAMILY.program(design.problem).sets}
     assert all(any(set(s.members) <= c for c in allowed) for s in plan.seeds)
 
 
@@ -114,7 +115,7 @@ def test_blocks_of_another_size_are_refused() -> None:
     design = solved(SpaceStructure(kind="edge-local"))
     assert isinstance(design.problem, SpaceProblem)
     with pytest.raises(InputError, match="clique_blocks"):
-        blocks_of(FAMILY.program(design.problem).cliques, np.ones(3))
+        blocks_of(FAMILY.program(design.problem).sets, np.ones(3))
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.families.shared_seeds.sets import Cliques, by_size
+from noisedesign.families.shared_seeds.program import SeedSets, by_size
 
 
 class Layout:
     """Where the block of every clique lies in a flat vector, those of one size next to another."""
 
-    def __init__(self, cliques: Cliques, size: int) -> None:
+    def __init__(self, sets: SeedSets, size: int) -> None:
         self.size = size
-        groups = by_size(cliques)
+        groups = by_size(sets)
         self.order = [which for which, _ in groups]
         self.members = [members for _, members in groups]
         entries = [m[:, :, None] * size + m[:, None, :] for m in self.members]
@@ -58,8 +58,12 @@ class Layout:
         """(P + P^T) / 2: antisymmetric rounding is nothing the method could damp."""
         return self.join([(block + transposed(block)) / 2 for block in self.split(flat)])
 
+    def flat(self, blocks: Sequence[Array]) -> Array:
+        """Blocks given one by one, in the order of the sets."""
+        return self.join([np.stack([blocks[c] for c in which]) for which in self.order])
+
     def listed(self, flat: Array) -> list[Array]:
-        """The blocks one by one, in the order of the cliques."""
+        """The blocks one by one, in the order of the sets."""
         found: dict[int, Array] = {}
         for which, blocks in zip(self.order, self.split(flat), strict=True):
             found.update(zip(which.tolist(), blocks, strict=True))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import comb
 
 import numpy as np
 
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Stop
+from noisedesign.conic.data import Point
 from noisedesign.conic.program import (
     Assembly,
     Numbers,
@@ -17,47 +23,123 @@ from noisedesign.conic.program import (
     triangle,
 )
 from noisedesign.families.disjoint.model import precision_within, variances_within
-from noisedesign.families.shared_seeds.bound import CliqueProgram
-from noisedesign.families.shared_seeds.sets import Clique
+from noisedesign.families.shared_seeds.bound import Multipliers, lower_bound
+from noisedesign.families.shared_seeds.family import answer_of
+from noisedesign.families.shared_seeds.program import SeedProgram
+from noisedesign.families.shared_seeds.state import Setting, feasible_blocks
+from noisedesign.program.family import Answer, Model
 
 
-def covariance(program: CliqueProgram) -> Assembly:
+def stated(program: SeedProgram) -> Model:
+    """In the units of the program."""
+    return _model(program, program, unit=1.0)
+
+
+def scaled(program: SeedProgram) -> Model:
+    """At unit budgets, H divided by the bound of uniform multipliers on noise of any structure."""
+    normal = program.normalized()
+    unit = _linalg.nuclear_norm(normal.factor) ** 2 / program.size
+    return _model(program, replace(normal, gram=normal.gram / unit), unit=unit)
+
+
+def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
     """R = sum_c E_c P_c E_c^T, P_c >= 0; the budgets hold before every coalition that knows seeds.
 
-    A coalition knows the blocks of the cliques it touches: [[R_A, I], [I, X_A]] >= 0 on the nodes
+    A coalition knows the blocks of the sets it touches: [[R_A, I], [I, X_A]] >= 0 on the nodes
     outside, R_A the sum of the others.
+
+    Args:
+        own: ``program`` in the units of the model, its H divided by ``unit``.
     """
-    size, outside = program.size, program.size - program.known_seeds
-    coalitions = comb(size, program.known_seeds)
-    entries = sum(triangle(len(clique)) for clique in program.cliques)
+    size, outside = own.size, own.size - own.known_seeds
+    coalitions = comb(size, own.known_seeds)
+    entries = sum(triangle(len(nodes)) for nodes in own.sets)
     require_size(
         (1 + coalitions) * entries
         + coalitions * (triangle(outside) + 3 * outside)
         + size
-        + sum(len(clique) for clique in program.cliques),
-        of=f"{len(program.cliques):,} cliques, {coalitions:,} coalitions",
+        + sum(len(nodes) for nodes in own.sets),
+        of=f"{len(own.sets):,} cliques, {coalitions:,} coalitions",
     )
     assembly = Assembly()
-    blocks: list[tuple[Clique, Numbers]] = []
-    for clique in program.cliques:
+    numbers: list[Numbers] = []
+    for nodes in own.sets:
         p = assembly.symmetric(
             "P",
-            len(clique),
-            cost=program.gram[np.ix_(clique, clique)],
-            meaning=f"covariance of the seed shared by nodes {listed(clique)}",
+            len(nodes),
+            cost=own.gram[np.ix_(nodes, nodes)],
+            meaning=f"covariance of the seed shared by nodes {listed(nodes)}",
         )
-        positive(assembly, len(clique), [lower_triangle(p)])
-        blocks.append((clique, p))
-    for known in program.coalitions:
+        positive(assembly, len(nodes), [lower_triangle(p)])
+        numbers.append(p)
+    for known in own.coalitions:
         rest = np.setdiff1d(np.arange(size), known)
-        # Nodes outside the coalition, renumbered; cliques are in ascending order, so that lower
+        # Nodes outside the coalition, renumbered; sets are in ascending order, so that lower
         # triangles stay lower triangles.
         r = [
-            moved(lower_triangle(p), np.searchsorted(rest, clique))
-            for clique, p in blocks
-            if not set(clique) & set(known)
+            moved(lower_triangle(p), np.searchsorted(rest, nodes))
+            for nodes, p in zip(own.sets, numbers, strict=True)
+            if not set(nodes) & set(known)
         ]
-        precision_within(assembly, r, program.budget[rest])
-    everything = [moved(lower_triangle(p), np.array(clique)) for clique, p in blocks]
-    variances_within(assembly, everything, cap=program.cap)
-    return assembly
+        precision_within(assembly, r, own.budget[rest])
+    everything = [
+        moved(lower_triangle(p), np.array(nodes))
+        for nodes, p in zip(own.sets, numbers, strict=True)
+    ]
+    variances_within(assembly, everything, cap=own.cap)
+
+    def read(point: Point) -> Answer:
+        blocks = [point.variables[p - 1] for p in numbers]
+        return _read(program, blocks, _multipliers(own, point), own=own, unit=unit)
+
+    conic = assembly.finished(formulation="covariance")
+    return Model(conic=conic, read=read)
+
+
+def _multipliers(own: SeedProgram, point: Point) -> Multipliers:
+    """N_A is the multiplier of R_A in its inequality, v that of the budgets, w that of the caps,
+    whose rows and blocks are the last."""
+    n, coalitions, rows, cap = own.size, own.coalitions, point.rows, None
+    if own.cap is not None:
+        rows, cap = rows[:-n], rows[-n:]
+    matrices, weights = [], []
+    asked = rows[len(rows) - len(coalitions) * (n - own.known_seeds) :]
+    for known, block, v in zip(
+        coalitions,
+        point.blocks[-len(coalitions) :],
+        asked.reshape(len(coalitions), -1),
+        strict=True,
+    ):
+        rest = np.setdiff1d(np.arange(n), known)
+        matrices.append(np.zeros((n, n)))
+        matrices[-1][np.ix_(rest, rest)] = block[: len(rest), : len(rest)]
+        weights.append(np.zeros(n))
+        weights[-1][rest] = v
+    return Multipliers.of_matrices(matrices, weights=weights, cap=cap)
+
+
+def _read(
+    program: SeedProgram,
+    blocks: Sequence[Array],
+    multipliers: Multipliers,
+    *,
+    own: SeedProgram,
+    unit: float,
+) -> Answer:
+    """Noise of the blocks made feasible, and these multipliers, or those that follow from R and v
+    where they prove more."""
+    setting, root = Setting(own.normalized()), np.sqrt(own.budget)
+    found = []
+    for nodes, block in zip(own.sets, blocks, strict=True):
+        units = np.outer(root[list(nodes)], root[list(nodes)])
+        values, vectors = np.linalg.eigh(_linalg.symmetrized(block) * units)
+        found.append((vectors * np.maximum(values, 0.0)) @ vectors.T)
+    flat = setting.layout.flat(found)
+    feasible = feasible_blocks(setting, flat, program)
+    if feasible is None:
+        return Answer(stop=Stop.FAILED)
+    normal = multipliers.denormalized(1 / own.budget, unit=1.0)
+    pairs = zip(setting.precisions(flat), np.maximum(normal.weights, 0.0), strict=True)
+    followed = replace(normal, factors=np.stack([np.sqrt(v)[:, None] * x for x, v in pairs]))
+    proofs = [one.denormalized(program.budget, unit=unit) for one in (normal, followed)]
+    return answer_of(program, feasible, max(proofs, key=lambda one: lower_bound(program, one)))

@@ -18,10 +18,10 @@ from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.threads import one_thread
 from noisedesign.families.shared_seeds.blocks import longest_step
-from noisedesign.families.shared_seeds.bound import CliqueProgram, CliqueWitness
+from noisedesign.families.shared_seeds.bound import Multipliers
 from noisedesign.families.shared_seeds.newton import NewtonSystem
-from noisedesign.families.shared_seeds.repair import feasible_blocks
-from noisedesign.families.shared_seeds.state import Point, Setting, bounds, start
+from noisedesign.families.shared_seeds.program import SeedProgram
+from noisedesign.families.shared_seeds.state import Point, Setting, bounds, feasible_blocks, start
 from noisedesign.families.shared_seeds.step import Change, bend, change
 
 MANY_NODES = 400
@@ -59,17 +59,17 @@ MAX_SHORTENINGS = 60
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CliqueAnswer:
+class Found:
     """What was found, for the program as it was given.
 
-    ``blocks`` P_c, shape (k, k), in the order of ``program.cliques``, feasible by construction, or
-    None; ``witness`` is not necessarily feasible: the certificate repairs it. ``evaluations``
+    ``blocks`` P_c, shape (k, k), in the order of ``program.sets``, feasible by construction, or
+    None; ``multipliers`` is not necessarily feasible: the certificate repairs it. ``evaluations``
     counts interior-point steps, ``products`` those of all conjugate gradients.
     """
 
     stop: Stop
     blocks: tuple[Array, ...] | None
-    witness: CliqueWitness | None
+    multipliers: Multipliers | None
     evaluations: int = 0
     products: int = 0
 
@@ -81,7 +81,7 @@ class _Best:
     lower: float = 0.0
     upper: float = float("inf")
     blocks: Array | None = None
-    witness: CliqueWitness | None = None
+    multipliers: Multipliers | None = None
     spread: float = 0.0  # between the bounds of the last point alone
 
     def update(self, setting: Setting, point: Point) -> float:
@@ -91,17 +91,20 @@ class _Best:
         if upper < self.upper:
             self.upper, self.blocks = upper, point.blocks
         if lower > self.lower:
-            self.lower, self.witness = lower, _witness(point, proof)
+            self.lower = lower
+            self.multipliers = Multipliers.of_matrices(
+                proof, weights=point.weights, cap=point.prices
+            )
         return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
 
 
-def solve(program: CliqueProgram, *, monitor: Monitor) -> CliqueAnswer:
+def solve(program: SeedProgram, *, monitor: Monitor) -> Found:
     """Solve (L) to ``monitor.gap``, or until time is over or the user interrupts."""
     with one_thread() if program.size < MANY_NODES else nullcontext():
         return _solve(program, monitor)
 
 
-def _solve(program: CliqueProgram, monitor: Monitor) -> CliqueAnswer:
+def _solve(program: SeedProgram, monitor: Monitor) -> Found:
     normal = program.normalized()
     unit = float(np.diagonal(normal.gram).mean())
     setting = Setting(replace(normal, gram=normal.gram / unit))
@@ -273,37 +276,21 @@ def _fraction(values: Array, change: Array) -> float:
     return float((-values[falling] / change[falling]).min())
 
 
-def _witness(point: Point, curvatures: list[Array]) -> CliqueWitness:
-    factors = []
-    for curvature in curvatures:
-        values, vectors = np.linalg.eigh(curvature)
-        factors.append((vectors * np.sqrt(np.maximum(values, 0.0))).T)
-    return CliqueWitness(
-        factors=np.stack(factors), weights=np.stack(point.weights), cap=point.prices
-    )
-
-
 def _answer(
-    program: CliqueProgram,
+    program: SeedProgram,
     setting: Setting,
     best: _Best,
     unit: float,
     stop: Stop,
     steps: int,
     products: int,
-) -> CliqueAnswer:
+) -> Found:
     """Back in the units of ``program``, the blocks made feasible."""
-    root, blocks, witness = np.sqrt(program.budget), None, None
-    found = None if best.blocks is None else feasible_blocks(setting, best.blocks)
-    if found is not None:
-        blocks = tuple(setting.layout.listed(setting.layout.scaled(found, 1 / root)))
-    if best.witness is not None:
-        cap = best.witness.cap
-        witness = CliqueWitness(
-            factors=best.witness.factors * root * np.sqrt(unit),
-            weights=best.witness.weights / program.budget * unit,
-            cap=None if cap is None else cap * program.budget * unit,
-        )
-    return CliqueAnswer(
-        stop=stop, blocks=blocks, witness=witness, evaluations=steps, products=products
+    blocks, multipliers = None, None
+    if best.blocks is not None:
+        blocks = feasible_blocks(setting, best.blocks, program)
+    if best.multipliers is not None:
+        multipliers = best.multipliers.denormalized(program.budget, unit=unit)
+    return Found(
+        stop=stop, blocks=blocks, multipliers=multipliers, evaluations=steps, products=products
     )

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.families.shared_seeds.blocks import Layout, congruence, inverses
-from noisedesign.families.shared_seeds.bound import CliqueProgram
+from noisedesign.families.shared_seeds.program import SeedProgram
 
 NEAR = 1e-3
 """Relative gap below which N of the multipliers is the better one, where there is one."""
@@ -19,6 +20,8 @@ START_SHIFT = 1e-2
 """Added to the blocks of H, relative to their mean diagonal, before they are inverted to start."""
 START_SHARE = 0.5
 """Share of the largest feasible N to start from."""
+MARGIN = 4
+"""Multiple of size * EPS * condition that R is enlarged by, so that budgets hold after rounding."""
 
 
 class Hidden(NamedTuple):
@@ -31,11 +34,11 @@ class Hidden(NamedTuple):
 class Setting:
     """What stays the same from iterate to iterate. The program has unit budgets."""
 
-    def __init__(self, program: CliqueProgram) -> None:
+    def __init__(self, program: SeedProgram) -> None:
         self.program = program
         self.gram = program.gram
         self.cap = program.cap
-        self.layout = layout = Layout(program.cliques, program.size)
+        self.layout = layout = Layout(program.sets, program.size)
         self.gram_blocks = layout.gather(program.gram)
         self.hidden = [self._hidden(coalition) for coalition in program.coalitions]
         constraints = sum(len(h.nodes) for h in self.hidden)
@@ -240,3 +243,55 @@ def bounds(setting: Setting, point: Point) -> tuple[float, float, list[Array]]:
         if other > best:
             best, proof = other, computed
     return best, upper, proof
+
+
+# --- exactly feasible ---------------------------------------------------------------------------
+
+
+def feasible_blocks(
+    setting: Setting, blocks: Array, program: SeedProgram
+) -> tuple[Array, ...] | None:
+    """Blocks of the least objective found that keep budgets and caps; None where none do.
+
+    They are given in the normalised units of ``setting``, flat, and come back in those of
+    ``program``, in the order of its sets.
+
+    Rows rescaled to use up budgets exactly, or not, where some budget is better left slack; where
+    a cap is in the way, blended with independent noise. Variances and diag(R_A^-1) are convex in
+    R, so a blend with noise strictly within them gets there.
+    """
+    layout = setting.layout
+    try:
+        row = rescaling(setting.precisions(blocks))
+    except np.linalg.LinAlgError:
+        return None
+    kept = [blocks, layout.scaled(blocks, row)]
+    found = [
+        made for made in (_enlarged(setting, candidate) for candidate in kept) if made is not None
+    ]
+    if not found:
+        return None
+    best = min(found, key=lambda made: float(setting.gram_blocks @ made))
+    return tuple(layout.listed(layout.scaled(best, 1 / np.sqrt(program.budget))))
+
+
+def _enlarged(setting: Setting, blocks: Array) -> Array | None:
+    layout, share = setting.layout, 0.0
+    variance = np.full(layout.size, 2.0) if setting.cap is None else (1 + setting.cap) / 2
+    inside = setting.independent(variance)
+    while share <= 1:
+        blend = (1 - share) * blocks + share * inside
+        try:
+            precisions = setting.precisions(blend)
+        except np.linalg.LinAlgError:
+            return None
+        variance = setting.variances(blend)
+        condition = max(float((np.diagonal(x) * variance).max()) for x in precisions)
+        margin = MARGIN * settings.rank_tolerance(layout.size) * max(1.0, condition)
+        used = max(float(np.diagonal(x).max()) for x in precisions)
+        enlarged = blend * (1 + margin)
+        within = setting.cap is None or (variance * (1 + 2 * margin) <= setting.cap).all()
+        if used <= 1 + margin / 2 and within:
+            return np.asarray(enlarged)
+        share = max(2 * share, settings.EPS)
+    return None

@@ -1,0 +1,160 @@
+"""Covariances made of shared seeds: who may share one, and the program of their noise.
+
+    (L)  minimise  tr(H R),   R = sum_c E_c P_c E_c^T,  P_c >= 0 on every set c of nodes that may
+         share a seed,  subject to  [R^-1]_ii <= budget_i  for every node i,  and optionally
+         R_ii <= cap_i.
+
+That is noise which small groups can draw from shared seeds, without a dealer and without a
+network-wide secret. Where coalitions of f nodes know the seeds they hold (SecLDP), what hides a
+node from coalition A are the blocks that A does not touch, R_A = sum of those, and the budgets of
+the nodes outside A are asked of R_A. A smaller coalition sees less: Schur complements only grow
+with the blocks that are added back, so coalitions of exactly f nodes are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.program.program import Program
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.participation import single
+
+Nodes = tuple[int, ...]
+SeedSets = tuple[Nodes, ...]
+Members = NDArray[np.intp]
+
+ROUNDING = 8
+"""Multiple of the rank tolerance allowed to the rounding of an eigenvalue or an inverse."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeedProgram(Program):
+    """Data of (L).
+
+    Attributes:
+        sets: the nodes of every seed that matters: sorted, those within another left out; with
+            ``known_seeds`` every node has a seed of its own, and sets that every coalition touches
+            are left out.
+        known_seeds: f, how many nodes may pool the seeds they hold.
+    """
+
+    sets: SeedSets
+    known_seeds: int = 0
+
+    @cached_property
+    def coalitions(self) -> tuple[Nodes, ...]:
+        """The sets of nodes whose seeds are to be taken as known; one empty set where f = 0."""
+        return tuple(combinations(range(self.size), self.known_seeds))
+
+
+def seed_program(
+    gram: Array, *, mixing: Array, structure: SpaceStructure, budget: Array, cap: Array | None
+) -> SeedProgram:
+    """(L) of an error Gram matrix H, shape (n, n).
+
+    Raises:
+        InputError: as many known seeds as nodes; without a cap, a set on which some noise is free
+            of cost, so that it would grow without bound.
+    """
+    size, known = len(gram), structure.known_seeds
+    if known >= size:
+        raise InputError(
+            "structure.known_seeds", expected=f"less than the {size} nodes", got=str(known)
+        )
+    sets = seed_sets(structure, mixing=mixing)
+    if known:
+        outliving = (nodes for nodes in sets if len(nodes) + known <= size)
+        sets = tuple(sorted({*((node,) for node in range(size)), *outliving}))
+    program = SeedProgram(
+        gram=_linalg.symmetric(gram),
+        participation=single(size),
+        budget=budget,
+        cap=cap,
+        axes="space",
+        sets=sets,
+        known_seeds=known,
+    )
+    if cap is None:
+        _refuse_free_noise(program)
+    return program
+
+
+def _refuse_free_noise(program: SeedProgram) -> None:
+    for _, members in by_size(program.sets):
+        values, vectors = np.linalg.eigh(program.gram[members[:, :, None], members[:, None, :]])
+        floor = ROUNDING * settings.rank_tolerance(program.size) * values[:, -1]
+        free = np.flatnonzero(values[:, 0] <= floor)
+        if free.size:
+            nodes, direction = members[free[0]], vectors[free[0], :, 0]
+            terms = ", ".join(f"{i}: {x:+.3f}" for i, x in zip(nodes, direction, strict=True))
+            cap = f"{settings.SUGGESTED_CAP / program.budget.min():.2g}"
+            raise InputError(
+                "mixing",
+                expected="a matrix W under which all noise of a clique has a cost",
+                got=f"noise along {{{terms}}}, which is cancelled by mixing and grows without "
+                "bound",
+                remedy=f"Cap diag(R) by limits.max_variance: max_variance={cap} in Python, "
+                f"[limits] max_variance = {cap} in a problem file. Or use other weights: those "
+                "of lazy-metropolis-hastings never make W singular.",
+            )
+
+
+def seed_sets(structure: SpaceStructure, *, mixing: Array) -> SeedSets:
+    """The sets of nodes that may share a seed, sorted, none within another.
+
+    Args:
+        mixing: W, shape (n, n); i and j are joined where W_ij or W_ji is not zero.
+    """
+    linked = (mixing != 0) | (mixing.T != 0) | np.eye(len(mixing), dtype=bool)
+    if structure.kind == "independent":
+        return tuple((node,) for node in range(len(mixing)))
+    if structure.clusters is not None:
+        labels = np.array(structure.clusters)
+        return _maximal(np.flatnonzero(labels == label).tolist() for label in set(labels))
+    if structure.kind == "neighbourhood":
+        return _maximal(np.flatnonzero(row).tolist() for row in linked)
+    reached = linked
+    for _ in range(min(structure.hops or 1, len(linked)) - 1):
+        further = reached.astype(np.float64) @ linked > 0
+        if (further == reached).all():
+            break
+        reached = further
+    alone = np.flatnonzero(reached.sum(axis=1) == 1)[:, None]
+    return tuple(sorted(map(tuple, [*np.argwhere(np.triu(reached, 1)).tolist(), *alone.tolist()])))
+
+
+def _maximal(sets: Iterable[Sequence[int]]) -> SeedSets:
+    """Sorted, without repetitions and without sets that lie within another.
+
+    A block on a smaller set is a block on the larger one, so nothing is lost - unless coalitions
+    know seeds: then a smaller set outlives coalitions that a larger one does not.
+    """
+    kept: list[frozenset[int]] = []
+    at: dict[int, list[frozenset[int]]] = {}
+    for nodes in sorted(map(frozenset, sets), key=len, reverse=True):
+        rarest = min((at.get(node, []) for node in nodes), key=len)
+        if any(nodes <= other for other in rarest):
+            continue
+        kept.append(nodes)
+        for node in nodes:
+            at.setdefault(node, []).append(nodes)
+    return tuple(sorted(tuple(sorted(nodes)) for nodes in kept))
+
+
+def by_size(sets: SeedSets) -> list[tuple[Members, Members]]:
+    """Sets of each size: (which of ``sets``, shape (m,); their nodes, shape (m, k))."""
+    sizes = np.array([len(nodes) for nodes in sets])
+    groups = []
+    for size in np.unique(sizes):
+        which = np.flatnonzero(sizes == size)
+        groups.append((which, np.array([sets[c] for c in which], dtype=np.intp)))
+    return groups
