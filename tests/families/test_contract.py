@@ -112,7 +112,7 @@ def test_the_model_has_the_same_optimum(name: str) -> None:
     kept(name).model_has_the_same_optimum()
 
 
-LATE = {"shared seeds", "full", "observers"}
+LATE = {"full", "observers"}
 """Families whose models are still to be given to solvers."""
 
 
@@ -129,8 +129,6 @@ def test_a_conic_solver_finds_the_same(name: str) -> None:
 
 @every_case
 def test_independent_noise_is_feasible(name: str) -> None:
-    if name == "known seeds":
-        pytest.xfail("the parts of independent noise are known to others")
     kept(name).independent_noise_is_feasible()
 
 

@@ -38,7 +38,8 @@ ASSEMBLED = 1e-12
 
 
 class SharedSeeds(SpatialFamily):
-    name = "shared-seeds"
+    name = "shared seeds"
+    formulations: ClassVar[tuple[str, ...]] = ("covariance",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_cap": ArraySpec("w", "n"),
         "clique_blocks": ArraySpec("P", ANY, multiplier=False),
