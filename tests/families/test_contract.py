@@ -112,7 +112,7 @@ def test_the_model_has_the_same_optimum(name: str) -> None:
     kept(name).model_has_the_same_optimum()
 
 
-LATE = {"full", "observers"}
+LATE = {"full"}
 """Families whose models are still to be given to solvers."""
 
 
