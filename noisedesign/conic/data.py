@@ -1,4 +1,4 @@
-"""The data of a conic program as solvers, CVXPY and the DIMACS errors take it, and its answer."""
+"""The data of a conic program as solvers and CVXPY take it, and its answer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Stop
-from noisedesign.conic import dimacs
-from noisedesign.conic.dimacs import Cone, Errors
 from noisedesign.conic.program import CONSTANT, Block, ConicProgram, triangle
 
 
@@ -44,19 +41,20 @@ class Outcome:
     solve_seconds: float = 0.0
 
 
+def slack(block: Block, variables: Array) -> Array:
+    """F_0 + x_1 F_1 + ..., symmetric, at x = ``variables``, shape (v,)."""
+    entries, size = block.entries, block.size
+    lower = np.bincount(
+        entries.row * size + entries.column,
+        weights=entries.value * np.concatenate([[1.0], variables])[entries.variable],
+        minlength=size * size,
+    ).reshape(size, size)
+    return np.asarray(lower + np.tril(lower, -1).T, dtype=np.float64)
+
+
 def slacks(program: ConicProgram, variables: Array) -> tuple[Array, ...]:
-    """F_0 + x_1 F_1 + ... of every block, symmetric, at x = ``variables``, shape (v,)."""
-    values = np.concatenate([[1.0], variables])
-    found = []
-    for block in program.blocks:
-        entries, size = block.entries, block.size
-        lower = np.bincount(
-            entries.row * size + entries.column,
-            weights=entries.value * values[entries.variable],
-            minlength=size * size,
-        ).reshape(size, size)
-        found.append(np.asarray(lower + np.tril(lower, -1).T, dtype=np.float64))
-    return tuple(found)
+    """:func:`slack` of every block."""
+    return tuple(slack(block, variables) for block in program.blocks)
 
 
 def linear(
@@ -66,6 +64,8 @@ def linear(
 
     ``at`` is the row of every coefficient and ``weight`` what it is multiplied by.
     """
+    import scipy.sparse as sp
+
     entries = block.entries
     value = weight * entries.value
     known = entries.variable == CONSTANT
@@ -126,6 +126,8 @@ class Triangles:
 
 def triangles(program: ConicProgram, *, upper: bool) -> Triangles:
     """Data for solvers that take the upper (Clarabel) or lower (SCS) triangle by columns."""
+    import scipy.sparse as sp
+
     matrix, offset = rows_of(program)
     matrices, offsets = [matrix], [offset]
     for block in program.blocks:
@@ -153,16 +155,3 @@ def _place(i: Any, j: Any, size: int, *, upper: bool) -> Any:
     if upper:
         return i * (i + 1) // 2 + j
     return j * size - j * (j - 1) // 2 + i - j
-
-
-def errors_of(program: ConicProgram, point: Point) -> Errors:
-    """DIMACS errors of an answer, from the data of the program."""
-    count = program.variables
-    given = [(Cone.NONNEGATIVE, *rows_of(program), point.rows)]
-    for block, multiplier in zip(program.blocks, point.blocks, strict=True):
-        given.append((Cone.SEMIDEFINITE, *square_of(block, count), multiplier.ravel()))
-    blocks = [
-        dimacs.Block(cone=cone, offset=offset, coefficients=-matrix, multiplier=multiplier)
-        for cone, matrix, offset, multiplier in given
-    ]
-    return dimacs.errors(objective=program.cost, point=point.variables, blocks=blocks)

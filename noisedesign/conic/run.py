@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from noisedesign.base.monitor import Stop
 from noisedesign.conic.data import Outcome, Point, rows_of, square_of, triangles
@@ -44,6 +43,7 @@ def through_scs(program: ConicProgram) -> Run:
 def through_clarabel(program: ConicProgram) -> Run:
     """Clarabel, its data made ready."""
     import clarabel
+    import scipy.sparse as sp
 
     data = triangles(program, upper=True)
     cones = [clarabel.NonnegativeConeT(data.rows), *map(clarabel.PSDTriangleConeT, data.sizes)]

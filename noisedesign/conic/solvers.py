@@ -9,17 +9,16 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.conic import run
+from noisedesign.conic.data import Outcome
 from noisedesign.conic.program import Assembly, ConicProgram, ModelSize, constant, lower_triangle
-
-if TYPE_CHECKING:
-    from noisedesign.conic.data import Outcome
-    from noisedesign.conic.run import Run
 
 Options = dict[str, Any]
 
@@ -69,7 +68,7 @@ class ConicSolver:
     limit: Callable[[float], Options] | None = None
     always: Options | None = None
     licence: Callable[[], str | None] | None = None
-    direct: Callable[[ConicProgram], Run] | None = None
+    direct: Callable[[ConicProgram], run.Run] | None = None
     parts: int = PARTS
     tuned: Callable[[ConicProgram, float | None], Options] | None = None
 
@@ -114,16 +113,14 @@ class ConicSolver:
 
     def solve(self, program: ConicProgram, *, monitor: Monitor) -> Outcome:
         """The point it finds, at a looser tolerance where it breaks down at that asked for."""
-        from noisedesign.conic.data import Outcome
-        from noisedesign.conic.run import through_cvxpy
-
         started = time.perf_counter()
-        run = self.direct(program) if self.direct else through_cvxpy(program, self.solver)
+        through = self.direct or partial(run.through_cvxpy, solver=self.solver)
+        ready = through(program)
         built = time.perf_counter()
         iterations, asked = 0, monitor
         while True:
             try:
-                found = run(self.options_for(program, monitor=asked))
+                found = ready(self.options_for(program, monitor=asked))
             except KeyboardInterrupt:
                 found = Outcome(stop=Stop.INTERRUPTED)
             iterations += found.iterations
@@ -179,11 +176,6 @@ def _mosek_licence() -> str | None:
     return None
 
 
-def _direct(name: str) -> Callable[[ConicProgram], Run]:
-    """That function of :mod:`noisedesign.conic.run`, imported when it is called."""
-    return lambda program: getattr(importlib.import_module("noisedesign.conic.run"), name)(program)
-
-
 def _tuned_scs(program: ConicProgram, gap: float | None) -> Options:
     """SCS in balanced coordinates, where unknowns and multipliers are of the same size: scale 1.
 
@@ -211,7 +203,7 @@ CONIC_SOLVERS: tuple[ConicSolver, ...] = (
         memory=lambda model: 64 * model.entries,
         limit=lambda seconds: {"time_limit_secs": seconds},
         always={"max_iters": 1_000_000},
-        direct=_direct("through_scs"), parts=1, tuned=_tuned_scs,
+        direct=run.through_scs, parts=1, tuned=_tuned_scs,
     ),
     ConicSolver(
         name="clarabel", solver="CLARABEL", distribution="clarabel",
@@ -219,7 +211,7 @@ CONIC_SOLVERS: tuple[ConicSolver, ...] = (
         accuracy=lambda tol: {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol},
         memory=lambda model: 48 * model.entry_pairs,
         limit=lambda seconds: {"time_limit": seconds},
-        direct=_direct("through_clarabel"), tuned=_tuned_clarabel,
+        direct=run.through_clarabel, tuned=_tuned_clarabel,
     ),
     ConicSolver(
         name="mosek", solver="MOSEK", distribution="Mosek",

@@ -20,12 +20,12 @@ from noisedesign.base import memory
 from noisedesign.base.checks import InputError, describe, one_of
 from noisedesign.base.device import CPU, device_of, index_of
 from noisedesign.base.monitor import Checkpoint, Monitor
+from noisedesign.conic.dimacs import errors
 from noisedesign.conic.solvers import CONIC_SOLVERS, Availability, ConicSolver
 from noisedesign.program.family import Answer, Family, Model, formulations, not_convex
 
 if TYPE_CHECKING:
-    from noisedesign.conic.data import Outcome, Point
-    from noisedesign.conic.dimacs import Errors
+    from noisedesign.conic.data import Outcome
     from noisedesign.conic.program import ConicProgram
 
 TOLERANCE_PER_GAP = 0.1
@@ -222,7 +222,7 @@ class Conic(Backend):
                 build_seconds=built + found.build_seconds,
                 solve_seconds=found.solve_seconds,
                 evaluations=found.iterations,
-                measure=lambda: None if point is None else _errors(model.conic, point),
+                measure=lambda: None if point is None else errors(model.conic, point),
             )
 
         return family.answer_by(
@@ -247,12 +247,6 @@ class Conic(Backend):
         if self.solver.modelled:
             found["cvxpy"] = importlib.metadata.version("cvxpy")
         return found
-
-
-def _errors(program: ConicProgram, point: Point) -> Errors:
-    from noisedesign.conic.data import errors_of
-
-    return errors_of(program, point)
 
 
 _BACKENDS: dict[str, Backend] = {

@@ -36,7 +36,7 @@ from noisedesign.conic.program import (
     require_size,
     triangle,
 )
-from noisedesign.families.disjoint.model import limits_dual, pattern_dual, sums_at_most
+from noisedesign.families.disjoint.model import Formulation, limits_dual, pattern_dual, sums_at_most
 from noisedesign.program import repair
 from noisedesign.program.program import DualPoint, Program
 
@@ -52,36 +52,13 @@ VANISHING = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Balanced:
-    """The assembled program, and what turns its answer into X and multipliers.
+class Balanced(Formulation):
+    """``nodes`` is K, shape (m, m); ``rest`` is G^-1, shape (m, m), under limits, else None;
+    ``cuts`` are the rows of the parts, of Y or of X."""
 
-    ``nodes`` is K, shape (m, m); ``rest`` is G^-1, shape (m, m), under limits, else None; ``cuts``
-    are the rows of the parts, of Y or of X.
-    """
-
-    program: Program
-    assembly: Assembly
     nodes: Array
     rest: Array | None
     cuts: tuple[Numbers, ...]
-
-    def gram(self, slacks: Sequence[Array]) -> Array:
-        """X, shape (m, m), from the matrices F_0 + x_1 F_1 + ... of the blocks.
-
-        Raises:
-            numpy.linalg.LinAlgError: a covariance that is singular.
-        """
-        whole = slacks[0][len(self.cuts[0]) :, len(self.cuts[0]) :]
-        if self.rest is not None:
-            return np.asarray(np.linalg.inv(self.rest @ whole @ self.rest.T))
-        return np.asarray(np.linalg.solve(self.nodes, np.linalg.solve(self.nodes, whole).T))
-
-    def dual(self, blocks: Sequence[Array], rows: Array) -> DualPoint:
-        """Multipliers of (P) from those of the blocks, symmetric, and of the linear rows."""
-        if self.rest is not None:
-            return limits_dual(self.program, rows)
-        whole = sum(z[len(cut) :, len(cut) :] for z, cut in zip(blocks, self.cuts, strict=True))
-        return pattern_dual(self.program, self.nodes.T @ np.asarray(whole) @ self.nodes, rows)
 
 
 def balanced(program: Program, *, parts: int = 1) -> Balanced:
@@ -163,7 +140,16 @@ def _unlimited(program: Program, covariance: Array, nodes: Array, parts: int) ->
             ],
         )
     sums_at_most(assembly, own[patterns], program.budget)
-    return Balanced(program=program, assembly=assembly, nodes=nodes, rest=None, cuts=cuts)
+
+    def gram(slacks: Sequence[Array]) -> Array:
+        whole = slacks[0][len(cuts[0]) :, len(cuts[0]) :]
+        return np.asarray(np.linalg.solve(nodes, np.linalg.solve(nodes, whole).T))
+
+    def dual(blocks: Sequence[Array], rows: Array) -> DualPoint:
+        whole = sum(z[len(cut) :, len(cut) :] for z, cut in zip(blocks, cuts, strict=True))
+        return pattern_dual(program, nodes.T @ np.asarray(whole) @ nodes, rows)
+
+    return Balanced(assembly=assembly, gram=gram, dual=dual, nodes=nodes, rest=None, cuts=cuts)
 
 
 def _on_patterns(patterns: Numbers, own: Numbers, nodes: Array, *, at: int) -> list[Piece]:
@@ -212,7 +198,17 @@ def _limited(program: Program, near: Array, nodes: Array, parts: int) -> Balance
             assembly.at_least_zero(
                 size, [(CONSTANT, node, node, -sign * limit), (r[i, j], of, of, sign * variance)]
             )
-    return Balanced(program=program, assembly=assembly, nodes=nodes, rest=inverse, cuts=cuts)
+    below = len(cuts[0])
+    return Balanced(
+        assembly=assembly,
+        gram=lambda slacks: np.asarray(
+            np.linalg.inv(inverse @ slacks[0][below:, below:] @ inverse.T)
+        ),
+        dual=lambda blocks, rows: limits_dual(program, rows),
+        nodes=nodes,
+        rest=inverse,
+        cuts=cuts,
+    )
 
 
 def _cuts(size: int, parts: int) -> tuple[Numbers, ...]:

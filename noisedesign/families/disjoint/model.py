@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,28 +48,14 @@ STATED = FORMULATIONS[1:]
 """Those of files."""
 
 
-class Formulation(Protocol):
-    """A conic program of (P), and what its blocks say: X or R in a slack, U in a multiplier."""
-
-    @property
-    def assembly(self) -> Assembly: ...
-
-    @property
-    def gram(self) -> Callable[[Sequence[Array]], Array]:
-        """X, shape (m, m), from the matrices F_0 + x_1 F_1 + ... of the blocks.
-
-        Raises:
-            numpy.linalg.LinAlgError: a covariance that is singular.
-        """
-
-    @property
-    def dual(self) -> Callable[[Sequence[Array], Array], DualPoint]:
-        """Multipliers of (P) from those of the blocks, symmetric, and of the linear rows."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Standard:
-    """A :class:`Formulation` of the literature."""
+class Formulation:
+    """A conic program of (P) put together, and what its blocks say.
+
+    ``gram`` returns X, shape (m, m), from the matrices F_0 + x_1 F_1 + ... of the blocks and may
+    raise ``LinAlgError``; ``dual`` the multipliers of (P) from those of the blocks, symmetric, and
+    of the linear rows.
+    """
 
     assembly: Assembly
     gram: Callable[[Sequence[Array]], Array]
@@ -134,11 +119,8 @@ def build(program: Program, *, formulation: str, parts: int = 1, scaled: bool = 
         remarks = ("H is singular and nothing caps the noise: the infimum may not be attained.",)
     if formulation == COMPACT and program.limited:
         formulation = COVARIANCE
-    found: Formulation
-    if formulation == BALANCED:
-        found = balanced(program, parts=parts)
-    else:
-        found = {COMPACT: compact, COVARIANCE: covariance, PAPER: paper}[formulation](program)
+    made = {COMPACT: compact, COVARIANCE: covariance, PAPER: paper}.get(formulation)
+    found = balanced(program, parts=parts) if made is None else made(program)
     conic = found.assembly.finished(
         formulation=formulation,
         remarks=remarks,
@@ -201,7 +183,7 @@ Covariance = Sequence[Piece]
 """R as a linear function of the variables: pieces of its lower triangle."""
 
 
-def compact(program: Program) -> Standard:
+def compact(program: Program) -> Formulation:
     """(P) without limits on variances, whatever the number of epochs."""
     size, rank = program.size, len(program.factor)
     patterns = program.participation.patterns
@@ -216,7 +198,7 @@ def compact(program: Program) -> Standard:
     assembly = Assembly()
     x = gram_under_factor(assembly, program.factor, free=free)
     sums_at_most(assembly, np.diagonal(x)[patterns], program.budget)
-    return Standard(
+    return Formulation(
         assembly=assembly,
         gram=lambda slack: slack[0][rank:, rank:],
         dual=lambda blocks, rows: pattern_dual(program, blocks[0][rank:, rank:], rows),
@@ -249,7 +231,7 @@ def sums_at_most(assembly: Assembly, variables: Numbers, budget: Array) -> None:
     )
 
 
-def covariance(program: Program) -> Standard:
+def covariance(program: Program) -> Formulation:
     """(P) of single participation, limits on variances included."""
     size = program.size
     require_size(2 * triangle(size) + 7 * size, of=f"one block of {2 * size} rows")
@@ -257,7 +239,7 @@ def covariance(program: Program) -> Standard:
     r = [lower_triangle(covariance_variables(assembly, program.gram))]
     precision_within(assembly, r, program.budget)
     variances_within(assembly, r, cap=program.cap, floor=program.floor)
-    return Standard(
+    return Formulation(
         assembly=assembly,
         gram=lambda slack: np.asarray(np.linalg.inv(slack[0][:size, :size])),
         dual=lambda blocks, rows: limits_dual(program, rows),
@@ -289,7 +271,7 @@ def variances_within(
             )
 
 
-def paper(program: Program) -> Standard:
+def paper(program: Program) -> Formulation:
     """(P) of single participation with one matrix inequality for every node."""
     size = program.size
     blocks = triangle(size) + 2 * size + 2
@@ -323,7 +305,7 @@ def paper(program: Program) -> Standard:
         budgets = np.array([block[size, size] for block in blocks[1:]])
         return limits_dual(program, np.concatenate([budgets, rows[1:]]))
 
-    return Standard(
+    return Formulation(
         assembly=assembly,
         gram=lambda slack: np.asarray(np.linalg.inv(slack[1][:size, :size])),
         dual=dual,
