@@ -6,7 +6,9 @@ import os
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -140,12 +142,19 @@ def _wrapped(text: str, stream: TextIO) -> str:
 
 
 def counter(label: str, what: str) -> Callable[[int, int], None] | None:
-    """A counter on an interactive standard error, nothing elsewhere."""
+    """A counter and the time left on an interactive standard error, nothing elsewhere."""
     if not sys.stderr.isatty():
         return None
+    first: list[tuple[float, int]] = []
 
     def show(done: int, total: int) -> None:
-        end = "\n" if done >= total else ""
-        click.echo(f"\r{label}: {done}/{total} {what}{end}", err=True, nl=False)
+        now, end = time.monotonic(), "\n" if done >= total else ""
+        first.append((now, done))
+        started, before = first[0]
+        del first[1:]
+        if before < done < total:
+            left = (now - started) / (done - before) * (total - done)
+            end = f", {timedelta(seconds=round(left))} left"
+        click.echo(f"\r\x1b[K{label}: {done}/{total} {what}{end}", err=True, nl=False)
 
     return show

@@ -12,6 +12,7 @@ from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import (
     NewFile,
     Writing,
+    counter,
     formulation_option,
     gap_option,
     json_option,
@@ -162,18 +163,10 @@ def backends(as_json: bool) -> None:
     records = []
     for backend in all_backends():
         available = backend.availability()
-        records.append(
-            {
-                "name": backend.name,
-                "installed": available.installed,
-                "version": available.version,
-                "licensed": available.licensed,
-                "ready": available.ready,
-                "takes": backend.takes,
-                "formulations": list(backend.formulations),
-                "remedy": available.remedy,
-            }
-        )
+        told = {"takes": backend.takes, "formulations": list(backend.formulations)}
+        of_machine = ("installed", "version", "licensed", "ready")
+        found = {name: getattr(available, name) for name in of_machine}
+        records.append({"name": backend.name, **found, **told, "remedy": available.remedy})
     columns = ["name", "installed", "version", "licensed", "takes", "remedy"]
     show(
         records, as_json=as_json, columns=columns, notes=["remedy"], keep=["installed", "licensed"]
@@ -193,26 +186,11 @@ def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
 
     Rows that the table already has are not run again.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
     from noisedesign.tasks.sweep import TIMEOUT_SECONDS, load_sweep
     from noisedesign.tasks.sweep import sweep as run
 
-    plan = load_sweep(file)
     how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
-    parts = (TextColumn("sweeping"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*parts, console=Console(stderr=True))
-    bar.disable = not bar.console.is_terminal
-    task = bar.add_task("rows", total=len(plan.rows))
-    with bar:
-        summary = run(plan, progress=lambda done, _: bar.update(task, completed=done), **how)
+    summary = run(load_sweep(file), progress=counter("sweeping", "rows"), **how)
     show(asdict(summary) | {"output": str(summary.output)}, as_json=as_json)
     if summary.unsolved:
         note(f"{summary.unsolved} rows are not solved; the column reason says why")

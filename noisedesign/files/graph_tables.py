@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import io
 import tokenize
+from abc import ABC, abstractmethod
+from functools import cache
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import networkx as nx
 import numpy as np
-from pydantic import Field
+from pydantic import create_model
 
 from noisedesign.base import checks as _checks
 from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import read_regular
-from noisedesign.files.schema import Table, Text
+from noisedesign.files.schema import Table, Text, of_kind
 from noisedesign.files.toml import renamed
 from noisedesign.system.datasets import EGO_FACEBOOK_NODES, ego_facebook
 from noisedesign.system.directed import (
+    DIGRAPH_KINDS,
     DIRECTED_WEIGHTS,
     DirectedWeights,
     build_digraph,
@@ -26,6 +29,8 @@ from noisedesign.system.directed import (
 )
 from noisedesign.system.fastest_mixing import stated_fastest_mixing
 from noisedesign.system.graph import (
+    BEYOND,
+    GRAPH_KEYS,
     WEIGHTS,
     Weights,
     build_graph,
@@ -44,11 +49,13 @@ _NPY_ERRORS = (ValueError, EOFError, MemoryError, SyntaxError, tokenize.TokenErr
 amount of memory before the data turn out missing."""
 
 
-class _Graph(Table):
+class Graph(Table, ABC):
     """A graph and its W; errors name ``graph.<key>``."""
 
     weights_key: ClassVar[str] = "graph.weights"
     """The key that an error about W is about."""
+
+    kind: str
 
     @property
     def one_way(self) -> bool:
@@ -58,10 +65,26 @@ class _Graph(Table):
     @property
     def size(self) -> int | None:
         """How many nodes its keys say it has; None where it is always the same few."""
-        return None
+        said = self.model_dump()
+        if "dimension" in said:
+            return 2 ** said["dimension"] if 0 <= said["dimension"] < BEYOND else 0
+        return said["rows"] * said["columns"] if "rows" in said else said.get("nodes")
+
+    @abstractmethod
+    def count(self, folder: Path) -> int:
+        """How many nodes it has, found out without a network; files are relative to ``folder``."""
+
+    @abstractmethod
+    def mixing(self, folder: Path, *, known: Array | None = None) -> Mixing:
+        """W, shape (n, n), and the names of its rows; no names where W itself is given.
+
+        Args:
+            known: a W to take for the fastest mixing, if that is what it is: see
+                :func:`noisedesign.system.fastest_mixing.stated_fastest_mixing`.
+        """
 
 
-class _Built(_Graph):
+class _Built(Graph):
     """A graph that is built or read, and then weighted."""
 
     links_key: ClassVar[str] = "graph"
@@ -74,17 +97,9 @@ class _Built(_Graph):
         return build(**self.model_dump(exclude={"weights", "directed"}))
 
     def count(self, folder: Path) -> int:
-        """How many nodes it has, found out without a network."""
         return len(self._graph(folder))
 
     def mixing(self, folder: Path, *, known: Array | None = None) -> Mixing:
-        """W, shape (n, n), and the names of its rows; no names where W itself is given.
-
-        Args:
-            folder: what files are relative to.
-            known: a W to take for the fastest mixing, if that is what it is: see
-                :func:`noisedesign.system.fastest_mixing.stated_fastest_mixing`.
-        """
         allowed = DIRECTED_WEIGHTS if self.one_way else (*WEIGHTS, FASTEST)
         if self.weights not in allowed:
             where = f"where graph.directed = {str(self.one_way).lower()}"
@@ -116,63 +131,6 @@ class _MaybeDirected(_Built):
         return self.directed
 
 
-class _Sized(_Built):
-    nodes: int
-
-    @property
-    def size(self) -> int:
-        return self.nodes
-
-
-class NamedGraph(_Weighted):
-    kind: Literal["florentine", "karate"]
-
-
-class SizedGraph(_Weighted, _Sized):
-    kind: Literal["path", "complete", "star"]
-
-
-class RingGraph(_MaybeDirected, _Sized):
-    kind: Literal["ring"]
-
-
-class LatticeGraph(_Weighted):
-    kind: Literal["grid", "torus"]
-    rows: int
-    columns: int
-
-    @property
-    def size(self) -> int:
-        return self.rows * self.columns
-
-
-class HypercubeGraph(_Weighted):
-    kind: Literal["hypercube"]
-    dimension: int
-
-    @property
-    def size(self) -> int:
-        return 2**self.dimension if 0 <= self.dimension < 64 else 0
-
-
-class ErdosRenyiGraph(_MaybeDirected, _Sized):
-    kind: Literal["erdos-renyi"]
-    p: float
-    seed: int
-
-
-class RandomRegularGraph(_Weighted, _Sized):
-    kind: Literal["random-regular"]
-    degree: int
-    seed: int
-
-
-class BarabasiAlbertGraph(_Weighted, _Sized):
-    kind: Literal["barabasi-albert"]
-    links: int
-    seed: int
-
-
 class EgoFacebookGraph(_Weighted):
     kind: Literal["ego-facebook"]
     ego: int
@@ -194,7 +152,7 @@ class EdgesGraph(_MaybeDirected):
         return read_edges(folder / self.file, directed=self.directed)
 
 
-class MatrixGraph(_Graph):
+class MatrixGraph(Graph):
     weights_key: ClassVar[str] = "graph.file"
     kind: Literal["matrix"]
     file: Text
@@ -206,20 +164,19 @@ class MatrixGraph(_Graph):
         return load_npy(folder / self.file, field="graph.file"), ()
 
 
-Graph = (
-    NamedGraph
-    | SizedGraph
-    | RingGraph
-    | LatticeGraph
-    | HypercubeGraph
-    | ErdosRenyiGraph
-    | RandomRegularGraph
-    | BarabasiAlbertGraph
-    | EgoFacebookGraph
-    | EdgesGraph
-    | MatrixGraph
-)
-GraphOfKind = Annotated[Graph, Field(discriminator="kind")]
+@cache
+def graph_tables() -> tuple[type[Table], ...]:
+    """A table for every kind of graph: those that are built take the keys of their builders."""
+    made = []
+    for kind, keys in GRAPH_KEYS.items():
+        base = _MaybeDirected if kind in DIGRAPH_KINDS else _Weighted
+        fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
+        fields |= {key: (of, ...) for key, of in keys.items()}
+        made.append(create_model(f"{kind} graph", __base__=base, **fields))
+    return (*made, EgoFacebookGraph, EdgesGraph, MatrixGraph)
+
+
+GraphOfKind = Annotated[Graph, of_kind(graph_tables)]
 
 
 def load_npy(path: Path, *, field: str) -> Array:

@@ -51,6 +51,7 @@ _BUILDERS: dict[str, Callable[..., nx.DiGraph]] = {
     "ring": _ring,
     "erdos-renyi": lambda nodes, p, seed: erdos_renyi(nodes, p, seed, directed=True),
 }
+DIGRAPH_KINDS: tuple[str, ...] = tuple(_BUILDERS)
 
 
 def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:

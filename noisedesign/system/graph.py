@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 import networkx as nx
 import numpy as np
@@ -22,6 +22,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.system.edge_list import read_edges
 
 __all__ = [
+    "GRAPH_KEYS",
     "GRAPH_KINDS",
     "WEIGHTS",
     "Weights",
@@ -348,6 +349,10 @@ def erdos_renyi(nodes: int, p: float, seed: int, *, directed: bool = False) -> n
     return first_connected(lambda s: nx.gnp_random_graph(nodes, p, seed=s, directed=directed), seed)
 
 
+def _erdos_renyi(nodes: int, p: float, seed: int) -> nx.Graph:
+    return erdos_renyi(nodes, p, seed)
+
+
 def _random_regular(nodes: int, degree: int, seed: int) -> nx.Graph:
     nodes, degree = _nodes(nodes), _integer("degree", degree)
     if degree >= nodes or nodes * degree % 2:
@@ -376,8 +381,13 @@ _BUILDERS: dict[str, Callable[..., nx.Graph]] = {
     "grid": _lattice(periodic=False),
     "torus": _lattice(periodic=True),
     "hypercube": _hypercube,
-    "erdos-renyi": lambda nodes, p, seed: erdos_renyi(nodes, p, seed),
+    "erdos-renyi": _erdos_renyi,
     "random-regular": _random_regular,
     "barabasi-albert": _barabasi_albert,
 }
 GRAPH_KINDS: tuple[str, ...] = tuple(_BUILDERS)
+GRAPH_KEYS: dict[str, dict[str, type]] = {
+    kind: {key: of for key, of in get_type_hints(builder).items() if key != "return"}
+    for kind, builder in _BUILDERS.items()
+}
+"""What a graph of each kind is built from, and the types of these keys."""

@@ -11,8 +11,9 @@ from scipy.linalg import toeplitz
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Listing
-from noisedesign.families.decor import program as decor
-from noisedesign.families.disjoint.program import arrays_of, dual_of, independent_gram
+from noisedesign.families.decor import solver as decor
+from noisedesign.families.decor.program import graph_laplacian
+from noisedesign.families.disjoint.program import arrays_of, dual_of, independent_gram, program_of
 from noisedesign.program import repair
 from noisedesign.program.backends import get_backend
 from noisedesign.program.design import Design, Provenance
@@ -146,25 +147,13 @@ def _covariance(problem: Any, program: Program, name: str) -> Noise:
         return Noise.of_covariance(np.full((n, n), 1 / (n**2 * float(problem.budget.min()))))
     precision = independent_gram(program)
     if name == "decor":
-        precision = decor.decor_precision(
-            gram=problem.gram,
-            mixing=problem.mixing,
-            budget=problem.budget,
-            cap=problem.max_variance,
-            floor=problem.min_variance,
-        )
+        precision = decor.decor_precision(program, graph_laplacian(problem.mixing))
     return Noise.of_covariance(repair.covariance_of(program, precision))
 
 
 def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
     """Squared scales of the best DECOR noise: of every node's own, and of every edge's."""
-    return decor.decor_variances(
-        gram=problem.gram,
-        mixing=problem.mixing,
-        budget=problem.budget,
-        cap=problem.max_variance,
-        floor=problem.min_variance,
-    )
+    return decor.decor_variances(program_of(problem), graph_laplacian(problem.mixing))
 
 
 # --- time -----------------------------------------------------------------------------------

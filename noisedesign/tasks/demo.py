@@ -23,21 +23,15 @@ COLUMNS = ("name", "method", *_FOUND, "protects")
 
 EGO = 414
 
-_SPACE = """name = "whisper-{name}"
-design = "space"
+_SPACE = """name = "{method}-{name}"
+design = "{design}"
 
 [graph]
 {graph}
 weights = "metropolis-hastings"
 """
 
-_TIME = """name = "mafalda-{name}"
-design = "time"
-
-[graph]
-{graph}
-weights = "metropolis-hastings"
-
+_TIME = f"""{_SPACE}
 [workload]
 kind = "decentralized"
 
@@ -45,6 +39,8 @@ kind = "decentralized"
 epochs = 20
 separation = 16
 """
+
+_PROBLEMS = (("whisper", "space", _SPACE), ("mafalda", "time", _TIME))
 
 
 def run(folder: Path, *, runs: int, announce: Callable[[str], None]) -> list[Record]:
@@ -67,8 +63,8 @@ def run(folder: Path, *, runs: int, announce: Callable[[str], None]) -> list[Rec
         name, graph = "florentine", 'kind = "florentine"'
         announce("no Facebook data (NOISEDESIGN_DATA): using the Florentine families")
     records = []
-    for template in (_SPACE, _TIME):
-        text = template.format(name=name, graph=graph)
+    for method, design, template in _PROBLEMS:
+        text = template.format(method=method, design=design, name=name, graph=graph)
         records += _design(text, folder, name, runs, announce)
     return records
 

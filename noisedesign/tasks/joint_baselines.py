@@ -12,7 +12,8 @@ import numpy as np
 
 from noisedesign.base.checks import Array
 from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
-from noisedesign.families.decor import program as decor
+from noisedesign.families.decor.program import graph_laplacian
+from noisedesign.families.decor.solver import decor_precision
 from noisedesign.families.disjoint.program import arrays_of
 from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.families.kronecker.workload import joint_program
@@ -90,9 +91,7 @@ def _covariance(problem: SpaceTimeProblem, name: str) -> Array:
         gram = program.workload.space_gram(scheme.epochs * np.eye(scheme.horizon))
     in_space = program.space_program(gram, cap=problem.max_variance)
     if name == "decor":
-        precision = decor.decor_precision(
-            gram=gram, mixing=problem.mixing, budget=problem.budget, cap=problem.max_variance
-        )
+        precision = decor_precision(in_space, graph_laplacian(problem.mixing))
         return repair.covariance_of(in_space, precision)
     return repair.covariance_of(in_space, optimal_gram(in_space))
 

@@ -104,7 +104,6 @@ def design_mixing_and_noise(
         )
     start = mixing_matrix(graph)
     weights = EdgeWeights(start)
-
     tau = _checks.positive_vector(budget, field="budget.tau", length=len(start))
 
     def noise_for(w: Array) -> Solution:
@@ -122,12 +121,12 @@ def design_mixing_and_noise(
         )
     best = solution.design
     lower = weights.nodes / float(np.sqrt(tau).sum()) ** 2
-    history, stop = [best.objective], Stop.INACCURATE
+    history: list[float] = [best.objective]
+    stop: Stop | None = None
     monitor.report(lower=lower, upper=best.objective)
     try:
         for _ in range(MAX_ROUNDS):
-            if cut := _cut_short(solution, monitor):
-                stop = cut
+            if stop := _cut_short(solution, monitor):
                 break
             w = _least_noisy(weights, best.matrix, norm, backend, monitor)
             if w is None:
@@ -156,7 +155,7 @@ def design_mixing_and_noise(
         history=tuple(history),
         lower_bound=lower,
         spectral_gap=1 - mixing_norm(np.asarray(best.problem.mixing)),
-        stop=stop,
+        stop=stop or Stop.INACCURATE,
     )
 
 

@@ -117,7 +117,7 @@ def test_time_and_rounds_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_solver_that_fails_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joint, "run", lambda *args: False)
+    monkeypatch.setattr(joint, "solve_cvxpy", lambda *args: False)
     found = design_mixing_and_noise(PAW, required_gap=0.2, max_variance=3.0)
     assert found.stop is Stop.FAILED
     assert len(found.history) == 1

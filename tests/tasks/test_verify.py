@@ -16,7 +16,7 @@ import pytest
 
 from noisedesign.base import memory
 from noisedesign.base.checks import InputError
-from noisedesign.files import problem_file, rebuild
+from noisedesign.files import graph_tables, problem_file, rebuild
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.files.schema import Table
@@ -497,7 +497,7 @@ def test_every_key_that_names_data_is_known() -> None:
     }
     paths = {
         key
-        for table in tables
+        for table in (*tables, *graph_tables.graph_tables(), *problem_file.workload_tables())
         for key in table.model_fields
         if key in ("file", "clusters", "ego", "path", "folder", "url", "source")
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,28 +10,21 @@ import numpy as np
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.decor.program import decor_precision, graph_laplacian
+from noisedesign.families.decor.program import DecorProgram, shares
 from noisedesign.privacy.seeds import SeedPlan, seed_plan
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Model, one_formulation
 from noisedesign.program.noise import Noise
-from noisedesign.program.program import Program
 from noisedesign.program.repair import covariance_of
 from noisedesign.program.spatial_family import SpatialFamily
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import single
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DecorProgram(Program):
-    """(P) over R = s I + c Laplacian of the graph of W."""
-
-    mixing: Array
-
-
 class Decor(SpatialFamily):
     name = "decor"
     convex = False
+    formulations: ClassVar[tuple[str, ...]] = ("covariance",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {}
 
     def program_of_gram(
@@ -59,9 +51,9 @@ class Decor(SpatialFamily):
         Raises:
             InputError: caps that no such noise within the budgets can keep.
         """
-        precision = decor_precision(
-            gram=program.gram, mixing=program.mixing, budget=program.budget, cap=program.cap
-        )
+        from noisedesign.families.decor.solver import decor_precision
+
+        precision = decor_precision(program, program.laplacian)
         noise = Noise.of_covariance(covariance_of(program, precision))
         judged = self.judge(program, noise, {}, bound=0.0)
         if program.cap is not None and not judged.feasible:
@@ -91,8 +83,7 @@ class Decor(SpatialFamily):
         from noisedesign.families.decor import model
 
         one_formulation(formulation, "covariance")
-        conic = model.covariance(program).finished(formulation="covariance")
-        return Model(conic=conic, read=lambda point: Answer(stop=Stop.FAILED))
+        return model.scaled(program) if scaled else model.stated(program)
 
     def bound(
         self,
@@ -111,14 +102,14 @@ class Decor(SpatialFamily):
 
     def departure(self, program: DecorProgram, noise: Noise, proof: Arrays) -> float:
         """Distance from s I + c L."""
-        covariance, laplacian = noise.covariance, graph_laplacian(program.mixing)
+        covariance, laplacian = noise.covariance, program.laplacian
         own, shared = shares(covariance, laplacian)
         fitted = own * np.eye(len(covariance)) + shared * laplacian
         return float(np.abs(covariance - fitted).max() / np.abs(covariance).max())
 
     def seeds(self, program: DecorProgram, noise: Noise, proof: Arrays) -> SeedPlan | None:
         """One of every node, and one of every edge."""
-        laplacian = graph_laplacian(program.mixing)
+        laplacian = program.laplacian
         own, shared = shares(noise.covariance, laplacian)
         shared, n = max(0.0, shared), len(laplacian)
         edges = [(int(i), int(j)) for i, j in np.argwhere(np.triu(laplacian < 0, 1))]
@@ -128,13 +119,6 @@ class Decor(SpatialFamily):
             cliques=(*edges, *((node,) for node in range(n))),
             blocks=[pair] * len(edges) + [np.array([[own]])] * n,
         )
-
-
-def shares(covariance: Array, laplacian: Array) -> tuple[float, float]:
-    """s and c of R = s I + c L, read off the means of R over nodes and over edges."""
-    edges = laplacian < 0
-    shared = -float(covariance[edges].mean()) if edges.any() else 0.0
-    return float((np.diagonal(covariance) - shared * np.diagonal(laplacian)).mean()), shared
 
 
 FAMILY = Decor()

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.monitor import Stop
+from noisedesign.conic.data import Point
 from noisedesign.conic.program import Assembly, Piece, constant, on_diagonal, require_size, triangle
-from noisedesign.families.decor.family import DecorProgram
-from noisedesign.families.decor.program import graph_laplacian
+from noisedesign.families.decor.program import DecorProgram
+from noisedesign.families.decor.solver import decor_precision
 from noisedesign.families.disjoint.model import precision_within, variances_within
+from noisedesign.program.family import Answer, Model
+from noisedesign.program.noise import Noise
+from noisedesign.program.repair import covariance_of
 
 
-def covariance(program: DecorProgram) -> Assembly:
+def scaled(program: DecorProgram) -> Model:
+    """At budgets of at most one, H divided by the bound of uniform multipliers on all noise."""
+    unit = _linalg.nuclear_norm(program.normalized().factor) ** 2 / program.size
+    largest = float(program.budget.max())
+    own = replace(
+        program,
+        gram=program.gram / (unit * largest),
+        budget=program.budget / largest,
+        cap=None if program.cap is None else program.cap * largest,
+    )
+    return replace(stated(own), read=stated(program).read)
+
+
+def stated(program: DecorProgram) -> Model:
     """R = s I + c Laplacian with s, c >= 0 (DECOR, Allouah et al. 2024)."""
     size = program.size
-    laplacian = graph_laplacian(program.mixing)
+    laplacian = program.laplacian
     require_size(
         triangle(size) + int(np.count_nonzero(laplacian)) + 8 * size,
         of=f"one block of {2 * size} rows",
@@ -29,4 +50,16 @@ def covariance(program: DecorProgram) -> Assembly:
     r: list[Piece] = [(scales[:1], nodes, nodes, 1.0), (scales[1:], row, column, value)]
     precision_within(assembly, r, program.budget)
     variances_within(assembly, r, cap=program.cap)
-    return assembly
+
+    def read(point: Point) -> Answer:
+        own, shared = np.maximum(point.variables[scales - 1], 0.0)
+        if not own + shared > 0:
+            return Answer(stop=Stop.FAILED)
+        with np.errstate(divide="ignore"):
+            near = float(np.log(shared) - np.log(own))
+        precision = decor_precision(program, laplacian, near=near)
+        return Answer(
+            stop=Stop.SOLVED, noises=[Noise.of_covariance(covariance_of(program, precision))]
+        )
+
+    return Model(conic=assembly.finished(formulation="covariance"), read=read)

@@ -5,97 +5,35 @@ Source: Allouah et al. (2024), "The Privacy Power of Correlated Noise in Decentr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
-import networkx as nx
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
 
 from noisedesign.base.checks import Array
-
-CAP_USED = 1 - 1e-9
-"""Share of a cap that DECOR may use: the rest is for rounding of its inverse."""
-
-SEARCH = (-12.0, 12.0)
-"""Bounds of log(c / s): beyond them R is a multiple of I, or of L plus a constant, in float64."""
+from noisedesign.program.program import Program
 
 
-def decor_variances(
-    *,
-    gram: Array,
-    mixing: Array,
-    budget: Array,
-    cap: Array | None = None,
-    floor: Array | None = None,
-) -> tuple[float, float]:
-    """Squared scales of the best DECOR noise for H = ``gram``: of a node's own, of an edge's.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DecorProgram(Program):
+    """(P) over R = s I + c L, L the Laplacian of the graph of W, ``mixing``, shape (n, n)."""
 
-    R = node_variance I + edge_variance Laplacian within the budgets, one of them met exactly. For a
-    ratio of the two the least feasible scale is explicit, and the objective is quasi-convex along
-    the ratio because the feasible pairs with a bounded objective form a convex set. So do those
-    above a floor under diag(R), which raises the scale, and those within a cap on it, which
-    therefore only shortens the search. Where no pair keeps both, the one that exceeds its cap by
-    the least factor is returned.
-    """
-    laplacian = graph_laplacian(mixing)
-    values, vectors = np.linalg.eigh(laplacian)
-    weights = np.square(vectors) / budget[:, None]
-    plain, spread = float(np.trace(gram)), float(np.sum(gram * laplacian))
-    degrees = np.diagonal(laplacian)
+    mixing: Array
 
-    def least_scale(log_ratio: float) -> float:
-        needed = float((weights @ (1 / (1 + np.exp(log_ratio) * values))).max())
-        if floor is None:
-            return needed
-        return max(needed, float((floor / (1 + np.exp(log_ratio) * degrees)).max()))
-
-    def objective(log_ratio: float) -> float:
-        return float(least_scale(log_ratio) * (plain + np.exp(log_ratio) * spread))
-
-    def over_cap(log_ratio: float) -> float:
-        if cap is None:
-            return -1.0
-        variance = 1 + np.exp(log_ratio) * degrees
-        return float((least_scale(log_ratio) * variance / cap).max()) - CAP_USED
-
-    def least(function: Callable[[float], float], bounds: tuple[float, float]) -> float:
-        found = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-10})
-        return float(found.x)
-
-    low, high = inside, _ = SEARCH
-    if floor is not None and over_cap(low) > 0:
-        # A floor that differs from node to node may be out of reach of equal noise alone.
-        inside = least(over_cap, SEARCH)
-        low = brentq(over_cap, low, inside) if over_cap(inside) < 0 else inside
-    if over_cap(high) > 0:
-        high = brentq(over_cap, inside, high) if over_cap(inside) < 0 else inside
-    # The search stays inside its interval; the optimum may be its end, at the cap.
-    best = min((low, least(objective, (low, high)), high), key=objective)
-    if best == SEARCH[0]:
-        return least_scale(-np.inf), 0.0
-    return least_scale(best), float(np.exp(best)) * least_scale(best)
-
-
-def decor_precision(
-    *,
-    gram: Array,
-    mixing: Array,
-    budget: Array,
-    cap: Array | None = None,
-    floor: Array | None = None,
-) -> Array:
-    """X = R^-1 of the best DECOR noise, shape (n, n)."""
-    node_variance, edge_variance = decor_variances(
-        gram=gram, mixing=mixing, budget=budget, cap=cap, floor=floor
-    )
-    values, vectors = np.linalg.eigh(graph_laplacian(mixing))
-    return np.asarray((vectors / (node_variance + edge_variance * values)) @ vectors.T)
+    @cached_property
+    def laplacian(self) -> Array:
+        return graph_laplacian(self.mixing)
 
 
 def graph_laplacian(mixing: Array) -> Array:
     """Laplacian of the graph along which messages travel, shape (n, n)."""
-    adjacency = (mixing != 0).astype(np.float64)
-    np.fill_diagonal(adjacency, 0.0)
-    adjacency = np.maximum(adjacency, adjacency.T)
-    graph = nx.from_numpy_array(adjacency)
-    return np.asarray(nx.laplacian_matrix(graph).toarray().astype(np.float64))
+    linked = ((mixing != 0) | (mixing.T != 0)).astype(np.float64)
+    np.fill_diagonal(linked, 0.0)
+    return np.asarray(np.diag(linked.sum(axis=1)) - linked)
+
+
+def shares(covariance: Array, laplacian: Array) -> tuple[float, float]:
+    """s and c of R = s I + c L, read off the means of R over nodes and over edges."""
+    edges = laplacian < 0
+    shared = -float(covariance[edges].mean()) if edges.any() else 0.0
+    return float((np.diagonal(covariance) - shared * np.diagonal(laplacian)).mean()), shared
