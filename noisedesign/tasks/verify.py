@@ -108,7 +108,8 @@ class Verification(Shown):
     @property
     def ok(self) -> bool:
         """Whether nothing that could be checked was found otherwise."""
-        return all(check.ok is not False for check in self.checks)
+        # By its truth: a comparison of numpy numbers is no ``False`` itself.
+        return all(check.ok is None or bool(check.ok) for check in self.checks)
 
     @property
     def not_checked(self) -> tuple[str, ...]:
