@@ -6,11 +6,9 @@ feasibility follow from them through :mod:`program.certificate`, whoever made th
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -140,10 +138,7 @@ def verify(
         InputError: no design; naming ``design file``: it states a problem of far more work than its
             arrays.
     """
-    if isinstance(stored, StreamingDesign):
-        arrays = streaming_file.arrays_of(stored)
-        manifest = json.loads(json.dumps(streaming_file.manifest_of(stored, arrays)))
-        stored = StoredStreamingDesign(design=stored, manifest=manifest, path=Path(), arrays=arrays)
+    stored = as_stored(stored)
     if isinstance(stored, StoredStreamingDesign):
         if problem is not None:
             raise InputError(
@@ -153,7 +148,6 @@ def verify(
             )
         with np.errstate(all="ignore"):
             return Verification(checks=tuple(_streaming_checks(stored)))
-    stored = as_stored(stored)
     _check_work(stored.design.problem)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
     with np.errstate(all="ignore"):
