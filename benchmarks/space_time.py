@@ -17,7 +17,7 @@ import networkx as nx
 import numpy as np
 
 import noisedesign as nd
-from noisedesign.families.kronecker.program import MAX_COORDINATES
+from noisedesign.program.space_time import MAX_COORDINATES
 from noisedesign.system import datasets
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record

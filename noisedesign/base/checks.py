@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noisedesign.base import settings
+
 Array = NDArray[np.float64]
 
 ROWS_AT_ONCE = 64
@@ -123,6 +125,25 @@ def symmetric_matrix(value: Any, *, field: str, tolerance: float) -> Array:
             field,
             expected="a symmetric matrix",
             got=f"entry ({i}, {j}) = {array[i, j]:.6g} but ({j}, {i}) = {array[j, i]:.6g}",
+        )
+    return array
+
+
+def semidefinite_matrix(value: Any, *, field: str, nonzero: bool = False) -> Array:
+    """A symmetric matrix without negative eigenvalues, but for what forming A^T A leaves behind."""
+    array = symmetric_matrix(value, field=field, tolerance=settings.SYMMETRY_TOLERANCE)
+    allowed = settings.GRAM_NEGATIVITY * float(np.diagonal(array).max())
+    try:  # a tenth of the time that eigenvalues take
+        np.linalg.cholesky(array + allowed * np.eye(len(array)))
+        return array
+    except np.linalg.LinAlgError:
+        values = np.linalg.eigvalsh((array + array.T) / 2)
+    most = float(values[-1])
+    if values[0] < -settings.GRAM_NEGATIVITY * max(most, 0.0) or (nonzero and most <= 0):
+        raise InputError(
+            field,
+            expected=f"a {'nonzero ' * nonzero}positive semidefinite matrix",
+            got=f"eigenvalues from {values[0]:.3g} to {most:.3g}",
         )
     return array
 

@@ -7,7 +7,7 @@ problem says what proves the bound (:attr:`noisedesign.program.family.Family.pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,7 +102,7 @@ def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec
     Where there are other ``names``, they may be those of another structure along the same axes:
     then the noise is not of the structure that is claimed, which is for a judge to say.
     """
-    own, outer = _proofs(problem)
+    own, outer = _proofs(problem, family_of(problem).relaxed(problem))
     known = {name: (NOISE | STATED)[name] for name in _OF_AXES[problem.axes]} | own | outer
     if not set(names) <= set(known) and (problem.axes, DENSE) in REGISTRY:
         for axes, kind in REGISTRY:
@@ -111,12 +111,13 @@ def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec
     return known
 
 
-def _proofs(problem: Problem) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
-    """Of the problem's family and of its relaxation, the latter by the names they are stored."""
-    family = family_of(problem)
-    wider = family.relaxed(problem)
+def _proofs(
+    problem: Problem, wider: Problem | None
+) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
+    """Of the families of a problem and its relaxation, the latter by the names they are stored."""
     outer = {} if wider is None else _proof(family_of(wider), wider)
-    return _proof(family, problem), dict(_relaxed(name, spec) for name, spec in outer.items())
+    own = _proof(family_of(problem), problem)
+    return own, dict(_relaxed(name, spec) for name, spec in outer.items())
 
 
 def _relaxed(name: str, spec: ArraySpec) -> tuple[str, ArraySpec]:
@@ -139,8 +140,17 @@ def _proof(family: Family, problem: Problem) -> dict[str, ArraySpec]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def noise_and_problem(arrays: Mapping[str, Array], manifest: Manifest) -> tuple[Noise, Problem]:
-    """The noise and the problem of a file whose arrays are intact.
+class Parts(NamedTuple):
+    """What the arrays of a file make."""
+
+    problem: Problem
+    noise: Noise
+    proof: dict[str, Array]
+    relaxed_proof: dict[str, Array]
+
+
+def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
+    """The parts of a design whose arrays are intact.
 
     Raises:
         InputError: naming the array: missing, unknown, of another shape than the manifest implies,
@@ -168,27 +178,24 @@ def noise_and_problem(arrays: Mapping[str, Array], manifest: Manifest) -> tuple[
             # The stored inverse is a claim, which `verify` judges: noise is drawn by another.
             form = DenseForm(strategy=form.strategy)
     problem = _problem_of(arrays, manifest)
-    specs, family = specs_of(problem, arrays), family_of(problem)
+    specs = specs_of(problem, arrays)
     for name in arrays:
         if name not in specs:
             raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(specs)}", got=name)
-    own, outer = _proofs(problem)
+    family = family_of(problem)
+    wider, relaxed_proof = family.relaxed(problem), {}
+    own, outer = _proofs(problem, wider)
     _check_shapes(arrays, own, size | family.sizes(problem))
-    if (wider := family.relaxed(problem)) is not None:
-        _check_shapes(arrays, outer, size | family_of(wider).sizes(wider))
-    return Noise(steps=None, strategy=form, space=arrays.get("covariance"), full=full), problem
-
-
-def proofs_of(
-    arrays: Mapping[str, Array], problem: Problem
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """What of the arrays proves the bound of the problem's family, and of its relaxation."""
-    own, _ = _proofs(problem)
-    wider = family_of(problem).relaxed(problem)
-    outer = {} if wider is None else family_of(wider).proof
-    return (
-        {name: arrays[name] for name in own if name in arrays},
-        {name: arrays[relaxed_name(name)] for name in outer if relaxed_name(name) in arrays},
+    if wider is not None:
+        outside = family_of(wider)
+        _check_shapes(arrays, outer, size | outside.sizes(wider))
+        stored = {name: relaxed_name(name) for name in outside.proof}
+        relaxed_proof = {name: arrays[at] for name, at in stored.items() if at in arrays}
+    return Parts(
+        problem=problem,
+        noise=Noise(steps=None, strategy=form, space=arrays.get("covariance"), full=full),
+        proof={name: arrays[name] for name in own if name in arrays},
+        relaxed_proof=relaxed_proof,
     )
 
 

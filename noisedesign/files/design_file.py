@@ -26,13 +26,7 @@ from noisedesign.base.regular_files import read_regular
 from noisedesign.base.shown import Shown
 from noisedesign.files import streaming_file
 from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
-from noisedesign.files.design_arrays import (
-    arrays_of,
-    main_array,
-    noise_and_problem,
-    proofs_of,
-    specs_of,
-)
+from noisedesign.files.design_arrays import arrays_of, main_array, parts_of, specs_of
 from noisedesign.files.manifest import (
     FIELD,
     Manifest,
@@ -87,20 +81,32 @@ class StoredDesign(Shown):
         return {**self.design._facts(), "path": self.path}
 
 
-def as_stored(value: Any) -> StoredDesign:
+def as_stored(value: Any) -> StoredDesign | StoredStreamingDesign:
     """The stored design that was meant: itself, or what the file of a design would hold.
 
     Raises:
         InputError: anything else.
     """
-    if isinstance(value, StoredDesign):
+    if isinstance(value, StoredDesign | StoredStreamingDesign):
         return value
-    design = design_of(value)
-    arrays = arrays_of(design)
-    manifest = json.loads(json.dumps(manifest_of(design, arrays, problem_text="")))
+    arrays, manifest = _said(value, problem_text="")
+    manifest = json.loads(json.dumps(manifest))
+    if isinstance(value, StreamingDesign):
+        return StoredStreamingDesign(design=value, manifest=manifest, path=Path(), arrays=arrays)
     return StoredDesign(
-        design=design, problem_text="", manifest=manifest, path=Path(), arrays=arrays
+        design=design_of(value), problem_text="", manifest=manifest, path=Path(), arrays=arrays
     )
+
+
+def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays and the manifest of a design."""
+    held = design.design if isinstance(design, StoredStreamingDesign) else design
+    if isinstance(held, StreamingDesign):
+        arrays = streaming_file.arrays_of(held)
+        return arrays, streaming_file.manifest_of(held, arrays)
+    found = design_of(design)
+    arrays = arrays_of(found)
+    return arrays, manifest_of(found, arrays, problem_text=problem_text)
 
 
 def save_design(
@@ -126,14 +132,7 @@ def save_design(
         StorageError: the file cannot be written; an existing one stays as it was.
     """
     problem_text = _checks.text(problem_text, field="problem_text")
-    held = design.design if isinstance(design, StoredStreamingDesign) else design
-    if isinstance(held, StreamingDesign):
-        arrays = streaming_file.arrays_of(held)
-        manifest = streaming_file.manifest_of(held, arrays)
-    else:
-        found = design_of(design)
-        arrays = arrays_of(found)
-        manifest = manifest_of(found, arrays, problem_text=problem_text)
+    arrays, manifest = _said(design, problem_text=problem_text)
     text = json.dumps(manifest, allow_nan=False, ensure_ascii=False, indent=2)
     members: dict[str, Sequence[bytes | memoryview]] = {MANIFEST: (text.encode("utf-8"),)}
     members |= {name + NPY: npy_parts(array) for name, array in arrays.items()}
@@ -256,12 +255,10 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
         )
     manifest = read_manifest(text)
     arrays = _arrays(members, manifest)
-    noise, problem = noise_and_problem(arrays, manifest)
+    parts = parts_of(arrays, manifest)
     _check_trust(manifest)
-    proof, relaxed_proof = proofs_of(arrays, problem)
     design = Design(
-        problem=problem,
-        noise=noise,
+        **parts._asdict(),
         certificate=Certificate(
             objective=manifest.objective,
             lower_bound=manifest.lower_bound,
@@ -272,8 +269,6 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
             floor_ratio=manifest.floor_ratio,
         ),
         provenance=_provenance_of(manifest),
-        proof=proof,
-        relaxed_proof=relaxed_proof,
         trust=manifest.trust,
         local=manifest.local,
     )

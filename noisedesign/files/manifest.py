@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
@@ -23,8 +22,7 @@ from pydantic import (
 )
 
 from noisedesign.base.checks import Array, InputError, describe
-from noisedesign.files.tables import as_array
-from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.files.tables import PrivacyTable, TimeStructureTable, as_array
 from noisedesign.privacy.views import Observer
 from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.program.problem import ANY_SPACE, ANY_TIME, Problem
@@ -122,15 +120,12 @@ class SensitivityEntry(Table):
     squared: Literal[True] = True
 
 
-class StructureEntry(Table):
+class StructureEntry(TimeStructureTable):
     """What shape the noise has, in time and in space."""
 
-    time: str = "dense"
-    bands: int | None = None
-    buffers: int | None = None
     space: str = "dense"
     hops: int | None = None
-    clusters: tuple[int, ...] | None = None
+    clusters: list[int] | None = None
     known_seeds: int = 0
     joint: str | None = None
 
@@ -144,17 +139,21 @@ class StructureEntry(Table):
         """None where there is no structure to speak of."""
         if not (time.restricts or space.restricts or joint):
             return None
-        in_time, in_space = asdict(time), asdict(space)
         return cls(
-            time=in_time.pop("kind"), space=in_space.pop("kind"), joint=joint, **in_time, **in_space
+            time=time.kind,
+            bands=time.bands,
+            buffers=time.buffers,
+            space=space.kind,
+            hops=space.hops,
+            clusters=None if space.clusters is None else list(space.clusters),
+            known_seeds=space.known_seeds,
+            joint=joint,
         )
 
-    def in_time(self) -> TimeStructure:
-        return TimeStructure(kind=self.time, bands=self.bands, buffers=self.buffers)
-
     def in_space(self) -> SpaceStructure:
+        clusters = None if self.clusters is None else tuple(self.clusters)
         return SpaceStructure(
-            kind=self.space, hops=self.hops, clusters=self.clusters, known_seeds=self.known_seeds
+            kind=self.space, hops=self.hops, clusters=clusters, known_seeds=self.known_seeds
         )
 
 
@@ -319,25 +318,6 @@ class ObserverEntry(Table):
         )
 
 
-class PrivacyEntry(Table):
-    epsilon: Number
-    delta: Number
-    clip: Number
-    steps: int | None
-    adjacency: str
-    conversion: str
-
-    @classmethod
-    def of(cls, target: PrivacyTarget | None) -> Self | None:
-        if target is None:
-            return None
-        fields = asdict(target)
-        return cls(**fields | {"steps": None if target.steps is None else int(target.steps)})
-
-    def target(self) -> PrivacyTarget:
-        return PrivacyTarget(**self.model_dump())
-
-
 class BoundsEntry(Table):
     seconds: Number
     lower: Number
@@ -385,7 +365,7 @@ class Manifest(Table):
     gap: Number
     feasible: bool
     adjacency: str | None
-    privacy: PrivacyEntry | None
+    privacy: PrivacyTable | None
     provenance: ProvenanceEntry
     problem: ProblemText
     structure: StructureEntry | None = None
@@ -454,7 +434,7 @@ def stated(problem: Problem) -> dict[str, Any]:
         "nodes": problem.nodes,
         "workload": getattr(problem, "workload", None),
         "participation": participation_entry(scheme),
-        "privacy": PrivacyEntry.of(problem.privacy),
+        "privacy": PrivacyTable.of(problem.privacy),
         "structure": _STRUCTURES[problem.axes](problem),
         "error": ErrorEntry.stating(problem.objective, mixing=problem.mixing),
         "random": RandomEntry.of(problem.random),

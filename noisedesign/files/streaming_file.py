@@ -20,7 +20,6 @@ from noisedesign.files.manifest import (
     FIELD,
     ArrayEntry,
     Number,
-    PrivacyEntry,
     Scheme,
     Table,
     array_entries,
@@ -29,6 +28,7 @@ from noisedesign.files.manifest import (
     participation_of,
     validated,
 )
+from noisedesign.files.tables import PrivacyTable
 from noisedesign.program.noise import form_of_arrays, form_of_strategy
 from noisedesign.program.noise.forms import (
     BandedInverseForm,
@@ -81,7 +81,7 @@ class StreamingManifest(Table):
     lower_bound_of_unrestricted_optimum: Number
     stop: str
     evaluations: int
-    privacy: PrivacyEntry | None = None
+    privacy: PrivacyTable | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -127,7 +127,7 @@ def manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, 
             "lower_bound_of_unrestricted_optimum": design.lower_bound_of_unrestricted_optimum,
             "stop": design.stop.value,
             "evaluations": int(design.evaluations),
-            "privacy": PrivacyEntry.of(design.privacy),
+            "privacy": PrivacyTable.of(design.privacy),
         }
     )
     return manifest.model_dump(mode="json")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import networkx as nx
 import numpy as np
@@ -151,12 +152,22 @@ def limits_of(table: LimitsTable | None) -> tuple[Any, Any]:
 
 
 class PrivacyTable(Table):
+    """[privacy] of problem files, ``privacy`` of design files."""
+
     epsilon: float
     delta: float = PrivacyTarget.delta
     clip: float = PrivacyTarget.clip
     steps: int | None = PrivacyTarget.steps
     adjacency: str = PrivacyTarget.adjacency
     conversion: str = PrivacyTarget.conversion
+
+    @classmethod
+    def of(cls, target: PrivacyTarget | None) -> Self | None:
+        """None where there is no target."""
+        if target is None:
+            return None
+        steps = None if target.steps is None else int(target.steps)
+        return cls(**asdict(target) | {"steps": steps})
 
     def target(self) -> PrivacyTarget:
         return PrivacyTarget(**self.model_dump())

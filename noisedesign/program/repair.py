@@ -50,6 +50,9 @@ def feasible_gram(
     shares = np.diagonal(gram) / program.coordinate_budget
     if shares.min() <= settings.EPS**2 * shares.max():
         return None  # noise of that size is no noise that can be drawn
+    largest = float(np.diagonal(gram).max())
+    if max(float(gram.max()), -float(gram.min())) > 2 * largest:  # far from positive semidefinite
+        gram = np.clip(gram, -largest, largest)
     if program.raising:
         covariance = _linalg.inverse_of_positive(_made_positive(gram))
         covariance = raised(program, covariance)

@@ -10,19 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.decor.program import graph_laplacian
 from noisedesign.families.decor.solver import decor_precision
 from noisedesign.families.disjoint.program import arrays_of
 from noisedesign.families.kronecker.solver import optimal_gram
-from noisedesign.families.kronecker.workload import joint_program
 from noisedesign.program import repair
 from noisedesign.program.design import Design, Provenance
 from noisedesign.program.family import Arrays, family_of
 from noisedesign.program.noise import DenseForm, Noise
 from noisedesign.program.problem import ANY_SPACE, ANY_TIME, SpaceTimeProblem
 from noisedesign.program.program import Program, uniform_dual
+from noisedesign.program.space_time import SpaceTimeProgram
 
 NAMES = (
     "ldp",
@@ -70,11 +72,11 @@ def joint_baseline(
         covariance = _covariance(free, name)
     if name == "mafalda":
         strategy = _strategy(free, covariance)
-    unit = joint_program(free).time_program(np.eye(scheme.horizon))
+    unit = SpaceTimeProgram.of(free).time_program(np.eye(scheme.horizon))
     strategy = repair.unit_strategy(unit, strategy)
     if problem.joint == "full":
         # C x L, L^T L = R^-1, is lower triangular, and a full design of the same covariance.
-        full = joint_program(free).full_program(cap=problem.max_variance)
+        full = SpaceTimeProgram.of(free).full_program()
         factor = reversed_cholesky(inverse_of_positive(covariance))
         form = DenseForm(strategy=np.asarray(np.kron(strategy, factor), dtype=np.float64))
         proof = arrays_of(full, uniform_dual(full)) if best is None else best.proof
@@ -85,22 +87,22 @@ def joint_baseline(
 
 def _covariance(problem: SpaceTimeProblem, name: str) -> Array:
     """R of noise that is drawn afresh at every step, C = I / sqrt(k), within the budgets."""
-    program, scheme = joint_program(problem), problem.participation
+    program, scheme = SpaceTimeProgram.of(problem), problem.participation
     gram = problem.mixing.T @ problem.mixing
     if name != "whisper-one-step":
         gram = program.workload.space_gram(scheme.epochs * np.eye(scheme.horizon))
-    in_space = program.space_program(gram, cap=problem.max_variance)
+    in_space = program.space_program(gram)
     if name == "decor":
         precision = decor_precision(in_space, graph_laplacian(problem.mixing))
         return repair.covariance_of(in_space, precision)
-    return repair.covariance_of(in_space, optimal_gram(in_space))
+    return repair.covariance_of(in_space, optimal_gram(in_space, Monitor(gap=settings.DEFAULT_GAP)))
 
 
 def _strategy(problem: SpaceTimeProblem, covariance: Array) -> Array:
     """The best C for noise of nodes with the covariance R, shape (n, n)."""
-    program = joint_program(problem)
+    program = SpaceTimeProgram.of(problem)
     in_time: Program = program.time_program(program.workload.time_gram(covariance))
-    return repair.strategy_of(in_time, optimal_gram(in_time))
+    return repair.strategy_of(in_time, optimal_gram(in_time, Monitor(gap=settings.DEFAULT_GAP)))
 
 
 def _witness(problem: SpaceTimeProblem, best: Design | None) -> dict[str, Any]:

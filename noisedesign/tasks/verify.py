@@ -6,11 +6,9 @@ feasibility follow from them through :mod:`program.certificate`, whoever made th
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,7 +106,8 @@ class Verification(Shown):
     @property
     def ok(self) -> bool:
         """Whether nothing that could be checked was found otherwise."""
-        return all(check.ok is not False for check in self.checks)
+        # By its truth: a comparison of numpy numbers is no ``False`` itself.
+        return all(check.ok is None or bool(check.ok) for check in self.checks)
 
     @property
     def not_checked(self) -> tuple[str, ...]:
@@ -139,10 +138,7 @@ def verify(
         InputError: no design; naming ``design file``: it states a problem of far more work than its
             arrays.
     """
-    if isinstance(stored, StreamingDesign):
-        arrays = streaming_file.arrays_of(stored)
-        manifest = json.loads(json.dumps(streaming_file.manifest_of(stored, arrays)))
-        stored = StoredStreamingDesign(design=stored, manifest=manifest, path=Path(), arrays=arrays)
+    stored = as_stored(stored)
     if isinstance(stored, StoredStreamingDesign):
         if problem is not None:
             raise InputError(
@@ -152,7 +148,6 @@ def verify(
             )
         with np.errstate(all="ignore"):
             return Verification(checks=tuple(_streaming_checks(stored)))
-    stored = as_stored(stored)
     _check_work(stored.design.problem)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
     with np.errstate(all="ignore"):

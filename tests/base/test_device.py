@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.base.device import CPU, Device, cholesky_of, device_of, namespace, on_host
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.native import diagonal, fixed_epoch
 from noisedesign.families.disjoint.native.square_roots import singular_values
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.program import backends as extras
+from noisedesign.program import backends
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import Program, diagonal_dual
@@ -54,6 +56,12 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> D
         missing = {"torch": "PyTorch is not installed", "cuda": "no CUDA device"}
         pytest.skip(missing[request.param])
     return found
+
+
+def devices_by_name(monkeypatch: pytest.MonkeyPatch, found: Callable[[str], Any]) -> None:
+    """Wherever a device is asked for by its name."""
+    for module in (backends, native):
+        monkeypatch.setattr(module, "device_of", found)
 
 
 # --- the same answers -----------------------------------------------------------------------------
@@ -184,7 +192,7 @@ def test_epochs_are_decomposed_on_the_device(
     decomposed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fixed_epoch, "on_host", strict_on_host)
-    monkeypatch.setattr(extras, "device_of", lambda name: STRICT if name == "cuda" else CPU)
+    devices_by_name(monkeypatch, lambda name: STRICT if name == "cuda" else CPU)
     found = solve(EPOCHS_OF["prefix"], device="cuda", gap=1e-9)
     assert found.status == "optimal"
     assert found.evaluations > 3
@@ -216,7 +224,7 @@ def test_a_library_that_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_whole_solve_on_a_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for by name; certified here, by NumPy, to the gap; the library is on record."""
     there = replace(device, versions={"library": "1.0"})
-    monkeypatch.setattr(extras, "device_of", lambda name: there if name == "cuda:1" else CPU)
+    devices_by_name(monkeypatch, lambda name: there if name == "cuda:1" else CPU)
     star = PROBLEMS["star, singular, slack budgets"]
     for problem in (PROBLEMS["budgets"], star):
         found = solve(problem, device="cuda:1", gap=1e-9)
@@ -439,7 +447,7 @@ def test_the_command_hands_the_device_on(
     tmp_path: Path, decomposed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(extras, "device_of", lambda name: asked.append(name) or STRICT)
+    devices_by_name(monkeypatch, lambda name: asked.append(name) or STRICT)
     path = write(tmp_path, RING)
     outcome = call("solve", path, "--device", "cuda:1", "--json")
     assert outcome.code == 0

@@ -112,17 +112,7 @@ def test_the_model_has_the_same_optimum(name: str) -> None:
     kept(name).model_has_the_same_optimum()
 
 
-LATE = {"full"}
-"""Families whose models are still to be given to solvers."""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=False) if case.family in LATE else ())
-        for name, case in CASES.items()
-    ],
-)
+@every_case
 def test_a_conic_solver_finds_the_same(name: str) -> None:
     kept(name).conic_solver_finds_the_same()
 

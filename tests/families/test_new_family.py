@@ -50,8 +50,6 @@ clusters = "classes.json"
 tau = [2.0, 0.5, 2.0, 2.0]
 """
 
-pending = pytest.mark.xfail(reason="files and conic solvers still to ask the family", strict=False)
-
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -81,7 +79,6 @@ def brute_force() -> float:
     return float(found.fun) + gram[1, 1] / 0.5
 
 
-@pending
 def test_it_is_solved_and_verified() -> None:
     solution = solve(problem(), gap=1e-9)
     assert solution.status == "optimal"
@@ -97,7 +94,6 @@ def test_it_is_solved_and_verified() -> None:
     assert not verify(loud).ok
 
 
-@pending
 def test_it_keeps_the_contract(tmp_path: Path) -> None:
     optimum = brute_force()
     kept = Kept(problem(), optimum=optimum, bounded=optimum)
@@ -126,7 +122,6 @@ def written(folder: Path) -> Path:
     return Path(write(folder, FILE))
 
 
-@pending
 def test_it_is_stored_and_exported(tmp_path: Path) -> None:
     design = solve(problem(), gap=1e-9).design
     assert design is not None
@@ -148,7 +143,6 @@ def test_conic_solvers_take_its_model(backend: str) -> None:
     assert solution.certificate.lower_bound <= brute_force() * (1 + 1e-9)
 
 
-@pending
 def test_every_command_takes_it(tmp_path: Path) -> None:
     file, design = written(tmp_path), tmp_path / "design.npz"
     assert call("solve", file, "-o", design).code == 0

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.kronecker.workload import joint_program
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 from noisedesign.tasks.solve import solve
@@ -179,16 +179,16 @@ def test_random_mixing_outcome_by_outcome(key: str) -> None:
     full = slow.random_gram(outcomes, 6)
     alike = np.einsum("sara->sr", full.reshape(6, 4, 6, 4))
     np.testing.assert_allclose(time(MODELS + TWO_BY_THREE + table).gram, alike, rtol=1e-12)
-    found = joint_program(joint(table)).workload
+    found = SpaceTimeProgram.of(joint(table)).workload
     np.testing.assert_allclose(found.gram(), full, rtol=1e-11, atol=1e-12)
 
 
 def test_space_time_without_more_is_every_iterate() -> None:
     a = stacked_workload(W_4, 6)
-    np.testing.assert_allclose(joint_program(joint("")).workload.gram(), a.T @ a, atol=1e-12)
+    np.testing.assert_allclose(SpaceTimeProgram.of(joint("")).workload.gram(), a.T @ a, atol=1e-12)
     # The usual error said aloud.
     said = joint('[error]\nof = "all-iterates"\n')
-    np.testing.assert_allclose(joint_program(said).workload.gram(), a.T @ a, atol=1e-12)
+    np.testing.assert_allclose(SpaceTimeProgram.of(said).workload.gram(), a.T @ a, atol=1e-12)
 
 
 # --- what is refused ----------------------------------------------------------------------------

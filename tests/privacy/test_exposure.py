@@ -14,7 +14,8 @@ from noisedesign import InputError
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import epsilon_of, noise_stddev_for, renyi_of
 from noisedesign.privacy.exposure import Exposure, account
-from noisedesign.privacy.sensitivity import four_numbers
+from noisedesign.privacy.sensitivity import four_numbers, pattern_bounds
+from noisedesign.privacy.views.noise import NodeNoise
 from noisedesign.system.participation import (
     FixedEpoch,
     MinSeparation,
@@ -403,3 +404,24 @@ def test_bad_input_is_named(arguments: dict[str, object], message: str) -> None:
             threats.pndp(nodes=(0,)),
             **(common | arguments),  # type: ignore[arg-type]
         )
+
+
+def test_what_hides_nothing_from_a_reader_of_all_is_no_ceiling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three nodes share two noises: all messages expose them, and only the rest of R is weighed.
+
+    Node 0 alone is hidden by its own noise: M = C^T C, C = I + 0.8 of three steps before, and the
+    steps 0 and 3 move it by 1.64 + 1.64 + 2 * 0.8. Densest patterns, two steps apart, attain 3.28;
+    [R^+]_00 = 1 - 3/4 * 4/15 = 0.8 times the bound of all messages is 3.9, and no bound.
+    """
+    monkeypatch.setattr(pattern_bounds, "MAX_LISTED", 1)
+    factor = np.array([[1.0, 0.0], [0.0, 1.0], [math.sqrt(4 / 15), math.sqrt(11 / 15)]])
+    strategy = np.eye(7) + 0.8 * np.eye(7, k=-3)
+    noise = NodeNoise(factor=factor, seeds=None, strategy=strategy)
+    algorithm = threats.Algorithm(name="two noises", mixing=np.eye(3), horizon=7, noise=noise)
+    scheme = MinSeparation(horizon=7, separation=2, max_participations=2)
+    (found,) = account(algorithm, threats.tap(nodes=[0]), participation=scheme, victims=[0])
+    assert found.sensitivity_squared == pytest.approx(2 * 1.64 + 2 * 0.8, rel=1e-12)
+    (exposed,) = account(algorithm, threats.ldp(), participation=scheme, victims=[0])
+    assert exposed.which == "unbounded"

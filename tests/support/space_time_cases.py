@@ -4,7 +4,7 @@ of such problems with what is proved of them."""
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import networkx as nx
@@ -14,9 +14,11 @@ from noisedesign.base import settings
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.full.family import FAMILY as FULL
 from noisedesign.families.kronecker import solver
-from noisedesign.families.kronecker.bound import judge_kronecker
-from noisedesign.families.kronecker.program import JointProgram
+from noisedesign.families.kronecker.bound import judge_kronecker, lower_bound
 from noisedesign.program.certificate import Certificate
+from noisedesign.program.problem import SpaceTimeProblem
+from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.system.participation import FixedEpoch
 from tests.support import oracles
 
 Array = Any
@@ -77,6 +79,11 @@ def covariance(size: int, seed: int) -> Array:
 # --- designs, and what is proved of them ----------------------------------------------------------
 
 
+def all_iterates(w: Array, epochs: int, separation: int, budget: Any = 1.0) -> SpaceTimeProgram:
+    scheme = FixedEpoch(epochs=epochs, separation=separation)
+    return SpaceTimeProgram.of(SpaceTimeProblem(mixing=w, participation=scheme, budget=budget))
+
+
 @dataclass(frozen=True)
 class Judged:
     """What a search for joint noise found, and the certificate of it.
@@ -84,7 +91,7 @@ class Judged:
     ``strategy`` is C of all nT coordinates, or of the steps alone beside ``covariance`` R.
     """
 
-    problem: JointProgram
+    problem: SpaceTimeProgram
     certificate: Certificate
     strategy: Array
     stop: Stop
@@ -93,13 +100,13 @@ class Judged:
 
 
 def design_full(
-    asked: JointProgram,
+    asked: SpaceTimeProgram,
     *,
     gap: float = settings.DEFAULT_GAP,
     time_limit: float | None = None,
     cap: Array = None,
 ) -> Judged:
-    program = asked.full_program(cap=cap)
+    program = replace(asked, cap=cap).full_program()
     answer = FULL.solve(program, monitor=Monitor(gap=gap, time_limit=time_limit))
     negligible = settings.NEGLIGIBLE_PER_GAP * gap
     bound = FULL.bound(program, answer.proof, negligible=negligible).value
@@ -115,7 +122,7 @@ def design_full(
 
 
 def design_kronecker(
-    asked: JointProgram,
+    asked: SpaceTimeProgram,
     *,
     gap: float = settings.DEFAULT_GAP,
     time_limit: float | None = None,
@@ -124,21 +131,16 @@ def design_kronecker(
     **steps: Any,
 ) -> Judged:
     monitor = Monitor(gap=gap, time_limit=time_limit, progress=progress)
-    found = solver.design_kronecker(asked, monitor=monitor, cap=cap, **steps)
-    certificate = judge_kronecker(
-        asked.workload,
-        participation=asked.participation,
-        budget=asked.budget,
-        strategy=found.strategy,
-        covariance=found.covariance,
-        bound=asked.lower_bound(found.witness),
-        cap=cap,
-    )
+    capped = replace(asked, cap=cap)
+    found = solver.design_kronecker(capped, monitor=monitor, **steps)
+    strategy = found.strategy(capped)
+    bound = lower_bound(capped, solver.witness_of(capped, found, monitor))
+    certificate = judge_kronecker(capped, strategy=strategy, covariance=found.space, bound=bound)
     return Judged(
         problem=asked,
         certificate=certificate,
-        strategy=found.strategy,
-        covariance=found.covariance,
+        strategy=strategy,
+        covariance=found.space,
         stop=found.stop,
         history=found.history,
     )

@@ -705,3 +705,11 @@ def test_any_finite_numbers_give_a_verdict(tmp_path: Path) -> None:
         except InputError:
             continue
         assert isinstance(outcome.ok, bool)
+
+
+@pytest.mark.parametrize("wrong", [False, np.False_])
+def test_a_claim_is_wrong_by_its_truth(wrong: Any) -> None:
+    """What numpy numbers are found not to be is as wrong as any other."""
+    checks = (Check(name="objective", ok=True), Check(name="lower bound", ok=wrong))
+    assert not Verification(checks=checks).ok
+    assert Verification(checks=checks[:1]).ok

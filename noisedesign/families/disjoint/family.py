@@ -61,7 +61,7 @@ class Disjoint(Family):
             monitor.gap = min(monitor.gap, settings.DEFAULT_GAP)
         found = self._native(program, monitor)
         if doubtful:
-            attainment.refuse_divergent(program, found, time_limit=monitor.time_left)
+            self._refuse(program, found, time_limit=monitor.time_left)
         return answer_of(program, found.denormalized(program), self._noise)
 
     def multipliers(self, program: Program, *, monitor: Monitor) -> Arrays:
@@ -85,7 +85,13 @@ class Disjoint(Family):
         found = self._native(program, probe)
         if found.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
-        attainment.refuse_divergent(program, found, time_limit=probe.time_left)
+        self._refuse(program, found, time_limit=probe.time_left)
+
+    def _refuse(self, program: Program, found: Found, *, time_limit: float | None) -> None:
+        """Refuse a singular H whose noise ``found`` shows to be unbounded."""
+        from noisedesign.families.disjoint import attainment
+
+        attainment.refuse_divergent(program, found, time_limit=time_limit)
 
     def remark(self, program: Program, noise: Noise) -> str:
         from noisedesign.families.disjoint import attainment

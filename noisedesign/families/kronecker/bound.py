@@ -1,6 +1,6 @@
-"""Judging joint designs of any size: plain numpy, independent of every solver.
+"""Judging Kronecker designs of any size: plain numpy, independent of every solver.
 
-A lower bound on all space-time designs, Kronecker or not, that forms nothing of size nT. Any
+The bound is on all space-time designs, Kronecker or not, and forms nothing of size nT. Any
 multiplier U of the program bounds its optimum by ||A U^1/2||_*^2 / price(U) (nuclear norm; see
 :mod:`noisedesign.program.program`). Take U = P x diag(v), with P the multiplier of a time design
 (blocks P_j, constant diagonal p_j) and v >= 0 one weight a node: the block of pattern j of node u
@@ -21,19 +21,20 @@ all nodes look alike (v uniform, U = P x I by symmetry).
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.privacy.sensitivity import squared_sensitivity
-from noisedesign.program.certificate import Certificate, repaired_dual
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.program import certificate
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.family import Arrays
+from noisedesign.program.program import DualPoint
+from noisedesign.program.space_time import MAX_COORDINATES, SpaceTimeProgram
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.system.workloads.workload import Modes, Workload
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,50 +44,64 @@ class Witness:
     blocks: Array
     weights: Array
 
+    @classmethod
+    def uniform(cls, program: SpaceTimeProgram) -> Witness:
+        """The one whose bound is exact for independent noise."""
+        k, b = program.participation.epochs, program.participation.separation
+        return cls(blocks=np.tile(np.eye(k), (b, 1, 1)), weights=1 / program.budget)
 
-def lower_bound(
-    workload: Workload, *, participation: FixedEpoch, budget: Array, witness: Witness
-) -> float:
-    """The bound of this module: no design has a smaller tr(H X^-1), in squared noise.
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> Witness | None:
+        """The one that a design file keeps; None where it keeps none."""
+        if not {"dual_blocks", "dual_weights"} <= set(arrays):
+            return None
+        return cls(blocks=arrays["dual_blocks"], weights=arrays["dual_weights"])
 
-    The witness is repaired until it is feasible, so the bound holds whoever made it; its rounding
-    is subtracted. It is 0 where nothing is proved: a workload without modes, or a witness that is
-    not finite or zero.
+    def arrays(self) -> Arrays:
+        """As a design file keeps it."""
+        return {"dual_blocks": self.blocks, "dual_weights": self.weights}
 
-    Args:
-        budget: squared sensitivity allowed to each node, shape (n,).
+
+def lower_bound(program: SpaceTimeProgram, witness: Witness) -> float:
+    """No design, Kronecker or not, has a smaller tr(H cov(z)), squared noise.
+
+    By the modes of the workload; where it has none, on all coordinates. The witness is repaired
+    until it is feasible, so the bound holds whoever made it; its rounding is subtracted. It is 0
+    where nothing is proved: no modes and too many coordinates, or a witness that is not finite or
+    zero.
     """
-    modes = workload.modes
     largest = float(np.abs(witness.blocks).max()), float(witness.weights.max())
-    if modes is None or not (0 < largest[0] < np.inf and 0 < largest[1] < np.inf):
+    if not (0 < largest[0] < np.inf and 0 < largest[1] < np.inf):
         return 0.0
+    workload, modes = program.workload, program.workload.modes
+    coordinates = workload.nodes * workload.horizon
+    if modes is None and coordinates > MAX_COORDINATES:
+        return 0.0
+    if modes is None:
+        return certificate.lower_bound(program.full_program(), full_dual(witness))
     # Both scales are free, and at an extreme one sums would overflow.
-    blocks = _repaired(witness.blocks / largest[0], participation)
+    time_program = program.time_program(np.eye(workload.horizon))
+    scaled = DualPoint(blocks=witness.blocks / largest[0])
+    blocks = certificate.repaired_dual(time_program, scaled).blocks
     weights = np.maximum(witness.weights / largest[1], 0.0)
-    per_mode = mode_traces(modes, blocks=blocks, participation=participation)
+    per_mode = mode_traces(program, blocks)
     trace = _linalg.nuclear_norm(np.sqrt(weights)[:, None] * (modes.basis * per_mode))
-    price = float(budget @ weights) * float(blocks[:, 0, 0].sum())
+    price = float(program.budget @ weights) * float(blocks[:, 0, 0].sum())
     if not price > 0:  # what was positive in the blocks was below their negative entries
         return 0.0
     # The modes are orthonormal, and diagonalise the workload, up to rounding.
-    rounding = 8 * settings.rank_tolerance(workload.nodes * workload.horizon)
+    rounding = 8 * settings.rank_tolerance(coordinates)
     bound = trace / price * trace * (1 - rounding)
     return bound if 0 < bound < np.inf else 0.0
 
 
-def _repaired(blocks: Array, participation: FixedEpoch) -> Array:
-    """Feasible blocks of the time multiplier, by the repair every time design gets."""
-    size = participation.horizon
-    program = Program(
-        gram=np.eye(size), participation=participation, budget=np.ones(participation.separation)
-    )
-    return repaired_dual(program, DualPoint(blocks=blocks)).blocks
-
-
-def mode_traces(modes: Modes, *, blocks: Array, participation: FixedEpoch) -> Array:
+def mode_traces(program: SpaceTimeProgram, blocks: Array) -> Array:
     """c_j = ||A_j P^1/2||_* of every mode, rounded down, shape (n,)."""
+    modes = program.workload.modes
+    assert modes is not None
     values, vectors = np.linalg.eigh(blocks)
-    root = on_patterns(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], participation)
+    halves = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    root = on_patterns(halves, program.participation)
     modes_of = range(len(modes.basis))
     return np.array([_linalg.nuclear_norm(modes.factor(j) @ root) for j in modes_of])
 
@@ -106,14 +121,7 @@ def on_patterns(blocks: Array, participation: FixedEpoch) -> Array:
 
 
 def judge_kronecker(
-    workload: Workload,
-    *,
-    participation: FixedEpoch,
-    budget: Array,
-    strategy: Array,
-    covariance: Array,
-    bound: float,
-    cap: Array | None = None,
+    program: SpaceTimeProgram, *, strategy: Array, covariance: Array, bound: float
 ) -> Certificate:
     """Certificate of noise with covariance (C^T C)^-1 x R.
 
@@ -121,29 +129,12 @@ def judge_kronecker(
 
     Args:
         strategy: C, shape (T, T), lower triangular.
-        covariance: R, shape (n, n). What is no covariance has infinite sensitivity and
-            objective.
-        bound: a lower bound from :func:`lower_bound`.
-        cap: cap on diag(R), shape (n,), or None.
+        covariance: R, shape (n, n). What is no covariance has infinite sensitivity.
+        bound: passed on.
     """
     noising = np.linalg.inv(strategy)
-    sensitivity = squared_sensitivity(strategy.T @ strategy, participation)
-    objective = worst = float("inf")
-    with contextlib.suppress(InputError):  # no covariance
-        objective = float(np.sum(workload.time_gram(covariance) * (noising @ noising.T)))
-    tolerance = settings.rank_tolerance(len(covariance)) * np.abs(covariance).max()
-    if np.abs(covariance - covariance.T).max() <= tolerance:
-        try:
-            precision = np.diagonal(_linalg.inverse_of_positive(covariance))
-        except np.linalg.LinAlgError:
-            pass
-        else:
-            worst = sensitivity.squared * float((precision / budget).max())
-    ratio = None if cap is None else float((np.diagonal(covariance) / cap).max())
-    return Certificate(
-        objective=objective,
-        lower_bound=bound,
-        sensitivity_squared=worst,
-        sensitivity_kind=sensitivity.kind,
-        variance_ratio=ratio,
-    )
+    gram = program.workload.space_gram(noising @ noising.T)
+    in_time = squared_sensitivity(strategy.T @ strategy, program.participation)
+    judged = certificate.judge_covariance(program.space_program(gram), covariance, bound=bound)
+    squared = in_time.squared * judged.sensitivity_squared
+    return replace(judged, sensitivity_squared=squared, sensitivity_kind=in_time.kind)

@@ -22,8 +22,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker.bound import Witness, on_patterns
-from noisedesign.system.participation import FixedEpoch
-from noisedesign.system.workloads.workload import Modes
+from noisedesign.program.space_time import SpaceTimeProgram
 
 MAX_EVALUATIONS = 60
 MEMORY = 20
@@ -42,9 +41,10 @@ class _Enough(Exception):  # noqa: N818 - not an error: the way out of the minim
     pass
 
 
-def _split(x: Array, nodes: int, participation: FixedEpoch) -> _Variables:
-    b, k = participation.separation, participation.epochs
-    weights, prices, rows = np.split(x, [nodes, nodes + b])
+def _split(x: Array, program: SpaceTimeProgram) -> _Variables:
+    b, k = program.participation.separation, program.participation.epochs
+    n = len(program.budget)
+    weights, prices, rows = np.split(x, [n, n + b])
     return _Variables(weights, prices, rows.reshape(b, k, k))
 
 
@@ -55,11 +55,11 @@ def _polar(a: Array) -> tuple[float, Array]:
     return float(root.sum()), np.asarray(((a @ basis) / root) @ basis.T)
 
 
-def log_bound(
-    x: Array, *, modes: Modes, participation: FixedEpoch, budget: Array
-) -> tuple[float, Array]:
+def log_bound(x: Array, program: SpaceTimeProgram) -> tuple[float, Array]:
     """Logarithm of the bound, and its gradient in x = (log v, log p, rows)."""
-    variables = _split(x, len(budget), participation)
+    modes, budget, participation = program.workload.modes, program.budget, program.participation
+    assert modes is not None
+    variables = _split(x, program)
     prices = np.exp(variables.log_prices)
     lengths = np.linalg.norm(variables.rows, axis=2, keepdims=True)
     unit = variables.rows / lengths
@@ -92,16 +92,8 @@ def log_bound(
     return 2 * np.log(trace) - float(np.log(priced) + np.log(prices.sum())), gradient
 
 
-def improved(
-    witness: Witness,
-    *,
-    modes: Modes,
-    participation: FixedEpoch,
-    budget: Array,
-    monitor: Monitor,
-    max_evaluations: int = MAX_EVALUATIONS,
-) -> Witness:
-    """A witness with a bound at least as large, up to rounding.
+def improved(witness: Witness, program: SpaceTimeProgram, *, monitor: Monitor) -> Witness:
+    """A witness with a bound at least as large, up to rounding, for a workload with modes.
 
     Stops when an iteration gains less than the relative ``monitor.gap``, and returns the best
     witness so far when time is up or the user interrupts.
@@ -111,7 +103,7 @@ def improved(
 
     def negative(x: Array) -> tuple[float, Array]:
         nonlocal best_value, best, first
-        value, gradient = log_bound(x, modes=modes, participation=participation, budget=budget)
+        value, gradient = log_bound(x, program)
         if value > best_value:
             best_value, best = value, x.copy()
         if monitor.expired:
@@ -126,9 +118,9 @@ def improved(
             best,
             jac=True,
             method="L-BFGS-B",
-            options={"maxcor": MEMORY, "maxfun": max_evaluations, "ftol": monitor.gap, "gtol": 0.0},
+            options={"maxcor": MEMORY, "maxfun": MAX_EVALUATIONS, "ftol": monitor.gap, "gtol": 0.0},
         )
-    variables = _split(best, len(budget), participation)
+    variables = _split(best, program)
     rows = variables.rows / np.linalg.norm(variables.rows, axis=2, keepdims=True)
     blocks = rows @ rows.transpose(0, 2, 1) * np.exp(variables.log_prices)[:, None, None]
     return Witness(blocks=blocks, weights=np.exp(variables.log_weights))

@@ -3,67 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError
-from noisedesign.base.linalg import inverse_of_positive
+from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.kronecker.bound import Witness, judge_kronecker
-from noisedesign.families.kronecker.program import JointProgram
-from noisedesign.families.kronecker.workload import joint_program
+from noisedesign.families.kronecker import bound as judging
+from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.privacy.seeds import SeedPlan
-from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
-from noisedesign.program.family import (
-    Answer,
-    Arrays,
-    ArraySpec,
-    Family,
-    Model,
-    family_at,
-    not_convex,
-)
-from noisedesign.program.noise import DenseForm, Noise, StrategyForm, form_of_structure
+from noisedesign.program.certificate import Certificate, ProvedBound
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Model, not_convex
+from noisedesign.program.noise import DenseForm, Noise
 from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.structure import SpaceStructure, TimeStructure
-from noisedesign.program.temporal import temporal_program, unit_form
-
-SAME_STRATEGY = 1e-9
-"""Relative difference of two strategies that is the rounding of an inverse and a factorisation."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class KroneckerProgram:
-    """The program of both factors, and what either may be."""
-
-    joint: JointProgram
-    mixing: Array
-    time: TimeStructure
-    space: SpaceStructure
-    cap: Array | None
-
-    def in_time(self, gram: Array) -> Any:
-        """The program of C at unit sensitivity, for H_time(R) = ``gram``, shape (T, T)."""
-        return self._time.program_of_gram(
-            gram, participation=self.joint.participation, structure=self.time
-        )
-
-    def in_space(self, gram: Array, *, cap: Array | None = None) -> Any:
-        """The program of R, for H_space(S) = ``gram``, shape (n, n)."""
-        return self._space.program_of_gram(
-            gram, mixing=self.mixing, structure=self.space, budget=self.joint.budget, cap=cap
-        )
-
-    @property
-    def _time(self) -> Any:
-        return family_at("time", self.time.kind)
-
-    @property
-    def _space(self) -> Any:
-        return family_at("space", self.space.kind)
+from noisedesign.program.space_time import SpaceTimeProgram
 
 
 class Kronecker(Family):
@@ -85,57 +39,14 @@ class Kronecker(Family):
                 expected='0 for design = "space-time"',
                 got=str(problem.space.known_seeds),
             )
-        return KroneckerProgram(
-            joint=joint_program(problem),
-            mixing=problem.mixing,
-            time=problem.time,
-            space=problem.space,
-            cap=problem.max_variance,
+        return KroneckerProgram.of(
+            problem, mixing=problem.mixing, time=problem.time, space=problem.space
         )
 
     def solve(self, program: KroneckerProgram, *, monitor: Monitor) -> Answer:
-        from noisedesign.families.kronecker.solver import design_kronecker
+        from noisedesign.families.kronecker import solver
 
-        forms: list[StrategyForm] = []
-        parts: list[tuple[Array, Arrays]] = []
-
-        def time_step(gram: Array) -> Array:
-            found = program._time.solve(program.in_time(gram), monitor=_step(monitor))
-            (noise,) = found.noises
-            forms.append(noise.strategy)
-            return inverse_of_positive(noise.dense_strategy.T @ noise.dense_strategy)
-
-        def space_step(gram: Array) -> Array:
-            inner = program.in_space(gram, cap=program.cap)
-            found = program._space.solve(inner, monitor=_step(monitor))
-            (noise,) = found.noises
-            parts.append((noise.covariance, found.proof))
-            return np.asarray(noise.covariance)
-
-        joint, start = program.joint, None
-        if not program._space.convex:
-            # Independent noise within unequal budgets is none of DECOR, whose nodes are all alike.
-            steps = joint.participation
-            start = space_step(joint.workload.space_gram(steps.epochs * np.eye(steps.horizon)))
-        found = design_kronecker(
-            joint,
-            monitor=monitor,
-            cap=program.cap,
-            time_step=time_step if program.time.restricts else None,
-            space_step=space_step if program.space.restricts else None,
-            space_start=start,
-        )
-        form: StrategyForm = DenseForm(strategy=found.strategy)
-        if program.time.restricts:
-            form = _form_of(found.strategy, program, forms)
-        noise = Noise.of_strategy(form, covariance=found.covariance)
-        witness = {"dual_blocks": found.witness.blocks, "dual_weights": found.witness.weights}
-        return Answer(
-            stop=found.stop,
-            noises=[noise],
-            proof={**witness, **_parts_of(found.covariance, program, parts)},
-            evaluations=len(found.history),
-        )
+        return solver.solve(program, monitor=monitor)
 
     def model(self, program: KroneckerProgram, **_: Any) -> Model:
         raise not_convex("structure.joint", '"kronecker", a product of two unknowns')
@@ -148,23 +59,14 @@ class Kronecker(Family):
         noise: Noise | None = None,
         negligible: float = settings.NEGLIGIBLE,
     ) -> ProvedBound:
-        if not {"dual_blocks", "dual_weights"} <= set(proof):
-            return NOTHING
-        witness = Witness(blocks=proof["dual_blocks"], weights=proof["dual_weights"])
-        return ProvedBound(program.joint.lower_bound(witness), 0.0)
+        witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
+        return ProvedBound(judging.lower_bound(program, witness), 0.0)
 
     def judge(
         self, program: KroneckerProgram, noise: Noise, proof: Arrays, *, bound: float
     ) -> Certificate:
-        joint = program.joint
-        return judge_kronecker(
-            joint.workload,
-            participation=joint.participation,
-            budget=joint.budget,
-            strategy=noise.dense_strategy,
-            covariance=noise.covariance,
-            bound=bound,
-            cap=program.cap,
+        return judging.judge_kronecker(
+            program, strategy=noise.dense_strategy, covariance=noise.covariance, bound=bound
         )
 
     def certificate(
@@ -179,70 +81,39 @@ class Kronecker(Family):
         return super().certificate(program, noise, proof, bound=bound, everywhere=bound.value)
 
     def departure(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> float:
-        size, nodes = program.joint.workload.horizon, program.joint.workload.nodes
         assert noise.strategy is not None
-        in_time, in_space = Noise.of_strategy(noise.strategy), Noise.of_covariance(noise.covariance)
-        found = [0.0]
+        found = 0.0
         if program.time.restricts:
-            found.append(program._time.departure(program.in_time(np.eye(size)), in_time, {}))
+            inner = program.in_time(np.eye(program.workload.horizon))
+            in_time = Noise.of_strategy(noise.strategy)
+            found = program.time_family.departure(inner, in_time, {})
         if program.space.restricts:
-            inner = program.in_space(np.eye(nodes))
-            found.append(program._space.departure(inner, in_space, proof))
-        return max(found)
+            inner = program.in_space(np.eye(program.workload.nodes))
+            in_space = Noise.of_covariance(noise.covariance)
+            found = max(found, program.space_family.departure(inner, in_space, proof))
+        return found
 
     def seeds(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> SeedPlan | None:
         if not program.space.restricts:
             return None
-        inner = program.in_space(np.eye(program.joint.workload.nodes))
-        plan: SeedPlan | None = program._space.seeds(
-            inner, Noise.of_covariance(noise.covariance), proof
+        inner, in_space = program.in_space(np.eye(program.workload.nodes)), noise.covariance
+        plan: SeedPlan | None = program.space_family.seeds(
+            inner, Noise.of_covariance(in_space), proof
         )
         return plan
 
     def independent(self, program: KroneckerProgram) -> Noise:
-        steps = program.joint.participation
+        steps = program.participation
         strategy = DenseForm(strategy=np.eye(steps.horizon) / np.sqrt(steps.epochs))
-        return Noise.of_strategy(
-            strategy, covariance=np.diag((1 + 8 * settings.EPS) / program.joint.budget)
-        )
+        covariance = np.diag((1 + 8 * settings.EPS) / program.budget)
+        return Noise.of_strategy(strategy, covariance=covariance)
 
     def independent_error(self, problem: SpaceTimeProblem) -> float:
-        return joint_program(problem).independent_objective
+        return SpaceTimeProgram.of(problem).independent_objective
 
     def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
         steps = problem.participation
         return {"n": len(problem.mixing), "b": steps.separation, "k": steps.epochs}
-
-
-def _step(monitor: Monitor) -> Monitor:
-    """The clock of one step of the alternation."""
-    return Monitor(gap=monitor.gap, time_limit=monitor.time_limit)
-
-
-def _parts_of(
-    covariance: Array, program: KroneckerProgram, found: list[tuple[Array, Arrays]]
-) -> Arrays:
-    """What the family in space keeps, besides multipliers, of the R that the alternation ended
-    with: of one it found, or of the independent noise that it began with."""
-    if not program.space.restricts:
-        return {}
-    inner = program.in_space(np.eye(len(covariance)))
-    own: dict[str, Array] = program._space.parts(inner, np.diagonal(covariance))
-    for matrix, proof in found:
-        if matrix is covariance:
-            return {name: proof[name] for name in own}
-    return own
-
-
-def _form_of(strategy: Array, program: KroneckerProgram, found: list[StrategyForm]) -> StrategyForm:
-    """The form of the C that the alternation ended with: its covariance went through an inverse
-    and a factorisation, which leave of a structure what rounding does."""
-    unit = temporal_program(gram=np.eye(len(strategy)), participation=program.joint.participation)
-    size = float(np.abs(strategy).max())
-    for form in found:
-        if np.abs(form.dense() - strategy).max() <= SAME_STRATEGY * size:
-            return unit_form(unit, form)
-    return unit_form(unit, form_of_structure(program.time, strategy))
 
 
 FAMILY = Kronecker()

@@ -1,29 +1,43 @@
-"""Solving joint designs: the alternation of two factors, and the program on all coordinates.
+"""Kronecker noise of covariance S x R, by alternating a design in time and a design in space.
 
-Both use the native solver of the convex program, and both are judged by functions that know no
-solver.
+With one factor fixed the other one is the convex program again, with Gram matrix time_gram(R) or
+space_gram(S), so the objective tr(H (S x R)) never increases. The two factors together are not
+convex; the alternation starts from independent noise, and which factor is designed first decides
+where it goes: time first begins with Mafalda-SGD, space first with Whisper D-SGD for all T steps.
+
+How a factor is designed is the caller's choice. A step is any function from a Gram matrix to a
+feasible covariance; what does not improve on the present factor is not taken.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.program import Found
-from noisedesign.families.kronecker import alternation as kronecker
-from noisedesign.families.kronecker import bound as space_time_certificate
-from noisedesign.families.kronecker import bound_search as kronecker_witness
-from noisedesign.families.kronecker.alternation import Factors, Step
-from noisedesign.families.kronecker.bound import Witness
-from noisedesign.families.kronecker.program import JointProgram, KroneckerDesign
+from noisedesign.families.disjoint.program import Found, independent_gram
+from noisedesign.families.kronecker.bound import Witness, mode_traces
+from noisedesign.families.kronecker.bound_search import improved
+from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.program import repair
+from noisedesign.program.family import Answer, Arrays
+from noisedesign.program.noise import DenseForm, Noise, StrategyForm, form_of_structure
 from noisedesign.program.program import Program, denormalized_gram
+from noisedesign.program.space_time import SpaceTimeProgram, refuse_divergent
+from noisedesign.program.temporal import temporal_program, unit_form
+from noisedesign.system.workloads import Workload
+
+Step = Callable[[Array], Array]
+"""From a Gram matrix H of one factor to a feasible covariance that makes tr(H .) small."""
+
+MAX_SWEEPS = 200
 
 STEP_GAP_SHARE = 0.1
 """Gap of a step of the alternation, as a share of what a sweep must gain to go on."""
@@ -33,20 +47,116 @@ WITNESS_GAP = 1e-5
 distance between Kronecker and full designs is a thousand times larger."""
 
 
+def solve(program: KroneckerProgram, *, monitor: Monitor) -> Answer:
+    """The better of two alternations, each factor designed by the family of its structure.
+
+    Raises:
+        InputError: noise in a null direction of W is free, and nothing caps it.
+    """
+    in_time = in_space = start = None
+    if program.time.restricts:
+        in_time = _StructuredStep(program.time_family, program.in_time, monitor)
+    if program.space.restricts:
+        in_space = _StructuredStep(program.space_family, program.in_space, monitor)
+        if not program.space_family.convex:
+            # Independent noise within unequal budgets is none of DECOR, whose nodes are all alike.
+            steps = program.participation
+            start = in_space(program.workload.space_gram(steps.epochs * np.eye(steps.horizon)))
+    factors = design_kronecker(
+        program, monitor=monitor, time_step=in_time, space_step=in_space, space_start=start
+    )
+    form: StrategyForm = DenseForm(strategy=factors.strategy(program))
+    if in_time is not None:
+        found = in_time.of(factors.time)
+        made = None if found is None else found[0].strategy
+        unit = temporal_program(gram=np.eye(form.horizon), participation=program.participation)
+        form = unit_form(unit, made or form_of_structure(program.time, form.dense()))
+    witness = witness_of(program, factors, monitor)
+    return Answer(
+        stop=factors.stop,
+        noises=[Noise.of_strategy(form, covariance=factors.space)],
+        proof={**witness.arrays(), **_parts(program, factors.space, in_space)},
+        evaluations=len(factors.history),
+    )
+
+
+class _StructuredStep:
+    """A step by a family, which keeps the noise and the proof that every covariance came with."""
+
+    def __init__(self, family: Any, program_of: Callable[[Array], Any], monitor: Monitor) -> None:
+        self.family, self.program_of, self.monitor = family, program_of, monitor
+        self.made: list[tuple[Array, Noise, Arrays]] = []
+
+    def __call__(self, gram: Array) -> Array:
+        monitor = Monitor(gap=self.monitor.gap, time_limit=self.monitor.time_left)
+        answer = self.family.solve(self.program_of(gram), monitor=monitor)
+        noise = next(iter(answer.noises))
+        if noise.strategy is None:
+            covariance = noise.covariance
+        else:
+            covariance = _linalg.inverse_of_positive(noise.dense_strategy.T @ noise.dense_strategy)
+        self.made.append((covariance, noise, answer.proof))
+        return np.asarray(covariance)
+
+    def of(self, covariance: Array) -> tuple[Noise, Arrays] | None:
+        """None of what no step made: of the factor that the alternation began with."""
+        for made, noise, proof in self.made:
+            if made is covariance:
+                return noise, proof
+        return None
+
+
+def _parts(program: KroneckerProgram, covariance: Array, step: _StructuredStep | None) -> Arrays:
+    """What the family in space keeps of R besides multipliers."""
+    if step is None:
+        return {}
+    found = step.of(covariance)
+    if found is not None:
+        return dict(step.family.without_multipliers(found[1]))
+    inner = step.program_of(np.eye(len(covariance)))
+    parts: Arrays = step.family.parts(inner, np.diagonal(covariance))
+    return parts
+
+
+# --- the alternation ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Factors:
+    """Where the alternation ended.
+
+    ``time`` is S, shape (T, T), ``space`` is R, shape (n, n); ``history`` is the objective
+    (squared noise) at the start and after every half sweep, and never increases.
+    """
+
+    time: Array
+    space: Array
+    history: tuple[float, ...]
+    stop: Stop
+
+    @property
+    def objective(self) -> float:
+        """tr(H (S x R)), squared noise."""
+        return self.history[-1]
+
+    def strategy(self, program: SpaceTimeProgram) -> Array:
+        """C, shape (T, T), lower triangular, of unit squared sensitivity."""
+        unit = program.time_program(np.eye(len(self.time)))
+        return repair.unit_strategy(unit, np.linalg.inv(np.linalg.cholesky(self.time)))
+
+
 def design_kronecker(
-    problem: JointProgram,
+    program: SpaceTimeProgram,
     *,
     monitor: Monitor,
-    cap: Array | None = None,
     time_step: Step | None = None,
     space_step: Step | None = None,
     space_start: Array | None = None,
-) -> KroneckerDesign:
+) -> Factors:
     """The better of two alternations, started from Mafalda-SGD and from Whisper D-SGD.
 
     Args:
         monitor: its gap is the relative gain of a sweep below which to stop.
-        cap: on diag(R), shape (n,), at unit time sensitivity.
         time_step: from H_time(R), shape (T, T), to a covariance S of squared sensitivity at most
             1; default the optimal one. A structured family of strategies goes here.
         space_step: from H_space(S), shape (n, n), to a covariance R with diag(R^-1) <= budget.
@@ -58,139 +168,120 @@ def design_kronecker(
     """
 
     def optimal_time(gram: Array) -> Array:
-        return _linalg.inverse_of_positive(_step(problem.time_program(gram), monitor))
+        return _linalg.inverse_of_positive(optimal_gram(program.time_program(gram), monitor))
 
     def optimal_space(gram: Array) -> Array:
-        program = problem.space_program(gram, cap=cap)
-        return repair.covariance_of(program, _step(program, monitor))
+        in_space = program.space_program(gram)
+        return repair.covariance_of(in_space, optimal_gram(in_space, monitor))
 
     found: list[Factors] = []
     for time_first in (True, False):
         if not found or not (monitor.expired or found[0].stop is Stop.INTERRUPTED):
             found.append(
-                kronecker.alternate(
-                    problem.workload,
-                    time=problem.participation.epochs * np.eye(problem.workload.horizon),
-                    space=np.diag(1 / problem.budget) if space_start is None else space_start,
+                alternate(
+                    program.workload,
+                    time=program.participation.epochs * np.eye(program.workload.horizon),
+                    space=np.diag(1 / program.budget) if space_start is None else space_start,
                     time_step=time_step or optimal_time,
                     space_step=space_step or optimal_space,
                     time_first=time_first,
                     monitor=monitor,
                 )
             )
-    best = min(found, key=lambda factors: factors.objective)
-    witness = _witness(problem, best, monitor)
-    noising = np.linalg.cholesky(best.time)
-    program = problem.time_program(np.eye(len(noising)))
-    strategy = repair.unit_strategy(program, np.linalg.inv(noising))
-    return KroneckerDesign(
-        strategy=strategy,
-        covariance=best.space,
-        witness=witness,
-        stop=best.stop,
-        history=best.history,
-    )
+    return min(found, key=lambda factors: factors.objective)
 
 
-# --- parts of a solve -----------------------------------------------------------------------------
+def alternate(
+    workload: Workload,
+    *,
+    time: Array,
+    space: Array,
+    time_step: Step,
+    space_step: Step,
+    time_first: bool,
+    monitor: Monitor,
+) -> Factors:
+    """Alternate until a sweep gains less than the relative ``monitor.gap``.
+
+    The monitor's lower bounds are 0: alternating proves none.
+
+    Args:
+        time: S to start from, shape (T, T); ``space``: R to start from, shape (n, n).
+    """
+    objective = float(np.sum(workload.time_gram(space) * time))
+    history = [objective]
+    stop = Stop.INACCURATE
+    try:
+        for half in range(2 * MAX_SWEEPS):
+            if (half % 2 == 0) == time_first:
+                gram = workload.time_gram(space)
+                time = min(time, time_step(gram), key=lambda s: float(np.sum(gram * s)))
+            else:
+                gram = workload.space_gram(time)
+                space = min(space, space_step(gram), key=lambda r: float(np.sum(gram * r)))
+            # The two ways to the same trace differ by rounding.
+            objective = min(objective, float(np.sum(workload.time_gram(space) * time)))
+            history.append(objective)
+            monitor.report(lower=0.0, upper=objective)
+            if half >= 1 and history[-3] <= objective * (1 + monitor.gap):
+                stop = Stop.SOLVED
+                break
+            if monitor.expired:
+                stop = Stop.TIME_LIMIT
+                break
+    except KeyboardInterrupt:
+        stop = Stop.INTERRUPTED
+    return Factors(time=time, space=space, history=tuple(history), stop=stop)
+
+
+# --- optimal factors, and what proves a bound -----------------------------------------------------
 
 
 def _answer(program: Program, monitor: Monitor) -> Found:
     """The native solver's answer to a program, at unit budgets, that is one step of many."""
-    limit = None if monitor.time_limit is None else monitor.remaining
-    answer = native.solve(
-        program.normalized(), monitor=Monitor(gap=STEP_GAP_SHARE * monitor.gap, time_limit=limit)
-    )
+    step = Monitor(gap=STEP_GAP_SHARE * monitor.gap, time_limit=monitor.time_left)
+    answer = native.solve(program.normalized(), monitor=step)
     if answer.stop is Stop.INTERRUPTED:
         raise KeyboardInterrupt
     return answer
 
 
-def optimal_gram(program: Program, *, gap: float = settings.DEFAULT_GAP) -> Array:
-    """A feasible X of a program, shape (m, m), to a tenth of ``gap``.
+def optimal_gram(program: Program, monitor: Monitor) -> Array:
+    """A feasible X of a program, shape (m, m), to a tenth of the monitor's gap.
 
     Raises:
         InputError: noise in a null direction of H is free, and nothing caps it.
     """
-    return _step(program, Monitor(gap=gap))
-
-
-def _step(program: Program, monitor: Monitor) -> Array:
-    """A feasible X that is nearly optimal."""
-    unit = program.normalized()
-    answer = _answer(program, monitor)
+    unit, answer = program.normalized(), _answer(program, monitor)
     assert answer.gram is not None
     assert answer.dual is not None
-    refuse_divergent(program, answer, capped=True)
+    if answer.stop is not Stop.TIME_LIMIT:
+        refuse_divergent(program, answer.gram, answer.dual, capped=True)
     gram = repair.feasible_gram(unit, answer.gram, dual=answer.dual)
-    return denormalized_gram(program, _independent(unit) if gram is None else gram)
+    return denormalized_gram(program, independent_gram(unit) if gram is None else gram)
 
 
-def _multipliers(program: Program, monitor: Monitor) -> Array:
-    """Nearly optimal blocks U_j of a program, shape (patterns, epochs, epochs)."""
-    answer = _answer(program, monitor)
-    assert answer.dual is not None
-    return answer.dual.denormalized(program).blocks
-
-
-def _independent(program: Program) -> Array:
-    """X of independent noise at full budget."""
-    return np.diag(program.coordinate_budget / program.participation.epochs)
-
-
-def refuse_divergent(program: Program, answer: Found, *, capped: bool) -> None:
-    """Refuse noise in a null direction that nothing seems to bound; unknown where time was up.
-
-    Args:
-        capped: whether a cap on the variance could bound it.
-    """
-    if answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
-        return
-    assert answer.gram is not None
-    direction = repair.unbounded_direction(program.normalized(), answer.gram, dual=answer.dual)
-    if direction is None:
-        return
-    remedy = (
-        "Take weights whose W is not singular, such as lazy-metropolis-hastings, and an error that "
-        "sees all noise."
-    )
-    if capped:
-        cap = f"{settings.SUGGESTED_CAP / program.coordinate_budget.min():.2g}"
-        remedy = (
-            f"Cap the variance: max_variance={cap} in Python, [limits] max_variance = {cap} in a "
-            f"problem file. Or {remedy[0].lower()}{remedy[1:]}"
-        )
-    raise InputError(
-        "mixing",
-        expected="a matrix W, and an error, whose optimal noise is bounded",
-        got="a singular H: noise along a null direction costs nothing, and no budget seems to "
-        "bound it",
-        remedy=remedy,
-    )
-
-
-def _witness(problem: JointProgram, factors: Factors, monitor: Monitor) -> Witness:
+def witness_of(program: SpaceTimeProgram, factors: Factors, monitor: Monitor) -> Witness:
     """Multipliers of the two factors' programs, improved together where the workload has modes."""
-    workload, modes = problem.workload, problem.workload.modes
-    k, b = problem.participation.epochs, problem.participation.separation
-    blocks, weights = np.tile(np.eye(k), (b, 1, 1)), 1 / problem.budget
+
+    def multipliers(of: Program) -> Array:
+        answer = _answer(replace(of, cap=None), monitor)
+        assert answer.dual is not None
+        return answer.dual.denormalized(of).blocks
+
+    workload, modes = program.workload, program.workload.modes
+    witness = Witness.uniform(program)
     with contextlib.suppress(KeyboardInterrupt):
-        blocks = _multipliers(problem.time_program(workload.time_gram(factors.space)), monitor)
-        gram = workload.space_gram(factors.time)
-        if modes is not None:
-            traces = space_time_certificate.mode_traces(
-                modes, blocks=blocks, participation=problem.participation
-            )
+        in_time = program.time_program(workload.time_gram(factors.space))
+        witness = replace(witness, blocks=multipliers(in_time))
+        if modes is None:
+            gram = workload.space_gram(factors.time)
+        else:
+            traces = mode_traces(program, witness.blocks)
             gram = (modes.basis * np.square(traces)) @ modes.basis.T
-        weights = _multipliers(problem.space_program(gram), monitor)[:, 0, 0]
-    witness = Witness(blocks=blocks, weights=weights)
+        in_space = program.space_program(gram)
+        witness = replace(witness, weights=multipliers(in_space)[:, 0, 0])
     if modes is None:
         return witness
-    limit = None if monitor.time_limit is None else monitor.remaining
-    return kronecker_witness.improved(
-        witness,
-        modes=modes,
-        participation=problem.participation,
-        budget=problem.budget,
-        monitor=Monitor(gap=WITNESS_GAP, time_limit=limit),
-    )
+    step = Monitor(gap=WITNESS_GAP, time_limit=monitor.time_left)
+    return improved(witness, program, monitor=step)

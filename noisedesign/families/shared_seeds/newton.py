@@ -5,7 +5,7 @@ points of the blocks, a change dP with dR = sum_c E_c dP_c E_c^T satisfies on ev
 
     W^-1 dP W^-1 + (X dR N + N dR X + X diag(v/s * diag(X dR X)) X)_cc = right-hand side,
 
-see :mod:`noisedesign.families.shared_seeds.step`; w / room * diag(dR) is added where variances
+see :mod:`noisedesign.families.shared_seeds.solver`; w / room * diag(dR) is added where variances
 are capped, and with coalitions the bracket is a sum over those that leave the clique alone. A
 product costs three n x n matrix products a coalition.
 
@@ -17,17 +17,17 @@ X (.) N + N (.) X: both then diagonalise along with W^-1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.conjugate_gradients import conjugate_gradients
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds.blocks import congruence, roots, scaling, transposed
 from noisedesign.families.shared_seeds.program import Members
 from noisedesign.families.shared_seeds.state import Point, Setting
 
+MAX_PRODUCTS = 1000
 CHUNK_FLOATS = 1 << 22
 """Floats of the columns of a Schur complement formed at a time: 32 MB."""
 
@@ -35,15 +35,13 @@ CHUNK_FLOATS = 1 << 22
 class NewtonSystem:
     """The system at one point: its product, its preconditioner and its solution."""
 
-    def __init__(self, setting: Setting, point: Point) -> None:
-        self.setting, self.point = setting, point
+    def __init__(self, setting: Setting, point: Point, monitor: Monitor) -> None:
+        self.setting, self.point, self.monitor = setting, point, monitor
         layout = setting.layout
         self.scalings, self.inverse_scalings = scaling(layout, point.blocks, point.dual)
         pairs = zip(point.weights, point.slacks, strict=True)
         self.stiffness = [v / s for v, s in pairs]
-        self.cap_stiffness = None
-        if point.prices is not None and point.room is not None:
-            self.cap_stiffness = point.prices / point.room
+        self.cap_stiffness = point.prices / point.room
         self.curvatures = point.curvatures()
         self._diagonalize()
         self._factor_schur()
@@ -67,9 +65,8 @@ class NewtonSystem:
             stiff = self.stiffness[index] * np.diagonal(moved) / 2
             half = (moved * self.point.weights[index] + precision * stiff) @ precision
             result += self.setting.restrict(layout.gather(half + half.T), index)
-        if self.cap_stiffness is not None:
-            capped = self.cap_stiffness * self.setting.variances(flat)
-            result += layout.gather(np.diag(capped))
+        if len(self.cap_stiffness):
+            result += layout.gather(np.diag(self.cap_stiffness * self.setting.variances(flat)))
         return result
 
     # --- preconditioner -----------------------------------------------------------------------
@@ -114,10 +111,9 @@ class NewtonSystem:
             columns.append(self.point.precisions[index][:, nodes])
             stiffness.append(self.stiffness[index][nodes])
             owners.append(np.full(len(nodes), index))
-        if self.cap_stiffness is not None:
-            columns.append(np.eye(self.setting.layout.size))
-            stiffness.append(self.cap_stiffness)
-            owners.append(np.full(len(self.cap_stiffness), -1))
+        columns.append(np.eye(self.setting.layout.size)[:, : len(self.cap_stiffness)])
+        stiffness.append(self.cap_stiffness)
+        owners.append(np.full(len(self.cap_stiffness), -1))
         self._sizes = [len(stiff) for stiff in stiffness]
         schur = np.diag(1 / np.concatenate(stiffness))
         self._add_columns(schur, np.concatenate(columns, axis=1), np.concatenate(owners))
@@ -152,7 +148,7 @@ class NewtonSystem:
             precision = self.point.precisions[index]
             change = self.setting.layout.assemble(self.setting.restrict(flat, index))
             found.append(np.einsum("ij,ij->i", precision @ change, precision)[nodes])
-        if self.cap_stiffness is not None:
+        if len(self.cap_stiffness):
             found.append(self.setting.variances(flat))
         return np.concatenate(found)
 
@@ -164,7 +160,7 @@ class NewtonSystem:
             precision = self.point.precisions[index][:, nodes]
             pull = layout.gather((precision * parts[index]) @ precision.T)
             total += self.setting.restrict(pull, index)
-        if self.cap_stiffness is not None:
+        if len(self.cap_stiffness):
             total += layout.gather(np.diag(parts[-1]))
         return total
 
@@ -179,31 +175,24 @@ class NewtonSystem:
     # --- solution -----------------------------------------------------------------------------
 
     def solve(
-        self,
-        right: Array,
-        start: Array | None,
-        *,
-        tolerance: float,
-        scale: float,
-        most: int,
-        expired: Callable[[], bool],
+        self, right: Array, start: Array | None, *, tolerance: float
     ) -> tuple[Array, Array, int]:
         """dP by conjugate gradients, the residual it leaves, and how many products that took.
 
         Args:
             start: where to start from; zero if None.
             tolerance: residual to reach, in the norm of the preconditioner, relative to that of
-                the right-hand side or to the root of ``scale``, whichever is less.
+                the right-hand side or to the root of the complementarity, whichever is less.
         """
         preconditioned = self.precondition(right)
         size = float(right @ preconditioned)
-        target, used = tolerance**2 * min(size, scale), 0
+        target, used = tolerance**2 * min(size, self.point.complementarity()), 0
         x = np.zeros_like(right)
         if start is not None:
             x, right, used = start, right - self.product(start), 1
             preconditioned = self.precondition(right)
             size = float(right @ preconditioned)
-        if not size > target or expired():
+        if not size > target or self.monitor.expired:
             return x, right, used
         solved = conjugate_gradients(
             self.product,
@@ -211,8 +200,8 @@ class NewtonSystem:
             right=right,
             preconditioned=preconditioned,
             target=target,
-            most=most - used,
-            expired=expired,
+            most=MAX_PRODUCTS - used,
+            expired=lambda: self.monitor.expired,
         )
         return x + solved.x, solved.residual, used + solved.products
 
@@ -282,7 +271,7 @@ class PairCorrection:
     @staticmethod
     def applies(setting: Setting) -> bool:
         largest = max(members.shape[1] for members in setting.layout.members)
-        return largest == 2 and setting.cap is None and len(setting.hidden) == 1
+        return largest == 2 and not len(setting.cap) and len(setting.hidden) == 1
 
     def __init__(self, setting: Setting, point: Point, scalings: list[Array]) -> None:
         self._layout, self._blocks = setting.layout, point.blocks

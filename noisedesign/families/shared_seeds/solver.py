@@ -5,6 +5,11 @@ cliques, v of the budgets and w of the caps, S_c = (H + diag(w) - N)_cc, N = R^-
 Steps are Nesterov-Todd with a predictor and a corrector, their systems solved by conjugate
 gradients, loosely. A step that overdraws budgets, which are not linear in R, is followed by a
 rescaling of the rows concerned: it keeps every clique and meets each budget on its own.
+
+The system linearises P_c S_c = mu I (scaled by W), v_i s_i = mu and N = R^-1 diag(v) R^-1. What a
+first step, the predictor, leaves out to second order is known once it is, and the second step, the
+corrector, allows for it (Mehrotra 1992): products of the changes, and in X = R^-1 the next term of
+its series, (R + dR)^-1 = X - X dR X + X dR X dR X - ..., in the slacks as well as in N.
 """
 
 from __future__ import annotations
@@ -14,15 +19,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.threads import one_thread
-from noisedesign.families.shared_seeds.blocks import longest_step
+from noisedesign.families.shared_seeds.blocks import (
+    Layout,
+    congruence,
+    inverses,
+    longest_step,
+    transposed,
+)
 from noisedesign.families.shared_seeds.bound import Multipliers
 from noisedesign.families.shared_seeds.newton import NewtonSystem
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.families.shared_seeds.state import Point, Setting, bounds, feasible_blocks, start
-from noisedesign.families.shared_seeds.step import Change, bend, change
 
 MANY_NODES = 400
 """Nodes from which on products of matrices are worth more than one BLAS thread: between them are
@@ -49,7 +60,6 @@ ROUGH = 0.1
 LOOSE, TIGHTER, TIGHTEST, FINEST = 0.1, 0.5, 1e-4, 1e-8
 """Residual that of a corrector is solved to; what it is multiplied by at every step that only
 centres; its value below which the last mu is lowered instead; and its least value."""
-MAX_PRODUCTS = 1000
 OVERDRAWN, REFILL_LEAST, REFILL_MOST = 0.2, 0.02, 0.5
 """A budget is overdrawn when its slack falls below the first share of mu / v, which is what its row
 is then rescaled to, kept between the second share of the slack before and the third of the budget.
@@ -93,7 +103,7 @@ class _Best:
         if lower > self.lower:
             self.lower = lower
             self.multipliers = Multipliers.of_matrices(
-                proof, weights=point.weights, cap=point.prices
+                proof, weights=point.weights, cap=point.prices if len(point.prices) else None
             )
         return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
 
@@ -142,22 +152,13 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Found:
 
 def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> tuple[Point, int]:
     """A point of less mu, and how many products it took."""
-    system = NewtonSystem(setting, point)
-    predictor = change(
-        system, mu=0.0, tolerance=ROUGH, most=MAX_PRODUCTS, expired=lambda: monitor.expired
-    )
+    system = NewtonSystem(setting, point, monitor)
+    predictor = _change(system, mu=0.0, tolerance=ROUGH)
     lengths = _lengths(setting, point, predictor)
     share = _centering(point, predictor, lengths)
     mu = max(share * point.complementarity() / setting.order, last)
-    corrector = change(
-        system,
-        mu=mu,
-        bend=bend(system, predictor, lengths[0] * lengths[1]),
-        start=predictor.blocks,
-        tolerance=LOOSE,
-        most=MAX_PRODUCTS,
-        expired=lambda: monitor.expired,
-    )
+    bend = _bend(system, predictor, lengths[0] * lengths[1])
+    corrector = _change(system, mu=mu, bend=bend, start=predictor.blocks, tolerance=LOOSE)
     return _taken(setting, point, corrector, mu), predictor.products + corrector.products
 
 
@@ -165,17 +166,11 @@ def _centre(
     setting: Setting, point: Point, mu: float, tolerance: float, monitor: Monitor
 ) -> tuple[Point, int]:
     """A point nearer to the central path at mu, and how many products it took."""
-    step = change(
-        NewtonSystem(setting, point),
-        mu=mu,
-        tolerance=tolerance,
-        most=MAX_PRODUCTS,
-        expired=lambda: monitor.expired,
-    )
+    step = _change(NewtonSystem(setting, point, monitor), mu=mu, tolerance=tolerance)
     return _taken(setting, point, step, mu), step.products
 
 
-def _taken(setting: Setting, point: Point, step: Change, mu: float) -> Point:
+def _taken(setting: Setting, point: Point, step: _Change, mu: float) -> Point:
     """The point that a step towards mu leads to, short of the boundary."""
     along, dual_along = (min(1.0, TO_BOUNDARY * x) for x in _lengths(setting, point, step))
     weights = [v + dual_along * dv for v, dv in zip(point.weights, step.weights, strict=True)]
@@ -187,14 +182,13 @@ def _taken(setting: Setting, point: Point, step: Change, mu: float) -> Point:
     else:
         raise np.linalg.LinAlgError("no step within the caps")
     new.dual = point.dual + dual_along * step.dual
-    if step.prices is not None and point.prices is not None:
-        new.prices = point.prices + dual_along * step.prices
+    new.prices = point.prices + dual_along * step.prices
     if step.curvature is not None and point.curvature is not None:
         new.curvature = point.curvature + dual_along * (step.curvature - point.curvature)
     return new
 
 
-def _lengths(setting: Setting, point: Point, step: Change) -> tuple[float, float]:
+def _lengths(setting: Setting, point: Point, step: _Change) -> tuple[float, float]:
     """Longest steps of P and of the multipliers, up to 1 / TO_BOUNDARY, that keep them positive.
 
     Budgets are left out: rows are rescaled to meet them.
@@ -204,14 +198,11 @@ def _lengths(setting: Setting, point: Point, step: Change) -> tuple[float, float
     dual_along = min(longest, longest_step(layout, point.dual, step.dual))
     for v, dv in zip(point.weights, step.weights, strict=True):
         dual_along = min(dual_along, _fraction(v, dv))
-    if step.prices is not None and point.prices is not None:
-        dual_along = min(dual_along, _fraction(point.prices, step.prices))
-    if step.room is not None and point.room is not None:
-        along = min(along, _fraction(point.room, step.room))
-    return along, dual_along
+    dual_along = min(dual_along, _fraction(point.prices, step.prices))
+    return min(along, _fraction(point.room, step.room)), dual_along
 
 
-def _centering(point: Point, predictor: Change, lengths: tuple[float, float]) -> float:
+def _centering(point: Point, predictor: _Change, lengths: tuple[float, float]) -> float:
     """Share of the present mu to aim for."""
     along, dual_along = (min(1.0, x) for x in lengths)
     for s, ds in zip(point.slacks, predictor.slacks, strict=True):
@@ -222,11 +213,8 @@ def _centering(point: Point, predictor: Change, lengths: tuple[float, float]) ->
         point.weights, predictor.weights, point.slacks, predictor.slacks, strict=True
     ):
         left += float((v + dual_along * dv) @ (s + along * ds))
-    if predictor.prices is not None and predictor.room is not None:
-        assert point.prices is not None
-        assert point.room is not None
-        prices = point.prices + dual_along * predictor.prices
-        left += float(prices @ (point.room + along * predictor.room))
+    prices = point.prices + dual_along * predictor.prices
+    left += float(prices @ (point.room + along * predictor.room))
     share = max(left, 0.0) / point.complementarity()
     least = CENTERING_LEAST
     if point.curvature is not None:
@@ -251,11 +239,9 @@ def _moved(
         row[overdrawn] = np.maximum(row, np.sqrt(used / (1 - wanted)))[overdrawn]
     blocks = layout.scaled(blocks, row)
     precisions = [x / row[:, None] / row for x in precisions]
-    room = None
-    if setting.cap is not None:
-        room = setting.cap - setting.variances(blocks)
-        if not room.min() > 0:
-            return None
+    room = setting.room(blocks)
+    if not (room > 0).all():
+        return None
     return Point(
         blocks=blocks,
         dual=point.dual,
@@ -294,3 +280,172 @@ def _answer(
     return Found(
         stop=stop, blocks=blocks, multipliers=multipliers, evaluations=steps, products=products
     )
+
+
+# --- where to go from a point -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Bend:
+    """What a step leaves out to second order, of every equation, from its own change.
+
+    ``blocks`` of P S in the units of S, flat; for every coalition ``products`` dv ds, ``slacks``
+    and ``curvatures``, what s and N gain; ``room`` dw times the change of the room under the caps.
+    """
+
+    blocks: Array
+    products: list[Array]
+    slacks: list[Array]
+    curvatures: list[Array]
+    room: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Change:
+    """Changes dP and dS, flat; dv and, to first order, ds of every coalition; dw and the change of
+    the room under the caps; the N it all leads to, where there are no coalitions."""
+
+    blocks: Array
+    dual: Array
+    weights: list[Array]
+    slacks: list[Array]
+    prices: Array
+    room: Array
+    curvature: Array | None
+    products: int
+
+
+def _change(
+    system: NewtonSystem,
+    *,
+    mu: float,
+    bend: _Bend | None = None,
+    start: Array | None = None,
+    tolerance: float,
+) -> _Change:
+    """The change towards products of mu, solved for by conjugate gradients.
+
+    What they leave of the residual is moved into N, whose entries are free as long as those of the
+    cliques match: so the multipliers stay feasible however loosely the system is solved.
+    """
+    setting, point = system.setting, system.point
+    layout = setting.layout
+    barrier = mu * inverses(layout, point.blocks)
+    if bend is not None:
+        barrier -= bend.blocks
+    ahead = [_weights(system, index, mu, bend) for index in range(len(point.weights))]
+    right = barrier - setting.gram_blocks
+    for index, (precision, v) in enumerate(zip(point.precisions, ahead, strict=True)):
+        pull = (precision * v) @ precision
+        if bend is not None:
+            pull = pull + bend.curvatures[index]
+        right += setting.restrict(layout.gather(pull), index)
+    prices = (mu if bend is None else mu - bend.room) / point.room
+    if len(prices):
+        right -= layout.gather(np.diag(prices))
+    found, residual, used = system.solve(right, start, tolerance=tolerance)
+    left = None
+    if point.curvature is not None:
+        found, left = _settled(system, found, residual)
+    blocks = layout.symmetrized(found)
+    return _completed(system, blocks, barrier, ahead, prices, bend, left, used)
+
+
+def _bend(system: NewtonSystem, step: _Change, share: float) -> _Bend:
+    """What a step would leave out, times ``share``: it is not going to be taken whole."""
+    setting, point = system.setting, system.point
+    products, slacks, curvatures = [], [], []
+    for index, (x, v, dv, ds) in enumerate(
+        zip(point.precisions, point.weights, step.weights, step.slacks, strict=True)
+    ):
+        moved = x @ setting.layout.assemble(setting.restrict(step.blocks, index))
+        first = moved @ x
+        second = moved @ first
+        half = ((second * v) - (first * dv)) @ x
+        curvatures.append(share * (half + half.T + (first * v) @ first))
+        slacks.append(-share * np.diagonal(second))
+        products.append(share * dv * ds)
+    return _Bend(
+        blocks=share * _product(setting.layout, system, step),
+        products=products,
+        slacks=slacks,
+        curvatures=curvatures,
+        room=share * step.prices * step.room,
+    )
+
+
+def _weights(system: NewtonSystem, index: int, mu: float, bend: _Bend | None) -> Array:
+    """v + dv but for what the change of s takes."""
+    v, s = system.point.weights[index], system.point.slacks[index]
+    wanted = np.full_like(v, mu)
+    if bend is not None:
+        wanted -= v * bend.slacks[index] + bend.products[index]
+    return np.where(v > 0, wanted / s, 0.0)
+
+
+def _settled(system: NewtonSystem, found: Array, residual: Array) -> tuple[Array, Array]:
+    """A change after which the residual is G_cc, and G."""
+    layout = system.setting.layout
+    count = layout.assemble(np.ones_like(residual))
+    left = layout.assemble(residual) / np.maximum(count, 1.0)
+    if system.correction is not None:
+        # After the mean, so that what cancels here is small.
+        moved, more = system.correction.settle(residual - layout.gather(left))
+        return found + moved, left + more
+    return found, left
+
+
+def _completed(
+    system: NewtonSystem,
+    blocks: Array,
+    barrier: Array,
+    ahead: list[Array],
+    prices: Array,
+    bend: _Bend | None,
+    left: Array | None,
+    used: int,
+) -> _Change:
+    setting, point = system.setting, system.point
+    layout, weights, slacks = setting.layout, [], []
+    curvature = None
+    for index, (x, v) in enumerate(zip(point.precisions, point.weights, strict=True)):
+        moved = (x @ layout.assemble(setting.restrict(blocks, index))) @ x
+        slacks.append(np.diagonal(moved).copy())
+        after = ahead[index] - system.stiffness[index] * slacks[-1]
+        weights.append(after - v)
+        if left is not None:
+            half = (x * (after / 2) - moved * v) @ x
+            more = 0.0 if bend is None else bend.curvatures[index]
+            curvature = _linalg.symmetrized(half + half.T + more - left)
+    room = -setting.variances(blocks)[: len(setting.cap)]
+    dual = layout.symmetrized(barrier - system.scaled_back(blocks) - point.dual)
+    return _Change(
+        blocks=blocks,
+        dual=dual,
+        weights=weights,
+        slacks=slacks,
+        prices=prices - system.cap_stiffness * room - point.prices,
+        room=room,
+        curvature=curvature,
+        products=used,
+    )
+
+
+def _product(layout: Layout, system: NewtonSystem, step: _Change) -> Array:
+    """dP dS, made symmetric where P and S are the same diagonal matrix, as blocks of S."""
+    found = []
+    for w, s, dp, ds in zip(
+        system.scalings,
+        layout.split(system.point.dual),
+        layout.split(step.blocks),
+        layout.split(step.dual),
+        strict=True,
+    ):
+        root = np.asarray(np.linalg.cholesky(w))
+        values, vectors = np.linalg.eigh(congruence(transposed(root), s))
+        root = root @ vectors
+        inverse = np.linalg.inv(root)
+        both = congruence(inverse, dp) @ congruence(transposed(root), ds)
+        both = (both + transposed(both)) / (values[:, :, None] + values[:, None, :])
+        found.append(congruence(transposed(inverse), both))
+    return layout.join(found)

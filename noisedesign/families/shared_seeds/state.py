@@ -37,13 +37,13 @@ class Setting:
     def __init__(self, program: SeedProgram) -> None:
         self.program = program
         self.gram = program.gram
-        self.cap = program.cap
+        self.cap = np.zeros(0) if program.cap is None else program.cap
+        """Empty where nothing is capped, and so are prices and room of every point."""
         self.layout = layout = Layout(program.sets, program.size)
         self.gram_blocks = layout.gather(program.gram)
         self.hidden = [self._hidden(coalition) for coalition in program.coalitions]
         constraints = sum(len(h.nodes) for h in self.hidden)
-        capped = 0 if self.cap is None else program.size
-        self.order = layout.order_of_cone + constraints + capped
+        self.order = layout.order_of_cone + constraints + len(self.cap)
         """Order of the barrier: the gap on the central path is this many times mu."""
 
     def _hidden(self, coalition: tuple[int, ...]) -> Hidden:
@@ -84,13 +84,15 @@ class Setting:
         """1 - [R_A^-1]_ii; 1 for the nodes of A, whose multipliers are 0."""
         return [1 - np.diagonal(precision) for precision in precisions]
 
-    def priced(self, prices: Array | None) -> Array:
-        """(H + diag(w))_cc."""
-        if prices is None:
-            return self.gram_blocks
-        return self.layout.gather(self.gram + np.diag(prices))
+    def room(self, flat: Array) -> Array:
+        """cap - R_ii."""
+        return self.cap - self.variances(flat) if len(self.cap) else self.cap
 
-    def largest_share(self, curvatures: list[Array], prices: Array | None) -> float:
+    def priced(self, prices: Array) -> Array:
+        """(H + diag(w))_cc."""
+        return self.layout.gather(self.gram + np.diag(prices)) if len(prices) else self.gram_blocks
+
+    def largest_share(self, curvatures: list[Array], prices: Array) -> float:
         """Largest eigenvalue of sum_A (N_A)_cc against (H + diag(w))_cc over the cliques c."""
         layout = self.layout
         total = np.zeros_like(self.gram_blocks)
@@ -103,11 +105,7 @@ class Setting:
         return worst
 
     def proved(
-        self,
-        curvatures: list[Array],
-        traces: list[float],
-        weights: list[Array],
-        prices: Array | None,
+        self, curvatures: list[Array], traces: list[float], weights: list[Array], prices: Array
     ) -> float:
         """The dual bound but for the price of the caps, every N_A scaled down to be feasible."""
         pairs = zip(traces, weights, strict=True)
@@ -151,18 +149,16 @@ class Point:
     blocks: Array
     dual: Array
     weights: list[Array]
-    prices: Array | None
+    prices: Array
     precisions: list[Array]
     slacks: list[Array]
-    room: Array | None  # cap - R_ii
+    room: Array  # cap - R_ii
     curvature: Array | None
 
     def complementarity(self) -> float:
         total = float(self.blocks @ self.dual)
         total += sum(float(v @ s) for v, s in zip(self.weights, self.slacks, strict=True))
-        if self.prices is not None and self.room is not None:
-            total += float(self.prices @ self.room)
-        return total
+        return total + float(self.prices @ self.room)
 
     def curvatures(self) -> list[Array]:
         """R_A^-1 diag(v_A) R_A^-1."""
@@ -176,7 +172,7 @@ def start(setting: Setting) -> Point:
     With caps, independent noise halfway between budget and cap.
     """
     layout = setting.layout
-    if setting.cap is None:
+    if not len(setting.cap):
         costs = layout.split(setting.gram_blocks)
         unit = float(np.diagonal(setting.gram).mean())
         shifted = [cost + START_SHIFT * unit * np.eye(cost.shape[1]) for cost in costs]
@@ -187,8 +183,8 @@ def start(setting: Setting) -> Point:
     precisions = setting.precisions(blocks)
     slacks = setting.slacks(precisions)
     mu = float(setting.gram_blocks @ blocks) / setting.order
-    room = None if setting.cap is None else setting.cap - setting.variances(blocks)
-    prices = None if room is None else mu / room
+    room = setting.room(blocks)
+    prices = mu / room
     weights = []
     for (nodes, _), s in zip(setting.hidden, slacks, strict=True):
         weights.append(np.zeros(layout.size))
@@ -224,9 +220,7 @@ def bounds(setting: Setting, point: Point) -> tuple[float, float, list[Array]]:
     """
     scaled = setting.layout.scaled(point.blocks, rescaling(point.precisions))
     upper = min(float(setting.gram_blocks @ point.blocks), float(setting.gram_blocks @ scaled))
-    cost = 0.0
-    if setting.cap is not None and point.prices is not None:
-        cost = float(setting.cap @ point.prices)
+    cost = float(setting.cap @ point.prices)
     best, proof = 0.0, [np.zeros_like(setting.gram)] * len(point.weights)
     if point.curvature is not None:
         # Only its entries on the cliques are feasible: as a whole it may be indefinite.
@@ -277,7 +271,7 @@ def feasible_blocks(
 
 def _enlarged(setting: Setting, blocks: Array) -> Array | None:
     layout, share = setting.layout, 0.0
-    variance = np.full(layout.size, 2.0) if setting.cap is None else (1 + setting.cap) / 2
+    variance = (1 + setting.cap) / 2 if len(setting.cap) else np.full(layout.size, 2.0)
     inside = setting.independent(variance)
     while share <= 1:
         blend = (1 - share) * blocks + share * inside
@@ -290,7 +284,7 @@ def _enlarged(setting: Setting, blocks: Array) -> Array | None:
         margin = MARGIN * settings.rank_tolerance(layout.size) * max(1.0, condition)
         used = max(float(np.diagonal(x).max()) for x in precisions)
         enlarged = blend * (1 + margin)
-        within = setting.cap is None or (variance * (1 + 2 * margin) <= setting.cap).all()
+        within = not len(setting.cap) or (variance * (1 + 2 * margin) <= setting.cap).all()
         if used <= 1 + margin / 2 and within:
             return np.asarray(enlarged)
         share = max(2 * share, settings.EPS)

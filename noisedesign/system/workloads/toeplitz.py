@@ -52,16 +52,7 @@ class GramWorkload:
     _form: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        h = _checks.symmetric_matrix(
-            self.matrix, field="workload.gram", tolerance=settings.SYMMETRY_TOLERANCE
-        )
-        values = _linalg.eigenvalues(h)
-        if values[0] < -settings.GRAM_NEGATIVITY * max(values[-1], 0.0) or values[-1] <= 0:
-            raise InputError(
-                "workload.gram",
-                expected="a nonzero positive semidefinite matrix",
-                got=f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}",
-            )
+        h = _checks.semidefinite_matrix(self.matrix, field="workload.gram", nonzero=True)
         object.__setattr__(self, "matrix", h)
         object.__setattr__(self, "_form", sums_along_diagonals(h[::-1, ::-1])[::-1, ::-1])
 

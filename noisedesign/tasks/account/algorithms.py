@@ -15,11 +15,11 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.families.kronecker.program import MAX_COORDINATES
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.views import Algorithm
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.space_time import MAX_COORDINATES
 from noisedesign.system.participation import FixedEpoch, Participation, require_room
 from noisedesign.tasks.baselines import decor_variances, prefix_optimal_strategy
 from noisedesign.tasks.solve import solve

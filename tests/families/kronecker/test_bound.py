@@ -16,15 +16,14 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker import bound_search as kronecker_witness
 from noisedesign.families.kronecker.bound import Witness, full_dual, judge_kronecker, lower_bound
-from noisedesign.families.kronecker.program import JointProgram
 from noisedesign.program import certificate
 from noisedesign.program.noise.space_time_streams import block_noise, kronecker_noise_stream
 from noisedesign.program.noise.streams import space_noise_stream
-from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.system.workloads.workload import Workload
+from noisedesign.program.space_time import SpaceTimeProgram
 from tests.support import oracles
 from tests.support.space_time_cases import (
     GRAPHS,
+    all_iterates,
     design_full,
     design_kronecker,
     patterns_of,
@@ -65,9 +64,7 @@ def test_bound_of_one_edge_by_hand() -> None:
     # T = 1: c_j = |lambda_j| sqrt(p), so with v = 1 the bound is (1 + 1/2)^2 / (2 tau).
     w = np.array([[0.75, 0.25], [0.25, 0.75]])
     witness = Witness(blocks=np.full((1, 1, 1), 7.0), weights=np.full(2, 3.0))
-    found = lower_bound(
-        Workload.of(w, horizon=1), participation=single(1), budget=np.full(2, 2.0), witness=witness
-    )
+    found = lower_bound(all_iterates(w, 1, 1, 2.0), witness)
     assert found == pytest.approx(1.5**2 / 4, rel=1e-12)
 
 
@@ -77,15 +74,14 @@ def test_bound_is_below_its_dense_counterpart(name: str, epochs: int, separation
     w = GRAPHS[name]
     n = len(w)
     tau = np.linspace(0.5, 2.0, n)
-    participation = FixedEpoch(epochs=epochs, separation=separation)
-    workload = Workload.of(w, horizon=participation.horizon)
+    asked = all_iterates(w, epochs, separation, tau)
     for seed in range(3):
         witness = random_witness(n, epochs, separation, seed)
-        found = lower_bound(workload, participation=participation, budget=tau, witness=witness)
+        found = lower_bound(asked, witness)
         assert 0 < found <= dense_bound(w, witness, tau, epochs, separation) * (1 + 1e-7)
         # With equal weights nothing is lost: U = P x I commutes with the modes.
         even = replace(witness, weights=np.ones(n))
-        found = lower_bound(workload, participation=participation, budget=tau, witness=even)
+        found = lower_bound(asked, even)
         dense = dense_bound(w, even, tau, epochs, separation)
         assert found == pytest.approx(dense, rel=1e-7)
 
@@ -94,9 +90,7 @@ def test_bound_is_below_its_dense_counterpart(name: str, epochs: int, separation
 def test_full_dual_prices_every_pattern(epochs: int) -> None:
     # The same multipliers through the program on all coordinates.
     w, tau = GRAPHS["path-4"], np.linspace(0.5, 2.0, 4)
-    asked = JointProgram.all_iterates(
-        mixing=w, participation=FixedEpoch(epochs=epochs, separation=3), budget=tau
-    )
+    asked = all_iterates(w, epochs, 3, tau)
     witness = random_witness(4, epochs, 3, 5)
     found = certificate.lower_bound(asked.full_program(), full_dual(witness))
     assert found == pytest.approx(dense_bound(w, witness, tau, epochs, 3), rel=1e-7)
@@ -122,38 +116,32 @@ def test_any_witness_proves_at_most_the_optimum(
         blocks=scale * (good.blocks + random.exponential() * noise),
         weights=scale * (good.weights + random.normal(size=len(good.weights))),
     )
-    found = lower_bound(
-        asked.workload, participation=asked.participation, budget=asked.budget, witness=witness
-    )
+    found = lower_bound(asked, witness)
     assert 0 <= found <= optimum
 
 
-SOLVED: dict[tuple[str, int, int], tuple[JointProgram, float]] = {}
+SOLVED: dict[tuple[str, int, int], tuple[SpaceTimeProgram, float]] = {}
 
 
-def solved(name: str, epochs: int, separation: int) -> tuple[JointProgram, float]:
+def solved(name: str, epochs: int, separation: int) -> tuple[SpaceTimeProgram, float]:
     """A problem with budgets of its own, and the objective of its full design."""
     key = name, epochs, separation
     if key not in SOLVED:
         w = GRAPHS[name]
-        asked = JointProgram.all_iterates(
-            mixing=w,
-            participation=FixedEpoch(epochs=epochs, separation=separation),
-            budget=np.linspace(2.0, 1.0, len(w)),
-        )
+        asked = all_iterates(w, epochs, separation, np.linspace(2.0, 1.0, len(w)))
         SOLVED[key] = asked, design_full(asked, gap=1e-9).certificate.objective
     return SOLVED[key]
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, 0.0, -1.0])
 def test_a_broken_witness_proves_nothing(broken: float) -> None:
-    workload = Workload.of(GRAPHS["path-4"], horizon=2)
+    asked = all_iterates(GRAPHS["path-4"], 1, 2)
     good = random_witness(4, 1, 2, 0)
     for witness in (
         replace(good, blocks=good.blocks * broken),
         replace(good, weights=good.weights * broken),
     ):
-        found = lower_bound(workload, participation=single(2), budget=np.ones(4), witness=witness)
+        found = lower_bound(asked, witness)
         assert found == 0
 
 
@@ -165,9 +153,7 @@ def test_bound_is_exact_where_nodes_look_alike(
     graph: nx.Graph, epochs: int, separation: int
 ) -> None:
     w = oracles.metropolis(graph)
-    asked = JointProgram.all_iterates(
-        mixing=w, participation=FixedEpoch(epochs=epochs, separation=separation), budget=3.0
-    )
+    asked = all_iterates(w, epochs, separation, 3.0)
     bound = design_kronecker(asked).certificate.lower_bound
     full = design_full(asked).certificate
     assert bound <= full.objective
@@ -176,9 +162,7 @@ def test_bound_is_exact_where_nodes_look_alike(
 
 @pytest.mark.parametrize("name", ["path-4", "lollipop", "star-4, singular", "directed"])
 def test_bound_is_close_where_they_do_not(name: str) -> None:
-    asked = JointProgram.all_iterates(
-        mixing=GRAPHS[name], participation=FixedEpoch(epochs=2, separation=4)
-    )
+    asked = all_iterates(GRAPHS[name], 2, 4)
     bound = design_kronecker(asked).certificate.lower_bound
     optimum = design_full(asked).certificate
     assert 0.97 * optimum.lower_bound <= bound <= optimum.objective
@@ -189,23 +173,15 @@ def test_bound_is_close_where_they_do_not(name: str) -> None:
 
 @pytest.mark.parametrize(("epochs", "separation"), [(1, 4), (3, 2)])
 def test_gradient_of_the_bound(epochs: int, separation: int) -> None:
-    workload = Workload.of(GRAPHS["lollipop"], horizon=epochs * separation)
-    participation = FixedEpoch(epochs=epochs, separation=separation)
-    budget = np.linspace(0.5, 2.0, workload.nodes)
-    modes = workload.modes
-    assert modes is not None
+    asked = all_iterates(GRAPHS["lollipop"], epochs, separation, np.linspace(0.5, 2.0, 5))
     random = np.random.default_rng(0)
-    x = random.normal(size=workload.nodes + separation * (1 + epochs**2))
+    x = random.normal(size=5 + separation * (1 + epochs**2))
 
     def value(at: Array) -> float:
-        found, _ = kronecker_witness.log_bound(
-            at, modes=modes, participation=participation, budget=budget
-        )
+        found, _ = kronecker_witness.log_bound(at, asked)
         return found
 
-    _, gradient = kronecker_witness.log_bound(
-        x, modes=modes, participation=participation, budget=budget
-    )
+    _, gradient = kronecker_witness.log_bound(x, asked)
     for _ in range(5):
         along = random.normal(size=len(x))
         difference = (value(x + 1e-5 * along) - value(x - 1e-5 * along)) / 2e-5
@@ -213,35 +189,21 @@ def test_gradient_of_the_bound(epochs: int, separation: int) -> None:
 
 
 def test_improved_witnesses_prove_more() -> None:
-    w, tau = GRAPHS["lollipop"], np.linspace(0.5, 2.0, 5)
-    participation = FixedEpoch(epochs=2, separation=3)
-    workload = Workload.of(w, horizon=6)
-    modes = workload.modes
-    assert modes is not None
+    asked = all_iterates(GRAPHS["lollipop"], 2, 3, np.linspace(0.5, 2.0, 5))
 
     def bound(witness: Witness) -> float:
-        return lower_bound(workload, participation=participation, budget=tau, witness=witness)
+        return lower_bound(asked, witness)
 
     start = random_witness(5, 2, 3, 1)
-    better = kronecker_witness.improved(
-        start, modes=modes, participation=participation, budget=tau, monitor=Monitor(gap=1e-9)
-    )
-    log_value, _ = kronecker_witness.log_bound(
-        kronecker_witness._start(better), modes=modes, participation=participation, budget=tau
-    )
+    better = kronecker_witness.improved(start, asked, monitor=Monitor(gap=1e-9))
+    log_value, _ = kronecker_witness.log_bound(kronecker_witness._start(better), asked)
     assert bound(better) == pytest.approx(np.exp(log_value), rel=1e-7)
-    asked = JointProgram.all_iterates(mixing=w, participation=participation, budget=tau)
     optimum = design_full(asked).certificate
     assert bound(start) < 0.9 * optimum.lower_bound
     assert 0.97 * optimum.lower_bound < bound(better) <= optimum.objective
     # Out of time at once: the start is returned.
-    stopped = kronecker_witness.improved(
-        start,
-        modes=modes,
-        participation=participation,
-        budget=tau,
-        monitor=Monitor(gap=1e-9, time_limit=0.0),
-    )
+    at_once = Monitor(gap=1e-9, time_limit=0.0)
+    stopped = kronecker_witness.improved(start, asked, monitor=at_once)
     assert bound(stopped) == pytest.approx(bound(start), rel=1e-9)
 
 
@@ -249,33 +211,21 @@ def test_improved_witnesses_prove_more() -> None:
 
 
 def test_what_is_no_covariance_is_not_certified() -> None:
-    asked = JointProgram.all_iterates(mixing=GRAPHS["path-4"], participation=single(2))
+    asked = all_iterates(GRAPHS["path-4"], 1, 2)
     for covariance in (np.ones((4, 4)), np.eye(4) + np.triu(np.ones((4, 4)), 1), -np.eye(4)):
-        judged = judge_kronecker(
-            asked.workload,
-            participation=single(2),
-            budget=np.ones(4),
-            strategy=np.eye(2),
-            covariance=covariance,
-            bound=1.0,
-        )
+        judged = judge_kronecker(asked, strategy=np.eye(2), covariance=covariance, bound=1.0)
         assert judged.sensitivity_squared == np.inf
         assert not judged.feasible
 
 
 def test_sensitivity_is_that_of_both_factors() -> None:
     # C^T C = 4 I moves a pattern of two steps by 8, R^-1 has 1 / 0.5 where tau is 4: 8 * 2 / 4.
-    asked = JointProgram.all_iterates(
-        mixing=GRAPHS["path-4"], participation=FixedEpoch(epochs=2, separation=1)
-    )
+    asked = all_iterates(GRAPHS["path-4"], 2, 1, np.array([1e3, 4.0, 1e3, 1e3]))
     judged = judge_kronecker(
-        asked.workload,
-        participation=asked.participation,
-        budget=np.array([1e3, 4.0, 1e3, 1e3]),
+        replace(asked, cap=np.full(4, 0.8)),
         strategy=2 * np.eye(2),
         covariance=np.diag([1.0, 0.5, 1.0, 1.0]),
         bound=1.0,
-        cap=np.full(4, 0.8),
     )
     assert judged.sensitivity_squared == pytest.approx(4.0, rel=1e-12)
     assert judged.variance_ratio == pytest.approx(1.25, rel=1e-12)
@@ -293,9 +243,7 @@ def unit_vectors(nodes: int, horizon: int) -> list[Array]:
 def test_block_rows_have_the_designed_covariance(epochs: int, separation: int) -> None:
     w, tau = GRAPHS["path-4"], np.linspace(0.5, 2.0, 4)
     horizon = epochs * separation
-    asked = JointProgram.all_iterates(
-        mixing=w, participation=FixedEpoch(epochs=epochs, separation=separation), budget=tau
-    )
+    asked = all_iterates(w, epochs, separation, tau)
     design = design_full(asked)
     noising = np.linalg.inv(design.strategy)
     steps = list(block_noise(np.tril(noising), unit_vectors(4, horizon), nodes=4))
@@ -330,7 +278,7 @@ def test_noise_of_a_step_needs_no_later_white_noise() -> None:
 
 
 def test_kronecker_noise_is_block_noise_of_the_product() -> None:
-    asked = JointProgram.all_iterates(mixing=GRAPHS["path-4"], participation=single(5))
+    asked = all_iterates(GRAPHS["path-4"], 1, 5)
     design = design_kronecker(asked)
     noising = np.tril(np.linalg.inv(design.strategy))
     stream = kronecker_noise_stream(noising, design.covariance, dimension=3, seed=7)

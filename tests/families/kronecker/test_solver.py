@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.kronecker import alternation as kronecker
-from noisedesign.families.kronecker.program import JointProgram
+from noisedesign.families.kronecker import solver
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceTimeProblem
+from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads.workload import Workload
 from noisedesign.tasks.solve import solve as solve_any
@@ -27,6 +27,7 @@ from tests.support import oracles
 from tests.support.space_time_cases import (
     GRAPHS,
     Judged,
+    all_iterates,
     conic_optimum,
     covariance,
     design_full,
@@ -36,12 +37,6 @@ from tests.support.space_time_cases import (
 )
 
 Array = Any
-
-
-def problem(w: Array, epochs: int, separation: int, budget: Any = 1.0) -> JointProgram:
-    return JointProgram.all_iterates(
-        mixing=w, participation=FixedEpoch(epochs=epochs, separation=separation), budget=budget
-    )
 
 
 # --- workloads ------------------------------------------------------------------------------------
@@ -133,7 +128,7 @@ def test_full_optimum_is_the_conic_solver_s(
     name: str, w: Array, epochs: int, separation: int, uneven: bool
 ) -> None:
     tau = np.linspace(1.0, 2.5, len(w)) if uneven else np.ones(len(w))
-    design = design_full(problem(w, epochs, separation, tau), gap=1e-8)
+    design = design_full(all_iterates(w, epochs, separation, tau), gap=1e-8)
     assert design.certificate.feasible
     assert design.certificate.gap <= 1e-8
     expected = conic_optimum(w, epochs, separation, tau)
@@ -164,7 +159,7 @@ def test_full_designs_are_feasible_and_causal(name: str, epochs: int, separation
     # Node 0, the hub of the star, gets the largest budget: a tight one there would let noise in
     # the star's null direction diverge.
     w = GRAPHS[name]
-    design = design_full(problem(w, epochs, separation, np.linspace(2, 0.5, len(w))))
+    design = design_full(all_iterates(w, epochs, separation, np.linspace(2, 0.5, len(w))))
     assert design.certificate.feasible
     assert design.certificate.gap <= 1e-6
     judged_by_hand(design, w)
@@ -172,9 +167,9 @@ def test_full_designs_are_feasible_and_causal(name: str, epochs: int, separation
 
 @pytest.mark.parametrize("solve", [design_full, design_kronecker])
 def test_one_node_is_prefix_matrix_factorization(solve: Any) -> None:
-    two = solve(problem(np.ones((1, 1)), 1, 2))
+    two = solve(all_iterates(np.ones((1, 1)), 1, 2))
     assert two.certificate.objective == pytest.approx(oracles.PREFIX_TWO_STEPS, rel=1e-6)
-    several = solve(problem(np.ones((1, 1)), 2, 3, 4.0))
+    several = solve(all_iterates(np.ones((1, 1)), 2, 3, 4.0))
     prefix = oracles.prefix_workload(6)
     expected = oracles.fixed_epoch_interval(prefix.T @ prefix, 2, 3)
     assert expected.lower / 4 <= several.certificate.objective * (1 + 1e-9)
@@ -184,13 +179,13 @@ def test_one_node_is_prefix_matrix_factorization(solve: Any) -> None:
 
 @pytest.mark.parametrize("solve", [design_full, design_kronecker])
 def test_one_step_is_whisper(solve: Any) -> None:
-    ring = solve(problem(GRAPHS["ring-5"], 1, 1, 2.0))
+    ring = solve(all_iterates(GRAPHS["ring-5"], 1, 1, 2.0))
     expected = oracles.vertex_transitive_optimum(GRAPHS["ring-5"], tau=2.0)
     assert ring.certificate.objective == pytest.approx(expected, rel=1e-6)
     assert ring.certificate.gap <= 2e-6
     star = GRAPHS["lollipop"]
     interval = oracles.capped_interval(star.T @ star, budget=np.arange(1.0, 6.0), cap=1e6)
-    found = solve(problem(star, 1, 1, np.arange(1.0, 6.0))).certificate
+    found = solve(all_iterates(star, 1, 1, np.arange(1.0, 6.0))).certificate
     assert found.objective == pytest.approx(interval.upper, rel=1e-5)
     assert found.gap <= 1e-4
 
@@ -205,7 +200,7 @@ def test_kronecker_lies_between_full_and_both_of_its_starts(
 ) -> None:
     w = GRAPHS[name]
     n, horizon = len(w), epochs * separation
-    asked = problem(w, epochs, separation)
+    asked = all_iterates(w, epochs, separation)
     joint, full = design_kronecker(asked), design_full(asked)
     a = stacked_workload(w, horizon)
     blocks = (a.T @ a).reshape(horizon, n, horizon, n)
@@ -228,7 +223,7 @@ def test_kronecker_lies_between_full_and_both_of_its_starts(
 def test_kronecker_designs_as_exported(name: str, epochs: int, separation: int) -> None:
     w = GRAPHS[name]
     tau = np.linspace(0.5, 3.0, len(w))
-    design = design_kronecker(problem(w, epochs, separation, tau))
+    design = design_kronecker(all_iterates(w, epochs, separation, tau))
     c, r = design.strategy, design.covariance
     assert design.certificate.feasible
     assert np.array_equal(c, np.tril(c))
@@ -250,7 +245,7 @@ def test_kronecker_designs_as_exported(name: str, epochs: int, separation: int) 
 def test_kronecker_is_stationary_in_both_factors() -> None:
     # Neither factor alone can be improved: judged by another solver of the two programs.
     w, horizon = GRAPHS["lollipop"], 4
-    design = design_kronecker(problem(w, 1, horizon), gap=1e-9)
+    design = design_kronecker(all_iterates(w, 1, horizon), gap=1e-9)
     noising = np.linalg.inv(design.strategy)
     a = stacked_workload(w, horizon)
     blocks = (a.T @ a).reshape(horizon, len(w), horizon, len(w))
@@ -264,14 +259,14 @@ def test_kronecker_is_stationary_in_both_factors() -> None:
 @pytest.mark.parametrize("solve", [design_full, design_kronecker])
 def test_budgets_scale_everything(solve: Any) -> None:
     w = GRAPHS["path-4"]
-    one, many = (solve(problem(w, 2, 2, tau)).certificate for tau in (1.0, 1e-8))
+    one, many = (solve(all_iterates(w, 2, 2, tau)).certificate for tau in (1.0, 1e-8))
     assert many.objective * 1e-8 == pytest.approx(one.objective, rel=1e-6)
     assert many.lower_bound * 1e-8 == pytest.approx(one.lower_bound, rel=1e-4)
     assert many.feasible
 
 
 def test_steps_of_the_caller_s() -> None:
-    asked = problem(GRAPHS["path-4"], 1, 5)
+    asked = all_iterates(GRAPHS["path-4"], 1, 5)
     free = design_kronecker(asked)
     # Independent noise in time leaves Whisper for all steps, and the bound is that of any design.
     seen: list[tuple[int, ...]] = []
@@ -297,7 +292,7 @@ def test_steps_of_the_caller_s() -> None:
 @pytest.mark.parametrize("time_first", [True, False])
 def test_the_two_starts_of_the_alternation(time_first: bool) -> None:
     # Given up after the first half sweep, each is a design that is known by itself.
-    asked, n, horizon = problem(GRAPHS["lollipop"], 1, 4), 5, 4
+    asked, n, horizon = all_iterates(GRAPHS["lollipop"], 1, 4), 5, 4
     a = stacked_workload(GRAPHS["lollipop"], horizon)
     blocks = (a.T @ a).reshape(horizon, n, horizon, n)
     mafalda = oracles.fixed_epoch_interval(np.einsum("sutu->st", blocks), 1, horizon)
@@ -305,7 +300,7 @@ def test_the_two_starts_of_the_alternation(time_first: bool) -> None:
     assert mafalda.gram is not None
     assert whisper.gram is not None
     in_time, in_space = np.linalg.inv(mafalda.gram), np.linalg.inv(whisper.gram)
-    found = kronecker.alternate(
+    found = solver.alternate(
         asked.workload,
         time=np.eye(horizon),
         space=np.eye(n),
@@ -324,7 +319,7 @@ def test_the_two_starts_of_the_alternation(time_first: bool) -> None:
 def test_the_better_start_is_returned(factor: str) -> None:
     # A step that answers only while the other factor is independent noise: the start that begins
     # with it ends up with both factors, the other start with its own alone.
-    asked = problem(GRAPHS["lollipop"], 1, 4)
+    asked = all_iterates(GRAPHS["lollipop"], 1, 4)
     free = design_kronecker(asked)
     noising = np.linalg.inv(free.strategy)
     answers = {"time": noising @ noising.T, "space": free.covariance}
@@ -375,8 +370,10 @@ def test_any_workload_will_do() -> None:
     a = stacked_workload(oracles.metropolis(nx.path_graph(n)), horizon)
     mean = np.kron(np.eye(horizon), np.full((1, n), 1 / n))[2:] @ a
     h = mean.T @ mean + 0.01 * np.eye(n * horizon)
-    asked = JointProgram(
-        workload=Given(h, n, horizon), participation=FixedEpoch(epochs=2, separation=2)
+    asked = SpaceTimeProgram(
+        workload=Given(h, n, horizon),
+        participation=FixedEpoch(epochs=2, separation=2),
+        budget=np.ones(n),
     )
     full, joint = design_full(asked).certificate, design_kronecker(asked).certificate
     expected = oracles.fixed_epoch_interval(h, 2, 2 * n)
@@ -387,7 +384,7 @@ def test_any_workload_will_do() -> None:
 
 
 def test_an_infeasible_step_is_not_certified() -> None:
-    asked = problem(GRAPHS["path-4"], 1, 5)
+    asked = all_iterates(GRAPHS["path-4"], 1, 5)
     design = design_kronecker(asked, space_step=lambda gram: np.eye(len(gram)) / 2)
     assert design.certificate.sensitivity_squared == pytest.approx(2.0, rel=1e-9)
     assert not design.certificate.feasible
@@ -401,7 +398,7 @@ def test_an_infeasible_step_is_not_certified() -> None:
 @pytest.mark.parametrize("name", ["ring-6, singular", "complete-3, singular"])
 def test_noise_that_diverges_is_refused(solve: Any, epochs: int, name: str) -> None:
     with pytest.raises(InputError, match="^mixing: .*null direction") as caught:
-        solve(problem(GRAPHS[name], epochs, 2))
+        solve(all_iterates(GRAPHS[name], epochs, 2))
     # No cap on a full design of several epochs, so none is advised.
     can_be_capped = solve is design_kronecker or epochs == 1
     assert ("max_variance" in caught.value.remedy) == can_be_capped
@@ -445,8 +442,8 @@ def test_capped_noise_of_one_step() -> None:
     w = np.full((3, 3), 1 / 3)
     expected = oracles.complete_graph_capped(3, cap=2.0, tau=1.5)
     for found in (
-        design_full(problem(w, 1, 1, 1.5), cap=np.full(3, 2.0)),
-        design_kronecker(problem(w, 1, 1, 1.5), cap=np.full(3, 2.0)),
+        design_full(all_iterates(w, 1, 1, 1.5), cap=np.full(3, 2.0)),
+        design_kronecker(all_iterates(w, 1, 1, 1.5), cap=np.full(3, 2.0)),
     ):
         assert found.certificate.objective == pytest.approx(expected, rel=1e-5)
         assert found.certificate.feasible
@@ -457,12 +454,12 @@ def test_capped_noise_of_one_step() -> None:
 
 def test_capped_noise_of_several_steps() -> None:
     w = GRAPHS["ring-6, singular"]
-    full = design_full(problem(w, 1, 3), cap=np.full(6, 4.0), gap=1e-5)
+    full = design_full(all_iterates(w, 1, 3), cap=np.full(6, 4.0), gap=1e-5)
     variance = np.square(np.linalg.inv(full.strategy)).sum(axis=1)
     assert full.certificate.feasible
     assert full.certificate.gap <= 1e-5
     assert variance.max() <= 4.0
-    product = design_kronecker(problem(w, 2, 3), cap=np.full(6, 4.0))
+    product = design_kronecker(all_iterates(w, 2, 3), cap=np.full(6, 4.0))
     assert product.certificate.feasible
     assert np.diagonal(product.covariance).max() <= 4.0
     assert (np.diff(product.history) <= 0).all()
@@ -473,7 +470,7 @@ def test_capped_noise_of_several_steps() -> None:
 
 @pytest.mark.parametrize("solve", [design_full, design_kronecker])
 def test_time_limit_leaves_a_feasible_design(solve: Any) -> None:
-    design: Judged = solve(problem(GRAPHS["path-4"], 2, 4), time_limit=1e-9)
+    design: Judged = solve(all_iterates(GRAPHS["path-4"], 2, 4), time_limit=1e-9)
     assert design.stop is Stop.TIME_LIMIT
     assert design.certificate.feasible
     assert np.isfinite(design.certificate.gap)
@@ -487,7 +484,7 @@ def test_interrupt_leaves_the_best_so_far() -> None:
         calls += 1
         raise KeyboardInterrupt
 
-    design = design_kronecker(problem(GRAPHS["path-4"], 1, 4), space_step=interrupted)
+    design = design_kronecker(all_iterates(GRAPHS["path-4"], 1, 4), space_step=interrupted)
     assert design.stop is Stop.INTERRUPTED
     assert calls == 1
     assert design.certificate.feasible
@@ -497,7 +494,7 @@ def test_interrupt_leaves_the_best_so_far() -> None:
 def test_progress_is_reported() -> None:
     uppers: list[float] = []
     design_kronecker(
-        problem(GRAPHS["path-4"], 1, 4), progress=lambda bounds: uppers.append(bounds.upper)
+        all_iterates(GRAPHS["path-4"], 1, 4), progress=lambda bounds: uppers.append(bounds.upper)
     )
     assert len(uppers) >= 4
 
@@ -505,17 +502,19 @@ def test_progress_is_reported() -> None:
 def test_bad_input() -> None:
     w = GRAPHS["path-4"]
     with pytest.raises(InputError, match="participation: expected epochs . separation = 3"):
-        JointProgram(workload=Workload.of(w, horizon=3), participation=single(4))
-    with pytest.raises(InputError, match="budget: expected values > 0"):
-        problem(w, 1, 2, [1.0, 0.0, 1.0, 1.0])
+        SpaceTimeProgram(
+            workload=Workload.of(w, horizon=3), participation=single(4), budget=np.ones(4)
+        )
+    with pytest.raises(InputError, match="budget.tau: expected values > 0"):
+        all_iterates(w, 1, 2, [1.0, 0.0, 1.0, 1.0])
     with pytest.raises(InputError, match="mixing"):
-        problem(2 * w, 1, 2)
+        all_iterates(2 * w, 1, 2)
     with pytest.raises(InputError, match="horizon"):
         Workload.of(w, horizon=0)
     with pytest.raises(InputError, match="float64"):
         Workload.of(w.astype(np.float32), horizon=2)
     with pytest.raises(InputError, match="4 . 2000 = 8000.*Kronecker"):
-        design_full(problem(w, 1, 2000))
+        design_full(all_iterates(w, 1, 2000))
 
     def asked(joint: str, scheme: FixedEpoch, **words: Any) -> SpaceTimeProblem:
         return SpaceTimeProblem(mixing=w, participation=scheme, joint=joint, **words)

@@ -1,0 +1,150 @@
+"""The program of a space-time problem: noise correlated across nodes and across steps.
+
+The convex program (P) once more, on nT coordinates in time-major order (step * n + node): with
+H = A^T A of the whole workload, "node u takes part at steps j, j + b, ..." is (k, b n)
+participation. A full design solves that program. A Kronecker design restricts the noise covariance
+to S x R, costs no more than its two factors, and is certified against all designs, full ones
+included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.program import repair
+from noisedesign.program.problem import SpaceTimeProblem
+from noisedesign.program.program import DualPoint, Program
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.workloads import Workload
+
+MAX_COORDINATES = 4096
+"""Largest nT of a full design: its dozen arrays of nT x nT floats then take 1.6 GB."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpaceTimeProgram:
+    """Minimise tr(H cov(z)) over noise z of all nodes and steps, at each node's budget.
+
+    Args:
+        workload: what H is, for n nodes and T steps.
+        participation: (k, b) with k b = T, the same for every node.
+        budget: tau, shape (n,): squared sensitivity allowed to each node's record over all its
+            participations, with unit-norm vector gradients.
+        cap: on the noise variance of every node, at every step or, of a Kronecker design, on
+            diag(R) at unit sensitivity in time; shape (n,), or None.
+
+    Raises:
+        InputError: the horizons of workload and participation differ.
+    """
+
+    workload: Workload
+    participation: FixedEpoch
+    budget: Array
+    cap: Array | None = None
+
+    def __post_init__(self) -> None:
+        horizon = self.participation.horizon
+        if self.workload.horizon != horizon:
+            raise InputError(
+                "participation",
+                expected=f"epochs * separation = {self.workload.horizon}, the horizon of the "
+                "workload",
+                got=f"{horizon}",
+            )
+
+    @classmethod
+    def of(cls, problem: SpaceTimeProblem, **more: Any) -> Self:
+        """The program of a problem, whatever its structure; ``more`` of a subclass."""
+        workload = Workload.of(
+            problem.mixing,
+            horizon=problem.participation.horizon,
+            objective=problem.objective,
+            random=problem.random,
+        )
+        return cls(
+            workload=workload,
+            participation=problem.participation,
+            budget=problem.budget,
+            cap=problem.max_variance,
+            **more,
+        )
+
+    @property
+    def independent_objective(self) -> float:
+        """tr(H cov(z)) of independent noise at full budget (LDP), squared noise."""
+        gram = self.workload.time_gram(np.diag(1 / self.budget))
+        return self.participation.epochs * float(np.trace(gram))
+
+    def time_program(self, gram: Array) -> Program:
+        """(P) of the time factor at unit sensitivity, for H_time(R) = ``gram``, shape (T, T)."""
+        unit = np.ones(self.participation.separation)
+        return Program(gram=gram, participation=self.participation, budget=unit)
+
+    def space_program(self, gram: Array) -> Program:
+        """(P) of the space factor, for H_space(S) = ``gram``, shape (n, n)."""
+        return Program(
+            gram=gram,
+            participation=single(self.workload.nodes),
+            budget=self.budget,
+            cap=self.cap,
+            axes="space",
+        )
+
+    def full_program(self) -> Program:
+        """(P) on all nT coordinates.
+
+        Raises:
+            InputError: nT exceeds MAX_COORDINATES.
+        """
+        n, k, b = self.workload.nodes, self.participation.epochs, self.participation.separation
+        if n * k * b > MAX_COORDINATES:
+            raise InputError(
+                "problem",
+                expected=f"at most {MAX_COORDINATES} pairs of node and step for a full design",
+                got=f"{n} * {k * b} = {n * k * b}",
+                remedy="Use a Kronecker design.",
+            )
+        return Program(
+            gram=self.workload.gram(),
+            participation=FixedEpoch(epochs=k, separation=b * n),
+            budget=np.tile(self.budget, b),
+            cap=None if self.cap is None else np.tile(self.cap, k * b),
+            exact_factor=self.workload.factor(),
+            axes="space-time",
+        )
+
+
+def refuse_divergent(program: Program, gram: Array, dual: DualPoint, *, capped: bool) -> None:
+    """Refuse noise in a null direction that nothing seems to bound.
+
+    Args:
+        gram: a nearly optimal X of ``program.normalized()``, and ``dual`` its multipliers.
+        capped: whether a cap on the variance could bound it.
+
+    Raises:
+        InputError: with the weights, or the cap, that would bound it.
+    """
+    if repair.unbounded_direction(program.normalized(), gram, dual=dual) is None:
+        return
+    remedy = (
+        "Take weights whose W is not singular, such as lazy-metropolis-hastings, and an error that "
+        "sees all noise."
+    )
+    if capped:
+        cap = f"{settings.SUGGESTED_CAP / program.coordinate_budget.min():.2g}"
+        remedy = (
+            f"Cap the variance: max_variance={cap} in Python, [limits] max_variance = {cap} in a "
+            f"problem file. Or {remedy[0].lower()}{remedy[1:]}"
+        )
+    raise InputError(
+        "mixing",
+        expected="a matrix W, and an error, whose optimal noise is bounded",
+        got="a singular H: noise along a null direction costs nothing, and no budget seems to "
+        "bound it",
+        remedy=remedy,
+    )
