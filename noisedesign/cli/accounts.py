@@ -15,7 +15,6 @@ from noisedesign.privacy.target import ADJACENCIES
 
 if TYPE_CHECKING:
     from noisedesign.base.tables import Record
-    from noisedesign.tasks.account.request import AccountRequest
     from noisedesign.tasks.account.table import Setting
 
 ZIP = b"PK"
@@ -102,15 +101,7 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
         if node is None
         else row_of(node, nodes, field="node")
     )
-    rows = every_model(
-        setting.algorithm,
-        participation=setting.participation,
-        node=looks,
-        delta=setting.delta,
-        noise_multiplier=setting.noise_multiplier,
-        adjacency=setting.adjacency,
-        progress=counter("accounting", "trust models"),
-    )
+    rows = every_model(setting, node=looks, progress=counter("accounting", "trust models"))
     who = f"the observer is {nodes[looks]}" + " (most neighbours)" * (node is None)
     if not setting.graph:
         who = "the design has no graph, so no observer is anybody's neighbour"
@@ -120,9 +111,7 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
     _show(records, setting, as_json, title=setting.algorithm.name, who=who)
 
 
-def _show(
-    records: list[Record], asked: AccountRequest | Setting, as_json: bool, *, title: str, who: str
-) -> None:
+def _show(records: list[Record], asked: Setting, as_json: bool, *, title: str, who: str) -> None:
     """The rows, and in words who looks and what mu and epsilon are for."""
     from noisedesign.tasks.report import scale_words
 

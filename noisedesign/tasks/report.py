@@ -18,7 +18,6 @@ from noisedesign.program.problem import Problem
 from noisedesign.tasks.solve import Solution
 
 if TYPE_CHECKING:
-    from noisedesign.tasks.account.request import AccountRequest
     from noisedesign.tasks.account.table import ModelRow, Setting
 
 REFUSED = "refused"
@@ -143,7 +142,7 @@ def _finite(value: Any) -> Any:
 CLIPS = {1.0: "the clip", 2.0: "twice the clip"}
 
 
-def scale_words(scale: AccountRequest | Setting) -> str:
+def scale_words(scale: Setting) -> str:
     """What mu and epsilon of an account are for: noise, adjacency, participation, delta."""
     clips = CLIPS[CHANGE_OVER_CLIP[scale.adjacency]]
     return (

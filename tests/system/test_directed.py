@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
-from noisedesign.program import certificate, repair
+from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.program.backends import get_backend
-from noisedesign.program.program import Program, denormalized_gram
+from noisedesign.program.program import Program
 from noisedesign.system.directed import (
     check_directed,
     directed_mixing,
@@ -219,22 +219,17 @@ def gram_cases() -> list[np.ndarray]:
 @pytest.mark.parametrize("backend", ["native", "clarabel"])
 def test_designs_take_any_of_these_grams(gram: np.ndarray, backend: str) -> None:
     budget = np.array([1.0, 2.0, 0.5])
-    program = Program(gram=gram, participation=single(3), budget=budget)
+    program = Program(gram=gram, participation=single(3), budget=budget, axes="space")
     solver = get_backend(backend)
-    answer = solver.solve(
-        program.normalized(),
-        monitor=Monitor(gap=1e-8, tolerance=1e-10),
-        formulation=solver.formulations[0],
-    )
-    assert answer.gram is not None
-    assert answer.dual is not None
-    feasible = repair.feasible_gram(program, denormalized_gram(program, answer.gram))
-    assert feasible is not None
-    judged = certificate.judge_covariance(
+    answer = solver.answer(
+        FAMILY,
         program,
-        repair.covariance_of(program, feasible),
-        bound=certificate.lower_bound(program, answer.dual.denormalized(program)),
+        monitor=Monitor(gap=1e-8, tolerance=1e-10),
+        formulation=solver.check(FAMILY, program, None),
     )
+    bound = FAMILY.bound(program, answer.proof).value
+    found = [FAMILY.judge(program, noise, {}, bound=bound) for noise in answer.noises]
+    judged = min(found, key=lambda certificate: certificate.objective)
     assert judged.feasible
     assert judged.gap < 1e-6
     assert judged.objective == pytest.approx(least_noise(gram, budget), rel=1e-7)

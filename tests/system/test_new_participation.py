@@ -63,9 +63,6 @@ delta = 1e-6
 """
 
 
-pending = pytest.mark.xfail(reason="manifests still to ask the scheme", strict=False)
-
-
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line that adds a scheme."""
@@ -134,7 +131,6 @@ def test_sensitivity_is_that_of_the_worst_pattern() -> None:
 # --- designs --------------------------------------------------------------------------------------
 
 
-@pending
 def test_it_is_solved_and_verified() -> None:
     asked = problem()
     solution = solve(asked, gap=1e-8)
@@ -202,7 +198,6 @@ def test_it_is_unknown_without_its_line(tmp_path: Path, monkeypatch: pytest.Monk
         load_problem(write(tmp_path, FILE))
 
 
-@pending
 def test_it_is_stored_and_exported(tmp_path: Path) -> None:
     design = solve(load_problem(write(tmp_path, FILE)).problem, gap=1e-7).design
     assert design is not None
@@ -218,7 +213,6 @@ def test_it_is_stored_and_exported(tmp_path: Path) -> None:
     assert said["noise_multiplier"] == pytest.approx(multiplier, rel=1e-12)
 
 
-@pending
 def test_every_command_takes_it(tmp_path: Path) -> None:
     file, design = write(tmp_path, FILE), tmp_path / "design.npz"
     assert call("solve", file, "-o", design).code == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.shown import Listing, Shown
+from noisedesign.base.shown import Listing
 from noisedesign.files.account_file import FIELD, AccountFile, DesignAlgorithm, account_tables
 from noisedesign.files.design_file import load_design
 from noisedesign.files.lookup import lookup
@@ -16,12 +16,12 @@ from noisedesign.files.tables import HorizonTable
 from noisedesign.files.toml import located, read_text, renamed
 from noisedesign.privacy import exposure
 from noisedesign.privacy.exposure import Exposure
-from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design, design_of
 from noisedesign.system.participation import Participation
 from noisedesign.tasks.account import algorithms
+from noisedesign.tasks.account.table import Setting
 
 _KEYS = {
     "strategy": "algorithm.file",
@@ -33,24 +33,15 @@ _KEYS = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class AccountRequest(Shown):
+class AccountRequest(Setting):
     """One observer of one algorithm, and what is asked about its victims.
 
     Attributes:
-        noise_multiplier: factor on the standard deviation of all noise of the algorithm, over the
-            clip.
-        adjacency: "replace", "zero-out" or "add-remove".
-        delta: for which epsilon is stated.
         victims: rows of W in ascending order; None for all nodes that do not look.
     """
 
     name: str
-    algorithm: Algorithm
     observer: Observer
-    participation: Participation
-    noise_multiplier: float = 1.0
-    adjacency: str = DEFAULT_ADJACENCY
-    delta: float = DEFAULT_DELTA
     victims: tuple[int, ...] | None = None
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Listing[Exposure]:
@@ -60,16 +51,7 @@ class AccountRequest(Shown):
             InputError: a coalition of all nodes; seeds the algorithm does not have; a horizon that
                 is too long for the observer.
         """
-        return exposure.account(
-            self.algorithm,
-            self.observer,
-            participation=self.participation,
-            delta=self.delta,
-            noise_multiplier=self.noise_multiplier,
-            adjacency=self.adjacency,
-            victims=self.victims,
-            progress=progress,
-        )
+        return self.before(self.observer, victims=self.victims, progress=progress)
 
 
 def load_account(path: str | Path) -> AccountRequest:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Listing, Shown
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import Exposure, account
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
@@ -57,21 +58,43 @@ class ModelRow:
     adjacency: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Setting:
-    """How a design is run: see :func:`setting_of`.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Setting(Shown):
+    """How an algorithm is run, and what is asked of those who look.
 
-    ``noise_multiplier`` is the factor on the standard deviation of its noise over the clip.
-    ``graph`` is False where the design is for one model, so that nobody can be said to be its
-    neighbour.
+    Attributes:
+        noise_multiplier: factor on the standard deviation of all noise of the algorithm, over the
+            clip.
+        adjacency: "replace", "zero-out" or "add-remove".
+        delta: for which epsilon is stated.
+        graph: False where a design is for one model, so that nobody is its neighbour.
     """
 
     algorithm: Algorithm
     participation: Participation
-    noise_multiplier: float
-    adjacency: str
-    delta: float
-    graph: bool
+    noise_multiplier: float = 1.0
+    adjacency: str = DEFAULT_ADJACENCY
+    delta: float = DEFAULT_DELTA
+    graph: bool = field(default=True, repr=False)
+
+    def before(
+        self,
+        observer: Observer,
+        *,
+        victims: Sequence[int] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Listing[Exposure]:
+        """What an observer learns about every victim; see :func:`exposure.account`."""
+        return account(
+            self.algorithm,
+            observer,
+            participation=self.participation,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            adjacency=self.adjacency,
+            victims=victims,
+            progress=progress,
+        )
 
 
 def setting_of(
@@ -108,8 +131,8 @@ def setting_of(
         algorithm=algorithm,
         participation=participation,
         noise_multiplier=calibration.noise_multiplier,
-        adjacency=adjacency or calibration.adjacency or DEFAULT_ADJACENCY,
         graph=graph,
+        adjacency=adjacency or calibration.adjacency or DEFAULT_ADJACENCY,
         delta=next(d for d in (delta, calibration.delta, DEFAULT_DELTA) if d is not None),
     )
 
@@ -136,14 +159,7 @@ def busiest_node(mixing: Array) -> int:
 
 
 def every_model(
-    algorithm: Algorithm,
-    *,
-    participation: Participation,
-    node: int,
-    noise_multiplier: float = 1.0,
-    adjacency: str = DEFAULT_ADJACENCY,
-    delta: float = DEFAULT_DELTA,
-    progress: Callable[[int, int], None] | None = None,
+    setting: Setting, *, node: int, progress: Callable[[int, int], None] | None = None
 ) -> list[ModelRow]:
     """A row a trust model, for the node that looks wherever a node does.
 
@@ -151,30 +167,25 @@ def every_model(
 
     Args:
         node: the row of W of the observer.
-        noise_multiplier, adjacency, delta: as :func:`noisedesign.privacy.exposure.account`.
         progress: called with rows done and in total.
 
     Raises:
         InputError: as :func:`exposure.account`. That observations are too many for one
             of the models is no error but the note of its row.
     """
+    algorithm = setting.algorithm
     observers = list(_observers(node, alone=len(algorithm.mixing) == 1))
     rows = []
     for done, (model, observer) in enumerate(observers, start=1):
         words = observer_words(observer, algorithm.nodes)
-        row = ModelRow(model=model, observer=words, delta=delta, adjacency=adjacency)
+        row = ModelRow(
+            model=model, observer=words, delta=setting.delta, adjacency=setting.adjacency
+        )
         try:
-            exposures = account(
-                algorithm,
-                observer,
-                participation=participation,
-                adjacency=adjacency,
-                noise_multiplier=noise_multiplier,
-                delta=delta,
-            )
-            rows.append(_filled(row, _worst(exposures), _remark(algorithm, model)))
+            worst = _worst(setting.before(observer))
+            rows.append(_filled(row, worst, _remark(algorithm, model)))
         except InputError as error:
-            if error.field != TOO_LONG or participation.horizon != algorithm.horizon:
+            if error.field != TOO_LONG or setting.participation.horizon != algorithm.horizon:
                 raise
             rows.append(replace(row, note=f"no number: {error}"))
         if progress is not None:

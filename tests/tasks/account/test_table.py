@@ -17,7 +17,7 @@ from noisedesign.privacy.views import observed
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem
 from noisedesign.system.participation import FixedEpoch, every_step, single
 from noisedesign.tasks.account import table
-from noisedesign.tasks.account.table import busiest_node, every_model, observer_words
+from noisedesign.tasks.account.table import Setting, busiest_node, every_model, observer_words
 from noisedesign.tasks.baselines import baseline
 from tests.support import oracles
 from tests.support.command_line import PREFIX, call, write
@@ -202,7 +202,9 @@ def test_observations_too_many_for_one_model(
 def test_pairwise_seeds_under_every_model() -> None:
     """DECOR on the path, T = 2, node 0 looks: it holds the seed of edge 0-1, unless not counted."""
     algorithm = threats.decor(mixing=PATH_3, horizon=2, node_variance=1.0, edge_variance=4.0)
-    found = every_model(algorithm, participation=every_step(2), node=0, adjacency="zero-out")
+    found = every_model(
+        Setting(algorithm=algorithm, participation=every_step(2), adjacency="zero-out"), node=0
+    )
     assert {(row.delta, row.adjacency) for row in found} == {(1e-6, "zero-out")}
     rows = {row.model: row for row in found}
     assert list(rows) == MODELS
@@ -238,10 +240,8 @@ def test_scale_and_progress() -> None:
     algorithm = threats.dp_d_sgd(mixing=PATH_3, horizon=4)
     shown: list[tuple[int, int]] = []
     rows = every_model(
-        algorithm,
-        participation=every_step(4),
+        Setting(algorithm=algorithm, participation=every_step(4), noise_multiplier=3.0),
         node=1,
-        noise_multiplier=3.0,
         progress=lambda done, total: shown.append((done, total)),
     )
     assert rows[0].mu == pytest.approx(4 / 3, rel=1e-12)
@@ -251,7 +251,7 @@ def test_scale_and_progress() -> None:
 def test_another_horizon_is_an_error() -> None:
     algorithm = threats.dp_d_sgd(mixing=PATH_3, horizon=4)
     with pytest.raises(InputError, match="^participation: "):
-        every_model(algorithm, participation=single(5), node=1)
+        every_model(Setting(algorithm=algorithm, participation=single(5)), node=1)
 
 
 def test_the_busiest_node() -> None:
@@ -284,7 +284,7 @@ def test_the_first_of_those_alike(
 
     monkeypatch.setattr(table, "account", account)
     algorithm = threats.dp_d_sgd(mixing=PATH_3, horizon=4)
-    rows = every_model(algorithm, participation=every_step(4), node=1)
+    rows = every_model(Setting(algorithm=algorithm, participation=every_step(4)), node=1)
     assert {row.victim for row in rows} == {victim}
 
 

@@ -20,7 +20,7 @@ from noisedesign.privacy import views as threats
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.account import algorithms as catalogue
-from noisedesign.tasks.account.table import busiest_node, every_model
+from noisedesign.tasks.account.table import Setting, busiest_node, every_model
 from noisedesign.tasks.papers.figures._output import Announce, Figure
 
 if TYPE_CHECKING:
@@ -125,13 +125,13 @@ def rows_for(
             kind, mixing=mixing, participation=participation, nodes=nodes, **options
         )
         multiplier = math.sqrt(common / squared_error(algorithm))
-        for found in every_model(
-            algorithm,
+        setting = Setting(
+            algorithm=algorithm,
             participation=participation,
-            node=node,
             noise_multiplier=multiplier,
             adjacency="zero-out",
-        ):
+        )
+        for found in every_model(setting, node=node):
             yield Row(
                 algorithm=kind,
                 model=found.model,
