@@ -3,19 +3,26 @@
 A solver written against the Python array API standard takes its functions from the arrays it is
 given (:func:`namespace`), so one code serves all of them; array-api-compat evens out where the
 libraries differ. Everything is float64: half of its digits would be lost in a gap of 1e-9.
+
+Decompositions work in the memory of their argument: NumPy's keep it, work on a copy and copy the
+result out, two arrays more where a large problem has room for eight in all. Preconditioned conjugate
+gradients go as far as a caller says it is worth it: SciPy's stop on the plain norm of the residual,
+these measure it as the preconditioner does, which tells how much of the objective a step leaves.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import array_api_compat
 import array_api_compat.numpy
 import numpy as np
+import scipy.linalg
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
@@ -215,3 +222,80 @@ def _cuda(library: str, module: Any, *, name: str, index: int) -> Device:
         place=place,
         versions={library: str(module.__version__)},
     )
+
+
+def eigh(a: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+    """Ascending eigenvalues, shape (n,), and orthonormal basis of a symmetric matrix.
+
+    Args:
+        a: shape (n, n), of any array library; on the CPU it is overwritten with the basis.
+
+    Raises:
+        numpy.linalg.LinAlgError: no convergence, or an entry that is no number.
+    """
+    if not isinstance(a, np.ndarray):
+        values, basis = namespace(a).linalg.eigh(a)
+        return values, basis
+    # LAPACK wants columns; the transpose of a symmetric matrix in rows is one in columns.
+    found: Any = scipy.linalg.eigh(a.T, driver="evd", overwrite_a=True, check_finite=False)
+    return found[0], found[1]
+
+
+def cholesky(a: DeviceArray) -> DeviceArray:
+    """Lower triangular L, shape (n, n), with L L^T = a; on the CPU it takes the place of a.
+
+    Raises:
+        numpy.linalg.LinAlgError: a is not positive definite.
+    """
+    if not isinstance(a, np.ndarray):
+        return cholesky_of(a)
+    upper = scipy.linalg.cholesky(a.T, lower=False, overwrite_a=True, check_finite=False)
+    return np.asarray(upper.T)
+
+
+class Solved(NamedTuple):
+    """x; the residual it leaves; how many products that took."""
+
+    x: Any
+    residual: Any
+    products: int
+
+
+def conjugate_gradients(
+    product: Callable[[Any], Any],
+    precondition: Callable[[Any], Any],
+    *,
+    right: Any,
+    preconditioned: Any,
+    target: float,
+    most: int,
+    expired: Callable[[], bool] = lambda: False,
+) -> Solved:
+    """x with product(x) near ``right``, shape (k,), from zero; at least one step if most > 0.
+
+    Args:
+        product: a symmetric positive definite map of vectors, shape (k,). Where it turns out not to
+            be positive along a direction, the search ends before that.
+        precondition: a map near its inverse, of the same kind.
+        preconditioned: precondition(right), which a target depends on more often than not.
+        target: square of the residual, in the norm of ``precondition``, that is small enough.
+        most: products at most.
+        expired: asked after every product whether to end.
+    """
+    residual, step = right, preconditioned
+    x, size, used = 0 * right, float(right @ preconditioned), 0
+    while used < most:
+        image = product(step)
+        used += 1
+        along = float(step @ image)
+        if not along > 0:
+            break
+        length = size / along
+        x = x + length * step
+        residual = residual - length * image
+        turned = precondition(residual)
+        previous, size = size, float(residual @ turned)
+        if size <= target or expired():
+            break
+        step = turned + size / previous * step
+    return Solved(x, residual, used)

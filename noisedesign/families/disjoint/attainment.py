@@ -69,25 +69,6 @@ class Unbounded(NamedTuple):
         return self.share >= UNBOUNDED * PROOF_GAP
 
 
-def doubtful(program: Program) -> bool:
-    """Whether it takes an optimum to tell that it is attained: H is singular and nothing capped.
-
-    Raises:
-        InputError: floors besides, without caps.
-    """
-    if program.cap is not None or program.null_space.shape[1] == 0:
-        return False
-    if program.raising:
-        raise InputError(
-            "limits.max_variance",
-            expected="a cap beside limits.min_variance where W is singular",
-            got="nothing",
-            remedy="Raising the noise of one node may let that of others grow without bound: cap "
-            "diag(R), generously if you like.",
-        )
-    return True
-
-
 def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
     """The null direction of H in which designs that are as good as ``dual`` tells are largest.
 

@@ -15,6 +15,7 @@ from noisedesign.families.disjoint.program import (
     Found,
     arrays_of,
     central_program,
+    doubtful,
     independent_error,
     independent_gram,
     program_of,
@@ -54,13 +55,11 @@ class Disjoint(Family):
         return central_program(problem) if problem.axes == "time" else None
 
     def solve(self, program: Program, *, monitor: Monitor) -> Answer:
-        from noisedesign.families.disjoint import attainment
-
-        doubtful = attainment.doubtful(program)
-        if doubtful:  # a looser answer would not tell whether the optimum is attained
+        in_doubt = doubtful(program)
+        if in_doubt:  # a looser answer would not tell whether the optimum is attained
             monitor.gap = min(monitor.gap, settings.DEFAULT_GAP)
         found = self._native(program, monitor)
-        if doubtful:
+        if in_doubt:
             self._refuse(program, found, time_limit=monitor.time_left)
         return answer_of(program, found.denormalized(program), self._noise)
 
@@ -77,9 +76,7 @@ class Disjoint(Family):
         return "the solvers of problems with limits" if program.limited else None
 
     def attained(self, program: Program, *, time_limit: float | None) -> None:
-        from noisedesign.families.disjoint import attainment
-
-        if not attainment.doubtful(program):
+        if not doubtful(program):
             return
         probe = Monitor(gap=settings.DEFAULT_GAP, time_limit=time_limit)
         found = self._native(program, probe)
@@ -94,9 +91,11 @@ class Disjoint(Family):
         attainment.refuse_divergent(program, found, time_limit=time_limit)
 
     def remark(self, program: Program, noise: Noise) -> str:
+        if not doubtful(program):
+            return ""
         from noisedesign.families.disjoint import attainment
 
-        return attainment.remark(program, noise) if attainment.doubtful(program) else ""
+        return attainment.remark(program, noise)
 
     def start(self, program: Program, start: Any) -> Array | None:
         return None if start is None else np.asarray(start.blocks(program))

@@ -83,6 +83,25 @@ def central_program(problem: TimeProblem) -> Program:
     return replace(program, gram=prefix_gram(horizon=program.size) / len(problem.mixing))
 
 
+def doubtful(program: Program) -> bool:
+    """Whether it takes an optimum to tell that it is attained: H is singular and nothing capped.
+
+    Raises:
+        InputError: floors besides, without caps.
+    """
+    if program.cap is not None or program.null_space.shape[1] == 0:
+        return False
+    if program.raising:
+        raise InputError(
+            "limits.max_variance",
+            expected="a cap beside limits.min_variance where W is singular",
+            got="nothing",
+            remedy="Raising the noise of one node may let that of others grow without bound: cap "
+            "diag(R), generously if you like.",
+        )
+    return True
+
+
 def independent_gram(program: Program) -> Array:
     """X of independent noise at full budget: budget_j / k on the diagonal (LDP)."""
     return np.diag(program.coordinate_budget / program.participation.epochs)

@@ -21,7 +21,7 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.base.conjugate_gradients import conjugate_gradients
+from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds.blocks import congruence, roots, scaling, transposed
 from noisedesign.families.shared_seeds.program import Members

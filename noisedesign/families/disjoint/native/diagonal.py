@@ -33,8 +33,16 @@ import numpy as np
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.base.conjugate_gradients import conjugate_gradients
-from noisedesign.base.device import CPU, Device, DeviceArray, Placed, Workload, namespace, on_host
+from noisedesign.base.device import (
+    CPU,
+    Device,
+    DeviceArray,
+    Placed,
+    Workload,
+    conjugate_gradients,
+    namespace,
+    on_host,
+)
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native import barrier
 from noisedesign.families.disjoint.native.square_roots import (

@@ -32,7 +32,9 @@ from noisedesign.base.device import (
     CPU,
     Device,
     DeviceArray,
+    cholesky,
     cholesky_of,
+    eigh,
     identity,
     inner_product,
     namespace,
@@ -40,7 +42,6 @@ from noisedesign.base.device import (
     place_of,
     squared_norm,
 )
-from noisedesign.base.in_place import cholesky, eigh
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native.pattern_pairs import (
     ConstantDiagonal,

@@ -28,8 +28,7 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
-from noisedesign.base.device import DeviceArray, Workload, namespace
-from noisedesign.base.in_place import eigh
+from noisedesign.base.device import DeviceArray, Workload, eigh, namespace
 
 DIAGONAL_TRUSTED = 1e-6
 DIAGONAL_TRUSTED_SINGULAR = 1e-8

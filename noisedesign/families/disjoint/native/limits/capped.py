@@ -22,7 +22,7 @@ import scipy.linalg
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.base.conjugate_gradients import conjugate_gradients
+from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native.limits.frame import Frame, longest
 from noisedesign.families.disjoint.program import Found
