@@ -139,7 +139,7 @@ class Native(Backend):
 class Conic(Backend):
     """A conic solver, given the model of a family."""
 
-    takes = "convex problems of small size"
+    takes = "convex problems whose matrix inequalities fit the memory"
     remedies = ("--backend native",)
     short = "Ask the backend for it with --gap, or use --backend native."
 
