@@ -23,7 +23,6 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.base.shown import Shown
-from noisedesign.conic.solvers import solve_cvxpy
 from noisedesign.system.graph import mixing_matrix
 
 LARGEST_WEIGHT = 2.0
@@ -161,6 +160,8 @@ def fastest_mixing(
     if n == 1:
         return FastestMixing(mixing=np.ones((1, 1)), norm=0.0, lower_bound=0.0)
     import cvxpy as cp
+
+    from noisedesign.conic.solvers import solve_cvxpy
 
     w, s = cp.Variable(len(weights.edges)), cp.Variable()
     distance, allowed = affine(weights, w, nonnegative=nonnegative)
