@@ -58,7 +58,7 @@ def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
         )
         assembly.at_least_zero(len(windows), [on_diagonal(windows)])
         assembly.at_least_zero(1, [(CONSTANT, 0, 0, 1.0), (windows, 0, 0, -allowed.cost)])
-    conic = assembly.finished(name="", formulation="compact", remarks=())
+    conic = assembly.finished(formulation="compact")
 
     def read(point: Point) -> Answer:
         gram = slacks(conic, point.variables)[0][rank:, rank:]

@@ -48,7 +48,7 @@ def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
         i, j = np.tril_indices(len(steps))
         positive(assembly, len(steps), [on_diagonal(y), (x[steps[i], steps[j]], i, j, -1.0)])
         sums_at_most(assembly, y[None, :], np.ones(1))
-    conic = assembly.finished(name="", formulation="compact", remarks=())
+    conic = assembly.finished(formulation="compact")
 
     def read(point: Point) -> Answer:
         """Raises: numpy.linalg.LinAlgError: X is not positive definite."""
