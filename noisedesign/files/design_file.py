@@ -65,7 +65,7 @@ class StoredDesign(Shown):
     ``manifest`` is the JSON object of the file: what is claimed. ``arrays`` holds every array of
     the file by name, read-only float64; among them the noising matrix of a temporal design, which
     ``design.noising_matrix`` computes afresh, or in place of C and C^-1 the bands, coefficients or
-    buffers of a strategy that has a structure (:mod:`noisedesign.program.noise.forms`).
+    buffers of a strategy that has a structure (:mod:`noisedesign.program.noise.strategies`).
     """
 
     design: Design

@@ -24,7 +24,7 @@ from noisedesign.program import repair
 from noisedesign.program.backends import get_backend
 from noisedesign.program.design import Design, Provenance
 from noisedesign.program.family import Arrays, Family, family_of
-from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import (
     ANY_SPACE,
     ANY_TIME,
@@ -180,7 +180,7 @@ def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
 
 def _in_time(problem: Any, program: Program, name: str) -> Noise:
     strategy = repair.unit_strategy(program, _strategy(name, problem.fixed_epoch))
-    return Noise.of_strategy(DenseForm(strategy=strategy))
+    return Noise.of_strategy(DenseStrategy(strategy=strategy))
 
 
 def _strategy(name: str, participation: FixedEpoch) -> Array:
@@ -238,10 +238,10 @@ def _in_both(problem: Any, _: Any, name: str) -> Noise:
         in_time = program.time_program(np.eye(scheme.horizon))
         strategy = repair.unit_strategy(in_time, _strategy(name, scheme))
     if problem.joint == "kronecker":
-        return Noise.of_strategy(DenseForm(strategy=strategy), covariance=covariance)
+        return Noise.of_strategy(DenseStrategy(strategy=strategy), covariance=covariance)
     # C x L, L^T L = R^-1, is lower triangular, and a full design of the same covariance.
     factor = reversed_cholesky(inverse_of_positive(covariance))
-    form = DenseForm(strategy=np.asarray(np.kron(strategy, factor), dtype=np.float64))
+    form = DenseStrategy(strategy=np.asarray(np.kron(strategy, factor), dtype=np.float64))
     return replace(Noise.of_strategy(form), full=True)
 
 

@@ -20,7 +20,7 @@ from noisedesign.families.banded.bound import lower_bound
 from noisedesign.families.banded.program import BandedProgram, allowance
 from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
 from noisedesign.program.family import Answer, Model
-from noisedesign.program.noise import BandedForm, Noise
+from noisedesign.program.noise import BandedStrategy, Noise
 from noisedesign.program.temporal import unit_form
 
 
@@ -84,7 +84,7 @@ def _answer(program: BandedProgram, gram: Array, shares: Array, multipliers: Arr
     strategy = reversed_cholesky(gram)
     strategy *= np.sqrt(allowed.diagonal(shares) / np.diagonal(gram))
     noise = Noise.of_strategy(
-        unit_form(program, BandedForm.of_dense(strategy, bands=program.bands))
+        unit_form(program, BandedStrategy.of_dense(strategy, bands=program.bands))
     )
     proofs = [{"dual_shares": shares}, {"dual_matrix": multipliers}]
     best = max(proofs, key=lambda proof: lower_bound(program, proof, noise=noise))

@@ -28,7 +28,7 @@ from noisedesign.families.kronecker.bound_search import improved
 from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.program import repair
 from noisedesign.program.family import Answer, Arrays
-from noisedesign.program.noise import DenseForm, Noise, StrategyForm, form_of_structure
+from noisedesign.program.noise import DenseStrategy, Noise, Strategy, strategy_of_structure
 from noisedesign.program.program import Program, denormalized_gram
 from noisedesign.program.space_time import SpaceTimeProgram, refuse_divergent
 from noisedesign.program.temporal import temporal_program, unit_form
@@ -65,12 +65,12 @@ def solve(program: KroneckerProgram, *, monitor: Monitor) -> Answer:
     factors = design_kronecker(
         program, monitor=monitor, time_step=in_time, space_step=in_space, space_start=start
     )
-    form: StrategyForm = DenseForm(strategy=factors.strategy(program))
+    form: Strategy = DenseStrategy(strategy=factors.strategy(program))
     if in_time is not None:
         found = in_time.of(factors.time)
         made = None if found is None else found[0].strategy
         unit = temporal_program(gram=np.eye(form.horizon), participation=program.participation)
-        form = unit_form(unit, made or form_of_structure(program.time, form.dense()))
+        form = unit_form(unit, made or strategy_of_structure(program.time, form.dense()))
     witness = witness_of(program, factors, monitor)
     return Answer(
         stop=factors.stop,

@@ -2,7 +2,7 @@
 
 A T x T strategy costs O(T^3) to design and O(T^2) to hold. The lower triangular Toeplitz ones here
 are designed in O(T log T) a step and make their noise from a few vectors
-(:mod:`noisedesign.program.noise.short_memory`). They are a few per cent worse than the unrestricted
+(:mod:`noisedesign.program.noise.strategies`). They are a few per cent worse than the unrestricted
 optimum, and each says by how much at most.
 """
 
@@ -13,10 +13,10 @@ from noisedesign.families.toeplitz.optimize import (
     optimize_toeplitz,
 )
 from noisedesign.privacy.sensitivity.toeplitz import squared_sensitivity
-from noisedesign.program.noise.toeplitz_strategies import (
+from noisedesign.program.noise import (
     BandedInverse,
     BufferedToeplitz,
-    Strategy,
+    StationaryStrategy,
     ToeplitzStrategy,
 )
 from noisedesign.program.streaming import StreamingDesign
@@ -33,7 +33,7 @@ __all__ = [
     "BufferedToeplitz",
     "GramWorkload",
     "PoleWorkload",
-    "Strategy",
+    "StationaryStrategy",
     "StreamingDesign",
     "ToeplitzStrategy",
     "Workload",

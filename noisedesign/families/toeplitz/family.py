@@ -18,7 +18,7 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Model, not_convex
-from noisedesign.program.noise import Noise, form_of_strategy
+from noisedesign.program.noise import Noise
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import (
     TemporalFamily,
@@ -65,7 +65,7 @@ class Toeplitz(TemporalFamily):
         else:
             assert structure.buffers is not None
             found = optimize.optimize_buffered(buffers=structure.buffers, **given)
-        form = unit_form(program, form_of_strategy(found.strategy, horizon=program.size))
+        form = unit_form(program, found.strategy.at(program.size))
         return Answer(
             stop=found.stop, noises=[Noise.of_strategy(form)], evaluations=found.evaluations
         )

@@ -26,10 +26,10 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.toeplitz import families
 from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum, same_horizon
 from noisedesign.families.toeplitz.search import Found, Objective, minimized
-from noisedesign.program.noise.toeplitz_strategies import (
+from noisedesign.program.noise import (
     BandedInverse,
     BufferedToeplitz,
-    Strategy,
+    StationaryStrategy,
     ToeplitzStrategy,
 )
 from noisedesign.program.streaming import StreamingDesign
@@ -186,7 +186,7 @@ def log_objective(
 def _optimized(
     family: families.Family,
     starts: list[Array],
-    strategy_at: Callable[[Array], Strategy],
+    strategy_at: Callable[[Array], StationaryStrategy],
     *,
     workload: Workload,
     participation: Participation,
