@@ -1,4 +1,4 @@
-"""One place asks of which kind a problem is, whose multipliers are whose, and who solves.
+"""One place asks of which kind a problem or a scheme is, whose multipliers are whose, who solves.
 
 Read off the source: what a module could ask is found whether or not a test reaches the line.
 """
@@ -17,6 +17,7 @@ PACKAGE = Path(nd.__file__).parent
 FILES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 KINDS = {"SpaceProblem", "TimeProblem", "SpaceTimeProblem"}
+SCHEMES = {"FixedEpoch", "MinSeparation", "Patterns"}
 ASK = {"isinstance", "issubclass"}
 MAY_ASK = {"program/family.py", "program/problem.py"}
 """The dispatch, and what makes problems and refuses what is none."""
@@ -59,22 +60,22 @@ def names_in(node: ast.AST) -> set[str]:
     return found
 
 
-def questions(tree: ast.AST) -> Iterator[int]:
-    """Lines that ask for the kind of a problem: by isinstance, by its type, by a pattern."""
+def questions(tree: ast.AST, kinds: set[str] = KINDS) -> Iterator[int]:
+    """Lines that ask which of the kinds a value is: by isinstance, by its type, by a pattern."""
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name(id=name), args=[_, kinds]) if name in ASK:
-                if names_in(kinds) & KINDS:
+            case ast.Call(func=ast.Name(id=name), args=[_, types]) if name in ASK:
+                if names_in(types) & kinds:
                     yield node.lineno
             case ast.Compare(left=left, comparators=others):
                 asked = {name for side in (left, *others) for name in names_in(side)}
-                if asked & KINDS:
+                if asked & kinds:
                     yield node.lineno
-            case ast.MatchClass(cls=kind) if names_in(kind) & KINDS:
+            case ast.MatchClass(cls=kind) if names_in(kind) & kinds:
                 yield kind.lineno
             case ast.Dict(keys=keys):  # a table by type is a question as well
                 if any(
-                    isinstance(key, ast.Name | ast.Attribute) and names_in(key) & KINDS
+                    isinstance(key, ast.Name | ast.Attribute) and names_in(key) & kinds
                     for key in keys
                 ):
                     yield node.lineno
@@ -149,6 +150,11 @@ def files(still: set[str]) -> list[object]:
 @pytest.mark.parametrize("file", files(STILL_ASKING))
 def test_the_kind_of_a_problem_is_asked_in_one_place(file: str) -> None:
     assert file in MAY_ASK or not list(questions(tree_of(file)))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_schemes_of_participation_answer_for_themselves(file: str) -> None:
+    assert file == "system/participation.py" or not list(questions(tree_of(file), SCHEMES))
 
 
 @pytest.mark.parametrize("file", files(STILL_NAMING))
