@@ -19,9 +19,9 @@ from noisedesign.base.shown import Shown
 from noisedesign.files.manifest import (
     FIELD,
     ArrayEntry,
+    Entry,
     Number,
     Scheme,
-    Table,
     array_entries,
     library_version,
     participation_entry,
@@ -57,7 +57,7 @@ _KINDS = {name: kind for form in _FORMS for name, kind in form.names.items()} | 
 }
 
 
-class StreamingManifest(Table):
+class StreamingManifest(Entry):
     """Everything a file of a streaming design says beside its arrays."""
 
     format: Literal["noisedesign-streaming-design"] = FORMAT
