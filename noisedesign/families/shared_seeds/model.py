@@ -41,9 +41,9 @@ def stated(program: SeedProgram) -> Model:
 
 
 def scaled(program: SeedProgram) -> Model:
-    """At unit budgets, H divided by the bound of uniform multipliers on noise of any structure."""
+    """At unit budgets, and H such that the multipliers of the budgets are about one."""
     normal = program.normalized()
-    unit = _linalg.nuclear_norm(normal.factor) ** 2 / program.size
+    unit = (_linalg.nuclear_norm(normal.factor) / program.size) ** 2
     return _model(program, replace(normal, gram=normal.gram / unit), unit=unit)
 
 
