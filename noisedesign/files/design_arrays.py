@@ -36,19 +36,18 @@ STATED = {
 }
 """What a problem states in arrays, by its attributes: n nodes, T steps."""
 
-NOISE = {name: ArraySpec(kind, ANY) for form in STRATEGIES for name, kind in form.names.items()} | {
-    "covariance": ArraySpec("R", "nn")
-}
+_STRATEGY = {name: ArraySpec(what, ANY) for kind in STRATEGIES for name, what in kind.names.items()}
+NOISE = _STRATEGY | {"covariance": ArraySpec("R", "nn")}
 """What determines noise: R at the stated budgets, C of unit sensitivity by the numbers of its kind
 (:mod:`noisedesign.program.noise.strategies`, which checks their shapes). Of a full space-time
 design C is at the stated budgets, and there is no R."""
 
+_IN_SPACE = {"covariance": True, "mixing": True, "budget": True, "max_variance": False}
+_IN_TIME = dict.fromkeys(_STRATEGY, False)
 _OF_AXES = {
-    "space": {"covariance": True, "mixing": True, "budget": True}
-    | dict.fromkeys(("max_variance", "min_variance"), False),
-    "time": dict.fromkeys((*NOISE, "gram", "mixing"), False),
-    "space-time": dict.fromkeys((*NOISE, "max_variance"), False)
-    | {"covariance": True, "mixing": True, "budget": True},
+    "space": _IN_SPACE | {"min_variance": False},
+    "time": _IN_TIME | {"gram": False, "mixing": False},
+    "space-time": _IN_TIME | _IN_SPACE,
 }
 """Which of these a file has, by the axes of its noise, and whether it must: C is in one form, and H
 is left out where it is formed again."""
