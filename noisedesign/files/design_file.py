@@ -118,8 +118,8 @@ def save_design(
 ) -> Path:
     """Write ``design`` to ``path``, whole or not at all; the same design gives the same bytes.
 
-    A design of :mod:`families.toeplitz` is stored by its coefficients or buffers and its
-    workload, whatever its horizon.
+    A streaming design is stored by its coefficients or buffers and its workload, whatever its
+    horizon.
 
     Args:
         problem_text: the problem file the design was made from, so that

@@ -14,20 +14,18 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.toeplitz import (
-    GramWorkload,
-    StreamingDesign,
-    gossip_workload,
+from noisedesign.families.toeplitz.solver import (
     optimize_banded_inverse,
     optimize_buffered,
     optimize_toeplitz,
-    prefix_workload,
 )
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import read
 from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 from noisedesign.system.workloads.kinds import prefix_gram
+from noisedesign.system.workloads.toeplitz import GramWorkload, gossip_workload, prefix_workload
 from noisedesign.tasks.export import export
 from noisedesign.tasks.verify import verify
 from tests.support import oracles

@@ -10,17 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.toeplitz import (
+from noisedesign.privacy.sensitivity import EXACT
+from noisedesign.program.noise import (
     BandedInverse,
     BufferedToeplitz,
-    GramWorkload,
     StationaryStrategy,
     ToeplitzStrategy,
-    prefix_workload,
 )
-from noisedesign.privacy.sensitivity import EXACT
 from noisedesign.system.participation import MinSeparation, single
 from noisedesign.system.workloads.kinds import prefix_gram
+from noisedesign.system.workloads.toeplitz import GramWorkload, prefix_workload
 from tests.support import oracles
 
 STRATEGIES = [

@@ -14,26 +14,26 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
-from noisedesign.families.toeplitz import (
-    BandedInverse,
-    BufferedToeplitz,
-    GramWorkload,
-    PoleWorkload,
-    StreamingDesign,
-    ToeplitzStrategy,
-    Workload,
-    families,
-    gossip_workload,
+from noisedesign.families.toeplitz import solver as families
+from noisedesign.families.toeplitz.solver import (
+    log_objective,
+    minimized,
     optimize_banded_inverse,
     optimize_buffered,
     optimize_toeplitz,
-    prefix_workload,
 )
-from noisedesign.families.toeplitz.optimize import log_objective
-from noisedesign.families.toeplitz.search import minimized
 from noisedesign.privacy.sensitivity import EXACT
 from noisedesign.privacy.sensitivity import toeplitz as sensitivity
+from noisedesign.program.noise import BandedInverse, BufferedToeplitz, ToeplitzStrategy
+from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
+from noisedesign.system.workloads.toeplitz import (
+    GramWorkload,
+    PoleWorkload,
+    Workload,
+    gossip_workload,
+    prefix_workload,
+)
 from tests.support import oracles
 
 Scheme = FixedEpoch | MinSeparation
