@@ -20,7 +20,7 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.program import Found, independent_gram
 from noisedesign.families.kronecker.bound import Witness, mode_traces
@@ -210,8 +210,7 @@ def alternate(
     """
     objective = float(np.sum(workload.time_gram(space) * time))
     history = [objective]
-    stop = Stop.INACCURATE
-    try:
+    with Search(monitor) as search:
         for half in range(2 * MAX_SWEEPS):
             if (half % 2 == 0) == time_first:
                 gram = workload.time_gram(space)
@@ -223,15 +222,10 @@ def alternate(
             objective = min(objective, float(np.sum(workload.time_gram(space) * time)))
             history.append(objective)
             monitor.report(lower=0.0, upper=objective)
-            if half >= 1 and history[-3] <= objective * (1 + monitor.gap):
-                stop = Stop.SOLVED
+            settled = half >= 1 and history[-3] <= objective * (1 + monitor.gap)
+            if search.ended(solved=settled):
                 break
-            if monitor.expired:
-                stop = Stop.TIME_LIMIT
-                break
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
-    return Factors(time=time, space=space, history=tuple(history), stop=stop)
+    return Factors(time=time, space=space, history=tuple(history), stop=search.stop)
 
 
 # --- optimal factors, and what proves a bound -----------------------------------------------------

@@ -456,5 +456,5 @@ def test_duals_without_a_floor_have_none() -> None:
     assert DualPoint(blocks=np.ones((1, 1, 1))).floor is None
     found = solved(SpaceProblem(mixing=RING, max_variance=2.0)).design
     assert found is not None
-    assert found.dual is not None
-    assert found.dual.floor is None
+    assert "dual_cap" in found.proof
+    assert multipliers(found).floor is None
