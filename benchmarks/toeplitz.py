@@ -19,15 +19,13 @@ import numpy as np
 
 import noisedesign as nd
 from noisedesign.base import power_series as series
-from noisedesign.families.toeplitz import (
-    StreamingDesign,
-    Workload,
-    gossip_workload,
+from noisedesign.families.toeplitz.solver import (
     optimize_banded_inverse,
     optimize_buffered,
     optimize_toeplitz,
-    prefix_workload,
 )
+from noisedesign.program.streaming import StreamingDesign
+from noisedesign.system.workloads.toeplitz import Workload, gossip_workload, prefix_workload
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from noisedesign.base.checks import Array
 
 
@@ -20,6 +22,10 @@ class Stop(StrEnum):
     TIME_LIMIT = "time-limit"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
+
+
+REACHED = 0.8
+"""Share of the gap asked for at which a search stops: the rest is left to rounding and repairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,3 +129,29 @@ class Monitor:
         except OSError as error:
             warnings.warn(f"{error}; the solve goes on", RuntimeWarning, stacklevel=2)
         self._kept = time.monotonic()
+
+
+class Search:
+    """A search under a monitor, and why it ``stop``s.
+
+    Used by ``with``, it is left on Ctrl-C, and by matrices so singular that rounding hides them.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor, self.stop = monitor, Stop.INACCURATE
+
+    def ended(self, *, solved: bool) -> bool:
+        """Whether the gap asked for is reached, or the time over."""
+        if solved:
+            self.stop = Stop.SOLVED
+        elif self.monitor.expired:
+            self.stop = Stop.TIME_LIMIT
+        return self.stop is not Stop.INACCURATE
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, KeyboardInterrupt):
+            self.stop = Stop.INTERRUPTED
+        return isinstance(error, (KeyboardInterrupt, np.linalg.LinAlgError))

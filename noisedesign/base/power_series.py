@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.fft
 
 from noisedesign.base import checks as _checks
 from noisedesign.base import settings
@@ -46,6 +45,8 @@ def resized(column: Array, length: int) -> Array:
 
 def convolve(a: Array, b: Array) -> Array:
     """(a * b)_t = sum_s a_s b_{t-s} for t < T, both of shape (T,): product of the two matrices."""
+    import scipy.fft  # late: it takes longer to load than most designs take to draw
+
     length = len(a)
     size = scipy.fft.next_fast_len(2 * length - 1, real=True)
     product = scipy.fft.rfft(a, size) * scipy.fft.rfft(b, size)

@@ -76,9 +76,10 @@ class ConicProgram:
     """See the module. ``cost`` is c, shape (v,); ``rows`` may have size 0.
 
     ``name`` is the problem's, ``formulation`` the kind of model; ``remarks`` are sentences for
-    whoever reads the file. Two facts help solvers: unknowns and multipliers are ``balanced`` where
-    they are of the same size; a bound by the multipliers is ``flat`` where their errors count in
-    the second order, so that a certified gap goes with the square of the tolerance.
+    whoever reads the file. Three facts help solvers: unknowns and multipliers are ``balanced``
+    where they are of the same size; a bound by the multipliers is ``flat`` where their errors count
+    in the second order, so that a certified gap goes with the square of the tolerance; an answer is
+    made feasible at ``margin`` times its errors, so that solvers are asked for that much less.
     """
 
     cost: Array
@@ -90,6 +91,7 @@ class ConicProgram:
     remarks: tuple[str, ...] = ()
     balanced: bool = False
     flat: bool = False
+    margin: float = 1.0
 
     @property
     def variables(self) -> int:
@@ -207,6 +209,7 @@ class Assembly:
         remarks: tuple[str, ...] = (),
         balanced: bool = False,
         flat: bool = False,
+        margin: float = 1.0,
     ) -> ConicProgram:
         """What was put together."""
         return ConicProgram(
@@ -219,6 +222,7 @@ class Assembly:
             remarks=remarks,
             balanced=balanced,
             flat=flat,
+            margin=margin,
         )
 
 

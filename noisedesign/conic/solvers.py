@@ -118,6 +118,8 @@ class ConicSolver:
         ready = through(program)
         built = time.perf_counter()
         iterations, asked = 0, monitor
+        if monitor.tolerance is not None and program.margin != 1:
+            asked = replace(monitor, tolerance=monitor.tolerance / program.margin)
         while True:
             try:
                 found = ready(self.options_for(program, monitor=asked))

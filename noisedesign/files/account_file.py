@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -229,9 +229,4 @@ def account_tables(text: str) -> AccountFile:
     Raises:
         InputError: naming the dotted key at fault; not TOML.
     """
-    return checked_tables(parsed(text, field=FIELD))
-
-
-def checked_tables(data: Mapping[str, Any]) -> AccountFile:
-    """As :func:`account_tables`, of TOML that is parsed already."""
-    return validated(_ACCOUNT_FILE, data, belongs=_BELONGS)
+    return validated(_ACCOUNT_FILE, parsed(text, field=FIELD), belongs=_BELONGS)

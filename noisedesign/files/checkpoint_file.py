@@ -18,7 +18,7 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import target_of, write_bytes
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.regular_files import check_regular
+from noisedesign.base.regular_files import read_regular
 from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, unpack
 from noisedesign.program.program import Program
 
@@ -61,15 +61,9 @@ class CheckpointFile:
             if not os.access(folder, os.W_OK):
                 raise InputError(FIELD, expected="a folder that can be written to", got=str(folder))
             return None
-        check_regular(path, field=FIELD, expected="a file that can be read")
+        content = read_regular(path, field=FIELD, expected="a file that can be read")
         try:
-            content = path.read_bytes()
-        except OSError as error:
-            got = f"{path}: {error.strerror}"
-            raise InputError(FIELD, expected="a file that can be read", got=got) from error
-        try:
-            members = unpack(content, field=FIELD)
-            blocks = _multipliers(members, program)
+            return _multipliers(unpack(content, field=FIELD), program)
         except InputError as error:
             raise InputError(
                 FIELD,
@@ -77,7 +71,6 @@ class CheckpointFile:
                 got=f"{error.got} (in {path})",
                 remedy=error.remedy or _OTHER,
             ) from error
-        return blocks
 
     def save(self, program: Program, blocks: Array) -> None:
         """Put the multipliers of ``program`` in place of what the file held.

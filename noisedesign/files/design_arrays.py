@@ -16,7 +16,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.files.manifest import FIELD, Manifest, participation_of
 from noisedesign.program.design import Design
 from noisedesign.program.family import ANY, ArraySpec, Family, family_at, family_of
-from noisedesign.program.noise import STRATEGY_FORMS, DenseForm, Noise, form_of_arrays
+from noisedesign.program.noise import STRATEGIES, DenseStrategy, Noise, strategy_of_arrays
 from noisedesign.program.problem import (
     Problem,
     SpaceProblem,
@@ -36,19 +36,18 @@ STATED = {
 }
 """What a problem states in arrays, by its attributes: n nodes, T steps."""
 
-NOISE = {
-    name: ArraySpec(kind, ANY) for form in STRATEGY_FORMS for name, kind in form.names.items()
-} | {"covariance": ArraySpec("R", "nn")}
-"""What determines noise: R at the stated budgets, C of unit sensitivity in one of the forms of
-:mod:`noisedesign.program.noise.forms`, which check their shapes. Of a full space-time design C is
-at the stated budgets, and there is no R."""
+_STRATEGY = {name: ArraySpec(what, ANY) for kind in STRATEGIES for name, what in kind.names.items()}
+NOISE = _STRATEGY | {"covariance": ArraySpec("R", "nn")}
+"""What determines noise: R at the stated budgets, C of unit sensitivity by the numbers of its kind
+(:mod:`noisedesign.program.noise.strategies`, which checks their shapes). Of a full space-time
+design C is at the stated budgets, and there is no R."""
 
+_IN_SPACE = {"covariance": True, "mixing": True, "budget": True, "max_variance": False}
+_IN_TIME = dict.fromkeys(_STRATEGY, False)
 _OF_AXES = {
-    "space": {"covariance": True, "mixing": True, "budget": True}
-    | dict.fromkeys(("max_variance", "min_variance"), False),
-    "time": dict.fromkeys((*NOISE, "gram", "mixing"), False),
-    "space-time": dict.fromkeys((*NOISE, "max_variance"), False)
-    | {"covariance": True, "mixing": True, "budget": True},
+    "space": _IN_SPACE | {"min_variance": False},
+    "time": _IN_TIME | {"gram": False, "mixing": False},
+    "space-time": _IN_TIME | _IN_SPACE,
 }
 """Which of these a file has, by the axes of its noise, and whether it must: C is in one form, and H
 is left out where it is formed again."""
@@ -93,7 +92,7 @@ def _formed_again(design: Design) -> bool:
     nearly all of the file."""
     workload = WORKLOADS.get(getattr(design.problem, "workload", ""))
     formed = workload is not None and workload.form is not None
-    return formed and not isinstance(design.noise.strategy, DenseForm)
+    return formed and not isinstance(design.noise.strategy, DenseStrategy)
 
 
 def specs_of(problem: Problem, names: Iterable[str] = ()) -> dict[str, ArraySpec]:
@@ -173,10 +172,10 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
         if "strategy" not in arrays:
             # C and H are made from fewer numbers than they have: a small file must not fill memory.
             memory.require(memory.squares, horizon, field=f"{FIELD}.horizon", of="steps")
-        form = form_of_arrays(arrays, horizon=horizon, field=FIELD)
-        if isinstance(form, DenseForm):
+        form = strategy_of_arrays(arrays, horizon=horizon, field=FIELD)
+        if isinstance(form, DenseStrategy):
             # The stored inverse is a claim, which `verify` judges: noise is drawn by another.
-            form = DenseForm(strategy=form.strategy)
+            form = DenseStrategy(strategy=form.strategy)
     problem = _problem_of(arrays, manifest)
     specs = specs_of(problem, arrays)
     for name in arrays:
@@ -209,16 +208,16 @@ def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: boo
             expected = "no R beside the C of all pairs of step and node"
             raise InputError(f"{FIELD}.covariance", expected=expected, got="one")
     if manifest.design != "space":
-        found = [form for form in STRATEGY_FORMS if set(form.names) & set(arrays)]
+        found = [form for form in STRATEGIES if set(form.names) & set(arrays)]
         if len(found) > 1:
             raise InputError(
                 f"{FIELD}.strategy",
                 expected="C in one form",
                 got=" and ".join(form.kind for form in found),
             )
-        needed += (found[0] if found else DenseForm).names
+        needed += (found[0] if found else DenseStrategy).names
         formed = manifest.design != "time" or WORKLOADS[_workload(manifest)].form is not None
-        if manifest.design == "time" and (DenseForm in found or not formed):
+        if manifest.design == "time" and (DenseStrategy in found or not formed):
             needed.append("gram")
     for name in needed:
         if name not in arrays:

@@ -65,7 +65,7 @@ class StoredDesign(Shown):
     ``manifest`` is the JSON object of the file: what is claimed. ``arrays`` holds every array of
     the file by name, read-only float64; among them the noising matrix of a temporal design, which
     ``design.noising_matrix`` computes afresh, or in place of C and C^-1 the bands, coefficients or
-    buffers of a strategy that has a structure (:mod:`noisedesign.program.noise.forms`).
+    buffers of a strategy that has a structure (:mod:`noisedesign.program.noise.strategies`).
     """
 
     design: Design
@@ -118,8 +118,8 @@ def save_design(
 ) -> Path:
     """Write ``design`` to ``path``, whole or not at all; the same design gives the same bytes.
 
-    A design of :mod:`families.toeplitz` is stored by its coefficients or buffers and its
-    workload, whatever its horizon.
+    A streaming design is stored by its coefficients or buffers and its workload, whatever its
+    horizon.
 
     Args:
         problem_text: the problem file the design was made from, so that

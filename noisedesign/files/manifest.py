@@ -62,13 +62,13 @@ Number = Annotated[
 ]
 
 
-class Table(BaseModel):
+class Entry(BaseModel):
     """Keys and types of a JSON object, none of them unknown."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ArrayEntry(Table):
+class ArrayEntry(Entry):
     """What an array is in the mathematics, its shape, the sha256 of its little-endian numbers."""
 
     kind: str
@@ -112,7 +112,7 @@ def array_sha256(array: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").data).hexdigest()
 
 
-class SensitivityEntry(Table):
+class SensitivityEntry(Entry):
     """Largest sensitivity over its budget, and which number it is."""
 
     value: Number
@@ -157,7 +157,7 @@ class StructureEntry(TimeStructureTable):
         )
 
 
-class ErrorEntry(Table):
+class ErrorEntry(Entry):
     """What error of which steps counts; lists are per node or step.
 
     ``mean`` is that of node_weights, or by the Perron vector of W; with ``push_sum`` models are
@@ -240,7 +240,7 @@ def _listed(value: Any) -> Any:
     return float(value) if np.ndim(value) == 0 else tuple(float(x) for x in value)
 
 
-class RandomEntry(Table):
+class RandomEntry(Entry):
     """The distribution of W: of nodes or edges that fail, or of matchings that are drawn."""
 
     kind: Literal["dropout", "edge-failure", "matchings"]
@@ -279,7 +279,7 @@ class RandomEntry(Table):
         return RandomMatchings(nodes=len(mixing), matchings=self.matchings or ())
 
 
-class ObserverEntry(Table):
+class ObserverEntry(Entry):
     """One observer the noise is designed against: what it sees, and whose noise it knows."""
 
     model: str
@@ -318,13 +318,13 @@ class ObserverEntry(Table):
         )
 
 
-class BoundsEntry(Table):
+class BoundsEntry(Entry):
     seconds: Number
     lower: Number
     upper: Number
 
 
-class ProvenanceEntry(Table):
+class ProvenanceEntry(Entry):
     method: str
     backend: str
     status: str
@@ -335,14 +335,14 @@ class ProvenanceEntry(Table):
     history: tuple[BoundsEntry, ...]
 
 
-class ProblemText(Table):
+class ProblemText(Entry):
     """The problem file the design was made from, empty where there was none."""
 
     text: str
     sha256: str
 
 
-class Manifest(Table):
+class Manifest(Entry):
     """Everything a design file says in words and numbers beside its arrays."""
 
     format: Literal["noisedesign-design"] = FORMAT

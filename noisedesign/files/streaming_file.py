@@ -6,7 +6,7 @@ archive, its seal and its reading are those of :mod:`noisedesign.files.design_fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -19,9 +19,9 @@ from noisedesign.base.shown import Shown
 from noisedesign.files.manifest import (
     FIELD,
     ArrayEntry,
+    Entry,
     Number,
     Scheme,
-    Table,
     array_entries,
     library_version,
     participation_entry,
@@ -29,18 +29,13 @@ from noisedesign.files.manifest import (
     validated,
 )
 from noisedesign.files.tables import PrivacyTable
-from noisedesign.program.noise import form_of_arrays, form_of_strategy
-from noisedesign.program.noise.forms import (
-    BandedInverseForm,
-    BufferedForm,
-    StrategyForm,
-    ToeplitzForm,
-)
-from noisedesign.program.noise.toeplitz_strategies import (
+from noisedesign.program.noise import (
     BandedInverse,
     BufferedToeplitz,
+    StationaryStrategy,
     Strategy,
     ToeplitzStrategy,
+    strategy_of_arrays,
 )
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
@@ -54,7 +49,7 @@ VECTORS = 64
 MOST_WORK = 1e12
 """T times the square of the number of poles: some minutes on one core."""
 
-_FORMS = (ToeplitzForm, BandedInverseForm, BufferedForm)
+_FORMS = (ToeplitzStrategy, BandedInverse, BufferedToeplitz)
 _KINDS = {name: kind for form in _FORMS for name, kind in form.names.items()} | {
     "poles": "lambda",
     "weights": "squared gain of every pole",
@@ -62,7 +57,7 @@ _KINDS = {name: kind for form in _FORMS for name, kind in form.names.items()} | 
 }
 
 
-class StreamingManifest(Table):
+class StreamingManifest(Entry):
     """Everything a file of a streaming design says beside its arrays."""
 
     format: Literal["noisedesign-streaming-design"] = FORMAT
@@ -103,7 +98,7 @@ class StoredStreamingDesign(Shown):
 
 def arrays_of(design: StreamingDesign) -> dict[str, Array]:
     """The arrays that determine ``design``: its strategy of unit diagonal, and its workload."""
-    found = form_of_strategy(design.strategy, horizon=design.horizon).arrays()
+    found = design.strategy.at(design.horizon).arrays()
     workload = design.workload
     if isinstance(workload, PoleWorkload):
         return found | {"poles": workload.poles, "weights": workload.weights}
@@ -116,7 +111,7 @@ def manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, 
         {
             "library": library_version(),
             "name": design.name,
-            "strategy": form_of_strategy(design.strategy, horizon=design.horizon).kind,
+            "strategy": design.strategy.at(design.horizon).kind,
             "arrays": array_entries(arrays, _KINDS),
             "horizon": int(design.horizon),
             "participation": participation_entry(design.participation),
@@ -158,7 +153,7 @@ def design_of(manifest: StreamingManifest, arrays: dict[str, Array]) -> Streamin
             raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(_KINDS)}", got=name)
         if not np.isfinite(array).all():
             raise InputError(f"{FIELD}.{name}", expected="finite entries", got="NaN or infinity")
-    form = form_of_arrays(arrays, horizon=scheme.horizon, field=FIELD)
+    form = strategy_of_arrays(arrays, horizon=scheme.horizon, field=FIELD)
     privacy = manifest.privacy
     try:
         stop = Stop(manifest.stop)
@@ -180,14 +175,13 @@ def design_of(manifest: StreamingManifest, arrays: dict[str, Array]) -> Streamin
     )
 
 
-def _strategy(form: StrategyForm | None) -> Strategy:
+def _strategy(form: Strategy | None) -> StationaryStrategy:
+    """At any horizon, as streaming designs have it."""
     match form:
-        case ToeplitzForm():
-            return ToeplitzStrategy(coefficients=form.coefficients)
-        case BandedInverseForm():
-            return BandedInverse(coefficients=form.coefficients)
-        case BufferedForm() if form.diagonal == 1.0:
-            return BufferedToeplitz(scales=form.scales, decays=form.decays)
+        case BufferedToeplitz() if form.diagonal != 1.0:
+            pass
+        case StationaryStrategy():
+            return replace(form, steps=None)
     raise InputError(
         f"{FIELD}.strategy",
         expected="Toeplitz coefficients of C or C^-1, or buffers of unit diagonal",

@@ -21,8 +21,8 @@ from noisedesign.privacy.target import (
     DEFAULT_ADJACENCY,
     DEFAULT_DELTA,
 )
-from noisedesign.privacy.views.distances import distances
 from noisedesign.privacy.views.noise import FullView, NodeNoise, Noise
+from noisedesign.privacy.views.observers import distances
 from noisedesign.system.participation import Participation
 from noisedesign.system.participation import require_room as participation_room
 

@@ -14,7 +14,7 @@ from noisedesign.base.shown import Shown, words
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import family_of
-from noisedesign.program.noise import Noise, StrategyForm
+from noisedesign.program.noise import Noise, Strategy
 from noisedesign.program.problem import Problem
 
 AGAINST_OBSERVERS = "observers"
@@ -114,7 +114,7 @@ class Design(Shown):
         return self.strategy_form.dense_noising()
 
     @property
-    def strategy_form(self) -> StrategyForm:
+    def strategy_form(self) -> Strategy:
         """C by the numbers that determine it. Raises InputError for a spatial design."""
         if self.noise.strategy is None:
             raise InputError("design", expected="a time design", got="a space design")

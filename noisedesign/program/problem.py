@@ -95,7 +95,7 @@ def _check_use_against_observers(
             expected=f"{once}, which is what budgets before observers are for",
             got="nothing",
         )
-    if participation is not None and participation != FixedEpoch(epochs=1, separation=horizon):
+    if participation is not None and participation != single(horizon):
         raise InputError("participation", expected=once, got=str(participation))
 
 

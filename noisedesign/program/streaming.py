@@ -12,11 +12,11 @@ from noisedesign.base.shown import Shown
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.calibration import Calibration, calibration
 from noisedesign.program.certificate import Certificate
-from noisedesign.program.noise import Noise, form_of_strategy
+from noisedesign.program.noise import Noise
 from noisedesign.system.participation import Participation
 
 if TYPE_CHECKING:
-    from noisedesign.program.noise.toeplitz_strategies import Strategy
+    from noisedesign.program.noise import StationaryStrategy
     from noisedesign.system.workloads.toeplitz import Workload
 
 
@@ -39,7 +39,7 @@ class StreamingDesign(Shown):
             ``dataclasses.replace(design, privacy=...)``, and exports are scaled.
     """
 
-    strategy: Strategy
+    strategy: StationaryStrategy
     horizon: int
     workload: Workload
     participation: Participation
@@ -99,5 +99,5 @@ class StreamingDesign(Shown):
     @property
     def noise(self) -> Noise:
         """What is exported: C in the few numbers that determine it, at unit sensitivity."""
-        form = form_of_strategy(self.strategy, horizon=self.horizon)
+        form = self.strategy.at(self.horizon)
         return Noise(steps=self.horizon, strategy=form.scaled(math.sqrt(self.squared_sensitivity)))

@@ -22,7 +22,7 @@ from noisedesign.base.checks import Array, InputError, symmetric_matrix
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.certificate import Certificate, judge_strategy
 from noisedesign.program.family import Arrays, Family
-from noisedesign.program.noise import DenseForm, Noise, StrategyForm
+from noisedesign.program.noise import DenseStrategy, Noise, Strategy
 from noisedesign.program.problem import TimeProblem
 from noisedesign.program.structure import TimeStructure
 from noisedesign.system.participation import Participation
@@ -114,7 +114,7 @@ class TemporalFamily(Family):
 
     def independent(self, program: TemporalProgram) -> Noise:
         size = float(program.participation.largest_size)
-        return Noise.of_strategy(DenseForm(strategy=np.eye(program.size) / np.sqrt(size)))
+        return Noise.of_strategy(DenseStrategy(strategy=np.eye(program.size) / np.sqrt(size)))
 
     def independent_error(self, problem: TimeProblem) -> float:
         return float(np.trace(problem.gram)) * problem.participation.largest_size
@@ -129,7 +129,7 @@ class TemporalFamily(Family):
         return replace(problem, structure=TimeStructure())
 
 
-def unit_form(program: TemporalProgram, form: StrategyForm) -> StrategyForm:
+def unit_form(program: TemporalProgram, form: Strategy) -> Strategy:
     """The form scaled so that its own C is of squared sensitivity <= 1 in floating point."""
     strategy = form.dense()
     squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared

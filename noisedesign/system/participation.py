@@ -435,36 +435,26 @@ class Patterns(Participation):
         object.__setattr__(self, "steps", checked)
 
     def _checked(self, pattern: object, *, number: int) -> tuple[int, ...]:
-        listed = _listed(pattern, expected=f"pattern {number} to be a list of steps")
-        if not listed:
-            raise InputError(
-                "participation.patterns",
-                expected="at least one step in every pattern",
-                got=f"none in pattern {number}",
+        def wrong(expected: str, got: str) -> InputError:
+            return InputError(
+                "participation.patterns", expected=expected, got=f"{got} in pattern {number}"
             )
-        steps = []
-        for step in listed:
+
+        steps: list[int] = []
+        for step in _listed(pattern, expected=f"pattern {number} to be a list of steps"):
             if not isinstance(step, (int, np.integer)) or isinstance(step, (bool, np.bool_)):
-                raise InputError(
-                    "participation.patterns",
-                    expected="integer steps",
-                    got=f"{describe(step)} in pattern {number}",
-                )
+                raise wrong("integer steps", describe(step))
             if not 0 <= step < self.horizon:
-                raise InputError(
-                    "participation.patterns",
-                    expected=f"steps 0 to {self.horizon - 1} (horizon {self.horizon}, zero-based)",
-                    got=f"step {step} in pattern {number}",
-                )
+                last = self.horizon - 1
+                expected = f"steps 0 to {last} (horizon {self.horizon}, zero-based)"
+                raise wrong(expected, f"step {step}")
             steps.append(int(step))
+        if not steps:
+            raise wrong("at least one step in every pattern", "none")
         steps.sort()
         for earlier, later in itertools.pairwise(steps):
             if earlier == later:
-                raise InputError(
-                    "participation.patterns",
-                    expected="every step once in a pattern",
-                    got=f"step {later} twice in pattern {number}",
-                )
+                raise wrong("every step once in a pattern", f"step {later} twice")
         return tuple(steps)
 
     def maximal_patterns(self) -> Iterator[tuple[int, ...]]:

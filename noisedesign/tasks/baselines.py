@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from types import NoneType
 from typing import Any
 
@@ -9,25 +11,41 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 from noisedesign.base import checks as _checks
+from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
+from noisedesign.base.monitor import Monitor
 from noisedesign.base.shown import Listing
 from noisedesign.families.decor import solver as decor
 from noisedesign.families.decor.program import graph_laplacian
-from noisedesign.families.disjoint.program import arrays_of, dual_of, independent_gram, program_of
+from noisedesign.families.disjoint.program import arrays_of, independent_gram, program_of
+from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.program import repair
 from noisedesign.program.backends import get_backend
 from noisedesign.program.design import Design, Provenance
-from noisedesign.program.family import Arrays, family_of
-from noisedesign.program.noise import DenseForm, Noise
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem, problem_of
+from noisedesign.program.family import Arrays, Family, family_of
+from noisedesign.program.noise import DenseStrategy, Noise
+from noisedesign.program.problem import (
+    ANY_SPACE,
+    ANY_TIME,
+    Problem,
+    SpaceProblem,
+    TimeProblem,
+    problem_of,
+)
 from noisedesign.program.program import DualPoint, Program
+from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks import joint_baselines
 from noisedesign.tasks.solve import solve
 
 SPACE_BASELINES = ("ldp", "cdp", "decor")
 TIME_BASELINES = ("ldp", "cdp", "antipgd", "d-mf", "banded-sqrt")
-_NAMES = {"space": SPACE_BASELINES, "time": TIME_BASELINES, "space-time": joint_baselines.NAMES}
+SPACE_TIME_BASELINES = (
+    *("ldp", "cdp", "whisper-one-step", "whisper", "decor"),
+    *("mafalda", "d-mf", "antipgd", "banded-sqrt"),
+)
+CENTRAL = "cdp"
+"""The one that trusts a server."""
 
 
 def baseline_names(problem: Problem) -> tuple[str, ...]:
@@ -44,7 +62,7 @@ def baseline_names(problem: Problem) -> tuple[str, ...]:
             got="chosen observers",
             remedy="Leave out [observers] for baselines.",
         )
-    return _NAMES[problem.axes]
+    return _BASELINES[problem.axes][0]
 
 
 def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = None) -> Design:
@@ -77,38 +95,37 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     _checks.one_of(name, field="baseline", allowed=baseline_names(problem))
     kinds = "a design or its dual, or None"
     _checks.instance(dual, (DualPoint, Design, NoneType), field="dual", expected=kinds)
-    if problem.axes == "space-time":
-        in_time = name in TIME_BASELINES and name not in SPACE_BASELINES
-        return joint_baselines.joint_baseline(
-            problem,
-            name,
-            best=dual if isinstance(dual, Design) else None,
-            strategy=_strategy(name, problem.participation) if in_time else None,
-            provenance=_provenance(name),
-        )
-    wide = family_of(problem).relaxed(problem) or problem
-    family, central = family_of(wide), name == "cdp"
+    _, judged, noise_of = _BASELINES[problem.axes]
+    wide = judged(problem, name)
+    family = family_of(wide)
     program = family.program(wide)
-    if central:
+    if name == CENTRAL:
         program = family.central(wide) or program
-    proof: Arrays = {} if central else _proof(program, dual)
-    make = _covariance if problem.axes == "space" else _in_time
-    noise = make(problem, program, name)
-    bound = family.bound(program, _proof(program, dual) if problem.axes == "space" else proof)
+    noise = noise_of(wide, program, name)
+    # In space alone the noise of a trusted server is of the same program as all other noise.
+    same = name != CENTRAL or problem.axes == "space"
+    proof = _proof(family, program, dual) if same else {}
+    bound = family.bound(program, proof)
     return Design(
-        problem=problem,
+        problem=wide if problem.axes == "space-time" else problem,
         noise=noise,
-        provenance=_provenance(name),
-        proof=proof,
+        provenance=Provenance(
+            method=name,
+            backend="closed form",
+            status="baseline",
+            versions=get_backend("native").versions(),
+        ),
+        proof={} if name == CENTRAL else proof,
         certificate=family.certificate(program, noise, proof, bound=bound, everywhere=None),
-        trust="central" if central else "local",
+        trust="central" if name == CENTRAL else "local",
     )
 
 
-def _proof(program: Program, dual: DualPoint | Design | None) -> Arrays:
+def _proof(family: Family, program: Program, dual: DualPoint | Design | None) -> Arrays:
     """What proves a bound on noise without a structure."""
     if isinstance(dual, Design):
-        dual = dual_of(dual.relaxed_proof or dual.proof)
+        known, found = family.proof, dual.relaxed_proof or dual.proof
+        return {name: found[name] for name in found if name in known and known[name].multiplier}
     return {} if dual is None else arrays_of(program, dual)
 
 
@@ -128,27 +145,29 @@ def compared(problem: Problem) -> Listing[Design]:
     return Listing([*published(problem, dual=best), best])
 
 
-def _provenance(name: str) -> Provenance:
-    return Provenance(
-        method=name,
-        backend="closed form",
-        status="baseline",
-        versions=get_backend("native").versions(),
-    )
+# --- space ----------------------------------------------------------------------------------------
 
 
-# --- space ----------------------------------------------------------------------------------
+def _unstructured(problem: Any, name: str) -> Problem:
+    return family_of(problem).relaxed(problem) or problem
 
 
-def _covariance(problem: Any, program: Program, name: str) -> Noise:
-    if name == "cdp":
+def _in_space(problem: Any, program: Program, name: str) -> Noise:
+    return Noise.of_covariance(_covariance(name, program, problem.mixing))
+
+
+def _covariance(name: str, program: Program, mixing: Array) -> Array:
+    """R of a baseline, shape (n, n), within the budgets of a program in space."""
+    if name == CENTRAL:
         # The mean's noise needs variance 1 / (n^2 tau), and every node holds the same mean.
-        n = len(problem.mixing)
-        return Noise.of_covariance(np.full((n, n), 1 / (n**2 * float(problem.budget.min()))))
+        n = len(mixing)
+        return np.full((n, n), 1 / (n**2 * float(program.budget.min())))
     precision = independent_gram(program)
     if name == "decor":
-        precision = decor.decor_precision(program, graph_laplacian(problem.mixing))
-    return Noise.of_covariance(repair.covariance_of(program, precision))
+        precision = decor.decor_precision(program, graph_laplacian(mixing))
+    if name.startswith("whisper"):
+        precision = optimal_gram(program, Monitor(gap=settings.DEFAULT_GAP))
+    return repair.covariance_of(program, precision)
 
 
 def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
@@ -156,16 +175,16 @@ def decor_variances(problem: SpaceProblem) -> tuple[float, float]:
     return decor.decor_variances(program_of(problem), graph_laplacian(problem.mixing))
 
 
-# --- time -----------------------------------------------------------------------------------
+# --- time -----------------------------------------------------------------------------------------
 
 
 def _in_time(problem: Any, program: Program, name: str) -> Noise:
     strategy = repair.unit_strategy(program, _strategy(name, problem.fixed_epoch))
-    return Noise.of_strategy(DenseForm(strategy=strategy))
+    return Noise.of_strategy(DenseStrategy(strategy=strategy))
 
 
 def _strategy(name: str, participation: FixedEpoch) -> Array:
-    """C of a baseline in time, shape (T, T), not normalised."""
+    """C of a baseline, shape (T, T), not normalised; the identity where steps are independent."""
     if name == "antipgd":
         return np.tril(np.ones((participation.horizon,) * 2))
     if name == "banded-sqrt":
@@ -191,3 +210,46 @@ def prefix_optimal_strategy(participation: FixedEpoch) -> Array:
     solution = solve(TimeProblem.prefix(participation=participation))
     assert solution.design is not None
     return solution.design.strategy
+
+
+# --- space and time -------------------------------------------------------------------------------
+
+
+def _unstructured_pair(problem: Any, name: str) -> Problem:
+    """A trusted server's noise is of rank one across nodes, which no full strategy is."""
+    joint = "kronecker" if name == CENTRAL else problem.joint
+    free: Problem = replace(problem, time=ANY_TIME, space=ANY_SPACE, joint=joint)
+    return free
+
+
+def _in_both(problem: Any, _: Any, name: str) -> Noise:
+    """A pair (C, R), one of them mostly independent; mixed for the error after one step, as
+    published, or for that of the problem at independent steps."""
+    program, scheme = SpaceTimeProgram.of(problem), problem.participation
+    gram = problem.mixing.T @ problem.mixing
+    if name in ("whisper", "decor"):
+        gram = program.workload.space_gram(scheme.epochs * np.eye(scheme.horizon))
+    covariance = _covariance(name, program.space_program(gram), problem.mixing)
+    if name in ("mafalda", CENTRAL):  # the best C beside this R
+        in_time = program.time_program(program.workload.time_gram(covariance))
+        precision = optimal_gram(in_time, Monitor(gap=settings.DEFAULT_GAP))
+        strategy = repair.strategy_of(in_time, precision)
+    else:
+        in_time = program.time_program(np.eye(scheme.horizon))
+        strategy = repair.unit_strategy(in_time, _strategy(name, scheme))
+    if problem.joint == "kronecker":
+        return Noise.of_strategy(DenseStrategy(strategy=strategy), covariance=covariance)
+    # C x L, L^T L = R^-1, is lower triangular, and a full design of the same covariance.
+    factor = reversed_cholesky(inverse_of_positive(covariance))
+    form = DenseStrategy(strategy=np.asarray(np.kron(strategy, factor), dtype=np.float64))
+    return replace(Noise.of_strategy(form), full=True)
+
+
+_BASELINES: dict[
+    str, tuple[tuple[str, ...], Callable[[Any, str], Problem], Callable[[Any, Any, str], Noise]]
+] = {
+    "space": (SPACE_BASELINES, _unstructured, _in_space),
+    "time": (TIME_BASELINES, _unstructured, _in_time),
+    "space-time": (SPACE_TIME_BASELINES, _unstructured_pair, _in_both),
+}
+"""Axes -> names of the baselines, the problem they are judged by, and what makes their noise."""

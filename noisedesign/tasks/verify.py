@@ -19,7 +19,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import symmetrized
 from noisedesign.base.shown import Shown, ShownInline, shortened
 from noisedesign.base.shown import words as in_words
-from noisedesign.families.toeplitz import lower_bound_of_unrestricted_optimum
+from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.files import streaming_file
 from noisedesign.files.design_file import StoredDesign, as_stored, manifest_of, text_sha256
 from noisedesign.files.manifest import FIELD, differences, relative_difference

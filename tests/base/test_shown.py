@@ -14,9 +14,10 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.shown import LONGEST, ROWS, Listing, Shown
-from noisedesign.families import toeplitz
+from noisedesign.families.toeplitz.solver import optimize_buffered
 from noisedesign.privacy import views as threats
 from noisedesign.system.fastest_mixing import fastest_mixing
+from noisedesign.system.workloads.toeplitz import prefix_workload
 from noisedesign.tasks.baselines import compared
 from noisedesign.tasks.compare import compare
 
@@ -94,8 +95,8 @@ def results(folder: Path) -> dict[str, Any]:
         "objective": nd.Objective(horizon=3),
         "algorithm": ALGORITHM,
         "mechanism": threats.view(ALGORITHM, nd.ldp()),
-        "streaming": toeplitz.optimize_buffered(
-            workload=toeplitz.prefix_workload(horizon=32), participation=nd.single(32), buffers=2
+        "streaming": optimize_buffered(
+            workload=prefix_workload(horizon=32), participation=nd.single(32), buffers=2
         ),
         "fastest": fastest_mixing(nx.cycle_graph(5)),
     }

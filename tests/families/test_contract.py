@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noisedesign.families.toeplitz import lower_bound_of_unrestricted_optimum, prefix_workload
+from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.program.family import family_at, family_of
 from noisedesign.program.problem import Problem, TimeProblem
 from noisedesign.program.registry import REGISTRY
 from noisedesign.system.participation import single
+from noisedesign.system.workloads.toeplitz import prefix_workload
 from tests.support.family_cases import CASES
 from tests.support.family_contract import Kept
 

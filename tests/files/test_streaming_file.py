@@ -14,20 +14,18 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.toeplitz import (
-    GramWorkload,
-    StreamingDesign,
-    gossip_workload,
+from noisedesign.families.toeplitz.solver import (
     optimize_banded_inverse,
     optimize_buffered,
     optimize_toeplitz,
-    prefix_workload,
 )
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import read
 from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 from noisedesign.system.workloads.kinds import prefix_gram
+from noisedesign.system.workloads.toeplitz import GramWorkload, gossip_workload, prefix_workload
 from noisedesign.tasks.export import export
 from noisedesign.tasks.verify import verify
 from tests.support import oracles
@@ -81,7 +79,7 @@ def test_a_design_survives_its_file_and_is_verified(
         "manifest",
     ]
     assert verify(design).ok
-    np.testing.assert_array_equal(again.strategy.dense(T), design.strategy.dense(T))
+    np.testing.assert_array_equal(again.strategy.at(T).dense(), design.strategy.at(T).dense())
     for name in (
         "horizon",
         "squared_error",
@@ -97,7 +95,7 @@ def test_a_design_survives_its_file_and_is_verified(
         assert getattr(again, name) == getattr(design, name), name
     assert save_design(again, tmp_path / "e.npz").read_bytes() == path.read_bytes()
     # Against dense linear algebra, which knows no Toeplitz matrices.
-    inverse = np.linalg.inv(design.strategy.dense(T))
+    inverse = np.linalg.inv(design.strategy.at(T).dense())
     error = np.trace(WORKLOADS[workload](T).gram() @ inverse @ inverse.T)
     assert stored.manifest["squared_error"] == pytest.approx(error, rel=1e-9)
 
@@ -165,7 +163,7 @@ def test_files_that_are_no_streaming_design_are_refused(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_exported_draws_its_covariance(family: str, to: str, tmp_path: Path) -> None:
     design = designed(family)
-    inverse = np.linalg.inv(design.strategy.dense(T)) * np.sqrt(design.squared_sensitivity)
+    inverse = np.linalg.inv(design.strategy.at(T).dense()) * np.sqrt(design.squared_sensitivity)
     stddev = 2 * TARGET.clip / float(oracles.gaussian_mu(TARGET.epsilon, TARGET.delta))
     for privacy, calibrated in ((None, None), (TARGET, True), (TARGET, False)):
         path = tmp_path / f"{privacy is None}-{calibrated}.{to}"

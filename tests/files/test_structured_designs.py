@@ -473,6 +473,9 @@ def test_arrays_of_another_kind_are_refused(tmp_path: Path) -> None:
 
     for kind, name, array in [
         ("full", "covariance", np.eye(4)),
+        ("banded", "covariance", np.eye(4)),
+        ("toeplitz", "budget", np.ones(4)),
+        ("kronecker", "min_variance", np.ones(4)),
         ("kronecker", "dual_cap", np.ones(6)),
         ("banded", "dual_weights", np.ones(6)),
         ("kronecker", "dual_weights", np.ones(3)),

@@ -1,4 +1,4 @@
-"""One place asks of which kind a problem is, whose multipliers are whose, and who solves.
+"""One place asks of which kind a problem or a scheme is, whose multipliers are whose, who solves.
 
 Read off the source: what a module could ask is found whether or not a test reaches the line.
 """
@@ -12,35 +12,25 @@ from pathlib import Path
 import pytest
 
 import noisedesign as nd
+from noisedesign.program.family import family_at
+from noisedesign.program.registry import REGISTRY
 
 PACKAGE = Path(nd.__file__).parent
 FILES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 KINDS = {"SpaceProblem", "TimeProblem", "SpaceTimeProblem"}
+SCHEMES = {"FixedEpoch", "MinSeparation", "Patterns"}
 ASK = {"isinstance", "issubclass"}
 MAY_ASK = {"program/family.py", "program/problem.py"}
 """The dispatch, and what makes problems and refuses what is none."""
 
-MULTIPLIERS = {
-    "dual_matrix",
-    "dual_shares",
-    "dual_weights",
-    "dual_blocks",
-    "dual_cap",
-    "dual_floor",
-    "dual_factors",
-    "dual_prices",
-    "pattern_lengths",
-    "pattern_steps",
-    "pattern_blocks",
-    "unrestricted_weights",
-    "unrestricted_blocks",
-    "unrestricted_cap",
-    "observer_ranks",
-    "observer_factors",
-    "observer_weights",
+FAMILIES = {
+    entry.module.split(".")[2]: set(family_at(*key).proof) for key, entry in REGISTRY.items()
 }
-"""As design files have held them since version 2."""
+"""The folder of every family -> the arrays that its design files hold besides the noise."""
+RELAXED = {"unrestricted_weights", "unrestricted_blocks", "unrestricted_cap"}
+"""What files of version 2 called those of the problem without its structure."""
+MULTIPLIERS = RELAXED.union(*FAMILIES.values())
 
 
 def tree_of(file: str) -> ast.Module:
@@ -59,22 +49,22 @@ def names_in(node: ast.AST) -> set[str]:
     return found
 
 
-def questions(tree: ast.AST) -> Iterator[int]:
-    """Lines that ask for the kind of a problem: by isinstance, by its type, by a pattern."""
+def questions(tree: ast.AST, kinds: set[str] = KINDS) -> Iterator[int]:
+    """Lines that ask which of the kinds a value is: by isinstance, by its type, by a pattern."""
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name(id=name), args=[_, kinds]) if name in ASK:
-                if names_in(kinds) & KINDS:
+            case ast.Call(func=ast.Name(id=name), args=[_, types]) if name in ASK:
+                if names_in(types) & kinds:
                     yield node.lineno
             case ast.Compare(left=left, comparators=others):
                 asked = {name for side in (left, *others) for name in names_in(side)}
-                if asked & KINDS:
+                if asked & kinds:
                     yield node.lineno
-            case ast.MatchClass(cls=kind) if names_in(kind) & KINDS:
+            case ast.MatchClass(cls=kind) if names_in(kind) & kinds:
                 yield kind.lineno
             case ast.Dict(keys=keys):  # a table by type is a question as well
                 if any(
-                    isinstance(key, ast.Name | ast.Attribute) and names_in(key) & KINDS
+                    isinstance(key, ast.Name | ast.Attribute) and names_in(key) & kinds
                     for key in keys
                 ):
                     yield node.lineno
@@ -135,28 +125,28 @@ def test_comparisons_are_found(source: str, count: int) -> None:
     assert len(list(comparisons(ast.parse(source), "native"))) == count
 
 
-STILL_ASKING: set[str] = set()
-STILL_NAMING = {"tasks/joint_baselines.py"}
-STILL_TELLING: set[str] = set()
-"""Files that are still to be cleaned; none may be added."""
-
-
-def files(still: set[str]) -> list[object]:
-    late = pytest.mark.xfail(reason="still to be cleaned", strict=False)
-    return [pytest.param(f, marks=late if f in still else ()) for f in FILES]
-
-
-@pytest.mark.parametrize("file", files(STILL_ASKING))
+@pytest.mark.parametrize("file", FILES)
 def test_the_kind_of_a_problem_is_asked_in_one_place(file: str) -> None:
     assert file in MAY_ASK or not list(questions(tree_of(file)))
 
 
-@pytest.mark.parametrize("file", files(STILL_NAMING))
+@pytest.mark.parametrize("file", FILES)
+def test_schemes_of_participation_answer_for_themselves(file: str) -> None:
+    assert file == "system/participation.py" or not list(questions(tree_of(file), SCHEMES))
+
+
+@pytest.mark.parametrize("file", FILES)
 def test_multipliers_are_named_in_the_folder_of_their_family(file: str) -> None:
-    named = {text for _, text in texts(tree_of(file))} & MULTIPLIERS
-    assert not named or file.startswith("families/")
+    room, folder, *_ = *file.split("/"), ""
+    own = FAMILIES.get(folder, set()) if room == "families" else set()
+    assert {text for _, text in texts(tree_of(file))} & MULTIPLIERS <= own
 
 
-@pytest.mark.parametrize("file", files(STILL_TELLING))
+def test_multipliers_are_those_of_all_families() -> None:
+    assert {"dual_weights", "dual_blocks", "pattern_blocks", "observer_factors"} <= MULTIPLIERS
+    assert len(FAMILIES) == 9
+
+
+@pytest.mark.parametrize("file", FILES)
 def test_no_backend_is_told_by_its_name(file: str) -> None:
     assert not list(comparisons(tree_of(file), "native"))

@@ -135,13 +135,19 @@ def through(
 ) -> Solution:
     """The solution of a conic solver: certified to the gap, and agreeing with our own.
 
-    Each of the two objectives is an optimum but for its gap, and both bounds hold for both.
+    Each of the two objectives is an optimum but for its gap, and both bounds hold for both. Where
+    the bound is that of all noise, as of DECOR's, the objectives agree.
     """
     solution = solve(problem, backend=need(backend), gap=gap, formulation=formulation)
     ours, found = native(problem), solution.certificate
     assert found is not None, solution.remedy
-    assert (solution.status, found.feasible) == ("optimal", True), solution.remedy
-    assert found.gap <= gap
+    assert found.feasible
+    if family_of(problem).convex:
+        assert solution.status == "optimal", solution.remedy
+        assert found.gap <= gap
+    else:
+        assert solution.status == "local-optimum", solution.remedy
+        assert found.objective >= ours.objective * (1 - gap)
     assert ours.lower_bound * (1 - 1e-9) <= found.objective <= ours.objective * (1 + gap)
     assert found.lower_bound <= ours.objective * (1 + 1e-9)
     return solution

@@ -9,7 +9,7 @@ import numpy as np
 
 from noisedesign.families.disjoint.program import arrays_of, dual_of, program_of
 from noisedesign.program.design import Design
-from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.program import DualPoint
 
 
@@ -17,7 +17,7 @@ def noise_of(problem: Any, matrix: np.ndarray) -> Noise:
     """R of a spatial problem, else C."""
     if problem.axes == "space":
         return Noise.of_covariance(matrix)
-    return Noise.of_strategy(DenseForm(strategy=matrix))
+    return Noise.of_strategy(DenseStrategy(strategy=matrix))
 
 
 def made(

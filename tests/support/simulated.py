@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from noisedesign.program.noise.streams import space_noise_stream, time_noise_stream
+from noisedesign.program.noise import Noise
+from noisedesign.program.noise.streams import time_noise_stream
 from noisedesign.system.workloads import Objective
 from noisedesign.tasks.simulation import VarianceReport, simulate_variance
 
@@ -12,8 +13,8 @@ from noisedesign.tasks.simulation import VarianceReport, simulate_variance
 def simulate_space(*, covariance: Any, **options: Any) -> VarianceReport:
     """One step of noise of a covariance."""
     return simulate_variance(
-        noise=lambda columns, seed: space_noise_stream(
-            covariance, dimension=columns, steps=1, seed=seed
+        noise=lambda columns, seed: Noise.of_covariance(covariance).stream(
+            dimension=columns, steps=1, seed=seed
         ),
         objective=Objective(horizon=1),
         **options,

@@ -16,6 +16,7 @@ from noisedesign.families.full.family import FAMILY as FULL
 from noisedesign.families.kronecker import solver
 from noisedesign.families.kronecker.bound import judge_kronecker, lower_bound
 from noisedesign.program.certificate import Certificate
+from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.system.participation import FixedEpoch
@@ -144,3 +145,9 @@ def design_kronecker(
         stop=found.stop,
         history=found.history,
     )
+
+
+def kronecker_noise(noising: Array, covariance: Array) -> Noise:
+    """Noise of C^-1 = ``noising`` in time, from which alone it is drawn, and R in space."""
+    strategy = DenseStrategy(strategy=np.eye(len(noising)), stored_noising=noising)
+    return Noise.of_strategy(strategy, covariance=covariance)

@@ -13,7 +13,10 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Stop
 from noisedesign.conic import dimacs
 from noisedesign.conic import process as isolated
-from noisedesign.program.backends import Answer, get_backend
+from noisedesign.families.disjoint.family import FAMILY, answer_of
+from noisedesign.families.disjoint.program import Found
+from noisedesign.program.backends import Conic, get_backend
+from noisedesign.program.family import Answer
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import diagonal_dual
 from noisedesign.program.structure import TimeStructure
@@ -41,6 +44,15 @@ OPTIMUM = sum(abs(1 + 2 * np.cos(2 * np.pi * k / 5)) / 3 for k in range(5)) ** 2
 
 TWO_OPTIMUM = (1 + 2**0.5) ** 2
 """X = diag(a, 1 - a): the least value of 2 / a + 1 / (1 - a)."""
+
+
+def find(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
+    """Let every conic solver find that."""
+
+    def answer(self: Conic, family: object, program: Any, **how: Any) -> Answer:
+        return answer_of(program, found, FAMILY._noise)
+
+    monkeypatch.setattr(Conic, "answer", answer)
 
 
 def test_rows_of_two_problems_and_two_backends() -> None:
@@ -148,22 +160,18 @@ def test_native_has_no_formulation_to_choose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "feasible"),
+    ("found", "status", "feasible"),
     [
         (
-            Answer(stop=Stop.SOLVED, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
+            Found(stop=Stop.SOLVED, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
             "inaccurate",
             True,
         ),
+        (Found(stop=Stop.SOLVED, gram=-np.eye(5), dual=diagonal_dual(np.ones(5))), "failed", False),
+        (Found(stop=Stop.FAILED, message="numerical trouble"), "failed", False),
+        (Found(stop=Stop.TIME_LIMIT, solve_seconds=7.0), "time-limit", False),
         (
-            Answer(stop=Stop.SOLVED, gram=-np.eye(5), dual=diagonal_dual(np.ones(5))),
-            "failed",
-            False,
-        ),
-        (Answer(stop=Stop.FAILED, message="numerical trouble"), "failed", False),
-        (Answer(stop=Stop.TIME_LIMIT, solve_seconds=7.0), "time-limit", False),
-        (
-            Answer(stop=Stop.TIME_LIMIT, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
+            Found(stop=Stop.TIME_LIMIT, gram=np.eye(5), dual=diagonal_dual(np.ones(5))),
             "time-limit",
             True,
         ),
@@ -171,14 +179,14 @@ def test_native_has_no_formulation_to_choose() -> None:
     ids=["over the gap", "infeasible", "gave up", "nothing in time", "out of time"],
 )
 def test_what_a_solver_says_does_not_count(
-    answer: Answer, status: str, feasible: bool, monkeypatch: pytest.MonkeyPatch
+    found: Found, status: str, feasible: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: answer)
+    find(monkeypatch, found)
     (row,) = compare([RING_5], backends=["clarabel"]).rows
     assert (row["status"], row["feasible"], row["solved"]) == (status, feasible, False)
     assert row["reason"]
-    assert answer.message in row["reason"]
-    assert row["solve_seconds"] == answer.solve_seconds
+    assert found.message in row["reason"]
+    assert row["solve_seconds"] == found.solve_seconds
     if feasible:
         assert row["objective"] == pytest.approx(5 / 3)  # independent noise, if it was found
         assert row["gap"] > 1e-6
@@ -187,18 +195,18 @@ def test_what_a_solver_says_does_not_count(
 
 
 @pytest.mark.parametrize(
-    ("answer", "advised"),
+    ("found", "advised"),
     [
-        (Answer(stop=Stop.FAILED, message="killed, perhaps for want of memory"), False),
-        (Answer(stop=Stop.TIME_LIMIT), False),
-        (Answer(stop=Stop.SOLVED, gram=-np.eye(5), dual=diagonal_dual(np.ones(5))), True),
+        (Found(stop=Stop.FAILED, message="killed, perhaps for want of memory"), False),
+        (Found(stop=Stop.TIME_LIMIT), False),
+        (Found(stop=Stop.SOLVED, gram=-np.eye(5), dual=diagonal_dual(np.ones(5))), True),
     ],
     ids=["no memory", "no time", "nearly feasible"],
 )
 def test_a_looser_gap_is_advised_where_there_is_something_to_loosen(
-    answer: Answer, advised: bool, monkeypatch: pytest.MonkeyPatch
+    found: Found, advised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: answer)
+    find(monkeypatch, found)
     (row,) = compare([RING_5], backends=["clarabel"]).rows
     assert ("looser" in row["reason"]) == advised
 
@@ -217,8 +225,8 @@ def test_a_solver_that_is_stopped_has_taken_its_time(monkeypatch: pytest.MonkeyP
 
 
 def test_a_looser_gap_accepts_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Answer(stop=Stop.FAILED, gram=np.eye(5), dual=diagonal_dual(np.ones(5)))
-    monkeypatch.setattr(isolated, "solve", lambda *args, **kwargs: answer)
+    found = Found(stop=Stop.FAILED, gram=np.eye(5), dual=diagonal_dual(np.ones(5)))
+    find(monkeypatch, found)
     (row,) = compare([RING_5], backends=["clarabel"], gap=0.9).rows
     assert (row["solved"], row["status"]) == (True, "optimal")
 

@@ -29,7 +29,7 @@ from noisedesign.base.banded_matrices import BLOCK_ROWS, BandedSolver, banded_pr
 from noisedesign.base.checks import Array
 from noisedesign.families.banded.program import Allowance, BandedProgram, allowance
 from noisedesign.program.family import Arrays
-from noisedesign.program.noise import BandedForm, Noise
+from noisedesign.program.noise import BandedStrategy, Noise
 
 PSD_MARGIN = 8
 """Multiple of the rank tolerance that the smallest eigenvalue of the scaled multipliers keeps:
@@ -56,7 +56,7 @@ def lower_bound(
         expected = allowance(program.participation).cost.shape
         if shares is None or noise is None or shares.shape != expected:
             return 0.0
-        bands = BandedForm.of_dense(noise.dense_strategy, bands=program.bands).bands
+        bands = BandedStrategy.of_dense(noise.dense_strategy, bands=program.bands).bands
         try:
             multipliers = multipliers_of_bands(program, bands=bands, shares=shares)
         except np.linalg.LinAlgError:

@@ -14,7 +14,7 @@ from noisedesign.families.banded.bound import lower_bound
 from noisedesign.families.banded.program import BandedProgram, banded_program
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
-from noisedesign.program.noise import BandedForm, Noise
+from noisedesign.program.noise import BandedStrategy, Noise
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalFamily, largest_share, unit_form
 
@@ -39,7 +39,7 @@ class Banded(TemporalFamily):
         found = solver.solve(program, monitor=monitor)
         # Past the end of a diagonal there is nothing.
         inside = np.arange(program.bands)[:, None] + np.arange(program.size) < program.size
-        form = unit_form(program, BandedForm(bands=np.where(inside, found.columns.T, 0.0)))
+        form = unit_form(program, BandedStrategy(bands=np.where(inside, found.columns.T, 0.0)))
         proof = {"dual_shares": found.shares} if found.own else {"dual_matrix": found.multipliers}
         return Answer(
             stop=found.stop,

@@ -20,7 +20,7 @@ from noisedesign.families.banded.bound import lower_bound
 from noisedesign.families.banded.program import BandedProgram, allowance
 from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
 from noisedesign.program.family import Answer, Model
-from noisedesign.program.noise import BandedForm, Noise
+from noisedesign.program.noise import BandedStrategy, Noise
 from noisedesign.program.temporal import unit_form
 
 
@@ -58,7 +58,7 @@ def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
         )
         assembly.at_least_zero(len(windows), [on_diagonal(windows)])
         assembly.at_least_zero(1, [(CONSTANT, 0, 0, 1.0), (windows, 0, 0, -allowed.cost)])
-    conic = assembly.finished(name="", formulation="compact", remarks=())
+    conic = assembly.finished(formulation="compact")
 
     def read(point: Point) -> Answer:
         gram = slacks(conic, point.variables)[0][rank:, rank:]
@@ -84,7 +84,7 @@ def _answer(program: BandedProgram, gram: Array, shares: Array, multipliers: Arr
     strategy = reversed_cholesky(gram)
     strategy *= np.sqrt(allowed.diagonal(shares) / np.diagonal(gram))
     noise = Noise.of_strategy(
-        unit_form(program, BandedForm.of_dense(strategy, bands=program.bands))
+        unit_form(program, BandedStrategy.of_dense(strategy, bands=program.bands))
     )
     proofs = [{"dual_shares": shares}, {"dual_matrix": multipliers}]
     best = max(proofs, key=lambda proof: lower_bound(program, proof, noise=noise))

@@ -24,7 +24,7 @@ import scipy.optimize
 from noisedesign.base import settings
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Stop
 from noisedesign.base.threads import one_thread
 from noisedesign.families.banded.bound import banded_lower_bound, multipliers_above, witness
 from noisedesign.families.banded.program import BandedProgram, allowance
@@ -37,8 +37,6 @@ tenth of one."""
 MODEL_ERROR_PER_GAP = 1e-2
 """Relative error of the objective, as a share of the gap asked for, up to which a short memory of H
 is taken for exact. Bounds and exported errors are by H itself."""
-REACHED = 0.8
-"""Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
 SETTLED_SPAN = 5
 SETTLED = 0.05
 """A bound costs some evaluations and is tried once the objective has fallen by less than this

@@ -19,8 +19,8 @@ from noisedesign.program.repair import covariance_of
 
 
 def scaled(program: DecorProgram) -> Model:
-    """At budgets of at most one, H divided by the bound of uniform multipliers on all noise."""
-    unit = _linalg.nuclear_norm(program.normalized().factor) ** 2 / program.size
+    """At budgets of at most one, and H such that the multipliers of the budgets are about one."""
+    unit = (_linalg.nuclear_norm(program.normalized().factor) / program.size) ** 2
     largest = float(program.budget.max())
     own = replace(
         program,

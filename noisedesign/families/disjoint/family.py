@@ -23,7 +23,7 @@ from noisedesign.families.disjoint.program import (
 from noisedesign.program import repair
 from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Model
-from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.spatial_family import work_of_gram
 
@@ -183,7 +183,7 @@ class Disjoint(Family):
         """What is exported of a feasible X."""
         if program.axes == "space":
             return Noise.of_covariance(repair.covariance_of(program, gram))
-        return Noise.of_strategy(DenseForm(strategy=repair.strategy_of(program, gram)))
+        return Noise.of_strategy(DenseStrategy(strategy=repair.strategy_of(program, gram)))
 
 
 def answer_of(

@@ -16,7 +16,7 @@ from noisedesign.families.disjoint.program import Found
 from noisedesign.program import repair
 from noisedesign.program.certificate import Certificate, judge_strategy
 from noisedesign.program.family import Arrays, ArraySpec
-from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.program import Program
 from noisedesign.program.space_time import SpaceTimeProgram, refuse_divergent
@@ -71,7 +71,7 @@ class Full(Disjoint):
     def _noise(self, program: Program, gram: Array) -> Noise:
         root = np.sqrt(program.coordinate_budget)
         unit = repair.strategy_of(program.normalized(), gram / root / root[:, None])
-        return replace(Noise.of_strategy(DenseForm(strategy=unit * root)), full=True)
+        return replace(Noise.of_strategy(DenseStrategy(strategy=unit * root)), full=True)
 
 
 FAMILY = Full()

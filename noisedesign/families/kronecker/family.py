@@ -15,7 +15,7 @@ from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Model, not_convex
-from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.space_time import SpaceTimeProgram
 
@@ -104,7 +104,7 @@ class Kronecker(Family):
 
     def independent(self, program: KroneckerProgram) -> Noise:
         steps = program.participation
-        strategy = DenseForm(strategy=np.eye(steps.horizon) / np.sqrt(steps.epochs))
+        strategy = DenseStrategy(strategy=np.eye(steps.horizon) / np.sqrt(steps.epochs))
         covariance = np.diag((1 + 8 * settings.EPS) / program.budget)
         return Noise.of_strategy(strategy, covariance=covariance)
 

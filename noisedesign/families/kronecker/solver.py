@@ -20,7 +20,7 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.program import Found, independent_gram
 from noisedesign.families.kronecker.bound import Witness, mode_traces
@@ -28,7 +28,7 @@ from noisedesign.families.kronecker.bound_search import improved
 from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.program import repair
 from noisedesign.program.family import Answer, Arrays
-from noisedesign.program.noise import DenseForm, Noise, StrategyForm, form_of_structure
+from noisedesign.program.noise import DenseStrategy, Noise, Strategy, strategy_of_structure
 from noisedesign.program.program import Program, denormalized_gram
 from noisedesign.program.space_time import SpaceTimeProgram, refuse_divergent
 from noisedesign.program.temporal import temporal_program, unit_form
@@ -65,12 +65,12 @@ def solve(program: KroneckerProgram, *, monitor: Monitor) -> Answer:
     factors = design_kronecker(
         program, monitor=monitor, time_step=in_time, space_step=in_space, space_start=start
     )
-    form: StrategyForm = DenseForm(strategy=factors.strategy(program))
+    form: Strategy = DenseStrategy(strategy=factors.strategy(program))
     if in_time is not None:
         found = in_time.of(factors.time)
         made = None if found is None else found[0].strategy
         unit = temporal_program(gram=np.eye(form.horizon), participation=program.participation)
-        form = unit_form(unit, made or form_of_structure(program.time, form.dense()))
+        form = unit_form(unit, made or strategy_of_structure(program.time, form.dense()))
     witness = witness_of(program, factors, monitor)
     return Answer(
         stop=factors.stop,
@@ -210,8 +210,7 @@ def alternate(
     """
     objective = float(np.sum(workload.time_gram(space) * time))
     history = [objective]
-    stop = Stop.INACCURATE
-    try:
+    with Search(monitor) as search:
         for half in range(2 * MAX_SWEEPS):
             if (half % 2 == 0) == time_first:
                 gram = workload.time_gram(space)
@@ -223,15 +222,10 @@ def alternate(
             objective = min(objective, float(np.sum(workload.time_gram(space) * time)))
             history.append(objective)
             monitor.report(lower=0.0, upper=objective)
-            if half >= 1 and history[-3] <= objective * (1 + monitor.gap):
-                stop = Stop.SOLVED
+            settled = half >= 1 and history[-3] <= objective * (1 + monitor.gap)
+            if search.ended(solved=settled):
                 break
-            if monitor.expired:
-                stop = Stop.TIME_LIMIT
-                break
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
-    return Factors(time=time, space=space, history=tuple(history), stop=stop)
+    return Factors(time=time, space=space, history=tuple(history), stop=search.stop)
 
 
 # --- optimal factors, and what proves a bound -----------------------------------------------------

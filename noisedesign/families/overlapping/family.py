@@ -16,7 +16,7 @@ from noisedesign.families.overlapping.bound import (
 from noisedesign.families.overlapping.program import overlapping_program
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
-from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalFamily, TemporalProgram, unit_strategy
 
@@ -42,7 +42,7 @@ class Overlapping(TemporalFamily):
         strategy = unit_strategy(program, linalg.reversed_cholesky(found.gram))
         return Answer(
             stop=found.stop,
-            noises=[Noise.of_strategy(DenseForm(strategy=strategy))],
+            noises=[Noise.of_strategy(DenseStrategy(strategy=strategy))],
             proof=pattern_arrays(found.multipliers),
             evaluations=found.evaluations,
         )

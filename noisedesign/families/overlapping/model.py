@@ -19,7 +19,7 @@ from noisedesign.conic.program import (
 from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
 from noisedesign.families.overlapping.bound import PatternBlocks, pattern_arrays
 from noisedesign.program.family import Answer, Model
-from noisedesign.program.noise import DenseForm, Noise
+from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.temporal import TemporalProgram, unit_strategy
 
 
@@ -48,7 +48,7 @@ def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
         i, j = np.tril_indices(len(steps))
         positive(assembly, len(steps), [on_diagonal(y), (x[steps[i], steps[j]], i, j, -1.0)])
         sums_at_most(assembly, y[None, :], np.ones(1))
-    conic = assembly.finished(name="", formulation="compact", remarks=())
+    conic = assembly.finished(formulation="compact")
 
     def read(point: Point) -> Answer:
         """Raises: numpy.linalg.LinAlgError: X is not positive definite."""
@@ -63,7 +63,7 @@ def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
             multipliers.append(PatternBlocks(steps=steps[None], blocks=scale * u[None]))
         return Answer(
             stop=Stop.SOLVED,
-            noises=[Noise.of_strategy(DenseForm(strategy=unit_strategy(program, strategy)))],
+            noises=[Noise.of_strategy(DenseStrategy(strategy=unit_strategy(program, strategy)))],
             proof=pattern_arrays(multipliers),
         )
 

@@ -18,7 +18,7 @@ import numpy as np
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Stop
 from noisedesign.base.threads import one_thread
 from noisedesign.families.disjoint.native.pattern_pairs import Blocks, Pairs, onto_constant_diagonal
 from noisedesign.families.overlapping.bound import PatternBlocks
@@ -42,8 +42,6 @@ DROP_SLACK = 0.02
 CENTRED = 1.0
 """Newton decrement over mu below which a point is near enough to the central path to move on."""
 TO_BOUNDARY = 0.9
-REACHED = 0.8
-"""Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
 ROUNDING = 64 * settings.EPS
 
 

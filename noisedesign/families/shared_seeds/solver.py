@@ -21,7 +21,7 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.base.threads import one_thread
 from noisedesign.families.shared_seeds.blocks import (
     Layout,
@@ -118,17 +118,13 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Found:
     normal = program.normalized()
     unit = float(np.diagonal(normal.gram).mean())
     setting = Setting(replace(normal, gram=normal.gram / unit))
-    best, steps, products, stop = _Best(), 0, 0, Stop.INACCURATE
-    try:
+    best, steps, products = _Best(), 0, 0
+    with Search(monitor) as search:
         point, tolerance, share = start(setting), LOOSE, LAST_SHARE
         while steps < MAX_STEPS:
             gap = best.update(setting, point)
             monitor.report(lower=best.lower * unit, upper=best.upper * unit)
-            if gap <= max(REACHED * monitor.gap, monitor.gap - ROOM):
-                stop = Stop.SOLVED
-                break
-            if monitor.expired:
-                stop = Stop.TIME_LIMIT
+            if search.ended(solved=gap <= max(REACHED * monitor.gap, monitor.gap - ROOM)):
                 break
             last = share * monitor.gap * best.upper / setting.order
             present = point.complementarity() / setting.order
@@ -143,11 +139,7 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Found:
                     share, tolerance = share * LOWER, LOOSE
             products += used
             steps += 1
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
-    except np.linalg.LinAlgError:
-        stop = Stop.INACCURATE
-    return _answer(program, setting, best, unit, stop, steps, products)
+    return _answer(program, setting, best, unit, search.stop, steps, products)
 
 
 def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> tuple[Point, int]:

@@ -1,47 +1,7 @@
 """Strategies for long horizons: Toeplitz, banded inverse and buffered linear Toeplitz.
 
-A T x T strategy costs O(T^3) to design and O(T^2) to hold. The lower triangular Toeplitz ones here
-are designed in O(T log T) a step and make their noise from a few vectors
-(:mod:`noisedesign.program.noise.short_memory`). They are a few per cent worse than the unrestricted
-optimum, and each says by how much at most.
+A T x T strategy costs O(T^3) to design and O(T^2) to hold. The lower triangular Toeplitz ones are
+designed in O(T log T) a step (:mod:`.solver`) and make their noise from a few vectors
+(:mod:`noisedesign.program.noise.strategies`). They are a few per cent worse than the unrestricted
+optimum, and each says by how much at most (:mod:`.bound`).
 """
-
-from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum
-from noisedesign.families.toeplitz.optimize import (
-    optimize_banded_inverse,
-    optimize_buffered,
-    optimize_toeplitz,
-)
-from noisedesign.privacy.sensitivity.toeplitz import squared_sensitivity
-from noisedesign.program.noise.toeplitz_strategies import (
-    BandedInverse,
-    BufferedToeplitz,
-    Strategy,
-    ToeplitzStrategy,
-)
-from noisedesign.program.streaming import StreamingDesign
-from noisedesign.system.workloads.toeplitz import (
-    GramWorkload,
-    PoleWorkload,
-    Workload,
-    gossip_workload,
-    prefix_workload,
-)
-
-__all__ = [
-    "BandedInverse",
-    "BufferedToeplitz",
-    "GramWorkload",
-    "PoleWorkload",
-    "Strategy",
-    "StreamingDesign",
-    "ToeplitzStrategy",
-    "Workload",
-    "gossip_workload",
-    "lower_bound_of_unrestricted_optimum",
-    "optimize_banded_inverse",
-    "optimize_buffered",
-    "optimize_toeplitz",
-    "prefix_workload",
-    "squared_sensitivity",
-]

@@ -7,7 +7,6 @@ strategies of every structure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,26 +14,14 @@ import numpy as np
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum
+from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
+from noisedesign.families.toeplitz.program import ToeplitzProgram
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Model, not_convex
-from noisedesign.program.noise import Noise, form_of_strategy
+from noisedesign.program.noise import Noise
 from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import (
-    TemporalFamily,
-    TemporalProgram,
-    largest_share,
-    temporal_program,
-    unit_form,
-)
+from noisedesign.program.temporal import TemporalFamily, largest_share, temporal_program, unit_form
 from noisedesign.system.workloads.toeplitz import GramWorkload
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ToeplitzProgram(TemporalProgram):
-    """A :class:`TemporalProgram` over one of the families of ``structure``."""
-
-    structure: TimeStructure
 
 
 class Toeplitz(TemporalFamily):
@@ -49,23 +36,10 @@ class Toeplitz(TemporalFamily):
         return ToeplitzProgram(gram=program.gram, participation=participation, structure=structure)
 
     def solve(self, program: ToeplitzProgram, *, monitor: Monitor) -> Answer:
-        from noisedesign.families.toeplitz import optimize
+        from noisedesign.families.toeplitz import solver
 
-        structure, workload = program.structure, GramWorkload(matrix=program.gram)
-        given: dict[str, Any] = {
-            "workload": workload,
-            "participation": program.participation,
-            "monitor": monitor,
-        }
-        if structure.kind == "toeplitz":
-            found = optimize.optimize_toeplitz(**given)
-        elif structure.kind == "banded-inverse":
-            assert structure.bands is not None
-            found = optimize.optimize_banded_inverse(bands=structure.bands, **given)
-        else:
-            assert structure.buffers is not None
-            found = optimize.optimize_buffered(buffers=structure.buffers, **given)
-        form = unit_form(program, form_of_strategy(found.strategy, horizon=program.size))
+        found = solver.solve(program, monitor=monitor)
+        form = unit_form(program, found.strategy.at(program.size))
         return Answer(
             stop=found.stop, noises=[Noise.of_strategy(form)], evaluations=found.evaluations
         )

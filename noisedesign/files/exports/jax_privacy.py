@@ -17,7 +17,7 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import write_bytes
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.regular_files import check_regular
+from noisedesign.base.regular_files import read_regular
 from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
 from noisedesign.files.exported import factor, require_protection, to_json, trainer_facts
 from noisedesign.program.calibration import calibrate
@@ -82,13 +82,13 @@ class _File(NamedTuple):
 def _read(path: str | Path, *, steps: int) -> _File:
     steps = _checks.positive_int(steps, field="steps")
     expected = "a file of this exporter"
-    check_regular(Path(path), field=_FIELD, expected=expected)
+    content = read_regular(Path(path), field=_FIELD, expected=expected)
+    members = unpack(content, field=_FIELD)
     try:
-        members = unpack(Path(path).read_bytes(), field=_FIELD)
         found = {name: members[name + NPY] for name in ("noising_matrix", "stddev", "horizon")}
-        calibrated = members.get("calibrated" + NPY, npy_bytes(np.bool_(False)))
-    except (OSError, KeyError) as error:
+    except KeyError as error:
         raise InputError(_FIELD, expected=expected, got=f"{path}: {error}") from error
+    calibrated = members.get("calibrated" + NPY, npy_bytes(np.bool_(False)))
     noising_matrix = float64_array(found["noising_matrix"], field=_FIELD)
     noising_matrix = _checks.matrix(noising_matrix, field=_FIELD, square=True)
     numbers = (

@@ -19,7 +19,7 @@ import numpy as np
 
 from noisedesign.base.atomic import write_text
 from noisedesign.base.checks import InputError, describe
-from noisedesign.base.regular_files import check_regular
+from noisedesign.base.regular_files import read_regular
 from noisedesign.files.array_files import require_own_description
 from noisedesign.files.exported import (
     Exported,
@@ -119,9 +119,9 @@ def read_plan(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:
     Raises:
         InputError: no such file, or not one of this exporter.
     """
-    check_regular(Path(path), field=_FIELD, expected="a file of this exporter")
+    text = read_regular(Path(path), field=_FIELD, expected="a file of this exporter")
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(text.decode("utf-8"))
         names = tuple(content["nodes"])
         place = {name: node for node, name in enumerate(names)}
         seeds = tuple(
@@ -131,7 +131,7 @@ def read_plan(path: str | Path) -> tuple[SeedPlan, tuple[str, ...]]:
             )
             for seed in content["seeds"]
         )
-    except (OSError, KeyError, ValueError, TypeError, RecursionError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         got = f"{path}: {type(error).__name__}: {error}"
         raise InputError(_FIELD, expected="a file of this exporter", got=got) from error
     for seed in seeds:

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from noisedesign.base import checks as _checks
-from noisedesign.base.checks import InputError
+from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.views.noise import Knowledge
 
 Sees = Literal["all", "received", "sums", "sent"]
@@ -49,6 +51,24 @@ class Observer:
     def __str__(self) -> str:
         nodes = self.coalition or self.listened
         return self.model + (f" {', '.join(map(str, nodes))}" if nodes else "")
+
+
+def distances(mixing: Array, observer: Observer) -> list[int | None]:
+    """Hops from every node to the nearest node that looks or is listened to.
+
+    A message goes from v to u where W_uv is not zero. None where no path leads to the observer, and
+    for observers that are no node: those of all messages without a coalition.
+    """
+    found: list[int | None] = [None] * len(mixing)
+    frontier = list(observer.coalition or observer.listened)
+    hops = 0
+    while frontier:
+        for node in frontier:
+            found[node] = hops
+        heard = np.flatnonzero((mixing[frontier] != 0).any(axis=0))
+        frontier = [int(node) for node in heard if found[node] is None]
+        hops += 1
+    return found
 
 
 def ldp() -> Observer:

@@ -4,31 +4,31 @@ A design, its file and its exports ask the noise itself for its arrays, and a re
 nothing else.
 """
 
-from noisedesign.program.noise.forms import (
-    STRATEGY_FORMS,
-    BandedForm,
-    BandedInverseForm,
-    BufferedForm,
-    DenseForm,
-    StrategyForm,
-    ToeplitzForm,
-    form_of_arrays,
-    form_of_strategy,
-    form_of_structure,
-)
 from noisedesign.program.noise.noise import Noise, noise_of_arrays
+from noisedesign.program.noise.strategies import (
+    STRATEGIES,
+    BandedInverse,
+    BandedStrategy,
+    BufferedToeplitz,
+    DenseStrategy,
+    StationaryStrategy,
+    Strategy,
+    ToeplitzStrategy,
+    strategy_of_arrays,
+    strategy_of_structure,
+)
 
 __all__ = [
-    "STRATEGY_FORMS",
-    "BandedForm",
-    "BandedInverseForm",
-    "BufferedForm",
-    "DenseForm",
+    "STRATEGIES",
+    "BandedInverse",
+    "BandedStrategy",
+    "BufferedToeplitz",
+    "DenseStrategy",
     "Noise",
-    "StrategyForm",
-    "ToeplitzForm",
-    "form_of_arrays",
-    "form_of_strategy",
-    "form_of_structure",
+    "StationaryStrategy",
+    "Strategy",
+    "ToeplitzStrategy",
     "noise_of_arrays",
+    "strategy_of_arrays",
+    "strategy_of_structure",
 ]

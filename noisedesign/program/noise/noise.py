@@ -16,10 +16,10 @@ from noisedesign.base import checks as _checks
 from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.seeds import SeedPlan
-from noisedesign.program.noise.forms import DenseForm, StrategyForm, form_of_arrays
-from noisedesign.program.noise.space_time_streams import block_noise
+from noisedesign.program.noise.strategies import DenseStrategy, Strategy, strategy_of_arrays
 from noisedesign.program.noise.streams import (
     Seed,
+    block_noise,
     covariance_root,
     seed_sequence,
     space_noise,
@@ -43,7 +43,7 @@ class Noise:
 
     steps: int | None
     nodes: int | None = None
-    strategy: StrategyForm | None = None
+    strategy: Strategy | None = None
     space: Array | SeedPlan | None = None
     full: bool = False
 
@@ -53,7 +53,7 @@ class Noise:
         return cls(steps=None, nodes=len(covariance), space=covariance)
 
     @classmethod
-    def of_strategy(cls, strategy: StrategyForm, *, covariance: Array | None = None) -> Noise:
+    def of_strategy(cls, strategy: Strategy, *, covariance: Array | None = None) -> Noise:
         """Noise that every node draws with C, of nodes with covariance R where it is given."""
         nodes = None if covariance is None else len(covariance)
         return cls(steps=strategy.horizon, nodes=nodes, strategy=strategy, space=covariance)
@@ -180,7 +180,7 @@ class Noise:
             field="dimension",
             of=f"coordinates of {width} nodes",
         )
-        if isinstance(self.strategy, DenseForm) and not self.full:
+        if isinstance(self.strategy, DenseStrategy) and not self.full:
             # Draws that do not fit a bounded working set are drawn again.
             noise = time_noise_stream(
                 self.strategy.dense_noising(), nodes=width, dimension=dimension, seed=seed
@@ -227,7 +227,7 @@ def noise_of_arrays(
     strategy = None
     if steps is not None:
         horizon = steps * nodes if full and nodes is not None else steps
-        strategy = form_of_arrays(arrays, horizon=horizon, field=field)
+        strategy = strategy_of_arrays(arrays, horizon=horizon, field=field)
     space = arrays.get("covariance")
     if space is not None:
         if nodes is None or space.shape != (nodes, nodes):

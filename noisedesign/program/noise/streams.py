@@ -1,4 +1,4 @@
-"""Noise drawn as it is needed, from exported matrices, in a bounded working set.
+"""White noise, and noise of dense matrices, drawn as it is needed in a bounded working set.
 
 The published trainers draw all noise in advance, an array of T x n x d. Here white noise of
 step s comes from a counter-based generator keyed by (seed, s), so it can be drawn again instead
@@ -8,7 +8,7 @@ of being kept: what is held at any time is O(n d) for the current step and at mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -92,33 +92,11 @@ def covariance_root(covariance: Any) -> Array:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def space_noise_stream(
-    covariance: Any, *, dimension: int, steps: int, seed: Seed
-) -> Iterator[Array]:
-    """Noise correlated across nodes, independent across steps and coordinates.
-
-    Args:
-        covariance: R, shape (n, n), symmetric positive semidefinite, in squared noise units.
-        dimension: d, coordinates of the model.
-        steps: how many steps to yield before stopping.
-        seed: the same seed gives the same noise.
-
-    Returns:
-        An iterator over ``steps`` arrays of shape (n, d); every column is drawn from N(0, R).
-
-    Raises:
-        InputError: see :func:`covariance_root`; dimension or steps not an integer >= 1.
-    """
-    root = covariance_root(covariance)
-    dimension = _checks.positive_int(dimension, field="dimension")
-    steps = _checks.positive_int(steps, field="steps")
-    return space_noise(root, dimension=dimension, steps=steps, root_seed=seed_sequence(seed))
-
-
 def space_noise(
     root: Array, *, dimension: int, steps: int, root_seed: np.random.SeedSequence
 ) -> Iterator[Array]:
-    """As :func:`space_noise_stream`, from a square root of R that is known already."""
+    """Noise correlated across nodes by a root F of R, independent across steps and coordinates:
+    arrays of shape (n, d), every column from N(0, F F^T)."""
     for step in range(steps):
         yield root @ _white(root_seed, step, np.empty((len(root), dimension)))
 
@@ -172,3 +150,45 @@ def _time_noise(
                 panel[t - start] += noising[t, step] * scratch
         for noise in panel:
             yield noise.reshape(shape)
+
+
+def block_noise(noising_matrix: Any, white: Iterable[Array], *, nodes: int) -> Iterator[Array]:
+    """Noise of a full design, one block row of C^-1 at a time, from given white noise.
+
+    Step t is sum_{s <= t} (C^-1)_ts w_s with n x n blocks. White noise is taken from ``white`` as
+    it is needed and kept: O(T n d) floats beside the matrix. Random white noise of n nodes is
+    ``space_noise(np.eye(n), ...)``.
+
+    Args:
+        noising_matrix: C^-1, shape (nT, nT), lower triangular, in time-major order.
+        white: T arrays of shape (n, d).
+        nodes: n.
+
+    Returns:
+        An iterator over T arrays of shape (n, d); it ends early where ``white`` does.
+
+    Raises:
+        InputError: C^-1 not lower triangular, or not of n rows a step; while iterating, a step of
+            white noise that has not n rows.
+    """
+    noising = check_noising(noising_matrix)
+    nodes = _checks.positive_int(nodes, field="nodes")
+    if len(noising) % nodes:
+        raise InputError(
+            "noising_matrix", expected=f"a multiple of {nodes} rows", got=f"{len(noising)} rows"
+        )
+    return _block_noise(noising, white, nodes)
+
+
+def _block_noise(noising: Array, white: Iterable[Array], nodes: int) -> Iterator[Array]:
+    kept: Array | None = None
+    starts = range(0, len(noising), nodes)
+    for start, draw in zip(starts, white, strict=False):
+        draw = _checks.matrix(draw, field="white")
+        if len(draw) != nodes:
+            raise InputError("white", expected=f"{nodes} rows a step", got=f"{len(draw)}")
+        if kept is None:
+            kept = np.empty((len(noising), draw.shape[1]))
+        stop = start + nodes
+        kept[start:stop] = draw
+        yield noising[start:stop, :stop] @ kept[:stop]

@@ -21,9 +21,9 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array
-from noisedesign.base.shown import Shown
 from noisedesign.tasks.simulation import dynamics
 from noisedesign.tasks.simulation.estimates import (
+    Report,
     RunningMoments,
     Runs,
     gaussian_separation,
@@ -39,7 +39,7 @@ Drawn = tuple[Array, Array]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AuditReport(Shown):
+class AuditReport(Report):
     """Empirical against claimed mu (of mu-GDP, not squared) for one participation pattern.
 
     Attributes:
@@ -55,6 +55,8 @@ class AuditReport(Shown):
         steps: the steps at which they differ, zero-based; empty for a spatial design, where every
             step is alike.
     """
+
+    verdicts = ("exceeds", "close", "agrees")
 
     mu: float
     interval: tuple[float, float]
@@ -79,22 +81,6 @@ class AuditReport(Shown):
     def agrees(self) -> bool:
         """Neither refuted nor loose."""
         return not self.exceeds and self.close
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, ready for JSON."""
-        return {
-            "mu": self.mu,
-            "interval": list(self.interval),
-            "lower_bound": self.lower_bound,
-            "confidence": self.confidence,
-            "claimed": self.claimed,
-            "runs": self.runs,
-            "node": self.node,
-            "steps": list(self.steps),
-            "exceeds": self.exceeds,
-            "close": self.close,
-            "agrees": self.agrees,
-        }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import NormalDist
+from typing import Any, ClassVar
 
 import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
+from noisedesign.base.shown import Shown
 from noisedesign.program.noise import streams
 
 CONFIDENCE = 0.9999
@@ -64,6 +66,22 @@ class Runs:
                 yield world, size, streams.seed_sequence(self.seed, *path)
                 if self.progress is not None:
                     self.progress(world * self.runs + start + size, worlds * self.runs)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report(Shown):
+    """What came of runs; ``verdicts`` are properties that are told with the fields."""
+
+    verdicts: ClassVar[tuple[str, ...]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, ready for JSON."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found |= {name: getattr(self, name) for name in self.verdicts}
+        return {
+            name: np.asarray(value).tolist() if isinstance(value, tuple | np.ndarray) else value
+            for name, value in found.items()
+        }
 
 
 def two_sided_quantile(confidence: float) -> float:

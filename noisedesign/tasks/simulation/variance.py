@@ -14,10 +14,9 @@ import numpy as np
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.shown import Shown
 from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import dynamics
-from noisedesign.tasks.simulation.estimates import RunningMoments, Runs
+from noisedesign.tasks.simulation.estimates import Report, RunningMoments, Runs
 
 Source = Callable[[int, np.random.SeedSequence], Iterator[Array]]
 """From a number of columns and a seed to an array a step, shape (n, columns): noise, or error."""
@@ -51,7 +50,7 @@ class Draws(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class VarianceReport(Shown):
+class VarianceReport(Report):
     """Simulated against predicted total noise variance (squared error a coordinate).
 
     Attributes:
@@ -63,6 +62,8 @@ class VarianceReport(Shown):
         per_step: mean squared error of all nodes after each step, shape (steps,); adds up to
             ``estimate``. One entry a row of the factor for a workload given by its factor.
     """
+
+    verdicts = ("ratio", "agrees")
 
     estimate: float
     interval: tuple[float, float]
@@ -80,19 +81,6 @@ class VarianceReport(Shown):
     def agrees(self) -> bool:
         """Whether the interval covers the predicted value."""
         return self.interval[0] <= self.predicted <= self.interval[1]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, ready for JSON."""
-        return {
-            "estimate": self.estimate,
-            "interval": list(self.interval),
-            "confidence": self.confidence,
-            "predicted": self.predicted,
-            "ratio": self.ratio,
-            "runs": self.runs,
-            "agrees": self.agrees,
-            "per_step": self.per_step.tolist(),
-        }
 
 
 def simulate_variance(

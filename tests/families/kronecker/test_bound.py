@@ -17,8 +17,8 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker import bound_search as kronecker_witness
 from noisedesign.families.kronecker.bound import Witness, full_dual, judge_kronecker, lower_bound
 from noisedesign.program import certificate
-from noisedesign.program.noise.space_time_streams import block_noise, kronecker_noise_stream
-from noisedesign.program.noise.streams import space_noise_stream
+from noisedesign.program.noise import Noise
+from noisedesign.program.noise.streams import block_noise
 from noisedesign.program.space_time import SpaceTimeProgram
 from tests.support import oracles
 from tests.support.space_time_cases import (
@@ -26,6 +26,7 @@ from tests.support.space_time_cases import (
     all_iterates,
     design_full,
     design_kronecker,
+    kronecker_noise,
     patterns_of,
     stacked_workload,
 )
@@ -281,8 +282,8 @@ def test_kronecker_noise_is_block_noise_of_the_product() -> None:
     asked = all_iterates(GRAPHS["path-4"], 1, 5)
     design = design_kronecker(asked)
     noising = np.tril(np.linalg.inv(design.strategy))
-    stream = kronecker_noise_stream(noising, design.covariance, dimension=3, seed=7)
-    white = space_noise_stream(np.eye(4), dimension=3, steps=5, seed=7)
+    stream = kronecker_noise(noising, design.covariance).stream(dimension=3, seed=7)
+    white = Noise.of_covariance(np.eye(4)).stream(dimension=3, steps=5, seed=7)
     product = np.kron(noising, np.linalg.cholesky(design.covariance))
     for drawn, expected in zip(stream, block_noise(product, white, nodes=4), strict=True):
         np.testing.assert_allclose(drawn, expected, atol=1e-13)
@@ -299,6 +300,6 @@ def test_streams_refuse() -> None:
     with pytest.raises(InputError, match="white: expected 2 rows"):
         next(block_noise(np.eye(4), [np.ones((3, 1))], nodes=2))
     with pytest.raises(InputError, match="lower triangular"):
-        kronecker_noise_stream(np.ones((2, 2)), np.eye(2), dimension=1, seed=0)
+        kronecker_noise(np.ones((2, 2)), np.eye(2)).stream(dimension=1, seed=0)
     with pytest.raises(InputError, match="positive semidefinite"):
-        kronecker_noise_stream(np.eye(2), -np.eye(2), dimension=1, seed=0)
+        kronecker_noise(np.eye(2), -np.eye(2)).stream(dimension=1, seed=0)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from noisedesign import InputError
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.views import innovations, observed, stationary
-from noisedesign.privacy.views.distances import distances
 from noisedesign.privacy.views.noise import Knowledge
+from noisedesign.privacy.views.observers import distances
 from tests.support import oracles
 
 PATH = oracles.metropolis(nx.path_graph(5))

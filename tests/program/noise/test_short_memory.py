@@ -12,11 +12,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.program.noise import short_memory
+from noisedesign.program.noise import (
+    BandedInverse,
+    BufferedToeplitz,
+    Noise,
+    StationaryStrategy,
+    ToeplitzStrategy,
+)
 from noisedesign.program.noise.streams import time_noise_stream
 
 BANDS = np.array([2.0, -0.5, 0.3, 0.1])
 SCALES, DECAYS = np.array([0.3, 0.2, 0.1]), np.array([0.5, 0.95, 0.0])
+
+INVERSE = BandedInverse(coefficients=BANDS)
+BANDED = ToeplitzStrategy(coefficients=BANDS)
+BUFFERED = BufferedToeplitz(scales=SCALES, decays=DECAYS)
+
+
+def stream(
+    strategy: StationaryStrategy, *, horizon: int, nodes: int, dimension: int, seed: int
+) -> Iterator[np.ndarray]:
+    noise = Noise.of_strategy(strategy.at(horizon))
+    return noise.stream(nodes=nodes, dimension=dimension, seed=seed)
 
 
 def toeplitz(column: np.ndarray, horizon: int) -> np.ndarray:
@@ -38,22 +55,12 @@ def unit_vectors(horizon: int) -> Iterator[np.ndarray]:
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 4, 5, 30])
 def test_rows_of_the_noising_matrix(horizon: int) -> None:
-    cases = [
-        (
-            short_memory.banded_inverse_filter(unit_vectors(horizon), BANDS),
-            toeplitz(BANDS, horizon),
-        ),
-        (
-            short_memory.banded_filter(unit_vectors(horizon), BANDS),
-            np.linalg.inv(toeplitz(BANDS, horizon)),
-        ),
-        (
-            short_memory.buffered_filter(unit_vectors(horizon), SCALES, DECAYS),
-            np.linalg.inv(buffered(horizon)),
-        ),
-    ]
-    for stream, noising in cases:
-        rows = np.array(list(stream))
+    for strategy, noising in (
+        (INVERSE, toeplitz(BANDS, horizon)),
+        (BANDED, np.linalg.inv(toeplitz(BANDS, horizon))),
+        (BUFFERED, np.linalg.inv(buffered(horizon))),
+    ):
+        rows = np.array(list(strategy.noise_of(unit_vectors(horizon))))
         np.testing.assert_allclose(rows, noising, atol=1e-14)
         # Hence the covariance of the noise is C^-1 C^-T.
         np.testing.assert_allclose(rows @ rows.T, noising @ noising.T, atol=1e-13)
@@ -65,9 +72,9 @@ def test_any_band_at_any_horizon(seed: int, bands: int, horizon: int) -> None:
     column = np.random.default_rng(seed).standard_normal(bands) * 0.4
     column[0] = 1.5
     matrix = toeplitz(column, horizon)
-    rows = np.array(list(short_memory.banded_inverse_filter(unit_vectors(horizon), column)))
+    rows = np.array(list(BandedInverse(coefficients=column).noise_of(unit_vectors(horizon))))
     np.testing.assert_allclose(rows, matrix, atol=1e-15)
-    rows = np.array(list(short_memory.banded_filter(unit_vectors(horizon), column)))
+    rows = np.array(list(ToeplitzStrategy(coefficients=column).noise_of(unit_vectors(horizon))))
     np.testing.assert_allclose(matrix @ rows, np.eye(horizon), atol=1e-12)
 
 
@@ -75,40 +82,24 @@ def test_any_band_at_any_horizon(seed: int, bands: int, horizon: int) -> None:
 def test_streams_draw_what_the_dense_stream_draws(kind: str) -> None:
     shape = {"horizon": 40, "nodes": 2, "dimension": 3, "seed": 9}
     full = 0.8 ** np.arange(40.0)
-    stream, noising = {
-        "banded inverse": (
-            short_memory.banded_inverse_noise_stream(BANDS, **shape),
-            toeplitz(BANDS, 40),
-        ),
-        "banded": (
-            short_memory.banded_noise_stream(BANDS, **shape),
-            np.linalg.inv(toeplitz(BANDS, 40)),
-        ),
-        "full": (
-            short_memory.banded_noise_stream(full, **shape),
-            np.linalg.inv(toeplitz(full, 40)),
-        ),
-        "buffered": (
-            short_memory.buffered_noise_stream(SCALES, DECAYS, **shape),
-            np.linalg.inv(buffered(40)),
-        ),
+    strategy, noising = {
+        "banded inverse": (INVERSE, toeplitz(BANDS, 40)),
+        "banded": (BANDED, np.linalg.inv(toeplitz(BANDS, 40))),
+        "full": (ToeplitzStrategy(coefficients=full), np.linalg.inv(toeplitz(full, 40))),
+        "buffered": (BUFFERED, np.linalg.inv(buffered(40))),
     }[kind]
     expected = list(time_noise_stream(np.tril(noising), nodes=2, dimension=3, seed=9))
-    noise = list(stream)
+    noise = list(stream(strategy, **shape))
     assert [z.shape for z in noise] == [(2, 3)] * 40
     np.testing.assert_allclose(noise, expected, atol=1e-12)
 
 
 def test_noise_that_is_overwritten_changes_nothing_later() -> None:
     shape = {"horizon": 12, "nodes": 1, "dimension": 2, "seed": 1}
-    for stream, args in (
-        (short_memory.banded_inverse_noise_stream, (BANDS,)),
-        (short_memory.banded_noise_stream, (BANDS,)),
-        (short_memory.buffered_noise_stream, (SCALES, DECAYS)),
-    ):
-        untouched = [z.copy() for z in stream(*args, **shape)]
+    for strategy in (INVERSE, BANDED, BUFFERED):
+        untouched = [z.copy() for z in stream(strategy, **shape)]
         spoiled = []
-        for z in stream(*args, **shape):
+        for z in stream(strategy, **shape):
             spoiled.append(z.copy())
             z[:] = np.nan
         np.testing.assert_array_equal(spoiled, untouched)
@@ -116,25 +107,18 @@ def test_noise_that_is_overwritten_changes_nothing_later() -> None:
 
 def test_streams_end_with_their_horizon() -> None:
     shape = {"horizon": 3, "nodes": 1, "dimension": 1, "seed": 0}
-    for stream in (
-        short_memory.banded_inverse_noise_stream(BANDS, **shape),
-        short_memory.banded_noise_stream(BANDS, **shape),
-        short_memory.buffered_noise_stream(SCALES, DECAYS, **shape),
-    ):
-        assert len([next(stream) for _ in range(3)]) == 3
+    for strategy in (INVERSE, BANDED, BUFFERED):
+        noise = stream(strategy, **shape)
+        assert len([next(noise) for _ in range(3)]) == 3
         with pytest.raises(StopIteration):
-            next(stream)
+            next(noise)
 
 
 def test_memory_does_not_grow_with_the_horizon() -> None:
     width, steps = 10_000, 300
-    for stream, kept in (
-        (short_memory.banded_inverse_noise_stream, (BANDS,)),
-        (short_memory.banded_noise_stream, (BANDS,)),
-        (short_memory.buffered_noise_stream, (SCALES, DECAYS)),
-    ):
+    for strategy in (INVERSE, BANDED, BUFFERED):
         tracemalloc.start()
-        for _ in stream(*kept, horizon=steps, nodes=1, dimension=width, seed=0):
+        for _ in stream(strategy, horizon=steps, nodes=1, dimension=width, seed=0):
             pass
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -144,16 +128,16 @@ def test_memory_does_not_grow_with_the_horizon() -> None:
 
 def test_bad_input_is_refused_before_the_first_step() -> None:
     shape = {"horizon": 3, "nodes": 1, "dimension": 1, "seed": 0}
-    for stream in (short_memory.banded_inverse_noise_stream, short_memory.banded_noise_stream):
+    for kind in (BandedInverse, ToeplitzStrategy):
         for bad in (np.array([0.0, 1.0]), np.ones(2, dtype=np.float32), np.ones((2, 2)), []):
             with pytest.raises(InputError, match="coefficients"):
-                stream(bad, **shape)
+                kind(coefficients=bad)
         for name in ("horizon", "nodes", "dimension"):
             with pytest.raises(InputError, match=name):
-                stream(BANDS, **{**shape, name: 0})
+                stream(kind(coefficients=BANDS), **{**shape, name: 0})
         with pytest.raises(InputError, match="seed"):
-            stream(BANDS, **{**shape, "seed": -1})
+            stream(kind(coefficients=BANDS), **{**shape, "seed": -1})
     with pytest.raises(InputError, match="decays: expected 3, one per scale, got 1"):
-        short_memory.buffered_noise_stream(SCALES, DECAYS[:1], **shape)
+        BufferedToeplitz(scales=SCALES, decays=DECAYS[:1])
     with pytest.raises(InputError, match=r"decays: expected values in \[0, 1\]"):
-        short_memory.buffered_noise_stream(SCALES, -DECAYS, **shape)
+        BufferedToeplitz(scales=SCALES, decays=-DECAYS)

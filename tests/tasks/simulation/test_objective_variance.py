@@ -12,8 +12,8 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.files.problem_file import parse_problem
-from noisedesign.program.noise.space_time_streams import block_noise, kronecker_noise_stream
-from noisedesign.program.noise.streams import space_noise_stream, time_noise_stream
+from noisedesign.program.noise import Noise
+from noisedesign.program.noise.streams import block_noise, time_noise_stream
 from noisedesign.system.random_mixing import (
     EdgeDropout,
     NodeDropout,
@@ -27,6 +27,7 @@ from noisedesign.tasks.simulation import Source, VarianceReport, simulate_varian
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support import structured_oracles as slow
+from tests.support.space_time_cases import kronecker_noise
 
 PATH_3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
 SKEWED = np.array([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])
@@ -43,7 +44,9 @@ def fixed(noise: np.ndarray) -> Source:
 
 def white(nodes: int, horizon: int) -> Source:
     def source(columns: int, sequence: np.random.SeedSequence) -> Iterator[np.ndarray]:
-        return space_noise_stream(np.eye(nodes), steps=horizon, dimension=columns, seed=sequence)
+        return Noise.of_covariance(np.eye(nodes)).stream(
+            steps=horizon, dimension=columns, seed=sequence
+        )
 
     return source
 
@@ -313,7 +316,7 @@ def test_kronecker_noise_is_the_root_of_r_on_noise_of_every_node() -> None:
     """White noise of the same seed, combined over steps and then over nodes, row by row."""
     drawn: dict[str, Any] = {"dimension": 5, "seed": 7}
     plain = np.array(list(time_noise_stream(np.eye(3), nodes=2, **drawn)))
-    found = np.array(list(kronecker_noise_stream(NOISING, COVARIANCE, **drawn)))
+    found = np.array(list(kronecker_noise(NOISING, COVARIANCE).stream(**drawn)))
     in_time = np.einsum("ts,snd->tnd", NOISING, plain)
     # Whatever root of R: what both nodes' noise has in common with itself is R.
     solved_for = np.linalg.lstsq(
@@ -327,7 +330,7 @@ def test_kronecker_noise_is_the_root_of_r_on_noise_of_every_node() -> None:
 
 def test_kronecker_noise_has_the_product_covariance() -> None:
     samples = 40_000
-    steps = list(kronecker_noise_stream(NOISING, COVARIANCE, dimension=samples, seed=0))
+    steps = list(kronecker_noise(NOISING, COVARIANCE).stream(dimension=samples, seed=0))
     stacked = np.concatenate(steps)
     expected = np.kron(NOISING @ NOISING.T, COVARIANCE)
     scale = np.sqrt(np.diagonal(expected))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import noisedesign.tasks.simulation as package
 from noisedesign.base.checks import InputError
-from noisedesign.program.noise import streams
-from noisedesign.program.noise.streams import space_noise_stream, time_noise_stream
+from noisedesign.program.noise import Noise, streams
+from noisedesign.program.noise.streams import time_noise_stream
 from noisedesign.tasks.simulation.dynamics import message_weights, run
 from noisedesign.tasks.simulation.estimates import RunningMoments
 from tests.support.simulated import simulate_space, simulate_time
@@ -197,8 +197,8 @@ def test_time_stream_is_the_noising_matrix_times_white_noise(
 
 def test_space_stream_is_the_root_times_white_noise() -> None:
     covariance = np.array([[2.0, 1.0], [1.0, 2.0]])
-    white = list(space_noise_stream(np.eye(2), dimension=3, steps=4, seed=9))
-    noise = list(space_noise_stream(covariance, dimension=3, steps=4, seed=9))
+    white = list(Noise.of_covariance(np.eye(2)).stream(dimension=3, steps=4, seed=9))
+    noise = list(Noise.of_covariance(covariance).stream(dimension=3, steps=4, seed=9))
     for x, z in zip(white, noise, strict=True):
         np.testing.assert_allclose(z, np.linalg.cholesky(covariance) @ x, atol=1e-14)
 
@@ -221,7 +221,7 @@ def test_streams_repeat_for_a_seed_and_differ_between_seeds() -> None:
 def test_streams_stop_at_the_horizon() -> None:
     for stream in (
         time_noise_stream(np.eye(3), nodes=1, dimension=1, seed=0),
-        space_noise_stream(np.eye(1), dimension=1, steps=3, seed=0),
+        Noise.of_covariance(np.eye(1)).stream(dimension=1, steps=3, seed=0),
     ):
         for _ in range(3):
             next(stream)
@@ -379,9 +379,12 @@ def test_bad_input_names_its_field(
         ),
         (lambda: time_noise_stream(np.eye(2), nodes=0, dimension=1, seed=0), "nodes"),
         (lambda: time_noise_stream(np.eye(2), nodes=1, dimension=0, seed=0), "dimension"),
-        (lambda: space_noise_stream(-np.eye(2), dimension=1, steps=1, seed=0), "covariance"),
-        (lambda: space_noise_stream(np.eye(2), dimension=1, steps=0, seed=0), "steps"),
-        (lambda: space_noise_stream(np.eye(2), dimension=1, steps=1, seed=-1), "seed"),
+        (
+            lambda: Noise.of_covariance(-np.eye(2)).stream(dimension=1, steps=1, seed=0),
+            "covariance",
+        ),
+        (lambda: Noise.of_covariance(np.eye(2)).stream(dimension=1, steps=0, seed=0), "steps"),
+        (lambda: Noise.of_covariance(np.eye(2)).stream(dimension=1, steps=1, seed=-1), "seed"),
     ],
 )
 def test_streams_refuse_bad_input_before_the_first_step(
@@ -400,7 +403,6 @@ def test_simulator_imports_numpy_and_checks_only() -> None:
         "noisedesign.base.checks",
         "noisedesign.base.linalg",
         "noisedesign.base.settings",
-        "noisedesign.program.noise.space_time_streams",
         "noisedesign.program.noise.streams",
         "noisedesign.privacy.seeds",  # what a design hands to its users, as matrices are
         "noisedesign.base.shown",  # how reports look

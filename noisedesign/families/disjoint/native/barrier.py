@@ -32,13 +32,11 @@ import scipy.linalg
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Search
 from noisedesign.families.disjoint.program import Found
 from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 40
-REACHED = 0.8
-"""Share of the gap asked for at which to stop: the rest is left to rounding and the repair."""
 AIM = 0.5
 """Share of the gap asked for that the end of the path has: a smaller one takes larger noise."""
 STALL_BELOW = 1e-7
@@ -301,8 +299,8 @@ def search(program: Program, start: Array, *, monitor: Monitor) -> Found:
     factor = factor_of(program)
     negligible = ROUNDING_PER_GAP * gap
     point = placed(evaluate(factor, start, negligible=negligible), gap=gap)
-    best, best_gap, evaluations, stalls, stop = point, np.inf, 1, 0, Stop.INACCURATE
-    try:
+    best, best_gap, evaluations, stalls = point, np.inf, 1, 0
+    with Search(monitor) as search:
         while True:
             lower, upper = point.lower, upper_bound(point, gap=gap)
             found = upper / lower - 1
@@ -312,18 +310,15 @@ def search(program: Program, start: Array, *, monitor: Monitor) -> Found:
             monitor.report(lower=lower, upper=upper)
             if monitor.due:
                 monitor.keep(program, diagonal_dual(best.v).blocks)
-            if found <= REACHED * gap:
-                stop = Stop.SOLVED
-                break
-            if monitor.expired:
-                stop = Stop.TIME_LIMIT
+            if search.ended(solved=found <= REACHED * gap):
                 break
             if stalls > 2 or evaluations >= MAX_EVALUATIONS:
                 break
             point, used = _advance(factor, point, gap=gap, found=found)
             evaluations += used
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
     return Found(
-        stop=stop, gram=gram_of(best, gap=gap), dual=diagonal_dual(best.v), evaluations=evaluations
+        stop=search.stop,
+        gram=gram_of(best, gap=gap),
+        dual=diagonal_dual(best.v),
+        evaluations=evaluations,
     )

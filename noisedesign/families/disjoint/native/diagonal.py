@@ -43,7 +43,7 @@ from noisedesign.base.device import (
     namespace,
     on_host,
 )
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.native import barrier
 from noisedesign.families.disjoint.native.square_roots import (
     Preconditioner,
@@ -59,8 +59,6 @@ from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 500
 MAX_CG_STEPS = 200
-REACHED = 0.8
-"""Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
 SLACK_CLEAR = 0.05
 SLACK_OVER_ERROR = 100.0
 """How far, in itself and over the present gap, a budget has to stay
@@ -270,13 +268,11 @@ def _by_symmetry(program: Program, start: Array, *, monitor: Monitor) -> Found |
     symmetry is found."""
     closed = transitive(program.gram)
     if closed is not None and closed.error <= settings.NEGLIGIBLE_PER_GAP * monitor.gap:
-        stop = Stop.SOLVED
-        try:
+        with Search(monitor) as search:
+            search.stop = Stop.SOLVED
             monitor.report(lower=closed.optimum, upper=closed.optimum)
-        except KeyboardInterrupt:
-            stop = Stop.INTERRUPTED
         dual = diagonal_dual(np.ones(program.size))
-        return Found(stop=stop, gram=closed.gram, dual=dual, evaluations=1)
+        return Found(stop=search.stop, gram=closed.gram, dual=dual, evaluations=1)
     symmetry = symmetry_of(program.gram)
     if symmetry is None:
         return None
@@ -294,9 +290,8 @@ def _search(
         return workload.spread(v) if isinstance(workload, Split) else v
 
     point = evaluate(workload, log_v)
-    best, best_gap, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
-    stalls = 0
-    try:
+    best, best_gap, evaluations, stalls = point, np.inf, 1, 0
+    with Search(monitor) as search:
         while evaluations < MAX_EVALUATIONS:
             slack = _slack(point)
             lower, upper = bounds(program, point, gap=monitor.gap, slack=slack)
@@ -308,17 +303,11 @@ def _search(
             monitor.report(lower=lower, upper=upper)
             if monitor.due:
                 monitor.keep(program, diagonal_dual(multipliers(best)).blocks)
-            if gap <= REACHED * monitor.gap:
-                best, stop = point, Stop.SOLVED
-                break
-            if monitor.expired:
-                stop = Stop.TIME_LIMIT
+            if search.ended(solved=gap <= REACHED * monitor.gap):
                 break
             if stalls > 2:
                 break
             point, used = _advance(workload, point, gap=monitor.gap, slack=slack)
             evaluations += used
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
     dual = diagonal_dual(multipliers(best))
-    return Found(stop=stop, gram=_gram(best), dual=dual, evaluations=evaluations)
+    return Found(stop=search.stop, gram=_gram(best), dual=dual, evaluations=evaluations)

@@ -42,7 +42,7 @@ from noisedesign.base.device import (
     place_of,
     squared_norm,
 )
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.native.pattern_pairs import (
     ConstantDiagonal,
     onto_constant_diagonal,
@@ -53,8 +53,6 @@ from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import FixedEpoch
 
 MAX_EVALUATIONS = 300
-REACHED = 0.8
-"""Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
 CG_FLOOR = 0.02
 """Share of the gap asked for below which a Newton system is solved well enough."""
 TO_BOUNDARY = 0.9
@@ -226,9 +224,9 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
     del factor
     kept = monitor.resumed(program)
     point = _rescaled(_evaluate(shape, _start(shape) if kept is None else device.put(kept)))
-    best, best_ratio, evaluations, stop = point, np.inf, 1, Stop.INACCURATE
+    best, best_ratio, evaluations = point, np.inf, 1
     predicted = np.inf if kept is None else 0.0  # multipliers that were kept may be good already
-    try:
+    with Search(monitor) as search:  # singular: a block met the boundary of the cone
         while evaluations < MAX_EVALUATIONS:
             near = predicted <= BOUND_WORTHWHILE * np.sqrt(monitor.gap) * point.price
             if near or monitor.expired:
@@ -238,13 +236,9 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
                 least = min(least, upper)
                 solved = upper - lower <= REACHED * monitor.gap * lower
             monitor.report(lower=point.trace**2 / point.price, upper=least)
-            if solved:
-                stop = Stop.SOLVED
-                break
-            if monitor.due:
+            if not solved and monitor.due:
                 monitor.keep(program, on_host(best.blocks))
-            if monitor.expired:
-                stop = Stop.TIME_LIMIT
+            if search.ended(solved=solved):
                 break
             free = identity(k, like=point.blocks) / k
             gradient = onto_constant_diagonal(point.gram_blocks - free)
@@ -253,7 +247,9 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
                 shape, point, gradient, enough=0.0 if close else CG_FLOOR * monitor.gap
             )
             if predicted <= settings.EPS * point.price:
-                break
+                if near:
+                    break
+                continue  # the optimum from the start, whose bounds are still to be computed
             advanced, used = _advance(shape, point, direction, predicted)
             evaluations += used
             if advanced is None:
@@ -261,11 +257,7 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
             point = advanced
             if best_ratio == np.inf:
                 best = point
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
-    except np.linalg.LinAlgError:
-        stop = Stop.INACCURATE  # a block met the boundary of the cone: H is singular
-    return _answer(shape, best, stop, evaluations)
+    return _answer(shape, best, search.stop, evaluations)
 
 
 def _answer(shape: Blocks, point: Point, stop: Stop, evaluations: int) -> Found:

@@ -23,7 +23,7 @@ import scipy.linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import conjugate_gradients
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Search
 from noisedesign.families.disjoint.native.limits.frame import Frame, longest
 from noisedesign.families.disjoint.program import Found
 from noisedesign.program.program import Program, diagonal_dual
@@ -37,8 +37,6 @@ LOOSER = 10.0
 """The same for a predictor, over that for a corrector, which goes on from there."""
 TO_BOUNDARY = 0.995
 """Share of the longest step that keeps multipliers and slacks positive."""
-REACHED = 0.8
-"""Share of the gap asked for at which to stop: the rest is left to the exact rescaling."""
 STALLS = 20
 """Steps without the gap being halved after which rounding is in the way."""
 EASE = 0.1
@@ -192,8 +190,8 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
     limit = np.concatenate([np.ones(program.size), program.cap])
     slack = np.maximum(limit - _held(frame), LEAST_SLACK * limit)
     best, best_gram, best_gap = x, np.eye(program.size), np.inf
-    evaluations, stalls, stop = 1, 0, Stop.INACCURATE
-    try:
+    evaluations, stalls = 1, 0
+    with Search(monitor) as search:
         while evaluations < MAX_EVALUATIONS:
             lower, upper, gram = bounds(program, frame, x)
             monitor.report(lower=lower, upper=upper)
@@ -201,22 +199,14 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
             stalls = 0 if gap < best_gap / 2 or not np.isfinite(gap) else stalls + 1
             if gap < best_gap:
                 best, best_gram, best_gap = x, gram, gap
-            if gap <= REACHED * monitor.gap:
-                stop = Stop.SOLVED
-                break
-            if monitor.expired:
-                stop = Stop.TIME_LIMIT
-                break
-            if stalls > STALLS:
+            if search.ended(solved=gap <= REACHED * monitor.gap) or stalls > STALLS:
                 break
             d, d_slack = _directions(frame, x, slack, limit)
             x = x + min(1.0, TO_BOUNDARY * longest(x, d)) * d
             slack = slack + min(1.0, TO_BOUNDARY * longest(slack, d_slack)) * d_slack
             frame = evaluate(program, x)
             evaluations += 1
-    except np.linalg.LinAlgError:
-        pass  # a system so singular that rounding hides it
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
     v, w = np.split(best, 2)
-    return Found(stop=stop, gram=best_gram, dual=diagonal_dual(v, cap=w), evaluations=evaluations)
+    return Found(
+        stop=search.stop, gram=best_gram, dual=diagonal_dual(v, cap=w), evaluations=evaluations
+    )

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.native.limits import smoothed
 from noisedesign.families.disjoint.native.limits.frame import (
     Frame,
@@ -46,8 +46,6 @@ from noisedesign.families.disjoint.native.limits.frame import (
 from noisedesign.families.disjoint.program import Found
 from noisedesign.program.program import Program
 
-REACHED = 0.8
-"""Share of the gap asked for at which to stop: the rest is left to the exact repair."""
 TIED = 0.01
 """Room between a cap and a floor, over the gap asked for, below which they count as one."""
 ENOUGH = 0.1
@@ -158,8 +156,8 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
     best, beginning = known.best, _start(program, sides)
     best.see_dual(known.multipliers(beginning.x), beginning.lower)
     state: State | None = beginning.state
-    evaluations, waited, least, closest, stop = 1, 0, np.inf, np.inf, Stop.INACCURATE
-    try:
+    evaluations, waited, least, closest = 1, 0, np.inf, np.inf
+    with Search(monitor) as search:
         while state is not None and waited < PATIENCE:
             best.see_covariance(state.frame.inner @ state.frame.inner.T)
             system = System(program, sides, state)
@@ -169,11 +167,7 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
             if gap <= REACHED * monitor.gap:
                 evaluations += known.prove(state.x)
             monitor.report(lower=best.lower, upper=best.upper)
-            if best.gap <= REACHED * monitor.gap:
-                stop = Stop.SOLVED
-                break
-            if monitor.expired:
-                stop = Stop.TIME_LIMIT
+            if search.ended(solved=best.gap <= REACHED * monitor.gap):
                 break
             waited += 1
             if state.mu < least / 2 or gap < closest / 2:
@@ -181,14 +175,10 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
             enough = ENOUGH * monitor.gap * abs(estimate) / len(state.x)
             state = taken(system, newton(system, enough=enough))
             evaluations += 1
-    except np.linalg.LinAlgError:
-        pass  # a system so singular that rounding hides it
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
-    if stop is Stop.INACCURATE and best.gap > ROUNDING:
+    if search.stop is Stop.INACCURATE and best.gap > ROUNDING:
         return smoothed.solve(program, monitor=monitor, best=best, spent=evaluations)
     return Found(
-        stop=stop,
+        stop=search.stop,
         gram=best.gram,
         dual=smoothed.dual_of(program, known.limits, best.x),
         evaluations=evaluations,

@@ -28,7 +28,7 @@ import numpy as np
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.native.limits.frame import Limits, limits_of
 from noisedesign.families.disjoint.program import Found
 from noisedesign.program import repair as floor_repair
@@ -49,8 +49,6 @@ SHORTEST = 1e-9
 STALLS = 25
 """Steps without the gap being halved after which rounding is in the way; a twentieth of mu takes
 about five."""
-REACHED = 0.8
-"""Share of the gap asked for at which to stop: the rest is left to the exact repair."""
 EASE = 0.05
 """Starting multipliers of caps, and of caps with floors, as a share of the mean diagonal of H."""
 START = 0.5
@@ -258,15 +256,11 @@ def solve(program: Program, *, monitor: Monitor, best: Best | None = None, spent
     mu = (fresh.upper - fresh.lower) / (program.size + len(point.x))
     best = fresh if best is None else best
     best.see_dual(fresh.x, fresh.lower)
-    evaluations, centred, stalls, halved, stop = spent + 3, False, 0, np.inf, Stop.INACCURATE
-    try:
+    evaluations, centred, stalls, halved = spent + 3, False, 0, np.inf
+    with Search(monitor) as search:
         while evaluations < spent + MAX_EVALUATIONS:
             monitor.report(lower=best.lower, upper=best.upper)
-            if best.gap <= REACHED * monitor.gap:
-                stop = Stop.SOLVED
-                break
-            if monitor.expired:
-                stop = Stop.TIME_LIMIT
+            if search.ended(solved=best.gap <= REACHED * monitor.gap):
                 break
             # Those who know better already wait until this has had time to tell more.
             stalls += mu * (program.size + len(point.x)) < best.upper - best.lower
@@ -276,10 +270,7 @@ def solve(program: Program, *, monitor: Monitor, best: Best | None = None, spent
                 break
             here, ahead = Smoothed(limits, point, mu), REDUCTION * mu if centred else mu
             right = Smoothed(limits, point, ahead).slope()
-            try:
-                d = _direction(here, right)
-            except np.linalg.LinAlgError:
-                break  # so singular that rounding hides it
+            d = _direction(here, right)
             best.see_covariance(here.covariance_along(d))
             taken, length, used = _step(program, limits, here, d, ahead=ahead)
             evaluations += used
@@ -289,8 +280,5 @@ def solve(program: Program, *, monitor: Monitor, best: Best | None = None, spent
             best.see_dual(point.x, lower_bound(program, limits, point))
             centred = ahead == mu and length == 1.0 and float(right @ d) <= CENTRED * mu
             mu += length * (ahead - mu)
-    except KeyboardInterrupt:
-        stop = Stop.INTERRUPTED
-    return Found(
-        stop=stop, gram=best.gram, dual=dual_of(program, limits, best.x), evaluations=evaluations
-    )
+    dual = dual_of(program, limits, best.x)
+    return Found(stop=search.stop, gram=best.gram, dual=dual, evaluations=evaluations)

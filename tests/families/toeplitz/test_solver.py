@@ -14,26 +14,26 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
-from noisedesign.families.toeplitz import (
-    BandedInverse,
-    BufferedToeplitz,
-    GramWorkload,
-    PoleWorkload,
-    StreamingDesign,
-    ToeplitzStrategy,
-    Workload,
-    families,
-    gossip_workload,
+from noisedesign.families.toeplitz import solver as families
+from noisedesign.families.toeplitz.solver import (
+    log_objective,
+    minimized,
     optimize_banded_inverse,
     optimize_buffered,
     optimize_toeplitz,
-    prefix_workload,
 )
-from noisedesign.families.toeplitz.optimize import log_objective
-from noisedesign.families.toeplitz.search import minimized
 from noisedesign.privacy.sensitivity import EXACT
 from noisedesign.privacy.sensitivity import toeplitz as sensitivity
+from noisedesign.program.noise import BandedInverse, BufferedToeplitz, ToeplitzStrategy
+from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
+from noisedesign.system.workloads.toeplitz import (
+    GramWorkload,
+    PoleWorkload,
+    Workload,
+    gossip_workload,
+    prefix_workload,
+)
 from tests.support import oracles
 
 Scheme = FixedEpoch | MinSeparation
@@ -82,7 +82,7 @@ def test_two_steps_that_both_take_part() -> None:
     # Sensitivity 1 + (1 + x)^2 rises faster than the error falls from x = 0 on: C = I, 3 * 2.
     for scheme in (every_step(2), MinSeparation(horizon=2, separation=1, max_participations=2)):
         design = optimize_toeplitz(workload=prefix_workload(horizon=2), participation=scheme)
-        np.testing.assert_allclose(design.strategy.dense(2), np.eye(2), atol=1e-9)
+        np.testing.assert_allclose(design.strategy.at(2).dense(), np.eye(2), atol=1e-9)
         assert design.objective == pytest.approx(6, rel=1e-9)
 
 
@@ -313,7 +313,7 @@ def test_optimising_beats_the_square_root_of_prefix_sums() -> None:
     root = np.array([math.comb(2 * j, j) / 4**j for j in range(128)])
     start = ToeplitzStrategy(coefficients=root)
     np.testing.assert_allclose(
-        start.dense(128) @ start.dense(128), oracles.prefix_workload(128), atol=1e-12
+        start.at(128).dense() @ start.at(128).dense(), oracles.prefix_workload(128), atol=1e-12
     )
     workload = prefix_workload(horizon=128)
     before = start.squared_error(workload) * start.squared_sensitivity(single(128)).squared

@@ -1,10 +1,14 @@
-"""Optimised Toeplitz strategies: error times sensitivity, minimised over one family.
+"""Optimised Toeplitz strategies: error times sensitivity, minimised over one kind of columns.
 
 The objective is total squared error times squared sensitivity, which no scaling of C changes. It
-is smooth but not convex, so each answer is a local optimum *of its family*, found from a start
+is smooth but not convex, so each answer is a local optimum *of its kind*, found from a start
 that is known to be good, and there is no certificate that no better member exists. What is
 certified is how far it can be from the best strategy of any kind: every answer carries a lower
 bound of the unrestricted optimum.
+
+Columns of C or C^-1 are smooth maps of unconstrained numbers x, each with its adjoint. What makes
+sensitivity exact under fixed epochs (coefficients >= 0) holds for every x by construction where a
+kind says so, and a search over x cannot leave it.
 
 An evaluation takes O(T log T) for the reciprocal and its adjoint, and what the workload takes:
 O(n T) for sums of n poles, O(T^2) for a Gram matrix. With d = 1 / c as power series and g the
@@ -15,29 +19,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+import scipy.optimize
+import scipy.special
 
 from noisedesign.base import checks as _checks
 from noisedesign.base import power_series as series
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.toeplitz import families
-from noisedesign.families.toeplitz.bounds import lower_bound_of_unrestricted_optimum, same_horizon
-from noisedesign.families.toeplitz.search import Found, Objective, minimized
-from noisedesign.program.noise.toeplitz_strategies import (
+from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum, same_horizon
+from noisedesign.families.toeplitz.program import ToeplitzProgram
+from noisedesign.program.noise import (
     BandedInverse,
     BufferedToeplitz,
-    Strategy,
+    StationaryStrategy,
     ToeplitzStrategy,
 )
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import Participation
-from noisedesign.system.workloads.toeplitz import Workload
+from noisedesign.system.workloads.toeplitz import GramWorkload, Workload
 
 FASTEST_LOSS = 0.98
 """Loss 1 - theta of the fastest buffer in the second start: c_1 is then nearly free of the rest."""
+
+MEMORY = 30
+"""Pairs that L-BFGS keeps. Ten are enough for prefix sums; strategies with few coefficients, whose
+scales differ most, take half as many steps with thirty."""
+
+MAX_EVALUATIONS = 3000
+"""A hundred times what a Toeplitz search takes, six times what the slowest family takes."""
+
+FLAT = 1e-13
+"""Relative change of the logarithm of the objective below which a search ends: its last digits."""
+
+STATIONARY = 1e-10
+"""Largest component of the gradient of the logarithm of the objective at which a search ends."""
+
+REJECTED = 10.0
+"""How much worse than the best a point is called whose column overflows, on the logarithmic scale:
+a line search steps back from it as from a wall."""
 
 
 def optimize_toeplitz(
@@ -69,8 +93,8 @@ def optimize_toeplitz(
     if not participation.disjoint and count > 1:
         most = min(horizon, stride)
     bands = _in_range(most if bands is None else bands, field="bands", most=most)
-    family = families.Coefficients(bands=bands, horizon=horizon)
-    return _optimized(
+    family = Coefficients(bands=bands, horizon=horizon)
+    return _searched(
         family,
         [_inverse_root(bands, power=0.5)[1:]],
         lambda x: ToeplitzStrategy(coefficients=family.column(x)[:bands]),
@@ -103,8 +127,8 @@ def optimize_banded_inverse(
     horizon = same_horizon(workload, participation)
     bands = _in_range(bands, field="bands", most=horizon)
     start = _inverse_root(bands, power=-0.5)
-    family = families.NoisingShares(horizon=horizon)
-    return _optimized(
+    family = NoisingShares(horizon=horizon)
+    return _searched(
         family,
         [family.start(start)],
         lambda x: BandedInverse(coefficients=family.column(x)[:bands]),
@@ -136,7 +160,7 @@ def optimize_buffered(
     """
     horizon = same_horizon(workload, participation)
     buffers = _checks.positive_int(buffers, field="buffers")
-    family = families.Buffers(horizon=horizon)
+    family = Buffers(horizon=horizon)
     stride = participation.stride
     starts = [
         _buffers_start(losses) for losses in _starting_losses(buffers, memory=min(stride, horizon))
@@ -146,16 +170,29 @@ def optimize_buffered(
         scales, decays = family.parameters(x)
         return BufferedToeplitz(scales=scales, decays=decays)
 
-    return _optimized(
+    return _searched(
         family, starts, strategy_at, workload=workload, participation=participation, monitor=monitor
     )
+
+
+def solve(program: ToeplitzProgram, *, monitor: Monitor) -> StreamingDesign:
+    """The best strategy of the structure of a program."""
+    structure, workload = program.structure, GramWorkload(matrix=program.gram)
+    given: dict[str, Any] = {"participation": program.participation, "monitor": monitor}
+    if structure.kind == "toeplitz":
+        return optimize_toeplitz(workload=workload, **given)
+    if structure.kind == "banded-inverse":
+        assert structure.bands is not None
+        return optimize_banded_inverse(workload=workload, bands=structure.bands, **given)
+    assert structure.buffers is not None
+    return optimize_buffered(workload=workload, buffers=structure.buffers, **given)
 
 
 # --- the objective --------------------------------------------------------------------------------
 
 
 def log_objective(
-    family: families.Family, workload: Workload, participation: Participation
+    family: Parameters, workload: Workload, participation: Participation
 ) -> Objective:
     """x -> log(squared error) + log(squared sensitivity), and its gradient.
 
@@ -183,10 +220,10 @@ def log_objective(
     return objective
 
 
-def _optimized(
-    family: families.Family,
+def _searched(
+    family: Parameters,
     starts: list[Array],
-    strategy_at: Callable[[Array], Strategy],
+    strategy_at: Callable[[Array], StationaryStrategy],
     *,
     workload: Workload,
     participation: Participation,
@@ -245,7 +282,7 @@ def _buffers_start(losses: Array) -> Array:
     """A sum of exponentials that follows j^(-1/2) weighs a loss by its square root; c_1 = 1/2 is
     that of the square root of prefix sums."""
     scales = np.sqrt(losses)
-    return families.Buffers.start(0.5 * scales / scales.sum(), losses)
+    return Buffers.start(0.5 * scales / scales.sum(), losses)
 
 
 def _in_range(value: int, *, field: str, most: int) -> int:
@@ -253,3 +290,179 @@ def _in_range(value: int, *, field: str, most: int) -> int:
     if value > most:
         raise InputError(field, expected=f"at most {most}", got=str(value))
     return value
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+class Parameters(Protocol):
+    """Columns of shape (T,) that depend smoothly on x."""
+
+    @property
+    def is_noising(self) -> bool:
+        """Whether the column is that of C^-1 rather than of C."""
+
+    def column(self, x: Array) -> Array:
+        """First column, its first entry 1, shape (T,)."""
+
+    def pull_back(self, x: Array, gradient: Array) -> Array:
+        """Gradient in x, from the gradient in the column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coefficients:
+    """C with free coefficients c_1, ..., c_{p-1}: x itself."""
+
+    bands: int
+    horizon: int
+    is_noising = False
+
+    def column(self, x: Array) -> Array:
+        return series.resized(np.concatenate([[1.0], x]), self.horizon)
+
+    def pull_back(self, x: Array, gradient: Array) -> Array:
+        return gradient[1 : self.bands]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisingShares:
+    """C^-1 with d_i = -q_i, q > 0 of sum below 1, so c = 1 + q * c >= 0: q are shares of a whole,
+    softmax of x and one more zero."""
+
+    horizon: int
+    is_noising = True
+
+    def column(self, x: Array) -> Array:
+        return series.resized(np.concatenate([[1.0], -shares(x)]), self.horizon)
+
+    def pull_back(self, x: Array, gradient: Array) -> Array:
+        return shares_pull_back(shares(x), -gradient[1 : len(x) + 1])
+
+    @staticmethod
+    def start(column: Array) -> Array:
+        """x of a column with d_0 = 1 > sum of the -d_i > 0."""
+        return np.asarray(np.log(-column[1:]) - np.log(column.sum()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buffers:
+    """C of m decaying exponentials: scales are shares of a whole (first half of x), decays are
+    logistic functions of the second half. C is nonnegative and nonincreasing."""
+
+    horizon: int
+    is_noising = False
+
+    def parameters(self, x: Array) -> tuple[Array, Array]:
+        """Scales and decays."""
+        buffers = len(x) // 2
+        return shares(x[:buffers]), np.asarray(scipy.special.expit(x[buffers:]))
+
+    def column(self, x: Array) -> Array:
+        return np.concatenate([[1.0], shares(x[: len(x) // 2]) @ self._powers(x)])
+
+    def pull_back(self, x: Array, gradient: Array) -> Array:
+        scales, _ = self.parameters(x)
+        powers, tail = self._powers(x), gradient[1:]
+        losses = scipy.special.expit(-x[len(scales) :])
+        of_scales = powers @ tail
+        of_logits = scales * losses * (powers @ (np.arange(self.horizon - 1) * tail))
+        return np.concatenate([shares_pull_back(scales, of_scales), of_logits])
+
+    def _powers(self, x: Array) -> Array:
+        # log theta = -log(1 + exp(-x)) keeps the digits of 1 - theta.
+        logs = -np.logaddexp(0.0, -x[len(x) // 2 :])
+        return np.asarray(np.exp(np.multiply.outer(logs, np.arange(self.horizon - 1))))
+
+    @staticmethod
+    def start(scales: Array, losses: Array) -> Array:
+        """x of scales > 0 of sum below 1 and decays 1 - losses."""
+        return np.concatenate(
+            [np.log(scales) - np.log1p(-scales.sum()), np.log1p(-losses) - np.log(losses)]
+        )
+
+
+def shares(x: Array) -> Array:
+    """exp(x_i) / (1 + sum exp(x)): positive, of sum below 1."""
+    largest = max(0.0, float(x.max(initial=0.0)))
+    weights = np.exp(x - largest)
+    return np.asarray(weights / (np.exp(-largest) + weights.sum()))
+
+
+def shares_pull_back(q: Array, gradient: Array) -> Array:
+    """Adjoint of the derivative of :func:`shares` where its value is ``q``."""
+    return q * (gradient - q @ gradient)
+
+
+# --- the search -----------------------------------------------------------------------------------
+
+
+Objective = Callable[[Array], tuple[float, Array]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found:
+    """The best point, the logarithm of the objective there, and how the search ended."""
+
+    x: Array
+    value: float
+    stop: Stop
+    evaluations: int
+
+
+class _Expired(Exception):  # noqa: N818 - not an error: the way out of the minimiser
+    """The time limit is reached."""
+
+
+def minimized(
+    objective: Objective, start: Array, *, monitor: Monitor, lower: float, nonnegative: bool
+) -> Found:
+    """L-BFGS from ``start``, on the logarithm of a positive objective.
+
+    ``lower`` is the lower bound that progress is reported with. Where the monitor's time is up or
+    the user interrupts, the best point so far is returned.
+    """
+    best_x, best, evaluations = start, math.inf, 0
+
+    def evaluate(x: Array) -> tuple[float, Array]:
+        nonlocal best_x, best, evaluations
+        if evaluations and monitor.expired:
+            raise _Expired
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            value, gradient = objective(x)
+        evaluations += 1
+        if not (math.isfinite(value) and np.isfinite(gradient).all()):
+            return (best if math.isfinite(best) else 0.0) + REJECTED, np.zeros_like(x)
+        if value < best:
+            best_x, best = np.array(x), value
+        return value, gradient
+
+    def report(xk: Array) -> None:
+        monitor.report(lower=lower, upper=math.exp(best))
+
+    options: Any = {
+        "maxcor": MEMORY,
+        "ftol": FLAT,
+        "gtol": STATIONARY,
+        "maxfun": MAX_EVALUATIONS,
+        "maxiter": MAX_EVALUATIONS,
+    }
+    bounds = [(0, None)] * len(start) if nonnegative else None
+    if not len(start):
+        return Found(x=start, value=evaluate(start)[0], stop=Stop.SOLVED, evaluations=1)
+    try:
+        result = scipy.optimize.minimize(
+            evaluate,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            callback=report,
+            options=options,
+        )
+    except _Expired:
+        stop = Stop.TIME_LIMIT
+    except KeyboardInterrupt:
+        stop = Stop.INTERRUPTED
+    else:
+        stop = Stop.SOLVED if result.success else Stop.INACCURATE
+    return Found(x=best_x, value=best, stop=stop, evaluations=evaluations)

@@ -11,15 +11,15 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.seeds import SeedPlan, SharedSeed
 from noisedesign.program.noise import (
-    BandedForm,
-    BandedInverseForm,
-    BufferedForm,
-    DenseForm,
+    BandedInverse,
+    BandedStrategy,
+    BufferedToeplitz,
+    DenseStrategy,
     Noise,
-    StrategyForm,
-    ToeplitzForm,
-    form_of_arrays,
+    Strategy,
+    ToeplitzStrategy,
     noise_of_arrays,
+    strategy_of_arrays,
 )
 
 T = 7
@@ -57,19 +57,19 @@ def dense() -> np.ndarray:
     return np.tril(np.random.default_rng(5).normal(size=(T, T))) + 3 * np.eye(T)
 
 
-FORMS: dict[str, tuple[StrategyForm, Callable[[], np.ndarray]]] = {
-    "dense": (DenseForm(strategy=dense()), dense),
-    "banded": (BandedForm(bands=FIVE_BANDS), bands_by_hand),
+FORMS: dict[str, tuple[Strategy, Callable[[], np.ndarray]]] = {
+    "dense": (DenseStrategy(strategy=dense()), dense),
+    "banded": (BandedStrategy(bands=FIVE_BANDS), bands_by_hand),
     "toeplitz": (
-        ToeplitzForm(coefficients=np.array([2.0, 1.0, -0.5]), steps=T),
+        ToeplitzStrategy(coefficients=np.array([2.0, 1.0, -0.5]), steps=T),
         lambda: lower_toeplitz([2.0, 1.0, -0.5]),
     ),
     "banded-inverse": (
-        BandedInverseForm(coefficients=np.array([2.0, -1.0, -0.5]), steps=T),
+        BandedInverse(coefficients=np.array([2.0, -1.0, -0.5]), steps=T),
         lambda: np.linalg.inv(lower_toeplitz([2.0, -1.0, -0.5])),
     ),
     "blt": (
-        BufferedForm(scales=SCALES, decays=DECAYS, diagonal=4.0, steps=T),
+        BufferedToeplitz(scales=SCALES, decays=DECAYS, diagonal=4.0, steps=T),
         lambda: 4 * lower_toeplitz(BUFFERED),
     ),
 }
@@ -101,7 +101,7 @@ def test_a_form_draws_the_noise_of_its_strategy(kind: str) -> None:
 @pytest.mark.parametrize("kind", FORMS)
 def test_a_form_comes_back_from_its_arrays(kind: str) -> None:
     form, _ = FORMS[kind]
-    again = form_of_arrays(form.arrays() | {"mixing": np.eye(2)}, horizon=T, field="f")
+    again = strategy_of_arrays(form.arrays() | {"mixing": np.eye(2)}, horizon=T, field="f")
     assert type(again) is type(form)
     np.testing.assert_array_equal(again.dense(), form.dense())
 
@@ -159,7 +159,7 @@ def test_a_singular_covariance_is_drawn() -> None:
 def test_a_full_design() -> None:
     size = 3 * T
     strategy = np.tril(np.random.default_rng(1).normal(size=(size, size))) + 4 * np.eye(size)
-    noise = Noise(steps=T, nodes=3, strategy=DenseForm(strategy=strategy), full=True)
+    noise = Noise(steps=T, nodes=3, strategy=DenseStrategy(strategy=strategy), full=True)
     np.testing.assert_allclose(map_of(noise, steps=T), np.linalg.inv(strategy), **CLOSE)
     assert noise.axes == "space-time"
     again = noise_of_arrays(noise.arrays(), steps=T, nodes=3, full=True, field="f")

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.toeplitz import (
+from noisedesign.families.toeplitz import bound as bounds
+from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
+from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
+from noisedesign.system.workloads.kinds import decentralized_gram
+from noisedesign.system.workloads.toeplitz import (
     GramWorkload,
     PoleWorkload,
     Workload,
-    bounds,
     gossip_workload,
-    lower_bound_of_unrestricted_optimum,
     prefix_workload,
 )
-from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
-from noisedesign.system.workloads.kinds import decentralized_gram
 from tests.support import oracles
 
 

@@ -10,17 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.toeplitz import (
+from noisedesign.privacy.sensitivity import EXACT
+from noisedesign.program.noise import (
     BandedInverse,
     BufferedToeplitz,
-    GramWorkload,
-    Strategy,
+    StationaryStrategy,
     ToeplitzStrategy,
-    prefix_workload,
 )
-from noisedesign.privacy.sensitivity import EXACT
 from noisedesign.system.participation import MinSeparation, single
 from noisedesign.system.workloads.kinds import prefix_gram
+from noisedesign.system.workloads.toeplitz import GramWorkload, prefix_workload
 from tests.support import oracles
 
 STRATEGIES = [
@@ -35,8 +34,8 @@ STRATEGIES = [
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 30, 100])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_c_and_its_inverse(strategy: Strategy, horizon: int) -> None:
-    c, inverse = strategy.dense(horizon), strategy.dense_noising(horizon)
+def test_c_and_its_inverse(strategy: StationaryStrategy, horizon: int) -> None:
+    c, inverse = strategy.at(horizon).dense(), strategy.at(horizon).dense_noising()
     assert c.shape == inverse.shape == (horizon, horizon)
     np.testing.assert_array_equal(np.triu(c, 1), 0)
     np.testing.assert_allclose(c @ inverse, np.eye(horizon), atol=1e-12)
@@ -59,26 +58,26 @@ def test_inverse_of_buffers_in_closed_form(seed: int, buffers: int, full: bool) 
     scales /= max(scales.sum(), 1e-9) * (1 if full else 1.5)
     decays = np.round(rng.random(buffers), 1)  # coincident, zero and one among them
     strategy = BufferedToeplitz(scales=scales, decays=decays)
-    expected = np.linalg.inv(strategy.dense(40))[:, 0]
+    expected = np.linalg.inv(strategy.at(40).dense())[:, 0]
     np.testing.assert_allclose(strategy.noising_column(40), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_error_and_sensitivity_are_those_of_the_matrices(strategy: Strategy) -> None:
-    inverse = strategy.dense_noising(12)
+def test_error_and_sensitivity_are_those_of_the_matrices(strategy: StationaryStrategy) -> None:
+    inverse = strategy.at(12).dense_noising()
     gram = prefix_gram(horizon=12)
     expected = np.trace(inverse.T @ gram @ inverse)
     for workload in (prefix_workload(horizon=12), GramWorkload(matrix=gram)):
         assert strategy.squared_error(workload) == pytest.approx(expected)
     squared = strategy.squared_sensitivity(single(12))
     assert squared.kind == EXACT
-    assert squared.squared == pytest.approx((strategy.dense(12) ** 2).sum(axis=0).max())
+    assert squared.squared == pytest.approx((strategy.at(12).dense() ** 2).sum(axis=0).max())
 
 
 def test_buffers_are_exact_under_min_separation() -> None:
     scheme = MinSeparation(horizon=8, separation=2, max_participations=3)
     for strategy in STRATEGIES[3:]:
-        c = strategy.dense(8)
+        c = strategy.at(8).dense()
         gram = c.T @ c
         expected = max(gram[np.ix_(p, p)].sum() for p in oracles.min_separation_patterns(8, 2, 3))
         found = strategy.squared_sensitivity(scheme)
@@ -105,4 +104,4 @@ def test_bad_strategies_are_refused() -> None:
     with pytest.raises(InputError, match=r"decays: expected values in \[0, 1\], got 1.5"):
         BufferedToeplitz(scales=half, decays=3 * half)
     with pytest.raises(InputError, match="horizon"):
-        STRATEGIES[0].dense(0)
+        STRATEGIES[0].at(0).dense()

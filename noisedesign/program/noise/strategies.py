@@ -1,0 +1,519 @@
+"""Strategies C, lower triangular, by the numbers that determine them; each draws noise C^-1 w.
+
+===============  ============================================================  ==================
+kind             arrays                                                        kept between steps
+===============  ============================================================  ==================
+dense            ``strategy`` C and ``noising_matrix`` C^-1, both (T, T)       all draws
+banded           ``strategy_bands``, (p, T): entry [d, t] is C[t + d, t]       p - 1 noise vectors
+toeplitz         ``strategy_coefficients``, (p,): first column of C            p - 1 noise vectors
+banded-inverse   ``noising_coefficients``, (p,): first column of C^-1          p - 1 draws
+blt              ``buffer_scales`` and ``buffer_decays``, (m,), and            m vectors
+                 ``strategy_diagonal``, (1,), all entries of the diagonal of C
+===============  ============================================================  ==================
+
+The last three are constant along diagonals and mean something at any horizon; :meth:`at` gives them
+one. A privacy statement holds for one participation scheme and its horizon only, and noise ends
+with the horizon: what follows was never accounted for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from noisedesign.base import banded_matrices as banded_algebra
+from noisedesign.base import checks as _checks
+from noisedesign.base import power_series as series
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.linalg import inverse_of_triangular
+from noisedesign.base.shown import Shown
+from noisedesign.privacy.sensitivity import Sensitivity
+from noisedesign.program.structure import TimeStructure
+
+if TYPE_CHECKING:
+    from noisedesign.system.participation import Participation
+    from noisedesign.system.workloads.toeplitz import Workload
+
+
+class Strategy(ABC):
+    """A strategy over ``horizon`` T steps."""
+
+    kind: ClassVar[str]
+    """As :class:`noisedesign.program.structure.TimeStructure` names it."""
+    names: ClassVar[Mapping[str, str]]
+    """Of its arrays, and what each is in the mathematics."""
+
+    @property
+    @abstractmethod
+    def horizon(self) -> int:
+        """T."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Array]:
+        """What determines it, by ``names``."""
+
+    @classmethod
+    @abstractmethod
+    def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
+        """Back from :meth:`arrays`; others are passed over. Raises as strategy_of_arrays does."""
+
+    @abstractmethod
+    def dense(self) -> Array:
+        """C, shape (T, T)."""
+
+    @abstractmethod
+    def dense_noising(self) -> Array:
+        """C^-1, shape (T, T)."""
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Self:
+        """That of ``factor`` times the noise: C / ``factor`` (standard deviation, not squared)."""
+
+    @abstractmethod
+    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
+        """C^-1 w, a step at a time, for steps of white noise of one shape; at most T of them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DenseStrategy(Strategy):
+    """C without a structure, shape (T, T). ``stored_noising`` is C^-1 where it is known already."""
+
+    kind: ClassVar[str] = "dense"
+    names: ClassVar[Mapping[str, str]] = {"strategy": "C", "noising_matrix": "C^-1"}
+
+    strategy: Array
+    stored_noising: Array | None = None
+
+    @property
+    def horizon(self) -> int:
+        return len(self.strategy)
+
+    @cached_property
+    def _noising(self) -> Array:
+        if self.stored_noising is not None:
+            return self.stored_noising
+        try:
+            return np.asarray(np.tril(inverse_of_triangular(self.strategy.copy())))
+        except np.linalg.LinAlgError as error:
+            raise InputError(
+                "strategy",
+                expected="an invertible C",
+                got="a singular one",
+                remedy="`noisedesign verify` says what else does not hold.",
+            ) from error
+
+    def arrays(self) -> dict[str, Array]:
+        return {"strategy": self.strategy, "noising_matrix": self._noising}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
+        shape = (horizon, horizon)
+        for name in cls.names:
+            if name in arrays:
+                _require(arrays, name, field, f"shape {shape}", arrays[name].shape == shape)
+                _require(arrays, name, field, "finite entries", np.isfinite(arrays[name]).all())
+        return cls(strategy=arrays["strategy"], stored_noising=arrays.get("noising_matrix"))
+
+    def dense(self) -> Array:
+        return self.strategy
+
+    def dense_noising(self) -> Array:
+        return self._noising
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, strategy=self.strategy / factor, stored_noising=self._noising * factor)
+
+    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
+        kept: Array | None = None
+        for step, draw in enumerate(islice(white, self.horizon)):
+            if kept is None:
+                kept = np.empty((self.horizon, *draw.shape))
+            kept[step] = draw
+            yield np.tensordot(self._noising[step, : step + 1], kept[: step + 1], axes=1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BandedStrategy(Strategy):
+    """C with p diagonals: ``bands``, shape (p, T), [d, t] = C[t + d, t], zero past the end."""
+
+    kind: ClassVar[str] = "banded"
+    names: ClassVar[Mapping[str, str]] = {"strategy_bands": "C, its diagonals"}
+
+    bands: Array
+
+    @classmethod
+    def of_dense(cls, strategy: Array, *, bands: int) -> Self:
+        """The first ``bands`` diagonals of a C, shape (T, T)."""
+        found = np.zeros((bands, len(strategy)))
+        for offset in range(bands):
+            found[offset, : len(strategy) - offset] = np.diagonal(strategy, -offset)
+        return cls(bands=found)
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
+        bands, given = arrays["strategy_bands"], (arrays, "strategy_bands", field)
+        fits = bands.ndim == 2 and bands.shape[1] == horizon and 1 <= len(bands) <= horizon
+        _require(*given, f"shape (bands, {horizon})", fits)
+        _require(*given, "finite entries", np.isfinite(bands).all())
+        _require(*given, "a positive diagonal", bands[0].min() > 0)
+        past = np.arange(len(bands))[:, None] + np.arange(horizon) >= horizon
+        _require(*given, "zeros past the end of each diagonal", not bands[past].any())
+        return cls(bands=bands)
+
+    @property
+    def horizon(self) -> int:
+        return int(self.bands.shape[1])
+
+    def arrays(self) -> dict[str, Array]:
+        return {"strategy_bands": self.bands}
+
+    def dense(self) -> Array:
+        return banded_algebra.dense(self.bands.T)
+
+    def dense_noising(self) -> Array:
+        return np.asarray(np.tril(inverse_of_triangular(self.dense())))
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, bands=self.bands / factor)
+
+    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
+        """Forward substitution of C z = w."""
+        last: list[Array] = []  # the noise of the step before first
+        for step, draw in enumerate(islice(white, self.horizon)):
+            noise = draw.copy()
+            for offset, earlier in enumerate(last, start=1):
+                noise -= self.bands[offset, step - offset] * earlier
+            noise /= self.bands[0, step]
+            last = [noise, *last][: len(self.bands) - 1]
+            yield noise
+
+
+# --- constant along diagonals ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StationaryStrategy(Shown, Strategy):
+    """A lower triangular Toeplitz C, by its first column. ``steps`` is T, None at any horizon."""
+
+    steps: int | None = None
+
+    @property
+    def horizon(self) -> int:
+        return _checks.positive_int(self.steps, field="horizon")
+
+    def at(self, horizon: int) -> Self:
+        """The same over ``horizon`` steps."""
+        return replace(self, steps=_checks.positive_int(horizon, field="horizon"))
+
+    @abstractmethod
+    def strategy_column(self, horizon: int) -> Array:
+        """First column of C, shape (T,)."""
+
+    @abstractmethod
+    def noising_column(self, horizon: int) -> Array:
+        """First column of C^-1, shape (T,)."""
+
+    @abstractmethod
+    def vectors_kept(self, horizon: int) -> int:
+        """Vectors of the model's size that a stream of its noise keeps between steps."""
+
+    def dense(self) -> Array:
+        return series.dense(self.strategy_column(self.horizon))
+
+    def dense_noising(self) -> Array:
+        return series.dense(self.noising_column(self.horizon))
+
+    def squared_sensitivity(self, participation: Participation) -> Sensitivity:
+        """Squared sensitivity over the participation scheme, and whether it is exact or a bound:
+        :func:`noisedesign.privacy.sensitivity.toeplitz.squared_sensitivity`."""
+        from noisedesign.privacy.sensitivity.toeplitz import squared_sensitivity
+
+        return squared_sensitivity(self.strategy_column(participation.horizon), participation)
+
+    def squared_error(self, workload: Workload) -> float:
+        """Total squared error tr(H C^-1 C^-T) of ``workload``, for noise of unit variance."""
+        return workload.error_and_gradient(self.noising_column(workload.horizon))[0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Coefficients(StationaryStrategy):
+    """The first p entries of a column, shape (p,), and zeros after them.
+
+    Raises:
+        InputError: not a finite float64 vector, or a first entry <= 0.
+    """
+
+    coefficients: Any
+
+    def __post_init__(self) -> None:
+        checked = series.checked(self.coefficients, field="strategy.coefficients")
+        object.__setattr__(self, "coefficients", checked)
+
+    def arrays(self) -> dict[str, Array]:
+        return dict.fromkeys(self.names, self.coefficients)
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
+        (name,) = cls.names
+        column = np.asarray(arrays[name])
+        fits = column.ndim == 1 and 1 <= len(column) <= horizon
+        _require(arrays, name, field, f"1 to {horizon} coefficients", fits)
+        return cls(coefficients=series.checked(column, field=f"{field}.{name}"), steps=horizon)
+
+    def vectors_kept(self, horizon: int) -> int:
+        """p - 1, or T - 1 where that is less."""
+        return min(len(self.coefficients), _checks.positive_int(horizon, field="horizon")) - 1
+
+    def _column(self, horizon: int) -> Array:
+        return series.resized(self.coefficients, _checks.positive_int(horizon, field="horizon"))
+
+
+class ToeplitzStrategy(_Coefficients):
+    """C with first column ``coefficients`` c_0, ..., c_{p-1} and zeros after them.
+
+    Noise by forward substitution keeps the last p - 1 noise vectors, so a full C (p = T) needs
+    O(T d) memory.
+    """
+
+    kind: ClassVar[str] = "toeplitz"
+    names: ClassVar[Mapping[str, str]] = {"strategy_coefficients": "C, its first column"}
+
+    def at(self, horizon: int) -> Self:
+        column = np.trim_zeros(self._column(horizon), "b")
+        return replace(self, coefficients=column, steps=horizon)
+
+    def strategy_column(self, horizon: int) -> Array:
+        return self._column(horizon)
+
+    def noising_column(self, horizon: int) -> Array:
+        return series.reciprocal(self._column(horizon))
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, coefficients=self.coefficients / factor)
+
+    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
+        """z_t = (w_t - sum_{0 < i < p} c_i z_{t-i}) / c_0."""
+        last = _Last(self.coefficients[1:])
+        for draw in islice(white, self.steps):
+            noise = (draw - last.weighted_sum()) / self.coefficients[0]
+            last.push(noise)
+            yield noise
+
+
+class BandedInverse(_Coefficients):
+    """C^-1 with first column ``coefficients`` d_0, ..., d_{p-1} and zeros after them.
+
+    Source: Kalinin, McKenna, Upadhyay and Lampert 2025, "Back to square roots" (banded inverse
+    square root), of which this is the family.
+    """
+
+    kind: ClassVar[str] = "banded-inverse"
+    names: ClassVar[Mapping[str, str]] = {"noising_coefficients": "C^-1, its first column"}
+
+    def strategy_column(self, horizon: int) -> Array:
+        return series.reciprocal(self._column(horizon))
+
+    def noising_column(self, horizon: int) -> Array:
+        return self._column(horizon)
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, coefficients=self.coefficients * factor)
+
+    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
+        """z_t = sum_{i < p} d_i w_{t-i}."""
+        last = _Last(self.coefficients[1:])
+        for draw in islice(white, self.steps):
+            noise = self.coefficients[0] * draw + last.weighted_sum()
+            last.push(draw)
+            yield noise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BufferedToeplitz(StationaryStrategy):
+    """Buffered linear Toeplitz: ``diagonal`` times c_0 = 1 and c_j = sum_i scales_i
+    decays_i^(j - 1) for j >= 1.
+
+    With scales >= 0 of sum at most 1 and decays in [0, 1] the coefficients are nonnegative and
+    nonincreasing, so sensitivity is exact under fixed epochs and min-separation alike.
+
+    The inverse is of the same form. With u = sqrt(scales) and z = 1 / x the generating function is
+    1 + u^T (z - diag(decays))^-1 u, whose reciprocal is 1 - u^T (z - diag(decays) + u u^T)^-1 u:
+    its decays are the eigenvalues of diag(decays) - u u^T and its scales minus the squares of u in
+    that eigenbasis.
+
+    Sources: Dvijotham et al. 2024, "Efficient and near-optimal noise generation for streaming
+    differential privacy"; McMahan, Xu and Zhang 2024, "A hassle-free algorithm for private
+    learning in practice".
+
+    Args:
+        scales: omega, shape (m,).
+        decays: theta, shape (m,).
+        diagonal: g > 0.
+
+    Raises:
+        InputError: values outside those ranges, or of unequal number.
+    """
+
+    kind: ClassVar[str] = "blt"
+    names: ClassVar[Mapping[str, str]] = {
+        "buffer_scales": "omega",
+        "buffer_decays": "theta",
+        "strategy_diagonal": "C_tt",
+    }
+
+    scales: Any
+    decays: Any
+    diagonal: float = 1.0
+
+    def __post_init__(self) -> None:
+        buffers = max(1, np.size(self.scales))
+        scales = _checks.vector(self.scales, field="strategy.scales", length=buffers)
+        if np.size(self.decays) != buffers:
+            raise InputError(
+                "strategy.decays",
+                expected=f"{buffers}, one per scale",
+                got=f"{np.size(self.decays)}",
+            )
+        decays = _checks.vector(self.decays, field="strategy.decays", length=buffers)
+        if scales.min() < 0 or scales.sum() > 1 + settings.rank_tolerance(buffers):
+            raise InputError(
+                "strategy.scales",
+                expected="values >= 0 of sum at most 1",
+                got=f"a least of {scales.min():.6g} and a sum of {scales.sum():.6g}",
+            )
+        if decays.min() < 0 or decays.max() > 1:
+            worst = decays.min() if decays.min() < 0 else decays.max()
+            raise InputError("strategy.decays", expected="values in [0, 1]", got=f"{worst:.6g}")
+        object.__setattr__(self, "scales", scales)
+        object.__setattr__(self, "decays", decays)
+
+    def arrays(self) -> dict[str, Array]:
+        parts = (self.scales, self.decays, np.array([self.diagonal]))
+        return dict(zip(self.names, parts, strict=True))
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
+        scales, decays, diagonal = (np.ravel(arrays[name]) for name in cls.names)
+        one = diagonal.shape == (1,) and np.isfinite(diagonal).all() and diagonal[0] > 0
+        _require(arrays, "strategy_diagonal", field, "one positive number", one)
+        return cls(scales=scales, decays=decays, diagonal=float(diagonal[0]), steps=horizon)
+
+    def strategy_column(self, horizon: int) -> Array:
+        return self.diagonal * _exponentials(self.scales, self.decays, horizon)
+
+    def noising_column(self, horizon: int) -> Array:
+        root = np.sqrt(self.scales)
+        decays, basis = np.linalg.eigh(np.diag(self.decays) - np.outer(root, root))
+        return _exponentials(-((basis.T @ root) ** 2), decays, horizon) / self.diagonal
+
+    def vectors_kept(self, horizon: int) -> int:
+        """m, whatever the horizon."""
+        return len(self.scales)
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, diagonal=self.diagonal / factor)
+
+    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
+        """z_t = w_t - sum_i scales_i b_i, then b_i <- decays_i b_i + z_t, the buffers b starting at
+        zero; all over the diagonal."""
+        buffers: Array | None = None
+        for draw in islice(white, self.steps):
+            if buffers is None:
+                buffers = np.zeros((len(self.scales), *draw.shape))
+                fading = self.decays.reshape(-1, *(1,) * draw.ndim)
+            noise = draw - np.tensordot(self.scales, buffers, axes=1)
+            buffers *= fading
+            buffers += noise
+            yield noise / self.diagonal
+
+
+def _exponentials(scales: Array, decays: Array, horizon: int) -> Array:
+    """1, then sum_i scales_i decays_i^(j - 1) for j = 1 .. T - 1."""
+    column = np.ones(_checks.positive_int(horizon, field="horizon"))
+    column[1:] = scales @ np.power.outer(decays, np.arange(horizon - 1))
+    return column
+
+
+class _Last:
+    """The last ``len(taps)`` arrays, oldest overwritten first."""
+
+    def __init__(self, taps: Array) -> None:
+        self._taps = taps
+        self._kept: Array | None = None
+        self._step = 0
+
+    def weighted_sum(self) -> Array | float:
+        """sum_i taps_i times the array of i + 1 steps ago; zero before there is one."""
+        count = min(self._step, len(self._taps))
+        if self._kept is None or not count:
+            return 0.0
+        # Slot s holds the array of (step - 1 - s) mod count + 1 steps ago.
+        ages = (self._step - 1 - np.arange(count)) % len(self._taps)
+        return np.asarray(np.tensordot(self._taps[ages], self._kept[:count], axes=1))
+
+    def push(self, array: Array) -> None:
+        if not len(self._taps):
+            return
+        if self._kept is None:
+            # Untouched pages cost nothing: a stream shorter than its band uses what it reaches.
+            self._kept = np.empty((len(self._taps), *array.shape))
+        self._kept[self._step % len(self._taps)] = array
+        self._step += 1
+
+
+# --- making one -----------------------------------------------------------------------------------
+
+
+STRATEGIES: tuple[type[Strategy], ...] = (
+    DenseStrategy,
+    BandedStrategy,
+    ToeplitzStrategy,
+    BandedInverse,
+    BufferedToeplitz,
+)
+
+
+def strategy_of_structure(structure: TimeStructure, strategy: Array) -> Strategy:
+    """A C, shape (T, T), that has a structure, by the numbers of that; dense where the structure
+    does not say which numbers to store, as for buffers."""
+    horizon = len(strategy)
+    if structure.kind == "banded":
+        assert structure.bands is not None
+        return BandedStrategy.of_dense(strategy, bands=structure.bands)
+    if structure.kind == "toeplitz":
+        return ToeplitzStrategy(coefficients=strategy[:, 0]).at(horizon)
+    if structure.kind == "banded-inverse":
+        column = DenseStrategy(strategy=strategy).dense_noising()[: structure.bands, 0]
+        return BandedInverse(coefficients=column.copy(), steps=horizon)
+    return DenseStrategy(strategy=strategy)
+
+
+def strategy_of_arrays(arrays: Mapping[str, Array], *, horizon: int, field: str) -> Strategy | None:
+    """The strategy that has its arrays among ``arrays``, None where none has.
+
+    Args:
+        horizon: T, which their shapes must agree with.
+
+    Raises:
+        InputError: naming ``field``: a shape that does not fit, a diagonal that is not positive,
+            an entry that is not finite.
+    """
+    for kind in STRATEGIES:
+        if set(kind.names) - {"noising_matrix"} <= set(arrays):  # computed where it is missing
+            return kind.of_arrays(arrays, horizon=horizon, field=field)
+    return None
+
+
+def _require(
+    arrays: Mapping[str, Array], name: str, field: str, expected: str, holds: bool | np.bool_
+) -> None:
+    if not holds:
+        got = f"an array of shape {np.shape(arrays[name])}"
+        raise InputError(f"{field}.{name}", expected=expected, got=got)
