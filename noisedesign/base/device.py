@@ -5,9 +5,9 @@ given (:func:`namespace`), so one code serves all of them; array-api-compat even
 libraries differ. Everything is float64: half of its digits would be lost in a gap of 1e-9.
 
 Decompositions work in the memory of their argument: NumPy's keep it, work on a copy and copy the
-result out, two arrays more where a large problem has room for eight in all. Preconditioned conjugate
-gradients go as far as a caller says it is worth it: SciPy's stop on the plain norm of the residual,
-these measure it as the preconditioner does, which tells how much of the objective a step leaves.
+result out, two arrays more where a large problem has room for eight in all. Preconditioned
+conjugate gradients go as far as a caller says it is worth it: SciPy's stop on the plain norm of the
+residual, these measure it as the preconditioner does, which tells what of the objective is left.
 """
 
 from __future__ import annotations
