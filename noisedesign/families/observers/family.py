@@ -15,7 +15,7 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.observers import bound as judging
 from noisedesign.families.observers.program import GAP, TOLERANCE, ObserverProblem
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
@@ -88,28 +88,9 @@ class Observers(Family):
     ) -> Answer:
         from noisedesign.families.observers.solver import search
 
-        answers: list[Answer] = []
-
-        def noted(model: Model) -> Answer:
-            answers.append(ask(model))
-            return answers[-1]
-
         monitor.tolerance = min(TOLERANCE, monitor.tolerance or TOLERANCE)
         with _fields_of_the_problem():
-            found = search(program, noted, monitor=monitor)
-        nothing = found.witness is None and found.stop is Stop.FAILED
-        return Answer(
-            stop=found.stop,
-            noises=() if nothing else [Noise.of_covariance(found.covariance)],
-            proof={}
-            if found.witness is None
-            else judging.arrays_of(program.normalized, found.witness),
-            message="The solver found nothing" if nothing else "",
-            build_seconds=sum(answer.build_seconds for answer in answers),
-            solve_seconds=sum(answer.solve_seconds for answer in answers),
-            evaluations=len(monitor.history),
-            measure=lambda: answers[-1].measure() if answers else None,
-        )
+            return search(program, ask, monitor=monitor)
 
     def model(
         self,
