@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.shared_seeds import bound as judging
 from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of
@@ -50,24 +50,9 @@ class SharedSeeds(SpatialFamily):
         return seed_program(gram, **of)
 
     def solve(self, program: SeedProgram, *, monitor: Monitor) -> Answer:
-        """As every family.
-
-        Raises:
-            InputError: caps that no noise of the structure can keep.
-        """
         from noisedesign.families.shared_seeds import solver
 
-        found = solver.solve(program, monitor=monitor)
-        if found.blocks is None:
-            raise InputError(
-                "limits.max_variance",
-                expected="a cap that noise of the structure can keep",
-                got="no such noise of these shared seeds",
-                remedy="Raise the cap, or let more nodes share seeds.",
-            )
-        return answer_of(
-            program, found.blocks, found.multipliers, stop=found.stop, evaluations=found.evaluations
-        )
+        return solver.solve(program, monitor=monitor)
 
     def model(
         self,

@@ -174,10 +174,8 @@ class NewtonSystem:
 
     # --- solution -----------------------------------------------------------------------------
 
-    def solve(
-        self, right: Array, start: Array | None, *, tolerance: float
-    ) -> tuple[Array, Array, int]:
-        """dP by conjugate gradients, the residual it leaves, and how many products that took.
+    def solve(self, right: Array, start: Array | None, *, tolerance: float) -> tuple[Array, Array]:
+        """dP by conjugate gradients, and the residual it leaves.
 
         Args:
             start: where to start from; zero if None.
@@ -193,7 +191,7 @@ class NewtonSystem:
             preconditioned = self.precondition(right)
             size = float(right @ preconditioned)
         if not size > target or self.monitor.expired:
-            return x, right, used
+            return x, right
         solved = conjugate_gradients(
             self.product,
             self.precondition,
@@ -203,7 +201,7 @@ class NewtonSystem:
             most=MAX_PRODUCTS - used,
             expired=lambda: self.monitor.expired,
         )
-        return x + solved.x, solved.residual, used + solved.products
+        return x + solved.x, solved.residual
 
 
 # --- a better preconditioner: every set a pair or a node alone, nothing capped -------------------
