@@ -1,12 +1,12 @@
-"""The Newton system of covariances on cliques, solved by preconditioned conjugate gradients.
+"""The Newton system of covariances of shared seeds, solved by preconditioned conjugate gradients.
 
 With X = R^-1, v the multipliers of the budgets, s their slacks, N = X diag(v) X and W the scaling
-points of the blocks, a change dP with dR = sum_c E_c dP_c E_c^T satisfies on every clique
+points of the blocks, a change dP with dR = sum_c E_c dP_c E_c^T satisfies on every set
 
     W^-1 dP W^-1 + (X dR N + N dR X + X diag(v/s * diag(X dR X)) X)_cc = right-hand side,
 
 see :mod:`noisedesign.families.shared_seeds.solver`; w / room * diag(dR) is added where variances
-are capped, and with coalitions the bracket is a sum over those that leave the clique alone. A
+are capped, and with coalitions the bracket is a sum over those that leave the set alone. A
 product costs three n x n matrix products a coalition.
 
 The third term is stiff near the boundary, along one direction for every budget. The

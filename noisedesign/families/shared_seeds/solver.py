@@ -1,10 +1,10 @@
-"""Covariances in blocks on cliques: a primal-dual interior-point method.
+"""Covariances of shared seeds: a primal-dual interior-point method.
 
 The blocks P_c follow the central path P_c S_c = mu I together with the multipliers S_c of the
-cliques, v of the budgets and w of the caps, S_c = (H + diag(w) - N)_cc, N = R^-1 diag(v) R^-1.
+sets, v of the budgets and w of the caps, S_c = (H + diag(w) - N)_cc, N = R^-1 diag(v) R^-1.
 Steps are Nesterov-Todd with a predictor and a corrector, their systems solved by conjugate
 gradients, loosely. A step that overdraws budgets, which are not linear in R, is followed by a
-rescaling of the rows concerned: it keeps every clique and meets each budget on its own.
+rescaling of the rows concerned: it keeps every set and meets each budget on its own.
 
 The system linearises P_c S_c = mu I (scaled by W), v_i s_i = mu and N = R^-1 diag(v) R^-1. What a
 first step, the predictor, leaves out to second order is known once it is, and the second step, the
@@ -230,15 +230,9 @@ def _moved(
     room = setting.room(blocks)
     if not (room > 0).all():
         return None
-    return Point(
-        blocks=blocks,
-        dual=point.dual,
-        weights=weights,
-        prices=point.prices,
-        precisions=precisions,
-        slacks=setting.slacks(precisions),
-        room=room,
-        curvature=point.curvature,
+    slacks = setting.slacks(precisions)
+    return replace(
+        point, blocks=blocks, weights=weights, precisions=precisions, slacks=slacks, room=room
     )
 
 
@@ -293,7 +287,7 @@ def _change(
     """The change towards products of mu, solved for by conjugate gradients.
 
     What they leave of the residual is moved into N, whose entries are free as long as those of the
-    cliques match: so the multipliers stay feasible however loosely the system is solved.
+    sets match: so the multipliers stay feasible however loosely the system is solved.
     """
     setting, point = system.setting, system.point
     layout = setting.layout
