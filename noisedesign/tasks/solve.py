@@ -118,9 +118,9 @@ def solve(
     Args:
         problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`, or what
             has one: a loaded file or a design, whose problem is solved.
-        backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; problems with a
-            structure, in space-time or under min-separation participation are for "native" alone,
-            those against chosen observers for the others ("native" stands for "clarabel" there).
+        backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; what is not convex,
+            Toeplitz strategies and products of time and space, is for "native" alone. Against
+            chosen observers "native" stands for "clarabel".
         gap: relative duality gap to certify, default 1e-6, or 1e-5 against observers. Given
             explicitly, conic solvers are asked for an accuracy to match; otherwise they run at
             their own defaults.
