@@ -37,8 +37,7 @@ from noisedesign.families.disjoint.native.pattern_pairs import (
 )
 from noisedesign.families.overlapping.bound import PatternBlocks
 from noisedesign.families.overlapping.program import require_cover
-from noisedesign.privacy.sensitivity import squared_sensitivity
-from noisedesign.privacy.sensitivity.pattern_bounds import listed
+from noisedesign.privacy.sensitivity import listed, squared_sensitivity
 from noisedesign.program.temporal import TemporalProgram
 
 MAX_PAIRS = 6000
