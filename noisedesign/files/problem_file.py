@@ -14,7 +14,6 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.files.graph_tables import Graph, GraphOfKind, load_npy
-from noisedesign.files.lookup import lookup
 from noisedesign.files.schema import Table, Text, of_kind, validated
 from noisedesign.files.tables import (
     BudgetTable,
@@ -32,7 +31,7 @@ from noisedesign.files.tables import (
     limits_of,
     models_of,
 )
-from noisedesign.files.toml import located, parsed, read_text, renamed
+from noisedesign.files.toml import located, lookup, parsed, read_text, renamed
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.workloads import WORKLOADS, Objective, WorkloadKind

@@ -10,9 +10,16 @@ from pathlib import Path
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing, ShownInline
 from noisedesign.files.account_file import AccountFile
-from noisedesign.files.lookup import LOCAL, lookup, shipped_files, shipped_folder
 from noisedesign.files.problem_file import PROBLEM_FILE
-from noisedesign.files.toml import located, parsed, read_text
+from noisedesign.files.toml import (
+    LOCAL,
+    located,
+    lookup,
+    parsed,
+    read_text,
+    shipped_files,
+    shipped_folder,
+)
 
 FIELD = "problem"
 

@@ -17,11 +17,10 @@ from noisedesign.base import checks as _checks
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError, describe
 from noisedesign.base.shown import Shown, ShownInline
-from noisedesign.files.lookup import lookup
 from noisedesign.files.problem_file import BELONGS, PROBLEM_FILE
 from noisedesign.files.results_file import RESULTS_FORMAT, SWEEP
 from noisedesign.files.schema import did_you_mean, validated
-from noisedesign.files.toml import dumped, located, parsed, read_text, renamed
+from noisedesign.files.toml import dumped, located, lookup, parsed, read_text, renamed
 from noisedesign.program.backends import get_backend
 
 FIELD = "sweep"

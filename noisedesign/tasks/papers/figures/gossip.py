@@ -28,7 +28,7 @@ from noisedesign.privacy.views.observers import distances
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign.tasks.papers.bounds import gossip
-from noisedesign.tasks.papers.figures._output import Announce, Figure
+from noisedesign.tasks.papers.figures import Announce, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
