@@ -78,12 +78,9 @@ def solve(
     several, watched = len(loaded) > 1, sys.stderr.isatty()
     if checkpoint is not None:
         if several:
-            raise InputError(
-                "checkpoint",
-                expected="none of several problems",
-                got=checkpoint,
-                remedy="Solve them one by one.",
-            )
+            expected = "none of several problems"
+            remedy = "Solve them one by one."
+            raise InputError("checkpoint", expected=expected, got=checkpoint, remedy=remedy)
         how["checkpoint"] = CheckpointFile(checkpoint)
     if watched:
         how["progress"] = bounds_progress
@@ -149,11 +146,8 @@ def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
         if strange := [name for name in names if Path(name).name != name]:
             raise InputError("name", expected="one that a file can have", got=strange[0])
         if twice := [name for name in names if names.count(name) > 1]:
-            raise InputError(
-                "problems",
-                expected="problems with names of their own",
-                got=f"two called {twice[0]}",
-            )
+            expected = "problems with names of their own"
+            raise InputError("problems", expected=expected, got=f"two called {twice[0]}")
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{name}.npz" for name in names]
     for path in paths:

@@ -230,11 +230,9 @@ class SpaceTimeFile(_ProblemFile):
         mixing, nodes = self.graph.mixing(folder, known=known)
         cap, floor = limits_of(self.limits)
         if floor is not None:
-            raise InputError(
-                "limits.min_variance",
-                expected="no floor but in space designs without a structure",
-                got='one for design = "space-time"',
-            )
+            expected = "no floor but in space designs without a structure"
+            got = 'one for design = "space-time"'
+            raise InputError("limits.min_variance", expected=expected, got=got)
         fields = self._common() | self._with_models(
             self.graph, self.error, mixing=mixing, horizon=participation.horizon
         )
@@ -261,12 +259,10 @@ def _check_balanced(mixing: Array) -> None:
     try:
         check_mixing(mixing, stochastic="both")
     except InputError as error:
-        raise InputError(
-            "graph.directed",
-            expected="false for a space design, unless W is doubly stochastic",
-            got=f"true, and {error.got} of W",
-            remedy="Time and space-time designs take any directed graph that is connected.",
-        ) from error
+        expected = "false for a space design, unless W is doubly stochastic"
+        got = f"true, and {error.got} of W"
+        remedy = "Time and space-time designs take any directed graph that is connected."
+        raise InputError("graph.directed", expected=expected, got=got, remedy=remedy) from error
 
 
 AnyProblemFile = SpaceFile | TimeFile | SpaceTimeFile

@@ -120,11 +120,8 @@ def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
     passed_over = [path for path in found if _is_of_another_kind(path)]
     meant = [path for path in found if path not in passed_over]
     if not meant:
-        raise InputError(
-            FIELD,
-            expected="at least one problem file",
-            got=f"{len(passed_over)} account or sweep files",
-        )
+        expected = "at least one problem file"
+        raise InputError(FIELD, expected=expected, got=f"{len(passed_over)} account or sweep files")
     return meant, passed_over
 
 

@@ -203,11 +203,8 @@ def _wanted(
         problem = problem_of(given)
         tables = _tables(given, stored=stored)
         if known.setdefault(problem.name, tables) != tables:
-            raise InputError(
-                "problems",
-                expected="problems with names of their own",
-                got=f"two called {problem.name}",
-            )
+            expected = "problems with names of their own"
+            raise InputError("problems", expected=expected, got=f"two called {problem.name}")
         for backend in backends:
             parts = json.dumps([RESULTS_FORMAT[COMPARISON], tables, backend, asked], sort_keys=True)
             key = hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
@@ -222,12 +219,9 @@ def _tables(given: Problem | LoadedProblem, *, stored: bool) -> Mapping[str, obj
         tables = parsed(given.text, field="problem")
         return {key: value for key, value in tables.items() if key not in FOR_PEOPLE}
     if stored:
-        raise InputError(
-            "problems",
-            expected="problems with a text, by which a table tells its rows apart",
-            got="one without",
-            remedy="Give load_problem(path).",
-        )
+        expected = "problems with a text, by which a table tells its rows apart"
+        got = "one without"
+        raise InputError("problems", expected=expected, got=got, remedy="Give load_problem(path).")
     return {"itself": id(given)}
 
 
@@ -235,12 +229,10 @@ def _check_machine(table: ResultsFile, machine: Machine) -> None:
     for row in table.rows.values():
         for name, value in machine.record().items():
             if str(row[name]) != str(value):
-                raise InputError(
-                    "output",
-                    expected=f"results with {name} = {value}, as now",
-                    got=f"{table.path}: {row[name]}",
-                    remedy="Times of two machines or versions are not compared: name another file.",
-                )
+                expected = f"results with {name} = {value}, as now"
+                got = f"{table.path}: {row[name]}"
+                remedy = "Times of two machines or versions are not compared: name another file."
+                raise InputError("output", expected=expected, got=got, remedy=remedy)
 
 
 def _computed(row: _Wanted) -> Record:

@@ -109,12 +109,9 @@ def design_mixing_and_noise(
 
     solution = noise_for(_fast_enough(start, fastest, norm))
     if solution.design is None:
-        raise InputError(
-            "graph",
-            expected="Metropolis-Hastings weights whose noise can be designed",
-            got=f"a solve that ended as {solution.status}",
-            remedy=solution.remedy,
-        )
+        expected = "Metropolis-Hastings weights whose noise can be designed"
+        got = f"a solve that ended as {solution.status}"
+        raise InputError("graph", expected=expected, got=got, remedy=solution.remedy)
     best = solution.design
     lower = weights.nodes / float(np.sqrt(tau).sum()) ** 2
     history: list[float] = [best.objective]

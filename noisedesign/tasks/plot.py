@@ -87,14 +87,9 @@ def draw_matrix(axes: Any, design: Design) -> None:
     entries = np.abs(shown[np.tril_indices(len(shown), -1)] if first else shown)
     limit = float(np.quantile(entries, 0.96 if first else 0.995)) or 1.0
     ends = (first - 0.5, len(matrix) - 0.5)
-    picture = axes.imshow(
-        shown,
-        cmap="RdBu_r",
-        vmin=-limit,
-        vmax=limit,
-        interpolation="nearest",
-        extent=(*ends, *reversed(ends)),
-    )
+    colours = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    extent = (*ends, *reversed(ends))
+    picture = axes.imshow(shown, interpolation="nearest", extent=extent, **colours)
     ends_of_bar = "both" if np.abs(shown).max() > limit else "neither"
     axes.figure.colorbar(picture, ax=axes, fraction=0.046, pad=0.04, extend=ends_of_bar)
     space = unit == "node"
@@ -167,24 +162,15 @@ def draw_comparison(axes: Any, designs: Sequence[Design]) -> None:
     # In a row of its own, above the bars, on the side where there is room.
     axes.set_ylim(len(designs) - 0.4, -1.1)
     place = axes.transAxes.inverted().transform(axes.transData.transform((bound, 0)))[0]
-    axes.annotate(
-        "proved lower bound",
-        (bound, -0.75),
-        color=_BOUND,
-        fontsize="small",
-        va="center",
-        xytext=(4 if place < 0.5 else -4, 0),
-        textcoords="offset points",
-        ha="left" if place < 0.5 else "right",
-    )
+    shift, side = (4, "left") if place < 0.5 else (-4, "right")
+    words = {"color": _BOUND, "fontsize": "small", "va": "center", "ha": side}
+    beside = {"xytext": (shift, 0), "textcoords": "offset points"}
+    axes.annotate("proved lower bound", (bound, -0.75), **words, **beside)
 
 
 def _label(design: Design) -> str:
-    optimal = {
-        "space": "Whisper optimum",
-        "time": "Mafalda optimum",
-        "space-time": "joint optimum",
-    }[design.axes]
+    names = {"space": "Whisper optimum", "time": "Mafalda optimum", "space-time": "joint optimum"}
+    optimal = names[design.axes]
     if design.problem.axes == "time" and design.problem.workload == "prefix":
         optimal = "optimum"
     name = _NAMES.get(design.provenance.method, optimal)
@@ -196,13 +182,8 @@ def draw_convergence(axes: Any, design: Design) -> None:
     history = design.provenance.history
     axes.set_title("convergence of the two bounds")
     if not history:
-        axes.text(
-            0.5,
-            0.5,
-            f"no history from {design.provenance.backend}",
-            ha="center",
-            transform=axes.transAxes,
-        )
+        told = f"no history from {design.provenance.backend}"
+        axes.text(0.5, 0.5, told, ha="center", transform=axes.transAxes)
         axes.set_xticks([])
         axes.set_yticks([])
         return
@@ -212,14 +193,9 @@ def draw_convergence(axes: Any, design: Design) -> None:
     best_lower = np.maximum.accumulate([point.lower for point in history])
     steps = np.arange(1, len(history) + 1)
     above = np.maximum(best_upper / optimum - 1, floor)
+    below = np.maximum(1 - best_lower / optimum, floor)
     axes.semilogy(steps, above, "o-", color=_OURS, label="feasible design, above")
-    axes.semilogy(
-        steps,
-        np.maximum(1 - best_lower / optimum, floor),
-        "s-",
-        color=_BOUND,
-        label="lower bound, below",
-    )
+    axes.semilogy(steps, below, "s-", color=_BOUND, label="lower bound, below")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("evaluation of the bounds")
     axes.set_ylabel("relative distance to the optimum")

@@ -315,12 +315,9 @@ def _distributed() -> Any:
     try:
         import distributed
     except ImportError as error:
-        raise InputError(
-            CLUSTER,
-            expected="the package distributed",
-            got="none",
-            remedy="pip install 'noisedesign[dask]'",
-        ) from error
+        expected = "the package distributed"
+        remedy = "pip install 'noisedesign[dask]'"
+        raise InputError(CLUSTER, expected=expected, got="none", remedy=remedy) from error
     return distributed
 
 
@@ -341,12 +338,9 @@ def _client(distributed: Any, address: str, timeout: float) -> Any:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError as error:
         client.close()
-        raise InputError(
-            CLUSTER,
-            expected=f"a scheduler with workers {within}",
-            got=f"no worker at {address}",
-            remedy=remedy,
-        ) from error
+        expected = f"a scheduler with workers {within}"
+        got = f"no worker at {address}"
+        raise InputError(CLUSTER, expected=expected, got=got, remedy=remedy) from error
     return client
 
 

@@ -35,8 +35,6 @@ from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import dynamics
 from noisedesign.tasks.simulation.audit import Attack, AuditReport, Drawn, audit
 
-UNHIDDEN = "Without noise in some direction a change there is seen with certainty: mu is infinite."
-
 SPACE_STEPS = 2
 """Steps run in space: the difference is at the last, so that the attacker has to subtract the
 mixed messages of the step before."""
@@ -72,12 +70,7 @@ def audit_space(
     try:
         precision = inverse_of_positive(np.asarray(covariance, dtype=np.float64))
     except np.linalg.LinAlgError:
-        raise InputError(
-            "covariance",
-            expected="a positive definite matrix",
-            got="a singular one",
-            remedy=UNHIDDEN,
-        ) from None
+        raise _unhidden("covariance", "a positive definite matrix", "a singular one") from None
     attack = _at_worst_node(
         w, precision, outside=np.arange(len(w)), tau=tau, draw=_in_space(root, SPACE_STEPS)
     )
@@ -127,25 +120,25 @@ def audit_time(
     return audit(attack, claimed_mu=claimed_mu, **how)
 
 
+def _unhidden(field: str, expected: str, got: str) -> InputError:
+    remedy = (
+        "Without noise in some direction a change there is seen with certainty: mu is infinite."
+    )
+    return InputError(field, expected=expected, got=got, remedy=remedy)
+
+
 def _precision_in_time(noising: Array) -> Array:
     """(C^-1 C^-T)^-1 = C^T C, from the exported matrix and from nothing else."""
     if not np.diag(noising).all():
-        raise InputError(
-            "noising_matrix",
-            expected="an invertible matrix",
-            got=f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0",
-            remedy=UNHIDDEN,
-        )
+        got = f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0"
+        raise _unhidden("noising_matrix", "an invertible matrix", got)
     strategy = np.linalg.solve(noising, np.eye(len(noising)))
     return np.asarray(strategy.T @ strategy)
 
 
 def _budgets(budget: Any, nodes: int) -> Array:
-    return (
-        np.ones(nodes)
-        if budget is None
-        else _checks.positive_vector(budget, field="budget", length=nodes)
-    )
+    tau = 1.0 if budget is None else budget
+    return _checks.positive_vector(tau, field="budget", length=nodes)
 
 
 def _in_space(
@@ -259,15 +252,11 @@ def worst_coalition(plan: SeedPlan, *, size: int, budget: Any = None) -> tuple[i
 
 
 def _checked(coalition: Sequence[int], nodes: int) -> tuple[int, ...]:
-    field, inside = "coalition", []
-    for node in coalition:
-        inside.append(_checks.positive_int(node, field=field, minimum=0))
+    field = "coalition"
+    inside = [_checks.positive_int(node, field=field, minimum=0) for node in coalition]
     if len(set(inside)) < len(inside) or max(inside, default=0) >= nodes or len(inside) == nodes:
-        raise InputError(
-            field,
-            expected=f"distinct nodes out of 0..{nodes - 1}, not all of them",
-            got=str(tuple(inside)),
-        )
+        expected = f"distinct nodes out of 0..{nodes - 1}, not all of them"
+        raise InputError(field, expected=expected, got=str(tuple(inside)))
     return tuple(sorted(inside))
 
 
@@ -284,12 +273,8 @@ def _hidden_precision(
     except np.linalg.LinAlgError:
         pass
     got = f"no noise left at node {outside[bare[0]]}" if bare.size else "a singular one"
-    raise InputError(
-        "coalition",
-        expected="noise of the others that it does not know, of positive definite covariance",
-        got=f"{got} once nodes {coalition} pool their seeds",
-        remedy=UNHIDDEN,
-    )
+    expected = "noise of the others that it does not know, of positive definite covariance"
+    raise _unhidden("coalition", expected, f"{got} once nodes {coalition} pool their seeds")
 
 
 def _of_seeds(
@@ -385,12 +370,7 @@ def _of_watcher(
     victims = [c for c in range(steps * n) if c % n not in watcher.inside]
     bare = np.linalg.norm(moved - left[:, kept] @ (left[:, kept].T @ moved), axis=0)
     if (bare[victims] > SEEN_BARE * np.linalg.norm(moved[:, victims], axis=0)).any():
-        raise InputError(
-            "covariance",
-            expected="noise in every direction that is seen",
-            got="none in one",
-            remedy=UNHIDDEN,
-        )
+        raise _unhidden("covariance", "noise in every direction that is seen", "none in one")
     told = whitening @ moved
     shown = np.square(told).sum(axis=0)
     column = victims[int(shown[victims].argmax())]
@@ -433,26 +413,18 @@ def check_patterns(patterns: Any, *, horizon: int) -> NDArray[np.intp]:
     """
     array = np.asarray(patterns)
     if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
-        raise InputError(
-            "patterns",
-            expected="an integer array of shape (patterns, steps in each)",
-            got=describe(array),
-        )
+        expected = "an integer array of shape (patterns, steps in each)"
+        raise InputError("patterns", expected=expected, got=describe(array))
     if array.min() < 0 or array.max() >= horizon:
-        raise InputError(
-            "patterns",
-            expected=f"zero-based steps below the horizon {horizon}",
-            got=f"steps from {array.min()} to {array.max()}",
-        )
+        expected = f"zero-based steps below the horizon {horizon}"
+        got = f"steps from {array.min()} to {array.max()}"
+        raise InputError("patterns", expected=expected, got=got)
     ordered = np.sort(array, axis=1)
     repeated = (np.diff(ordered, axis=1) == 0).any(axis=1)
     if repeated.any():
         row = int(repeated.argmax())
-        raise InputError(
-            "patterns",
-            expected="distinct steps in every pattern",
-            got=f"pattern {row}: {array[row].tolist()}",
-        )
+        expected = "distinct steps in every pattern"
+        raise InputError("patterns", expected=expected, got=f"pattern {row}: {array[row].tolist()}")
     return array.astype(np.intp)
 
 

@@ -181,11 +181,8 @@ def _checked_factor(workload_factor: Any, *, mixing: Any, horizon: int) -> Array
         raise InputError("workload_factor", expected="either mixing or workload_factor", got="both")
     factor = _checks.matrix(workload_factor, field="workload_factor")
     if factor.shape[1] != horizon:
-        raise InputError(
-            "workload_factor",
-            expected=f"{horizon} columns, one per step",
-            got=f"shape {factor.shape}",
-        )
+        expected = f"{horizon} columns, one per step"
+        raise InputError("workload_factor", expected=expected, got=f"shape {factor.shape}")
     return factor
 
 
