@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noisedesign.conic.program import ConicProgram
-from noisedesign.program.family import family_of
+from noisedesign.program.family import Form, family_of
 from noisedesign.program.problem import Problem
 
 
@@ -25,5 +25,5 @@ def conic_program(problem: Problem, *, formulation: str | None = None) -> ConicP
             model of too many coefficients; what the solvers of such problems refuse.
     """
     family = family_of(problem)
-    model = family.model(family.program(problem), formulation=formulation)
+    model = family.model(family.program(problem), Form(formulation))
     return replace(model.conic, name=problem.name)

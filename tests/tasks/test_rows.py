@@ -50,7 +50,7 @@ TWO_OPTIMUM = (1 + 2**0.5) ** 2
 def find(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
     """Let every conic solver find that."""
 
-    def answer(self: Conic, family: object, program: Any, **how: Any) -> Answer:
+    def answer(self: Conic, family: object, program: Any, *how: Any) -> Answer:
         return answer_of(program, found, FAMILY._noise)
 
     monkeypatch.setattr(Conic, "answer", answer)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.shared_seeds import bound as judging
@@ -24,8 +23,9 @@ from noisedesign.program.family import (
     Answer,
     Arrays,
     ArraySpec,
+    Ask,
+    Form,
     Model,
-    one_formulation,
 )
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
@@ -54,41 +54,19 @@ class SharedSeeds(SpatialFamily):
 
         return solver.solve(program, monitor=monitor)
 
-    def model(
-        self,
-        program: SeedProgram,
-        *,
-        formulation: str | None = None,
-        scaled: bool = False,
-        parts: int = 1,
-    ) -> Model:
+    def model(self, program: SeedProgram, form: Form) -> Model:
         from noisedesign.families.shared_seeds import model
 
-        one_formulation(formulation, "covariance")
-        return model.scaled(program) if scaled else model.stated(program)
+        form.only("covariance")
+        return model.scaled(program) if form.scaled else model.stated(program)
 
-    def answer_by(
-        self,
-        program: SeedProgram,
-        ask: Callable[[Model], Answer],
-        *,
-        monitor: Monitor,
-        formulation: str,
-        parts: int,
-    ) -> Answer:
+    def answer_by(self, program: SeedProgram, ask: Ask, form: Form, *, monitor: Monitor) -> Answer:
         """With a digit more: bounds fall short in the first order of what a solver leaves."""
         if monitor.tolerance is not None:
             monitor.tolerance /= 10
-        return ask(self.model(program, formulation=formulation, scaled=True))
+        return ask(self.model(program, form))
 
-    def bound(
-        self,
-        program: SeedProgram,
-        proof: Arrays,
-        *,
-        noise: Noise | None = None,
-        negligible: float = settings.NEGLIGIBLE,
-    ) -> ProvedBound:
+    def bound(self, program: SeedProgram, proof: Arrays, **_: Any) -> ProvedBound:
         if not {"dual_factors", "dual_prices"} <= set(proof):
             return NOTHING
         found = Multipliers(
