@@ -28,7 +28,7 @@ from noisedesign.families.banded.program import BandedProgram, banded_program
 from noisedesign.program.certificate import judge_strategy
 from noisedesign.program.temporal import unit_strategy
 from noisedesign.system.participation import MinSeparation, Participation, single
-from noisedesign.system.workloads.kinds import prefix_gram
+from noisedesign.system.workloads.workload import prefix_gram
 
 RUNS = 3
 """How often we are timed; every run starts anew."""

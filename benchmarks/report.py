@@ -27,8 +27,8 @@ from noisedesign.conic import dimacs
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.program.backends import all_backends
-from noisedesign.tasks.compare import Comparison, compare, performance
-from noisedesign.tasks.compare.run import RUNS, SHORT_SECONDS
+from noisedesign.tasks import compare as comparing
+from noisedesign.tasks.compare import RUNS, SHORT_SECONDS, Comparison, compare
 from noisedesign.tasks.report import REFUSED, Record
 
 QUICK_PROBLEMS = (
@@ -140,7 +140,7 @@ def times_of(found: Comparison, backends: Sequence[str]) -> list[Record]:
     """A record a problem: seconds where it is solved, else the status."""
     table: dict[str, Record] = {}
     for row in found.rows:
-        seconds = performance.seconds_of(row)
+        seconds = comparing.seconds_of(row)
         entry = table.setdefault(row["name"], {"problem": row["name"]})
         entry[row["backend"]] = row["status"] if seconds is None else f"{seconds:.3g}"
     return [dict.fromkeys(backends) | entry for entry in table.values()]
@@ -175,7 +175,7 @@ def failures_of(found: Comparison) -> list[Record]:
             "reason": row["reason"],
         }
         for row in found.rows
-        if performance.seconds_of(row) is None and row["status"] != REFUSED
+        if comparing.seconds_of(row) is None and row["status"] != REFUSED
     ]
     return rows + [
         {
@@ -200,15 +200,15 @@ def comparison_section(options: argparse.Namespace, backends: list[str], target:
             output=options.results or Path(folder, "results.csv"),
             announce=_say,
         )
-    profiles = performance.profiles(found.rows)
+    profiles = comparing.profiles(found.rows)
     drawn = target.with_suffix(".png")
-    performance.draw(profiles, drawn, time_limit=options.time_limit)
-    summary = performance.summary(found.rows)
+    comparing.draw(profiles, drawn, time_limit=options.time_limit)
+    summary = comparing.summary(found.rows)
     failures, errors = failures_of(found), errors_of(found)
     return CURVES.format(
         gap=found.rows[0]["asked_gap"],
         limit=options.time_limit,
-        shift=performance.SHIFT_SECONDS,
+        shift=comparing.SHIFT_SECONDS,
         picture=drawn.name,
         runs=RUNS,
         short=SHORT_SECONDS,

@@ -24,7 +24,7 @@ from noisedesign.program.backends import get_backend
 from noisedesign.program.problem import Problem
 from noisedesign.system import datasets
 from noisedesign.system.graph import WEIGHTS
-from noisedesign.system.workloads.kinds import decentralized_gram
+from noisedesign.system.workloads.workload import decentralized_gram
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
 

@@ -13,7 +13,7 @@ import sys
 import click
 
 from noisedesign.base.checks import InputError
-from noisedesign.cli import accounts, designs, models, tables
+from noisedesign.cli import accounts, designs, tables
 from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
@@ -35,8 +35,8 @@ for command in (
     accounts.account,
     designs.figure,
     designs.export,
-    models.model,
-    models.problems,
+    designs.model,
+    designs.problems,
     designs.plot,
     designs.demo,
     tables.sweep,

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import click
 
 from noisedesign.base.checks import InputError
-from noisedesign.files.lookup import lookup
+from noisedesign.files.toml import lookup
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 

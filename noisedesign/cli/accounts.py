@@ -10,7 +10,7 @@ import click
 
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, show
-from noisedesign.files.lookup import lookup
+from noisedesign.files.toml import lookup
 from noisedesign.privacy.target import ADJACENCIES
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def _account_file(path: Path, *, output: str | None, as_json: bool) -> None:
     request = load_account(path)
     exposures = request.run(counter("accounting", "nodes"))
     if output is not None:
-        from noisedesign.tasks.plot_exposure import draw
+        from noisedesign.tasks.plot import draw_account
 
-        draw(exposures, output, title=request.name)
+        draw_account(exposures, output, title=request.name)
     records = [report.exposure_record(exposure) for exposure in exposures]
     if output is not None and not as_json:
         note(f"picture: {output}")

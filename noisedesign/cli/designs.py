@@ -1,4 +1,5 @@
-"""Problems in, designs out, what a design is worth, and designs for other programs and people."""
+"""Problems in, designs out, what a design is worth, and designs for other programs and people;
+problems that are shipped, and the program itself as a file for other solvers."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noisedesign.base.checks import InputError
-from noisedesign.base.file_kinds import DESIGN, PICTURE
+from noisedesign.base.file_kinds import DESIGN, PICTURE, PROGRAM
 from noisedesign.cli._shared import (
     EXIT_FAILED,
     EXIT_INPUT,
@@ -31,6 +32,7 @@ from noisedesign.cli._shared import (
 )
 
 if TYPE_CHECKING:
+    from noisedesign.files.problem_file import LoadedProblem
     from noisedesign.program.design import Design
 
 
@@ -76,12 +78,9 @@ def solve(
     several, watched = len(loaded) > 1, sys.stderr.isatty()
     if checkpoint is not None:
         if several:
-            raise InputError(
-                "checkpoint",
-                expected="none of several problems",
-                got=checkpoint,
-                remedy="Solve them one by one.",
-            )
+            expected = "none of several problems"
+            remedy = "Solve them one by one."
+            raise InputError("checkpoint", expected=expected, got=checkpoint, remedy=remedy)
         how["checkpoint"] = CheckpointFile(checkpoint)
     if watched:
         how["progress"] = bounds_progress
@@ -147,11 +146,8 @@ def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
         if strange := [name for name in names if Path(name).name != name]:
             raise InputError("name", expected="one that a file can have", got=strange[0])
         if twice := [name for name in names if names.count(name) > 1]:
-            raise InputError(
-                "problems",
-                expected="problems with names of their own",
-                got=f"two called {twice[0]}",
-            )
+            expected = "problems with names of their own"
+            raise InputError("problems", expected=expected, got=f"two called {twice[0]}")
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{name}.npz" for name in names]
     for path in paths:
@@ -315,3 +311,93 @@ def figure(name: str, output: str, as_json: bool, **how: Any) -> None:
     from noisedesign.tasks.papers.figures import make
 
     show_files(make(name, output, announce=note, **how), as_json=as_json, figure=name)
+
+
+@click.command(cls=Writing)
+@click.argument("problem")
+@click.option(
+    "--format",
+    "target",
+    help="cbf, sdpa or mosek-task; by default what the ending of the file says: "
+    ".cbf, .dat-s, or .task, .jtask and .ptf.",
+)
+@formulation_option
+@click.option("-o", "--output", type=NewFile(PROGRAM), required=True, help="File to write.")
+@json_option
+def model(
+    problem: str, target: str | None, formulation: str | None, output: str, as_json: bool
+) -> None:
+    """Write PROBLEM.toml itself, unsolved, as a conic program.
+
+    Its optimum is the objective that `solve` reports. The designs that `solve` stores are written
+    by `export`. MOSEK's task files take the mosek package, but no licence.
+    """
+    from noisedesign.conic.formats import format_of, write
+    from noisedesign.files.problem_file import load_problem
+    from noisedesign.tasks.model import conic_program
+
+    chosen = format_of(output, name=target)
+    loaded = load_problem(problem)
+    program = conic_program(loaded.problem, formulation=formulation)
+    path = write(program, output, to=chosen, description=_described(loaded))
+    sizes = [block.size for block in program.blocks]
+    if as_json:
+        found = {
+            "file": str(path),
+            "format": chosen,
+            "formulation": program.formulation,
+            "variables": program.variables,
+            "blocks": sizes,
+            "rows": program.rows.size,
+            "entries": program.entries,
+        }
+        show(found, as_json=True)
+        return
+    click.echo(path)
+    note(
+        f"{program.formulation}: {program.variables:,} variables, {len(sizes):,} blocks of up to "
+        f"{max(sizes, default=0):,} rows, {program.rows.size:,} linear rows, "
+        f"{program.entries:,} coefficients"
+    )
+
+
+def _described(loaded: LoadedProblem) -> str:
+    """The description of a problem file, and where it says that the optimum is."""
+    known = loaded.reference
+    if known is None:
+        return loaded.description
+    return (
+        f"{loaded.description} Its optimum is between {known.lower!r} and {known.upper!r} "
+        f"({known.method})."
+    ).strip()
+
+
+@click.command()
+@click.argument("words", nargs=-1)
+@json_option
+def problems(words: tuple[str, ...], as_json: bool) -> None:
+    """The problem, account and sweep files that are shipped.
+
+    Commands find them by name from anywhere, unless the working directory has a file of that name.
+    With WORDS, those with all of them in their name, kind of design, description or tags.
+    """
+    from noisedesign.files.problem_set import shipped_problems
+
+    records = [
+        {
+            "name": shipped.name,
+            "design": shipped.design,
+            "nodes": shipped.nodes,
+            "steps": shipped.steps,
+            "description": shipped.description,
+            "tags": list(shipped.tags),
+            "path": str(shipped.path),
+        }
+        for shipped in shipped_problems()
+        if shipped.matches(words)
+    ]
+    if as_json or records:
+        columns = ["name", "design", "nodes", "steps", "description"]
+        show(records, as_json=as_json, columns=columns)
+    else:
+        note(f"no shipped problem has {' and '.join(words)} in it")

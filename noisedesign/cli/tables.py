@@ -69,8 +69,8 @@ def compare(
     from noisedesign.files.problem_file import load_problem
     from noisedesign.files.problem_set import problem_files
     from noisedesign.program.backends import get_backend
+    from noisedesign.tasks import compare as comparing
     from noisedesign.tasks.compare import compare as run
-    from noisedesign.tasks.compare import performance
 
     names = [name.strip() for value in backends for name in value.split(",") if name.strip()]
     if not names:
@@ -87,10 +87,10 @@ def compare(
     if found.kept:
         note(f"{found.kept} of {len(found.rows)} rows were in {how['output']} already")
     if plot is not None:
-        profiles = performance.profiles(found.rows)
-        performance.draw(profiles, plot, time_limit=how["time_limit"])
+        profiles = comparing.profiles(found.rows)
+        comparing.draw(profiles, plot, time_limit=how["time_limit"])
     if as_json:
-        show(performance.record(found), as_json=True)
+        show(comparing.record(found), as_json=True)
     else:
         _print(found, how["time_limit"])
     return 0
@@ -99,12 +99,12 @@ def compare(
 def _print(found: Comparison, time_limit: float) -> None:
     """Rows, DIMACS errors, counts and means, and where the curves are at some times, as n/N."""
     from noisedesign.conic.dimacs import NAMES
-    from noisedesign.tasks.compare import performance
+    from noisedesign.tasks import compare as comparing
     from noisedesign.tasks.report import AT_TARGET
 
     of_design = ["objective", "gap", "relative_to_ldp"]
     show(
-        [row | {"solver_seconds": performance.spent(row)} for row in found.rows],
+        [row | {"solver_seconds": comparing.spent(row)} for row in found.rows],
         as_json=False,
         columns=[
             *("name", "backend", "solved", "status", *of_design, *AT_TARGET),
@@ -116,8 +116,8 @@ def _print(found: Comparison, time_limit: float) -> None:
     if conic := [row for row in found.rows if any(row[name] is not None for name in NAMES)]:
         click.echo()
         show(conic, as_json=False, columns=["name", "backend", *NAMES], title="DIMACS errors")
-    summary = performance.summary(found.rows)
-    within = [name for name in summary[0] if name.startswith(performance.WITHIN)]
+    summary = comparing.summary(found.rows)
+    within = [name for name in summary[0] if name.startswith(comparing.WITHIN)]
     counted = [
         row
         | {"solved": f"{row['solved']}/{row['problems']}"}
@@ -130,7 +130,7 @@ def _print(found: Comparison, time_limit: float) -> None:
         as_json=False,
         columns=[name for name in summary[0] if name != "problems" and name not in within],
         title="seconds to build and solve: geometric mean shifted by "
-        f"{performance.SHIFT_SECONDS:g} s, unsolved as {time_limit:g} s",
+        f"{comparing.SHIFT_SECONDS:g} s, unsolved as {time_limit:g} s",
     )
     if within:
         click.echo()
@@ -186,7 +186,8 @@ def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
 
     Rows that the table already has are not run again.
     """
-    from noisedesign.tasks.sweep import TIMEOUT_SECONDS, load_sweep
+    from noisedesign.files.sweep_file import load_sweep
+    from noisedesign.tasks.sweep import TIMEOUT_SECONDS
     from noisedesign.tasks.sweep import sweep as run
 
     how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout

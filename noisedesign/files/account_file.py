@@ -154,19 +154,14 @@ class _Observer(Table):
         field = "observer.victims"
         rows = [row_of(node, names, field=field) for node in self.victims]
         if not rows or len(set(rows)) != len(rows):
-            raise InputError(
-                field,
-                expected="one or more different nodes",
-                got=", ".join(names[row] for row in rows) or "none",
-            )
+            got = ", ".join(names[row] for row in rows) or "none"
+            raise InputError(field, expected="one or more different nodes", got=got)
         for row in rows:
             if row in observer.coalition:
-                raise InputError(
-                    field,
-                    expected="nodes other than the observer",
-                    got=f"{names[row]}, who looks",
-                    remedy="A node knows its own gradients.",
-                )
+                expected = "nodes other than the observer"
+                got = f"{names[row]}, who looks"
+                remedy = "A node knows its own gradients."
+                raise InputError(field, expected=expected, got=got, remedy=remedy)
         return tuple(sorted(rows))
 
 

@@ -122,12 +122,9 @@ def plain_array(content: bytes, *, field: str, dtype: np.dtype[Any]) -> Any:
         raise InputError(field, expected="a .npy array", got=str(error)) from error
     if found != dtype or fortran:
         order = "Fortran-ordered " if fortran else ""
-        raise InputError(
-            field,
-            expected=f"a C-ordered {dtype} array",
-            got=f"{order}dtype {found}",
-            remedy="Object arrays are pickles and are never read." * found.hasobject,
-        )
+        expected = f"a C-ordered {dtype} array"
+        remedy = "Object arrays are pickles and are never read." * found.hasobject
+        raise InputError(field, expected=expected, got=f"{order}dtype {found}", remedy=remedy)
     data = memoryview(content)[stream.tell() :]
     if len(data) != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
         raise InputError(field, expected=f"the data of shape {shape}", got=f"{len(data)} bytes")

@@ -46,11 +46,8 @@ def write_files(
     """
     target_of(path)
     if path.suffix == SIDECAR:
-        raise InputError(
-            "output",
-            expected=f"a name that does not end in {SIDECAR}, which is that of the metadata",
-            got=str(path),
-        )
+        expected = f"a name that does not end in {SIDECAR}, which is that of the metadata"
+        raise InputError("output", expected=expected, got=str(path))
     arrays, sidecar = content.noise.arrays(), path.with_suffix(SIDECAR)
     targets = [path, *(_beside(path, name, to=to) for name in list(arrays)[1:])]
     if content.noise.axes == "space-time":
@@ -90,12 +87,10 @@ def read_files(path: Path, *, decode: Callable[[bytes, str], Array]) -> Exported
         at = path.parent / file.name  # never elsewhere
         data = read_regular(at, field=f"{FIELD}.{name}", expected=f"the file {at}")
         if hashlib.sha256(data).hexdigest() != digest:
-            raise InputError(
-                f"{FIELD}.{name}",
-                expected=f"the array that {path.name} was written with",
-                got=f"another in {at.name}",
-                remedy="Export the design again.",
-            )
+            expected = f"the array that {path.name} was written with"
+            got = f"another in {at.name}"
+            remedy = "Export the design again."
+            raise InputError(f"{FIELD}.{name}", expected=expected, got=got, remedy=remedy)
         array = decode(data, name)
         if not all(isinstance(n, int) and n >= 0 for n in shape) or array.size != math.prod(shape):
             raise InputError(f"{FIELD}.{name}", expected=f"shape {shape}", got=str(array.shape))
@@ -120,20 +115,14 @@ def require_own_description(path: Path, *, to: str, files: Iterable[Path] = ()) 
         return
     found = _description_at(path)
     if found.get("to") not in (None, to):
-        raise InputError(
-            "output",
-            got=f"one to {to} that is described there too",
-            remedy=REPLACE_REMEDY,
-            expected=f"a name of its own, since {path} describes an export to {found['to']}",
-        )
+        got = f"one to {to} that is described there too"
+        expected = f"a name of its own, since {path} describes an export to {found['to']}"
+        raise InputError("output", got=got, remedy=REPLACE_REMEDY, expected=expected)
     for file in files:
         if file.is_file() and file.stat().st_size and file.name not in files_of(found):
-            raise InputError(
-                "output",
-                expected="a new file, or one of an earlier export to replace",
-                got=f"{file}, which {path.name} does not name",
-                remedy=REPLACE_REMEDY,
-            )
+            expected = "a new file, or one of an earlier export to replace"
+            got = f"{file}, which {path.name} does not name"
+            raise InputError("output", expected=expected, got=got, remedy=REPLACE_REMEDY)
 
 
 def _description_at(path: Path) -> dict[str, Any]:

@@ -65,12 +65,9 @@ class CheckpointFile:
         try:
             return _multipliers(unpack(content, field=FIELD), program)
         except InputError as error:
-            raise InputError(
-                FIELD,
-                expected=error.expected,
-                got=f"{error.got} (in {path})",
-                remedy=error.remedy or _OTHER,
-            ) from error
+            got = f"{error.got} (in {path})"
+            remedy = error.remedy or _OTHER
+            raise InputError(FIELD, expected=error.expected, got=got, remedy=remedy) from error
 
     def save(self, program: Program, blocks: Array) -> None:
         """Put the multipliers of ``program`` in place of what the file held.
@@ -106,11 +103,8 @@ def digest_of(program: Program) -> str:
 def _multipliers(members: dict[str, bytes], program: Program) -> Array:
     manifest = _manifest(members)
     if manifest["version"] != FORMAT["version"]:
-        raise InputError(
-            FIELD,
-            expected=f"a checkpoint of version {FORMAT['version']}",
-            got=f"version {manifest['version']}",
-        )
+        expected = f"a checkpoint of version {FORMAT['version']}"
+        raise InputError(FIELD, expected=expected, got=f"version {manifest['version']}")
     if manifest.get("program") != digest_of(program):
         raise InputError(
             FIELD,
@@ -122,11 +116,8 @@ def _multipliers(members: dict[str, bytes], program: Program) -> Array:
     blocks = float64_array(members[_MULTIPLIERS], field=FIELD)
     epochs, patterns = program.participation.epochs, program.participation.separation
     if blocks.shape != (patterns, epochs, epochs):
-        raise InputError(
-            FIELD,
-            expected=f"multipliers of shape {(patterns, epochs, epochs)}",
-            got=f"shape {blocks.shape}",
-        )
+        expected = f"multipliers of shape {(patterns, epochs, epochs)}"
+        raise InputError(FIELD, expected=expected, got=f"shape {blocks.shape}")
     blocks = (blocks + blocks.transpose(0, 2, 1)) / 2  # symmetric up to rounding when written
     if not _interior(blocks):
         raise InputError(

@@ -210,11 +210,8 @@ def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: boo
     if manifest.design != "space":
         found = [form for form in STRATEGIES if set(form.names) & set(arrays)]
         if len(found) > 1:
-            raise InputError(
-                f"{FIELD}.strategy",
-                expected="C in one form",
-                got=" and ".join(form.kind for form in found),
-            )
+            got = " and ".join(form.kind for form in found)
+            raise InputError(f"{FIELD}.strategy", expected="C in one form", got=got)
         needed += (found[0] if found else DenseStrategy).names
         formed = manifest.design != "time" or WORKLOADS[_workload(manifest)].form is not None
         if manifest.design == "time" and (DenseStrategy in found or not formed):

@@ -177,12 +177,9 @@ def _check_seal(content: bytes) -> None:
         )
     found = hashlib.sha256(memoryview(content)[:-_DIGITS]).hexdigest()
     if content[-_DIGITS:] != found.encode("ascii"):
-        raise InputError(
-            FIELD,
-            expected="the bytes its sha256 was taken of",
-            got="other bytes",
-            remedy="It was changed or damaged after it was written. Solve again, or restore it.",
-        )
+        expected = "the bytes its sha256 was taken of"
+        remedy = "It was changed or damaged after it was written. Solve again, or restore it."
+        raise InputError(FIELD, expected=expected, got="other bytes", remedy=remedy)
 
 
 # --- manifest -------------------------------------------------------------------------------

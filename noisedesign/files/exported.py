@@ -116,12 +116,9 @@ def factor(given: float | None, *, stated: float | None) -> float:
     """
     found = stated if given is None else given
     if found is None:
-        raise InputError(
-            "multiply_by",
-            expected="the factor on the noise that your privacy asks for",
-            got="nothing, and no privacy target in the file",
-            remedy=NO_TARGET,
-        )
+        expected = "the factor on the noise that your privacy asks for"
+        got = "nothing, and no privacy target in the file"
+        raise InputError("multiply_by", expected=expected, got=got, remedy=NO_TARGET)
     return _checks.real(found, field="multiply_by", low=0)
 
 
@@ -201,11 +198,8 @@ def require_feasible(design: Design | StreamingDesign) -> None:
         InputError: the design is not feasible.
     """
     if not design.certificate.feasible:
-        raise InputError(
-            "design",
-            expected="a feasible design",
-            got=f"squared sensitivity {design.certificate.sensitivity_squared:.6g} of its budget",
-        )
+        got = f"squared sensitivity {design.certificate.sensitivity_squared:.6g} of its budget"
+        raise InputError("design", expected="a feasible design", got=got)
 
 
 def require_protection(design: Design) -> None:
@@ -215,19 +209,15 @@ def require_protection(design: Design) -> None:
         InputError: the design is for a trusted server, or is not feasible.
     """
     if design.trust == AGAINST_OBSERVERS:
-        raise InputError(
-            "design",
-            expected="noise that protects every message",
-            got="noise against chosen observers only",
-            remedy="Export it to npy, csv, mat or safetensors where nobody else sees messages.",
-        )
+        expected = "noise that protects every message"
+        got = "noise against chosen observers only"
+        remedy = "Export it to npy, csv, mat or safetensors where nobody else sees messages."
+        raise InputError("design", expected=expected, got=got, remedy=remedy)
     if design.trust != "local":
-        raise InputError(
-            "design",
-            expected="noise that protects every message",
-            got=f"a baseline for a trusted server ({design.provenance.method})",
-            remedy="Export it to npy, csv, mat or safetensors to study it.",
-        )
+        expected = "noise that protects every message"
+        got = f"a baseline for a trusted server ({design.provenance.method})"
+        remedy = "Export it to npy, csv, mat or safetensors to study it."
+        raise InputError("design", expected=expected, got=got, remedy=remedy)
     require_feasible(design)
 
 
@@ -259,12 +249,9 @@ def content_of(
         beside = {name: stored[name] for name in PROBLEM_ARRAYS if name in stored}
     target = found.mu is not None
     if calibrated and not target:
-        raise InputError(
-            "calibrated",
-            expected="a design with a privacy target",
-            got="one without",
-            remedy="State one in [privacy], or export it as it is.",
-        )
+        expected = "a design with a privacy target"
+        remedy = "State one in [privacy], or export it as it is."
+        raise InputError("calibrated", expected=expected, got="one without", remedy=remedy)
     calibrated = target if calibrated is None else calibrated
     metadata = known | {
         "format": FORMAT,
@@ -309,11 +296,8 @@ def parsed_metadata(text: str | bytes, path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise not_ours(path, "JSON of another kind")
     if found.get("version") != VERSION:
-        raise InputError(
-            f"{FIELD}.version",
-            expected=f"version {VERSION}",
-            got=f"version {describe(found.get('version'))} in {path}",
-        )
+        got = f"version {describe(found.get('version'))} in {path}"
+        raise InputError(f"{FIELD}.version", expected=f"version {VERSION}", got=got)
     factor, noise = found.get("multiply_by"), found.get("noise")
     if not isinstance(noise, dict) or not isinstance(noise.get("full"), bool):
         raise not_ours(path, "metadata without noise")
@@ -337,11 +321,8 @@ def content_from(found: Mapping[str, Any], metadata: dict[str, Any]) -> Exported
     )
     form = None if noise.strategy is None else noise.strategy.kind
     if (noise.axes, form) != (said.get("kind"), said.get("strategy")):
-        raise InputError(
-            f"{FIELD}.noise",
-            expected=f"{describe(said.get('kind'))} noise, as its metadata say",
-            got=f"arrays of {noise.axes} noise",
-        )
+        expected = f"{describe(said.get('kind'))} noise, as its metadata say"
+        raise InputError(f"{FIELD}.noise", expected=expected, got=f"arrays of {noise.axes} noise")
     beside = {name: array for name, array in arrays.items() if name in PROBLEM_ARRAYS}
     return Exported(noise=noise, metadata=metadata, beside=beside)
 

@@ -103,11 +103,9 @@ class _Built(Graph):
         allowed = DIRECTED_WEIGHTS if self.one_way else (*WEIGHTS, FASTEST)
         if self.weights not in allowed:
             where = f"where graph.directed = {str(self.one_way).lower()}"
-            raise InputError(
-                "graph.weights",
-                expected=f"one of {', '.join(allowed)} {where}",
-                got=self.weights if "weights" in self.model_fields_set else "nothing",
-            )
+            expected = f"one of {', '.join(allowed)} {where}"
+            got = self.weights if "weights" in self.model_fields_set else "nothing"
+            raise InputError("graph.weights", expected=expected, got=got)
         graph = self._graph(folder)
         keys = {"weights": "graph.weights", "backend": "graph.weights", "graph": self.links_key}
         with renamed(keys):

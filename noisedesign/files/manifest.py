@@ -294,11 +294,8 @@ class ObserverEntry(Entry):
         """Raises InputError for an observer who knows noise otherwise than by its nodes."""
         knows = observer.knows
         if knows.everything or knows.seeds:
-            raise InputError(
-                "observers",
-                expected="observers who know noise by its nodes, in a design that is stored",
-                got=str(observer),
-            )
+            expected = "observers who know noise by its nodes, in a design that is stored"
+            raise InputError("observers", expected=expected, got=str(observer))
         return cls(
             model=observer.model,
             sees=observer.sees,
@@ -398,11 +395,9 @@ def participation_of(entry: Mapping[str, Any] | None, *, horizon: int | None) ->
     unnamed = next((kind for kind, key in _UNNAMED.items() if key in said), None)
     scheme = SCHEMES.get(said.pop("kind", unnamed) or "")
     if scheme is None or set(said) != set(scheme.keys()):
-        raise InputError(
-            f"{FIELD}.participation",
-            expected="epochs and separation, or horizon, separation and max_participations",
-            got=", ".join(said) or "nothing",
-        )
+        expected = "epochs and separation, or horizon, separation and max_participations"
+        got = ", ".join(said) or "nothing"
+        raise InputError(f"{FIELD}.participation", expected=expected, got=got)
     found = scheme.of(said)
     if horizon != found.horizon:
         raise InputError(
@@ -502,19 +497,13 @@ def read_manifest(content: bytes) -> Manifest:
     """
     header = validated(_Header, content)
     if header.format != FORMAT:
-        raise InputError(
-            f"{FIELD}.format",
-            expected=FORMAT,
-            got=describe(header.format),
-            remedy="Designs are written by `noisedesign solve -o` and noisedesign.save_design.",
-        )
+        got = describe(header.format)
+        remedy = "Designs are written by `noisedesign solve -o` and noisedesign.save_design."
+        raise InputError(f"{FIELD}.format", expected=FORMAT, got=got, remedy=remedy)
     if header.version not in READABLE:
-        raise InputError(
-            f"{FIELD}.version",
-            expected=f"version {VERSION}",
-            got=f"version {header.version}",
-            remedy=f"It was written by noisedesign {header.library}: use that or a later version.",
-        )
+        got = f"version {header.version}"
+        remedy = f"It was written by noisedesign {header.library}: use that or a later version."
+        raise InputError(f"{FIELD}.version", expected=f"version {VERSION}", got=got, remedy=remedy)
     return validated(Manifest, content)
 
 
@@ -538,8 +527,6 @@ def validated(model: type[Model], content: bytes) -> Model:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        raise InputError(
-            f"{FIELD}.manifest",
-            expected=f"{where or 'JSON'}: {first['msg']}",
-            got=describe(first["input"]),
-        ) from None
+        expected = f"{where or 'JSON'}: {first['msg']}"
+        got = describe(first["input"])
+        raise InputError(f"{FIELD}.manifest", expected=expected, got=got) from None

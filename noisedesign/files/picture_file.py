@@ -51,11 +51,9 @@ def picture_format(path: str | Path, *, field: str = "output") -> str:
     suffix = path.suffix.lower()
     if suffix[1:] not in FORMATS:
         *others, last = (f".{name}" for name in FORMATS)
-        raise InputError(
-            field,
-            expected=f"a name that ends in {', '.join(others)} or {last}",
-            got=f"{path.name}, which ends in {suffix or 'none of them'}",
-        )
+        expected = f"a name that ends in {', '.join(others)} or {last}"
+        got = f"{path.name}, which ends in {suffix or 'none of them'}"
+        raise InputError(field, expected=expected, got=got)
     return suffix[1:]
 
 

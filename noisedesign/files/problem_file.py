@@ -14,7 +14,6 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.files.graph_tables import Graph, GraphOfKind, load_npy
-from noisedesign.files.lookup import lookup
 from noisedesign.files.schema import Table, Text, of_kind, validated
 from noisedesign.files.tables import (
     BudgetTable,
@@ -32,7 +31,7 @@ from noisedesign.files.tables import (
     limits_of,
     models_of,
 )
-from noisedesign.files.toml import located, parsed, read_text, renamed
+from noisedesign.files.toml import located, lookup, parsed, read_text, renamed
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.workloads import WORKLOADS, Objective, WorkloadKind
@@ -231,11 +230,9 @@ class SpaceTimeFile(_ProblemFile):
         mixing, nodes = self.graph.mixing(folder, known=known)
         cap, floor = limits_of(self.limits)
         if floor is not None:
-            raise InputError(
-                "limits.min_variance",
-                expected="no floor but in space designs without a structure",
-                got='one for design = "space-time"',
-            )
+            expected = "no floor but in space designs without a structure"
+            got = 'one for design = "space-time"'
+            raise InputError("limits.min_variance", expected=expected, got=got)
         fields = self._common() | self._with_models(
             self.graph, self.error, mixing=mixing, horizon=participation.horizon
         )
@@ -262,12 +259,10 @@ def _check_balanced(mixing: Array) -> None:
     try:
         check_mixing(mixing, stochastic="both")
     except InputError as error:
-        raise InputError(
-            "graph.directed",
-            expected="false for a space design, unless W is doubly stochastic",
-            got=f"true, and {error.got} of W",
-            remedy="Time and space-time designs take any directed graph that is connected.",
-        ) from error
+        expected = "false for a space design, unless W is doubly stochastic"
+        got = f"true, and {error.got} of W"
+        remedy = "Time and space-time designs take any directed graph that is connected."
+        raise InputError("graph.directed", expected=expected, got=got, remedy=remedy) from error
 
 
 AnyProblemFile = SpaceFile | TimeFile | SpaceTimeFile

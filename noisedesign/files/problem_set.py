@@ -10,9 +10,16 @@ from pathlib import Path
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing, ShownInline
 from noisedesign.files.account_file import AccountFile
-from noisedesign.files.lookup import LOCAL, lookup, shipped_files, shipped_folder
 from noisedesign.files.problem_file import PROBLEM_FILE
-from noisedesign.files.toml import located, parsed, read_text
+from noisedesign.files.toml import (
+    LOCAL,
+    located,
+    lookup,
+    parsed,
+    read_text,
+    shipped_files,
+    shipped_folder,
+)
 
 FIELD = "problem"
 
@@ -113,11 +120,8 @@ def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
     passed_over = [path for path in found if _is_of_another_kind(path)]
     meant = [path for path in found if path not in passed_over]
     if not meant:
-        raise InputError(
-            FIELD,
-            expected="at least one problem file",
-            got=f"{len(passed_over)} account or sweep files",
-        )
+        expected = "at least one problem file"
+        raise InputError(FIELD, expected=expected, got=f"{len(passed_over)} account or sweep files")
     return meant, passed_over
 
 

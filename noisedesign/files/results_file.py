@@ -159,22 +159,14 @@ class ResultsFile(ABC):
         parts = ["others in another order"] * (not missing and not others)
         parts += [f"without {', '.join(missing)}"] * bool(missing)
         parts += [f"with {', '.join(others)}"] * bool(others)
-        raise InputError(
-            FIELD,
-            expected=f"a table with the columns of this {self.kind}",
-            got=f"{self.path}: {' and '.join(parts)}",
-            remedy=_OTHER,
-        )
+        expected = f"a table with the columns of this {self.kind}"
+        raise self._damaged(" and ".join(parts), expected=expected)
 
     def _check_format(self, row: Mapping[str, Any]) -> None:
         version = RESULTS_FORMAT[self.kind]
         if str(row.get(self.format)) != str(version):
-            raise InputError(
-                FIELD,
-                expected=f"a table of version {version} in column {self.format}",
-                got=f"{self.path}: version {row.get(self.format)}",
-                remedy=_OTHER,
-            )
+            expected = f"a table of version {version} in column {self.format}"
+            raise self._damaged(f"version {row.get(self.format)}", expected=expected)
 
 
 class CsvResults(ResultsFile):
@@ -231,9 +223,8 @@ class ParquetResults(ResultsFile):
             OSError,
             ValueError,
         ) as error:  # ValueError: text that is none
-            raise InputError(
-                FIELD, expected="a parquet file", got=f"{self.path}: {error}"
-            ) from error
+            got = f"{self.path}: {error}"
+            raise InputError(FIELD, expected="a parquet file", got=got) from error
         if self.format in columns and rows:
             self._check_format(rows[0])
         self._check_columns(columns)
@@ -257,26 +248,18 @@ def _pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise InputError(
-            FIELD,
-            expected="a .csv file where pyarrow is not installed",
-            got="a .parquet file",
-            remedy="pip install 'noisedesign[parquet]'",
-        ) from error
+        expected = "a .csv file where pyarrow is not installed"
+        remedy = "pip install 'noisedesign[parquet]'"
+        raise InputError(FIELD, expected=expected, got="a .parquet file", remedy=remedy) from error
     return pyarrow
 
 
 def _of_one_type(values: list[Any]) -> list[Any]:
     """The values, or all as text where they are not all numbers, all booleans or all text."""
-    kinds = {_kind(value) for value in values if value is not None}
+    kinds = {float if type(v) is int else type(v) for v in values if v is not None}
     if len(kinds) <= 1:
         return values
     return [None if value is None else str(value) for value in values]
-
-
-def _kind(value: Any) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return "number" if is_number else type(value).__name__
 
 
 def _plain(value: Any) -> Any:
@@ -288,10 +271,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, float) else value  # no NumPy scalars
 
 
-FORMATS: dict[str, type[CsvResults] | type[ParquetResults]] = {
-    ".csv": CsvResults,
-    ".parquet": ParquetResults,
-}
+FORMATS: dict[str, type[ResultsFile]] = {".csv": CsvResults, ".parquet": ParquetResults}
 
 
 @contextmanager
@@ -329,12 +309,10 @@ def _alone_with(path: Path) -> Iterator[None]:
     try:
         lock.acquire(blocking=False)
     except filelock.Timeout as error:
-        raise InputError(
-            FIELD,
-            expected="a table that nobody else is writing",
-            got=f"{path}, which another process has open",
-            remedy="Wait for it, end it, or name another file.",
-        ) from error
+        expected = "a table that nobody else is writing"
+        got = f"{path}, which another process has open"
+        remedy = "Wait for it, end it, or name another file."
+        raise InputError(FIELD, expected=expected, got=got, remedy=remedy) from error
     except OSError as error:
         raise _unwritable(path, error) from error
     try:

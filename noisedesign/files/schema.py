@@ -163,21 +163,15 @@ def _unknown_key(
     if not path and key in belongs:
         remedy = belongs[key]
     where = f"[{_dotted(path)}]" if path else "the file"
-    return InputError(
-        _dotted([*path, key]),
-        expected=f"only the keys {', '.join(allowed)} in {where}",
-        got=f"unknown key {key}",
-        remedy=remedy,
-    )
+    expected = f"only the keys {', '.join(allowed)} in {where}"
+    got = f"unknown key {key}"
+    return InputError(_dotted([*path, key]), expected=expected, got=got, remedy=remedy)
 
 
 def _wrong_word(path: Sequence[str], words: Sequence[str], value: Any) -> InputError:
-    return InputError(
-        _dotted(path),
-        expected="one of " + ", ".join(words),
-        got=describe(value),
-        remedy=did_you_mean(value, words),
-    )
+    expected = "one of " + ", ".join(words)
+    got = describe(value)
+    return InputError(_dotted(path), expected=expected, got=got, remedy=did_you_mean(value, words))
 
 
 def did_you_mean(word: Any, known: Sequence[str]) -> str:

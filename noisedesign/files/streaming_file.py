@@ -182,11 +182,9 @@ def _strategy(form: Strategy | None) -> StationaryStrategy:
             pass
         case StationaryStrategy():
             return replace(form, steps=None)
-    raise InputError(
-        f"{FIELD}.strategy",
-        expected="Toeplitz coefficients of C or C^-1, or buffers of unit diagonal",
-        got="nothing" if form is None else form.kind,
-    )
+    expected = "Toeplitz coefficients of C or C^-1, or buffers of unit diagonal"
+    got = "nothing" if form is None else form.kind
+    raise InputError(f"{FIELD}.strategy", expected=expected, got=got)
 
 
 def _workload(arrays: dict[str, Array], horizon: int) -> Workload:
@@ -196,9 +194,7 @@ def _workload(arrays: dict[str, Array], horizon: int) -> Workload:
         if name not in arrays:
             raise InputError(f"{FIELD}.{name}", expected="the array of the workload", got="nothing")
     if horizon * (1 + arrays["poles"].size) ** 2 > MOST_WORK:
-        raise InputError(
-            FIELD,
-            expected=f"a workload of at most {MOST_WORK:g} operations to verify",
-            got=f"{arrays['poles'].size} poles over {horizon} steps",
-        )
+        expected = f"a workload of at most {MOST_WORK:g} operations to verify"
+        got = f"{arrays['poles'].size} poles over {horizon} steps"
+        raise InputError(FIELD, expected=expected, got=got)
     return PoleWorkload(poles=arrays["poles"], weights=arrays["weights"], horizon=horizon)

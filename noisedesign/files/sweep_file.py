@@ -17,11 +17,10 @@ from noisedesign.base import checks as _checks
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError, describe
 from noisedesign.base.shown import Shown, ShownInline
-from noisedesign.files.lookup import lookup
 from noisedesign.files.problem_file import BELONGS, PROBLEM_FILE
 from noisedesign.files.results_file import RESULTS_FORMAT, SWEEP
 from noisedesign.files.schema import did_you_mean, validated
-from noisedesign.files.toml import dumped, located, parsed, read_text, renamed
+from noisedesign.files.toml import dumped, located, lookup, parsed, read_text, renamed
 from noisedesign.program.backends import get_backend
 
 FIELD = "sweep"
@@ -137,12 +136,9 @@ def _base(data: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], Path]:
     if not isinstance(name, str):
         raise InputError("problem", expected="the name of a problem file", got=describe(name))
     for key in inline:
-        raise InputError(
-            key,
-            expected=f"only the keys {', '.join(OWN_KEYS)} beside a problem file",
-            got=f"unknown key {key}",
-            remedy=did_you_mean(key, OWN_KEYS),
-        )
+        expected = f"only the keys {', '.join(OWN_KEYS)} beside a problem file"
+        got = f"unknown key {key}"
+        raise InputError(key, expected=expected, got=got, remedy=did_you_mean(key, OWN_KEYS))
     path = folder / name
     return parsed(read_text(path, field="problem"), field="problem"), path.parent
 
@@ -200,11 +196,8 @@ def grid_of(table: Any) -> dict[str, list[Any]]:
         raise InputError("grid", expected="a [grid] table", got=got)
     grid = dict(_flat(table))
     if not grid:
-        raise InputError(
-            "grid",
-            expected='keys of a problem and their values, as "graph.nodes" = [20, 40]',
-            got="none",
-        )
+        expected = 'keys of a problem and their values, as "graph.nodes" = [20, 40]'
+        raise InputError("grid", expected=expected, got="none")
     size = math.prod(len(values) for values in grid.values())
     if size > MOST_PROBLEMS:
         raise InputError("grid", expected=f"at most {MOST_PROBLEMS} problems", got=f"{size}")
@@ -253,9 +246,7 @@ def _set(tables: dict[str, Any], dotted: str, value: Any) -> None:
     for step in path:
         here = here.setdefault(step, {})
         if not isinstance(here, dict):
-            raise InputError(
-                f"grid.{dotted}",
-                expected="the dotted name of a key of the problem",
-                got=f"{step} = {describe(here)}, which is no table",
-            )
+            expected = "the dotted name of a key of the problem"
+            got = f"{step} = {describe(here)}, which is no table"
+            raise InputError(f"grid.{dotted}", expected=expected, got=got)
     here[last] = value

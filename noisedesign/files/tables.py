@@ -62,19 +62,12 @@ def row_of(node: Node, names: Sequence[str], *, field: str) -> int:
         if node in names:
             return names.index(node)
         listed = ", ".join(islice(names, SHOWN)) + ", ..." * (len(names) > SHOWN)
-        raise InputError(
-            field,
-            expected=f"one of the {len(names)} nodes {listed}",
-            got=repr(node),
-            remedy=did_you_mean(node, names),
-        )
+        expected = f"one of the {len(names)} nodes {listed}"
+        raise InputError(field, expected=expected, got=repr(node), remedy=did_you_mean(node, names))
     if not 0 <= node < len(names):
-        raise InputError(
-            field,
-            expected=f"row numbers 0 to {len(names) - 1}",
-            got=str(node),
-            remedy="A node's name is given as a string.",
-        )
+        expected = f"row numbers 0 to {len(names) - 1}"
+        remedy = "A node's name is given as a string."
+        raise InputError(field, expected=expected, got=str(node), remedy=remedy)
     return node
 
 
@@ -319,11 +312,8 @@ class MixingTable(Table):
             raise InputError("mixing", expected="no [mixing] table for a directed graph", got="one")
         given = [key for key, value in self.model_dump().items() if value is not None]
         if len(given) != 1:
-            raise InputError(
-                "mixing",
-                expected="one of dropout, edge_failure, matching",
-                got=" and ".join(given) or "nothing",
-            )
+            expected = "one of dropout, edge_failure, matching"
+            raise InputError("mixing", expected=expected, got=" and ".join(given) or "nothing")
         key = f"mixing.{given[0]}"
         with renamed({"mixing": graph.weights_key, "probability": key, "graph": key}):
             if self.dropout is not None:
@@ -375,19 +365,13 @@ class ObserversTable(Table):
         """
         field, make = "observers.nodes", OBSERVERS[self.model]
         if self.own_noise is not None and self.model not in _RECEIVING:
-            raise InputError(
-                "observers.own_noise",
-                expected=f'nothing for observers.model = "{self.model}"',
-                got=self.own_noise,
-            )
+            expected = f'nothing for observers.model = "{self.model}"'
+            raise InputError("observers.own_noise", expected=expected, got=self.own_noise)
         if self.model == "ldp":
             if self.nodes is not None:
-                raise InputError(
-                    field,
-                    expected='nothing for observers.model = "ldp"',
-                    got=describe(self.nodes),
-                    remedy="It reads all messages from outside.",
-                )
+                expected = 'nothing for observers.model = "ldp"'
+                remedy = "It reads all messages from outside."
+                raise InputError(field, expected=expected, got=describe(self.nodes), remedy=remedy)
             return (make(),)
         entries = list(range(len(names))) if self.nodes is None else self.nodes
         if not entries:
@@ -409,9 +393,6 @@ class ObserversTable(Table):
         horizon = _checks.positive_int(self.horizon, field="observers.horizon")
         stated = error is not None and "horizon" in error.model_fields_set
         if stated and error is not None and error.horizon != horizon:
-            raise InputError(
-                "error.horizon",
-                expected=f"observers.horizon = {horizon}, or nothing",
-                got=str(error.horizon),
-            )
+            expected = f"observers.horizon = {horizon}, or nothing"
+            raise InputError("error.horizon", expected=expected, got=str(error.horizon))
         return horizon

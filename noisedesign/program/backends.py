@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from noisedesign.base.device import CPU, device_of, index_of
 from noisedesign.base.monitor import Checkpoint, Monitor
 from noisedesign.conic.dimacs import errors
 from noisedesign.conic.solvers import CONIC_SOLVERS, Availability, ConicSolver
-from noisedesign.program.family import Answer, Family, Model, formulations, not_convex
+from noisedesign.program.family import Answer, Family, Form, Model, formulations, not_convex
 
 if TYPE_CHECKING:
     from noisedesign.conic.data import Outcome
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 
 TOLERANCE_PER_GAP = 0.1
 """Solvers without a certified gap are asked for a tenth of it: their residuals are not ours."""
+
+
+class How(NamedTuple):
+    """To solve: in a process of its own where ``isolate``; None: where there is a time limit."""
+
+    monitor: Monitor
+    formulation: str
+    isolate: bool | None = None
 
 
 class Backend(ABC):
@@ -58,15 +66,7 @@ class Backend(ABC):
         """Raise InputError where it, or the family, can do none of what is asked besides."""
 
     @abstractmethod
-    def answer(
-        self,
-        family: Family,
-        program: Any,
-        *,
-        monitor: Monitor,
-        formulation: str,
-        isolate: bool | None = None,
-    ) -> Answer: ...
+    def answer(self, family: Family, program: Any, how: How) -> Answer: ...
 
     def check(self, family: Family, program: Any, formulation: str | None) -> str:
         """The formulation to use.
@@ -124,16 +124,8 @@ class Native(Backend):
         if (by := family.without_options(program)) is not None:
             options.refuse(by)
 
-    def answer(
-        self,
-        family: Family,
-        program: Any,
-        *,
-        monitor: Monitor,
-        formulation: str,
-        isolate: bool | None = None,
-    ) -> Answer:
-        return family.solve(program, monitor=monitor)
+    def answer(self, family: Family, program: Any, how: How) -> Answer:
+        return family.solve(program, monitor=how.monitor)
 
 
 class Conic(Backend):
@@ -170,10 +162,10 @@ class Conic(Backend):
     def too_large(self, family: Family, program: Any, formulation: str) -> str | None:
         """Why the memory of this machine cannot hold a solve, told without building the model."""
 
+        form = Form(formulation, True, self.solver.parts)
+
         def bytes_for(**of: int) -> int:
-            size = family.model_size(
-                program, formulation=formulation, parts=self.solver.parts, **of
-            )
+            size = family.model_size(program, form, **of)
             return 0 if size is None else self.solver.memory(size)
 
         allowed = memory.physical()
@@ -196,17 +188,10 @@ class Conic(Backend):
             got=f"{self.name}, which cannot take {reason}",
         )
 
-    def answer(
-        self,
-        family: Family,
-        program: Any,
-        *,
-        monitor: Monitor,
-        formulation: str,
-        isolate: bool | None = None,
-    ) -> Answer:
+    def answer(self, family: Family, program: Any, how: How) -> Answer:
+        monitor, form = how.monitor, Form(how.formulation, True, self.solver.parts)
         family.attained(program, time_limit=monitor.time_left)
-        alone = monitor.time_limit is not None if isolate is None else isolate
+        alone = monitor.time_limit is not None if how.isolate is None else how.isolate
         began = time.perf_counter()
 
         def ask(model: Model) -> Answer:
@@ -228,9 +213,7 @@ class Conic(Backend):
                 measure=lambda: None if point is None else errors(model.conic, point),
             )
 
-        return family.answer_by(
-            program, ask, monitor=monitor, formulation=formulation, parts=self.solver.parts
-        )
+        return family.answer_by(program, ask, form, monitor=monitor)
 
     def _solved(self, program: ConicProgram, *, monitor: Monitor, alone: bool) -> Outcome:
         needed, allowed = self.solver.memory(program.size), memory.physical()

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
@@ -85,6 +85,32 @@ class Model:
     read: Callable[[Point], Answer]
 
 
+Ask = Callable[[Model], Answer]
+"""Solves a model and reads the answer, without noise or proof where the solver came back with
+none."""
+
+
+class Form(NamedTuple):
+    """Of a model: one of :attr:`Family.formulations`, None for the default. ``scaled`` to units in
+    which absolute tolerances of solvers mean the same everywhere, else in those of the problem. A
+    formulation that can be cut is cut into so many ``parts``."""
+
+    formulation: str | None = None
+    scaled: bool = False
+    parts: int = 1
+
+    def only(self, formulation: str) -> None:
+        """The formulation of a family that has only one.
+
+        Raises:
+            InputError: another is asked for.
+        """
+        asked = self.formulation
+        if asked not in (None, formulation):
+            expected = f'"{formulation}" for such a problem'
+            raise InputError("formulation", expected=expected, got=f'"{asked}"')
+
+
 class Family(ABC):
     """One representation of the feasible set. ``program`` stands for whatever it makes of a
     problem; nothing else of the family asks for the problem."""
@@ -149,16 +175,8 @@ class Family(ABC):
         """What else there is to say of a design, in a sentence; mostly nothing."""
         return ""
 
-    def model(
-        self, program: Any, *, formulation: str | None = None, scaled: bool = False, parts: int = 1
-    ) -> Model:
+    def model(self, program: Any, form: Form) -> Model:
         """The program in matrix inequalities.
-
-        Args:
-            formulation: one of ``formulations``.
-            scaled: in units in which absolute tolerances of solvers mean the same everywhere;
-                else in those of the problem.
-            parts: how many inequalities a formulation that can be cut is cut into.
 
         Raises:
             InputError: the family is not convex, or the formulation cannot hold the program.
@@ -170,13 +188,7 @@ class Family(ABC):
         return None
 
     def model_size(
-        self,
-        program: Any,
-        *,
-        formulation: str,
-        parts: int,
-        size: int | None = None,
-        rank: int | None = None,
+        self, program: Any, form: Form, *, size: int | None = None, rank: int | None = None
     ) -> ModelSize | None:
         """How large the scaled model is, told without building it; None where only that tells.
 
@@ -186,22 +198,9 @@ class Family(ABC):
         """
         return None
 
-    def answer_by(
-        self,
-        program: Any,
-        ask: Callable[[Model], Answer],
-        *,
-        monitor: Monitor,
-        formulation: str,
-        parts: int,
-    ) -> Answer:
-        """The answer of a conic solver.
-
-        Args:
-            ask: solves a model and reads the answer, without noise or proof where the solver came
-                back with none.
-        """
-        return ask(self.model(program, formulation=formulation, scaled=True, parts=parts))
+    def answer_by(self, program: Any, ask: Ask, form: Form, *, monitor: Monitor) -> Answer:
+        """The answer of a conic solver."""
+        return ask(self.model(program, form))
 
     @abstractmethod
     def bound(
@@ -311,13 +310,3 @@ def not_convex(field: str, got: str) -> InputError:
         got=got,
         remedy="No file of conic programs holds another; `solve` searches it for a local optimum.",
     )
-
-
-def one_formulation(asked: str | None, only: str) -> None:
-    """The formulation of a family that has only one.
-
-    Raises:
-        InputError: another is asked for.
-    """
-    if asked not in (None, only):
-        raise InputError("formulation", expected=f'"{only}" for such a problem', got=f'"{asked}"')

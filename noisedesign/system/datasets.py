@@ -18,7 +18,7 @@ from pathlib import Path
 import networkx as nx
 
 from noisedesign.base.checks import InputError, describe
-from noisedesign.system.edge_list import edge_list_graph
+from noisedesign.system.graph import edge_list_graph
 
 DATA_VARIABLE = "NOISEDESIGN_DATA"
 EGO_FACEBOOK_URL = "https://snap.stanford.edu/data/facebook.tar.gz"

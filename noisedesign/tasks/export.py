@@ -55,12 +55,10 @@ def export(
     problem_text = _checks.text(problem_text, field="problem_text")
     if design.axes not in chosen.ACCEPTS:
         able = takers(design)
-        raise InputError(
-            "design",
-            expected=f"a {' or '.join(chosen.ACCEPTS)} design for {to}",
-            got=f"the {design.axes} design {name!r}",
-            remedy=f"It can be exported to {', '.join(able)}." if able else "",
-        )
+        expected = f"a {' or '.join(chosen.ACCEPTS)} design for {to}"
+        got = f"the {design.axes} design {name!r}"
+        remedy = f"It can be exported to {', '.join(able)}." if able else ""
+        raise InputError("design", expected=expected, got=got, remedy=remedy)
     with overwriting(overwrite):
         if to not in TRAINERS:
             content = content_of(
@@ -68,12 +66,9 @@ def export(
             )
             return cast("Format", chosen).write(content, path)
         if calibrated is False:
-            raise InputError(
-                "calibrated",
-                expected=f"calibrated noise for {to}",
-                got="uncalibrated",
-                remedy=f"Export it to {', '.join(FORMATS[:-1])} to scale it yourself.",
-            )
+            expected = f"calibrated noise for {to}"
+            remedy = f"Export it to {', '.join(FORMATS[:-1])} to scale it yourself."
+            raise InputError("calibrated", expected=expected, got="uncalibrated", remedy=remedy)
         design = design_of(design)
         written = cast("Trainer", chosen).export(design, path, problem_text=problem_text)
         companions = getattr(chosen, "companions", None)

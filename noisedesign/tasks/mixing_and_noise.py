@@ -33,9 +33,6 @@ program of W is only solved to some 1e-8."""
 MAX_ROUNDS = 50
 """Rounds after which to stop in any case; the instances measured took at most twenty."""
 
-LEAST_SECONDS = 1e-3
-"""What a step in R gets when the clock has run out during a step in W: a limit has to be > 0."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class JointDesign(Shown):
@@ -108,17 +105,13 @@ def design_mixing_and_noise(
 
     def noise_for(w: Array) -> Solution:
         problem = SpaceProblem(mixing=w, budget=tau, max_variance=max_variance)
-        limit = None if monitor.time_limit is None else max(monitor.remaining, LEAST_SECONDS)
-        return solve(problem, gap=monitor.gap, time_limit=limit)
+        return solve(problem, gap=monitor.gap, time_limit=monitor.time_left)
 
     solution = noise_for(_fast_enough(start, fastest, norm))
     if solution.design is None:
-        raise InputError(
-            "graph",
-            expected="Metropolis-Hastings weights whose noise can be designed",
-            got=f"a solve that ended as {solution.status}",
-            remedy=solution.remedy,
-        )
+        expected = "Metropolis-Hastings weights whose noise can be designed"
+        got = f"a solve that ended as {solution.status}"
+        raise InputError("graph", expected=expected, got=got, remedy=solution.remedy)
     best = solution.design
     lower = weights.nodes / float(np.sqrt(tau).sum()) ** 2
     history: list[float] = [best.objective]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noisedesign.base.checks import one_of
 from noisedesign.conic.program import ConicProgram
-from noisedesign.program.family import family_of
+from noisedesign.program.family import Form, family_of
 from noisedesign.program.problem import Problem
-
-FORMULATIONS = ("compact", "covariance", "paper")
 
 
 def conic_program(problem: Problem, *, formulation: str | None = None) -> ConicProgram:
@@ -27,8 +24,6 @@ def conic_program(problem: Problem, *, formulation: str | None = None) -> ConicP
         InputError: a structure that is not convex; a formulation that cannot hold the problem; a
             model of too many coefficients; what the solvers of such problems refuse.
     """
-    if formulation is not None:
-        one_of(formulation, field="formulation", allowed=FORMULATIONS)
     family = family_of(problem)
-    model = family.model(family.program(problem), formulation=formulation)
+    model = family.model(family.program(problem), Form(formulation))
     return replace(model.conic, name=problem.name)

@@ -88,11 +88,8 @@ def simulate(
     """
     design = design_of(design)
     if design.trust == "central":
-        raise InputError(
-            "design",
-            expected="one that protects every message",
-            got=f"{design.provenance.method}, which needs a trusted server",
-        )
+        got = f"{design.provenance.method}, which needs a trusted server"
+        raise InputError("design", expected="one that protects every message", got=got)
     how: dict[str, Any] = {"runs": runs, "seed": seed, "progress": progress}
     return Simulation(variance=_variance(design, how), audit=_audit(design, how))
 

@@ -15,7 +15,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Checkpoint, Monitor, ProgressCallback, Stop
 from noisedesign.base.shown import Shown
-from noisedesign.program.backends import TOLERANCE_PER_GAP, Backend, Options, get_backend
+from noisedesign.program.backends import TOLERANCE_PER_GAP, Backend, How, Options, get_backend
 from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.design import PROTECTS, Design, Provenance
 from noisedesign.program.family import Answer, Arrays, Family, family_of
@@ -118,9 +118,9 @@ def solve(
     Args:
         problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`, or what
             has one: a loaded file or a design, whose problem is solved.
-        backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; problems with a
-            structure, in space-time or under min-separation participation are for "native" alone,
-            those against chosen observers for the others ("native" stands for "clarabel" there).
+        backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; what is not convex,
+            Toeplitz strategies and products of time and space, is for "native" alone. Against
+            chosen observers "native" stands for "clarabel".
         gap: relative duality gap to certify, default 1e-6, or 1e-5 against observers. Given
             explicitly, conic solvers are asked for an accuracy to match; otherwise they run at
             their own defaults.
@@ -169,9 +169,7 @@ def solve(
         start=family.start(program, start),
         device=device,
     )
-    answer = solver.answer(
-        family, program, monitor=monitor, formulation=formulation, isolate=isolate
-    )
+    answer = solver.answer(family, program, How(monitor, formulation, isolate))
     solver = get_backend(answer.solver) if answer.solver else solver
     relaxed = _Relaxation.of(family, problem, time_limit=time_limit, gap=asked)
     verdict = _Verdict(family, program, answer.proof, relaxed.bound, monitor.gap)

@@ -20,8 +20,8 @@ from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.program.backends import all_backends, get_backend
+from noisedesign.tasks import compare as run
 from noisedesign.tasks.baselines import SPACE_BASELINES, TIME_BASELINES
-from noisedesign.tasks.compare import run
 from noisedesign.tasks.solve import solve
 from tests.support import ROOT
 from tests.support.command_line import (

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import noisedesign
 from noisedesign.base.checks import InputError
-from noisedesign.conic.formats import formats
+from noisedesign.conic import formats
+from noisedesign.conic.formats import FORMATS
 from noisedesign.conic.formats import write as write_file
 from noisedesign.conic.program import MAX_ENTRIES, Assembly, ConicProgram, on_diagonal
 from noisedesign.families.banded import model as banded
@@ -546,14 +547,13 @@ def test_without_mosek(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["cbf", "sdpa"])
 def test_whole_or_not_at_all(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    form: Any = formats()[name]
-    path = tmp_path / f"two{form.SUFFIXES[0]}"
+    path = tmp_path / f"two{FORMATS[name].suffixes[0]}"
     path.write_text("old")
 
     def interrupted(*_: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(form, "lines", interrupted)
+    monkeypatch.setattr(formats, "lines", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_file(conic_program(TWO), path)
     assert path.read_text() == "old"

@@ -21,7 +21,7 @@ from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import certificate
-from noisedesign.program.backends import Conic, all_backends, get_backend
+from noisedesign.program.backends import Conic, How, all_backends, get_backend
 from noisedesign.program.family import Answer
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, Program
@@ -448,7 +448,7 @@ def test_an_interrupted_solver_without_cvxpy() -> None:
 
     backend = Conic(replace(backend_of("scs"), direct=interrupted))
     program = program_of(PROBLEMS["prefix"])
-    answer = backend.answer(FAMILY, program, monitor=monitor(), formulation="balanced")
+    answer = backend.answer(FAMILY, program, How(monitor(), "balanced"))
     assert (answer.stop, answer.noises, answer.proof) == (Stop.INTERRUPTED, (), {})
     assert answer.measure() is None
 
@@ -480,7 +480,7 @@ def test_cap_with_several_epochs_is_refused(name: str) -> None:
 
     def found(program: Program) -> Answer:
         chosen = backend.check(FAMILY, program, None)
-        return backend.answer(FAMILY, program, monitor=monitor(), formulation=chosen)
+        return backend.answer(FAMILY, program, How(monitor(), chosen))
 
     with pytest.raises(InputError, match="several epochs"):
         found(replace(program, cap=np.full(12, 3.0)))

@@ -18,8 +18,8 @@ from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.system.edge_list import edge_list_graph
 from noisedesign.system.fastest_mixing import FastestMixing, fastest_mixing
+from noisedesign.system.graph import edge_list_graph
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import Objective
 from noisedesign.tasks.solve import solve

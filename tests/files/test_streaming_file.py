@@ -24,8 +24,8 @@ from noisedesign.files.exports import read
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation
-from noisedesign.system.workloads.kinds import prefix_gram
 from noisedesign.system.workloads.toeplitz import GramWorkload, gossip_workload, prefix_workload
+from noisedesign.system.workloads.workload import prefix_gram
 from noisedesign.tasks.export import export
 from noisedesign.tasks.verify import verify
 from tests.support import oracles

@@ -15,7 +15,8 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.files.results_file import open_results
-from noisedesign.tasks.sweep import parse_sweep, sweep
+from noisedesign.files.sweep_file import parse_sweep
+from noisedesign.tasks.sweep import sweep
 from tests.support.command_line import MODULE, RING, call, environment, write
 
 SWEEP = RING + "[grid]\ngraph.nodes = [5, 7]\n"

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign import InputError
+from noisedesign.privacy import sensitivity as sensitivities
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import epsilon_of, noise_stddev_for, renyi_of
 from noisedesign.privacy.exposure import Exposure, account
-from noisedesign.privacy.sensitivity import four_numbers, pattern_bounds
+from noisedesign.privacy.sensitivity import four_numbers
 from noisedesign.privacy.views.noise import NodeNoise
 from noisedesign.system.participation import (
     FixedEpoch,
@@ -415,7 +416,7 @@ def test_what_hides_nothing_from_a_reader_of_all_is_no_ceiling(
     steps 0 and 3 move it by 1.64 + 1.64 + 2 * 0.8. Densest patterns, two steps apart, attain 3.28;
     [R^+]_00 = 1 - 3/4 * 4/15 = 0.8 times the bound of all messages is 3.9, and no bound.
     """
-    monkeypatch.setattr(pattern_bounds, "MAX_LISTED", 1)
+    monkeypatch.setattr(sensitivities, "MAX_LISTED", 1)
     factor = np.array([[1.0, 0.0], [0.0, 1.0], [math.sqrt(4 / 15), math.sqrt(11 / 15)]])
     strategy = np.eye(7) + 0.8 * np.eye(7, k=-3)
     noise = NodeNoise(factor=factor, seeds=None, strategy=strategy)

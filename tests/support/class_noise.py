@@ -23,7 +23,7 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.data import Point
 from noisedesign.conic.program import CONSTANT, Assembly
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
-from noisedesign.program.family import Answer, ArraySpec, Model
+from noisedesign.program.family import Answer, ArraySpec, Form, Model
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.spatial_family import SpatialFamily
@@ -135,14 +135,7 @@ class Classes(SpatialFamily):
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
         return {"c": len(set(problem.structure.clusters or ()))}
 
-    def model(
-        self,
-        program: ClassProgram,
-        *,
-        formulation: str | None = None,
-        scaled: bool = False,
-        parts: int = 1,
-    ) -> Model:
+    def model(self, program: ClassProgram, form: Form) -> Model:
         """min sum p x + q a with [[x, 1], [1, y]] >= 0, [[a, 1], [1, b]] >= 0 in every class, and
         m tau - y - (m - 1) b >= 0."""
         assembly, classes = Assembly(), program.classes
@@ -166,7 +159,7 @@ class Classes(SpatialFamily):
                 proof={"class_prices": prices},
             )
 
-        name = formulation or self.formulations[0]
+        name = form.formulation or self.formulations[0]
         return Model(conic=assembly.finished(name="", formulation=name, remarks=()), read=read)
 
 

@@ -15,7 +15,7 @@ from noisedesign.conic.solvers import ConicSolver, conic_solver
 from noisedesign.families.disjoint import model
 from noisedesign.program.backends import Conic, get_backend
 from noisedesign.program.certificate import Certificate
-from noisedesign.program.family import family_of
+from noisedesign.program.family import Form, family_of
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.graph import build_graph, mixing_matrix
@@ -107,7 +107,7 @@ def ask(
 def bytes_for(solver: str, problem: Problem, formulation: str = "balanced") -> int:
     """Least memory that a solve takes, told without building the model."""
     family, chosen = family_of(problem), solver_of(solver)
-    size = family.model_size(family.program(problem), formulation=formulation, parts=chosen.parts)
+    size = family.model_size(family.program(problem), Form(formulation, True, chosen.parts))
     assert size is not None
     return chosen.memory(size)
 

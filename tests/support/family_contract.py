@@ -15,7 +15,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.conic.run import through_clarabel
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.program.design import Design
-from noisedesign.program.family import ANY, Arrays, Family, family_of
+from noisedesign.program.family import ANY, Arrays, Family, Form, family_of
 from noisedesign.program.problem import Problem
 from noisedesign.tasks.solve import Solution, solve
 from noisedesign.tasks.verify import verify
@@ -161,7 +161,7 @@ class Kept:
         solved = 0
         for formulation in (None, *self.family.formulations):
             try:
-                model = self.family.model(self.program, formulation=formulation)
+                model = self.family.model(self.program, Form(formulation))
             except InputError:
                 continue
             tight = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}

@@ -9,7 +9,7 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.conic import run
 from noisedesign.conic.program import ConicProgram
 from noisedesign.program.certificate import Certificate
-from noisedesign.program.family import Answer, family_of
+from noisedesign.program.family import Answer, Form, family_of
 
 TOLERANCE = 1e-6
 """Absolute and relative, of every solver: models are scaled so that it means the same."""
@@ -32,7 +32,7 @@ def through(problem: Any, solver: str) -> Certificate:
     """The certificate of what a conic solver found."""
     family = family_of(problem)
     program = family.program(problem)
-    model = family.model(program, scaled=True)
+    model = family.model(program, Form(scaled=True))
     outcome = SOLVERS[solver](model.conic)
     assert outcome.point is not None
     return judged(problem, model.read(outcome.point))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint.family import FAMILY
-from noisedesign.program.backends import get_backend
+from noisedesign.program.backends import How, get_backend
 from noisedesign.program.program import Program
 from noisedesign.system.directed import (
     check_directed,
@@ -221,12 +221,8 @@ def test_designs_take_any_of_these_grams(gram: np.ndarray, backend: str) -> None
     budget = np.array([1.0, 2.0, 0.5])
     program = Program(gram=gram, participation=single(3), budget=budget, axes="space")
     solver = get_backend(backend)
-    answer = solver.answer(
-        FAMILY,
-        program,
-        monitor=Monitor(gap=1e-8, tolerance=1e-10),
-        formulation=solver.check(FAMILY, program, None),
-    )
+    monitor, formulation = Monitor(gap=1e-8, tolerance=1e-10), solver.check(FAMILY, program, None)
+    answer = solver.answer(FAMILY, program, How(monitor, formulation))
     bound = FAMILY.bound(program, answer.proof).value
     found = [FAMILY.judge(program, noise, {}, bound=bound) for noise in answer.noises]
     judged = min(found, key=lambda certificate: certificate.objective)

@@ -22,8 +22,9 @@ from noisedesign.program.program import diagonal_dual
 from noisedesign.program.structure import TimeStructure
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks import compare as run
 from noisedesign.tasks import rows as judging
-from noisedesign.tasks.compare import compare, run
+from noisedesign.tasks.compare import compare
 from noisedesign.tasks.rows import LOCAL_REASON
 from noisedesign.tasks.solve import Solution, solve
 from tests.support.command_line import call
@@ -49,7 +50,7 @@ TWO_OPTIMUM = (1 + 2**0.5) ** 2
 def find(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
     """Let every conic solver find that."""
 
-    def answer(self: Conic, family: object, program: Any, **how: Any) -> Answer:
+    def answer(self: Conic, family: object, program: Any, *how: Any) -> Answer:
         return answer_of(program, found, FAMILY._noise)
 
     monkeypatch.setattr(Conic, "answer", answer)

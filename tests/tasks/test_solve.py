@@ -343,7 +343,7 @@ class Fake(backends.Backend):
 
     def check_options(self, family: Any, program: Any, options: Any) -> None: ...
 
-    def answer(self, family: Any, program: Program, **_: Any) -> Any:
+    def answer(self, family: Any, program: Program, *_: Any) -> Any:
         self.seen.append(program.normalized())
         return answer_of(program, self.found.denormalized(program), FAMILY._noise)
 

@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.banded.bound import lower_bound
 from noisedesign.families.banded.program import BandedProgram, banded_program
 from noisedesign.program.certificate import ProvedBound
-from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
+from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
 from noisedesign.program.noise import BandedStrategy, Noise
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalFamily, largest_share, unit_form
@@ -48,28 +47,14 @@ class Banded(TemporalFamily):
             evaluations=found.evaluations,
         )
 
-    def model(
-        self,
-        program: BandedProgram,
-        *,
-        formulation: str | None = None,
-        scaled: bool = False,
-        parts: int = 1,
-    ) -> Model:
+    def model(self, program: BandedProgram, form: Form) -> Model:
         from noisedesign.families.banded import model
 
-        one_formulation(formulation, "compact")
-        return model.compact(program, scaled=scaled)
+        form.only("compact")
+        return model.compact(program, scaled=form.scaled)
 
-    def bound(
-        self,
-        program: BandedProgram,
-        proof: Arrays,
-        *,
-        noise: Noise | None = None,
-        negligible: float = settings.NEGLIGIBLE,
-    ) -> ProvedBound:
-        return ProvedBound(lower_bound(program, proof, noise=noise, negligible=negligible), 0.0)
+    def bound(self, program: BandedProgram, proof: Arrays, **by: Any) -> ProvedBound:
+        return ProvedBound(lower_bound(program, proof, **by), 0.0)
 
     def departure(self, program: BandedProgram, noise: Noise, proof: Arrays) -> float:
         steps = np.arange(program.size)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.decor.program import DecorProgram, shares
 from noisedesign.privacy.seeds import SeedPlan, seed_plan
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Model, one_formulation
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model
 from noisedesign.program.noise import Noise
 from noisedesign.program.repair import covariance_of
 from noisedesign.program.spatial_family import SpatialFamily
@@ -72,27 +71,13 @@ class Decor(SpatialFamily):
                 )
         return Answer(stop=Stop.SOLVED, noises=[noise], evaluations=1)
 
-    def model(
-        self,
-        program: DecorProgram,
-        *,
-        formulation: str | None = None,
-        scaled: bool = False,
-        parts: int = 1,
-    ) -> Model:
+    def model(self, program: DecorProgram, form: Form) -> Model:
         from noisedesign.families.decor import model
 
-        one_formulation(formulation, "covariance")
-        return model.scaled(program) if scaled else model.stated(program)
+        form.only("covariance")
+        return model.scaled(program) if form.scaled else model.stated(program)
 
-    def bound(
-        self,
-        program: DecorProgram,
-        proof: Arrays,
-        *,
-        noise: Noise | None = None,
-        negligible: float = settings.NEGLIGIBLE,
-    ) -> ProvedBound:
+    def bound(self, program: DecorProgram, proof: Arrays, **_: Any) -> ProvedBound:
         return NOTHING
 
     def judge(

@@ -22,7 +22,7 @@ from noisedesign.families.disjoint.program import (
 )
 from noisedesign.program import repair
 from noisedesign.program.certificate import Certificate, ProvedBound
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Model
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.spatial_family import work_of_gram
@@ -100,30 +100,23 @@ class Disjoint(Family):
     def start(self, program: Program, start: Any) -> Array | None:
         return None if start is None else np.asarray(start.blocks(program))
 
-    def model(
-        self,
-        program: Program,
-        *,
-        formulation: str | None = None,
-        scaled: bool = False,
-        parts: int = 1,
-    ) -> Model:
+    def model(self, program: Program, form: Form) -> Model:
         from noisedesign.families.disjoint import model
 
-        allowed = self.formulations if scaled else model.STATED
-        chosen = one_of(formulation or allowed[0], field="formulation", allowed=allowed)
+        allowed = self.formulations if form.scaled else model.STATED
+        chosen = one_of(form.formulation or allowed[0], field="formulation", allowed=allowed)
         if (reason := model.unable(program, chosen)) is not None:
             raise InputError(
                 "formulation",
                 expected="one that holds this problem",
                 got=f"{chosen}, which cannot hold {reason}",
             )
-        unit = program.normalized() if scaled else program
-        made = model.build(unit, formulation=chosen, parts=parts, scaled=scaled)
+        unit = program.normalized() if form.scaled else program
+        made = model.build(unit, formulation=chosen, parts=form.parts, scaled=form.scaled)
 
         def read(point: Point) -> Answer:
             found = Found(stop=Stop.SOLVED, gram=made.gram(point), dual=made.dual(point))
-            mine = found.denormalized(program) if scaled else found
+            mine = found.denormalized(program) if form.scaled else found
             return answer_of(program, mine, self._noise)
 
         return Model(conic=made.conic, read=read)
@@ -134,13 +127,7 @@ class Disjoint(Family):
         return model.unable(program, formulation)
 
     def model_size(
-        self,
-        program: Program,
-        *,
-        formulation: str,
-        parts: int,
-        size: int | None = None,
-        rank: int | None = None,
+        self, program: Program, form: Form, *, size: int | None = None, rank: int | None = None
     ) -> ModelSize:
         from noisedesign.families.disjoint import model
 
@@ -150,18 +137,13 @@ class Disjoint(Family):
             program.size if size is None else size,
             epochs=program.participation.epochs,
             rank=rank,
-            formulation=formulation,
+            formulation=form.formulation or self.formulations[0],
             limited=program.limited,
-            parts=parts,
+            parts=form.parts,
         )
 
     def bound(
-        self,
-        program: Program,
-        proof: Arrays,
-        *,
-        noise: Noise | None = None,
-        negligible: float = settings.NEGLIGIBLE,
+        self, program: Program, proof: Arrays, *, negligible: float = settings.NEGLIGIBLE, **_: Any
     ) -> ProvedBound:
         return judging.bound(program, proof, negligible=negligible)
 

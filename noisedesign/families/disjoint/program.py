@@ -13,7 +13,7 @@ from noisedesign.program.family import Arrays
 from noisedesign.program.problem import Problem, TimeProblem
 from noisedesign.program.program import DualPoint, Program, denormalized_gram, diagonal_dual
 from noisedesign.system.participation import single
-from noisedesign.system.workloads.kinds import prefix_gram
+from noisedesign.system.workloads.workload import prefix_gram
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,7 +13,6 @@ size T a mode, and one singular value decomposition of size n.
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -31,21 +30,17 @@ SMALLEST_WEIGHT = 1e-12
 """A relative multiplier below which its logarithm is not started: at zero it could not move."""
 
 
-class _Variables(NamedTuple):
-    log_weights: Array  # (n,)
-    log_prices: Array  # (b,)
-    rows: Array  # (b, k, k), not yet of unit length
-
-
 class _Enough(Exception):  # noqa: N818 - not an error: the way out of the minimiser
     pass
 
 
-def _split(x: Array, program: SpaceTimeProgram) -> _Variables:
-    b, k = program.participation.separation, program.participation.epochs
-    n = len(program.budget)
-    weights, prices, rows = np.split(x, [n, n + b])
-    return _Variables(weights, prices, rows.reshape(b, k, k))
+def _split(x: Array, program: SpaceTimeProgram) -> tuple[Array, Array, Array, Array]:
+    """v, p, the unit rows of every V_j, shape (b, k, k), and the lengths they had."""
+    n, b, k = len(program.budget), program.participation.separation, program.participation.epochs
+    log_weights, log_prices, rows = np.split(x, [n, n + b])
+    rows = rows.reshape(b, k, k)
+    lengths = np.linalg.norm(rows, axis=2, keepdims=True)
+    return np.exp(log_weights), np.exp(log_prices), rows / lengths, lengths
 
 
 def _polar(a: Array) -> tuple[float, Array]:
@@ -59,10 +54,7 @@ def log_bound(x: Array, program: SpaceTimeProgram) -> tuple[float, Array]:
     """Logarithm of the bound, and its gradient in x = (log v, log p, rows)."""
     modes, budget, participation = program.workload.modes, program.budget, program.participation
     assert modes is not None
-    variables = _split(x, program)
-    prices = np.exp(variables.log_prices)
-    lengths = np.linalg.norm(variables.rows, axis=2, keepdims=True)
-    unit = variables.rows / lengths
+    weights, prices, unit, lengths = _split(x, program)
     roots = np.sqrt(prices)[:, None, None] * unit
     root = on_patterns(roots, participation)
     patterns = participation.patterns
@@ -72,7 +64,6 @@ def log_bound(x: Array, program: SpaceTimeProgram) -> tuple[float, Array]:
         factor = modes.factor(j)
         per_mode[j], polar = _polar(factor @ root)
         slopes[j] = (factor.T @ polar)[patterns[:, :, None], patterns[:, None, :]]
-    weights = np.exp(variables.log_weights)
     mixed = np.sqrt(weights)[:, None] * modes.basis
     left, values, right = np.linalg.svd(mixed * per_mode)
     polar, trace = left @ right, float(values.sum())
@@ -120,10 +111,9 @@ def improved(witness: Witness, program: SpaceTimeProgram, *, monitor: Monitor) -
             method="L-BFGS-B",
             options={"maxcor": MEMORY, "maxfun": MAX_EVALUATIONS, "ftol": monitor.gap, "gtol": 0.0},
         )
-    variables = _split(best, program)
-    rows = variables.rows / np.linalg.norm(variables.rows, axis=2, keepdims=True)
-    blocks = rows @ rows.transpose(0, 2, 1) * np.exp(variables.log_prices)[:, None, None]
-    return Witness(blocks=blocks, weights=np.exp(variables.log_weights))
+    weights, prices, unit, _ = _split(best, program)
+    blocks = unit @ unit.transpose(0, 2, 1) * prices[:, None, None]
+    return Witness(blocks=blocks, weights=weights)
 
 
 def _start(witness: Witness) -> Array:

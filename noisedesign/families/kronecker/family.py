@@ -14,7 +14,7 @@ from noisedesign.families.kronecker import bound as judging
 from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.certificate import Certificate, ProvedBound
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Model, not_convex
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model, not_convex
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.space_time import SpaceTimeProgram
@@ -48,17 +48,10 @@ class Kronecker(Family):
 
         return solver.solve(program, monitor=monitor)
 
-    def model(self, program: KroneckerProgram, **_: Any) -> Model:
+    def model(self, program: KroneckerProgram, form: Form) -> Model:
         raise not_convex("structure.joint", '"kronecker", a product of two unknowns')
 
-    def bound(
-        self,
-        program: KroneckerProgram,
-        proof: Arrays,
-        *,
-        noise: Noise | None = None,
-        negligible: float = settings.NEGLIGIBLE,
-    ) -> ProvedBound:
+    def bound(self, program: KroneckerProgram, proof: Arrays, **_: Any) -> ProvedBound:
         witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
         return ProvedBound(judging.lower_bound(program, witness), 0.0)
 
@@ -70,15 +63,9 @@ class Kronecker(Family):
         )
 
     def certificate(
-        self,
-        program: KroneckerProgram,
-        noise: Noise,
-        proof: Arrays,
-        *,
-        bound: ProvedBound,
-        everywhere: float | None,
+        self, program: KroneckerProgram, *of: Any, bound: ProvedBound, **_: Any
     ) -> Certificate:
-        return super().certificate(program, noise, proof, bound=bound, everywhere=bound.value)
+        return super().certificate(program, *of, bound=bound, everywhere=bound.value)
 
     def departure(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> float:
         assert noise.strategy is not None

@@ -6,28 +6,19 @@ messages, whose basis another machine may choose otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from noisedesign.base import settings
 from noisedesign.base.checks import InputError
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.observers import bound as judging
 from noisedesign.families.observers.program import GAP, TOLERANCE, ObserverProblem
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
-from noisedesign.program.family import (
-    ANY,
-    Answer,
-    Arrays,
-    ArraySpec,
-    Family,
-    Model,
-    one_formulation,
-)
+from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Ask, Family, Form, Model
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.spatial_family import work_of_gram
@@ -71,68 +62,29 @@ class Observers(Family):
         return "those against observers"
 
     def solve(self, program: ObserverProblem, *, monitor: Monitor) -> Answer:
-        from noisedesign.program.backends import get_backend
+        from noisedesign.program.backends import How, get_backend
 
         (formulation,) = self.formulations
-        found = get_backend(SOLVER).answer(self, program, monitor=monitor, formulation=formulation)
+        found = get_backend(SOLVER).answer(self, program, How(monitor, formulation))
         return replace(found, solver=SOLVER)
 
     def answer_by(
-        self,
-        program: ObserverProblem,
-        ask: Callable[[Model], Answer],
-        *,
-        monitor: Monitor,
-        formulation: str,
-        parts: int,
+        self, program: ObserverProblem, ask: Ask, form: Form, *, monitor: Monitor
     ) -> Answer:
         from noisedesign.families.observers.solver import search
 
-        answers: list[Answer] = []
-
-        def noted(model: Model) -> Answer:
-            answers.append(ask(model))
-            return answers[-1]
-
         monitor.tolerance = min(TOLERANCE, monitor.tolerance or TOLERANCE)
         with _fields_of_the_problem():
-            found = search(program, noted, monitor=monitor)
-        nothing = found.witness is None and found.stop is Stop.FAILED
-        return Answer(
-            stop=found.stop,
-            noises=() if nothing else [Noise.of_covariance(found.covariance)],
-            proof={}
-            if found.witness is None
-            else judging.arrays_of(program.normalized, found.witness),
-            message="The solver found nothing" if nothing else "",
-            build_seconds=sum(answer.build_seconds for answer in answers),
-            solve_seconds=sum(answer.solve_seconds for answer in answers),
-            evaluations=len(monitor.history),
-            measure=lambda: answers[-1].measure() if answers else None,
-        )
+            return search(program, ask, monitor=monitor)
 
-    def model(
-        self,
-        program: ObserverProblem,
-        *,
-        formulation: str | None = None,
-        scaled: bool = False,
-        parts: int = 1,
-    ) -> Model:
+    def model(self, program: ObserverProblem, form: Form) -> Model:
         from noisedesign.families.observers import model
 
-        one_formulation(formulation, "covariance")
+        form.only("covariance")
         with _fields_of_the_problem():
-            return model.in_units(program) if scaled else model.stated(program)
+            return model.in_units(program) if form.scaled else model.stated(program)
 
-    def bound(
-        self,
-        program: ObserverProblem,
-        proof: Arrays,
-        *,
-        noise: Noise | None = None,
-        negligible: float = settings.NEGLIGIBLE,
-    ) -> ProvedBound:
+    def bound(self, program: ObserverProblem, proof: Arrays, **_: Any) -> ProvedBound:
         if not set(self.proof) <= set(proof):
             return NOTHING
         found = judging.multipliers_of(program.normalized, proof)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.base.shown import Shown
-from noisedesign.conic import run
 from noisedesign.conic.solvers import conic_solver
-from noisedesign.families.observers import model, repair
+from noisedesign.families.observers import model
 from noisedesign.families.observers.bound import Multipliers, judge, lower_bound, multipliers_of
 from noisedesign.families.observers.program import GAP, TOLERANCE, ObserverProblem
 from noisedesign.privacy.views import Algorithm
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import Answer, Model
+from noisedesign.program.noise import Noise
 
 SOLVES = 3
 """Conic solves at most, each in units of the best noise so far. One is enough for a cap of some
@@ -85,38 +85,52 @@ def design_against(
     solver = conic_solver(backend)
 
     def ask(model: Model) -> Answer:
-        direct = solver.direct or (lambda conic: run.through_cvxpy(conic, solver.solver))
-        found = direct(model.conic)(solver.options(monitor))
+        found = solver.solve(model.conic, monitor=monitor)
         if found.point is None:
             return Answer(stop=found.stop, message=found.message)
         return replace(model.read(found.point), stop=found.stop)
 
-    return search(problem, ask, monitor=monitor)
+    answer, bound, witness = search(problem, ask, monitor=monitor), 0.0, None
+    noises = [noise.covariance for noise in answer.noises]
+    if answer.proof:
+        witness = multipliers_of(problem.normalized, answer.proof)
+        bound = problem.unit_error * lower_bound(problem.normalized, witness)
+    covariance = noises[0] if noises else model.independent(problem)
+    return ObserverDesign(
+        problem=problem,
+        covariance=covariance,
+        certificate=judge(problem, covariance, bound=bound),
+        witness=witness,
+        stop=answer.stop,
+    )
 
 
-def search(
-    problem: ObserverProblem, ask: Callable[[Model], Answer], *, monitor: Monitor
-) -> ObserverDesign:
-    """As :func:`design_against`, by a solver that answers for the noise of a model."""
-    noise = repair.independent(problem)
-    certificate, witness = judge(problem, noise, bound=0.0), None
+def search(problem: ObserverProblem, ask: Callable[[Model], Answer], *, monitor: Monitor) -> Answer:
+    """The best of a few answers, by a solver that answers for the noise of a model.
+
+    Independent noise where the search ended before it had any, and none where the solver found
+    nothing.
+    """
+    best, noise = Answer(stop=Stop.INACCURATE), Noise.of_covariance(model.independent(problem))
+    certificate, answers = judge(problem, noise.covariance, bound=0.0), []
     stop = Stop.INACCURATE
     try:
         for _ in range(SOLVES):
-            answer = ask(model.in_units(problem, noise))
+            answer = ask(model.in_units(problem, noise.covariance))
+            answers.append(answer)
             found = next(iter(answer.noises), None)
             if found is None:
-                stop = Stop.FAILED if witness is None else Stop.INACCURATE
+                stop = Stop.INACCURATE if best.proof else Stop.FAILED
                 if answer.stop is Stop.INTERRUPTED:
                     stop = answer.stop
                 break
             proved = multipliers_of(problem.normalized, answer.proof)
             bound = problem.unit_error * lower_bound(problem.normalized, proved)
-            if witness is None or bound > certificate.lower_bound:
-                certificate, witness = replace(certificate, lower_bound=bound), proved
+            if not best.proof or bound > certificate.lower_bound:
+                certificate, best = replace(certificate, lower_bound=bound), answer
             judged = judge(problem, found.covariance, bound=certificate.lower_bound)
             if judged.objective < certificate.objective:
-                certificate, noise = judged, found.covariance
+                certificate, noise = judged, found
             monitor.report(lower=certificate.lower_bound, upper=certificate.objective)
             if certificate.gap <= monitor.gap:
                 stop = Stop.SOLVED
@@ -125,6 +139,13 @@ def search(
         stop = Stop.INTERRUPTED
     if stop is not Stop.SOLVED and monitor.expired:
         stop = Stop.TIME_LIMIT
-    return ObserverDesign(
-        problem=problem, covariance=noise, certificate=certificate, witness=witness, stop=stop
+    return Answer(
+        stop=stop,
+        noises=() if stop is Stop.FAILED else [noise],
+        proof=best.proof,
+        message="The solver found nothing" if stop is Stop.FAILED else "",
+        build_seconds=sum(answer.build_seconds for answer in answers),
+        solve_seconds=sum(answer.solve_seconds for answer in answers),
+        evaluations=len(monitor.history),
+        measure=lambda: answers[-1].measure() if answers else None,
     )

@@ -15,7 +15,7 @@ from noisedesign.families.overlapping.bound import (
 )
 from noisedesign.families.overlapping.program import overlapping_program
 from noisedesign.program.certificate import ProvedBound
-from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Model, one_formulation
+from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalFamily, TemporalProgram, unit_strategy
@@ -47,26 +47,19 @@ class Overlapping(TemporalFamily):
             evaluations=found.evaluations,
         )
 
-    def model(
-        self,
-        program: TemporalProgram,
-        *,
-        formulation: str | None = None,
-        scaled: bool = False,
-        parts: int = 1,
-    ) -> Model:
+    def model(self, program: TemporalProgram, form: Form) -> Model:
         from noisedesign.families.overlapping import model
 
-        one_formulation(formulation, "compact")
-        return model.compact(program, scaled=scaled)
+        form.only("compact")
+        return model.compact(program, scaled=form.scaled)
 
     def bound(
         self,
         program: TemporalProgram,
         proof: Arrays,
         *,
-        noise: Noise | None = None,
         negligible: float = settings.NEGLIGIBLE,
+        **_: Any,
     ) -> ProvedBound:
         if not set(self.proof) <= set(proof):
             return ProvedBound(0.0, 0.0)

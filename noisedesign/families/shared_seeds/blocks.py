@@ -1,4 +1,4 @@
-"""All blocks of a covariance on cliques in one flat vector, handled by size in batches."""
+"""All blocks of a covariance of shared seeds in one flat vector, handled by size in batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noisedesign.families.shared_seeds.program import SeedSets, by_size
 
 
 class Layout:
-    """Where the block of every clique lies in a flat vector, those of one size next to another."""
+    """Where the block of every set lies in a flat vector, those of one size next to another."""
 
     def __init__(self, sets: SeedSets, size: int) -> None:
         self.size = size
@@ -39,11 +39,11 @@ class Layout:
         return np.asarray(total.reshape(self.size, self.size))
 
     def gather(self, matrix: Array) -> Array:
-        """The principal submatrices of the cliques."""
+        """The principal submatrices of the sets."""
         return np.asarray(np.ascontiguousarray(matrix).ravel()[self._entry])
 
     def node_sums(self, values: Sequence[Array]) -> Array:
-        """Sum over the cliques of every node, of values of shapes (m, k)."""
+        """Sum over the sets of every node, of values of shapes (m, k)."""
         total = np.zeros(self.size)
         for members, value in zip(self.members, values, strict=True):
             total += np.bincount(members.ravel(), value.ravel(), self.size)

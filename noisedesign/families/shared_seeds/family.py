@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.shared_seeds import bound as judging
 from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of
@@ -24,8 +23,9 @@ from noisedesign.program.family import (
     Answer,
     Arrays,
     ArraySpec,
+    Ask,
+    Form,
     Model,
-    one_formulation,
 )
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
@@ -50,60 +50,23 @@ class SharedSeeds(SpatialFamily):
         return seed_program(gram, **of)
 
     def solve(self, program: SeedProgram, *, monitor: Monitor) -> Answer:
-        """As every family.
-
-        Raises:
-            InputError: caps that no noise of the structure can keep.
-        """
         from noisedesign.families.shared_seeds import solver
 
-        found = solver.solve(program, monitor=monitor)
-        if found.blocks is None:
-            raise InputError(
-                "limits.max_variance",
-                expected="a cap that noise of the structure can keep",
-                got="no such noise of these shared seeds",
-                remedy="Raise the cap, or let more nodes share seeds.",
-            )
-        return answer_of(
-            program, found.blocks, found.multipliers, stop=found.stop, evaluations=found.evaluations
-        )
+        return solver.solve(program, monitor=monitor)
 
-    def model(
-        self,
-        program: SeedProgram,
-        *,
-        formulation: str | None = None,
-        scaled: bool = False,
-        parts: int = 1,
-    ) -> Model:
+    def model(self, program: SeedProgram, form: Form) -> Model:
         from noisedesign.families.shared_seeds import model
 
-        one_formulation(formulation, "covariance")
-        return model.scaled(program) if scaled else model.stated(program)
+        form.only("covariance")
+        return model.scaled(program) if form.scaled else model.stated(program)
 
-    def answer_by(
-        self,
-        program: SeedProgram,
-        ask: Callable[[Model], Answer],
-        *,
-        monitor: Monitor,
-        formulation: str,
-        parts: int,
-    ) -> Answer:
+    def answer_by(self, program: SeedProgram, ask: Ask, form: Form, *, monitor: Monitor) -> Answer:
         """With a digit more: bounds fall short in the first order of what a solver leaves."""
         if monitor.tolerance is not None:
             monitor.tolerance /= 10
-        return ask(self.model(program, formulation=formulation, scaled=True))
+        return ask(self.model(program, form))
 
-    def bound(
-        self,
-        program: SeedProgram,
-        proof: Arrays,
-        *,
-        noise: Noise | None = None,
-        negligible: float = settings.NEGLIGIBLE,
-    ) -> ProvedBound:
+    def bound(self, program: SeedProgram, proof: Arrays, **_: Any) -> ProvedBound:
         if not {"dual_factors", "dual_prices"} <= set(proof):
             return NOTHING
         found = Multipliers(

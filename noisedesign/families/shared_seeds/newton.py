@@ -1,12 +1,12 @@
-"""The Newton system of covariances on cliques, solved by preconditioned conjugate gradients.
+"""The Newton system of covariances of shared seeds, solved by preconditioned conjugate gradients.
 
 With X = R^-1, v the multipliers of the budgets, s their slacks, N = X diag(v) X and W the scaling
-points of the blocks, a change dP with dR = sum_c E_c dP_c E_c^T satisfies on every clique
+points of the blocks, a change dP with dR = sum_c E_c dP_c E_c^T satisfies on every set
 
     W^-1 dP W^-1 + (X dR N + N dR X + X diag(v/s * diag(X dR X)) X)_cc = right-hand side,
 
 see :mod:`noisedesign.families.shared_seeds.solver`; w / room * diag(dR) is added where variances
-are capped, and with coalitions the bracket is a sum over those that leave the clique alone. A
+are capped, and with coalitions the bracket is a sum over those that leave the set alone. A
 product costs three n x n matrix products a coalition.
 
 The third term is stiff near the boundary, along one direction for every budget. The
@@ -174,10 +174,8 @@ class NewtonSystem:
 
     # --- solution -----------------------------------------------------------------------------
 
-    def solve(
-        self, right: Array, start: Array | None, *, tolerance: float
-    ) -> tuple[Array, Array, int]:
-        """dP by conjugate gradients, the residual it leaves, and how many products that took.
+    def solve(self, right: Array, start: Array | None, *, tolerance: float) -> tuple[Array, Array]:
+        """dP by conjugate gradients, and the residual it leaves.
 
         Args:
             start: where to start from; zero if None.
@@ -193,7 +191,7 @@ class NewtonSystem:
             preconditioned = self.precondition(right)
             size = float(right @ preconditioned)
         if not size > target or self.monitor.expired:
-            return x, right, used
+            return x, right
         solved = conjugate_gradients(
             self.product,
             self.precondition,
@@ -203,7 +201,7 @@ class NewtonSystem:
             most=MAX_PRODUCTS - used,
             expired=lambda: self.monitor.expired,
         )
-        return x + solved.x, solved.residual, used + solved.products
+        return x + solved.x, solved.residual
 
 
 # --- a better preconditioner: every set a pair or a node alone, nothing capped -------------------

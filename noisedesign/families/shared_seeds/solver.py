@@ -1,10 +1,10 @@
-"""Covariances in blocks on cliques: a primal-dual interior-point method.
+"""Covariances of shared seeds: a primal-dual interior-point method.
 
 The blocks P_c follow the central path P_c S_c = mu I together with the multipliers S_c of the
-cliques, v of the budgets and w of the caps, S_c = (H + diag(w) - N)_cc, N = R^-1 diag(v) R^-1.
+sets, v of the budgets and w of the caps, S_c = (H + diag(w) - N)_cc, N = R^-1 diag(v) R^-1.
 Steps are Nesterov-Todd with a predictor and a corrector, their systems solved by conjugate
 gradients, loosely. A step that overdraws budgets, which are not linear in R, is followed by a
-rescaling of the rows concerned: it keeps every clique and meets each budget on its own.
+rescaling of the rows concerned: it keeps every set and meets each budget on its own.
 
 The system linearises P_c S_c = mu I (scaled by W), v_i s_i = mu and N = R^-1 diag(v) R^-1. What a
 first step, the predictor, leaves out to second order is known once it is, and the second step, the
@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from noisedesign.base import linalg as _linalg
-from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Search, Stop
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.monitor import Monitor, Search
 from noisedesign.base.threads import one_thread
 from noisedesign.families.shared_seeds.blocks import (
     Layout,
@@ -31,9 +31,11 @@ from noisedesign.families.shared_seeds.blocks import (
     transposed,
 )
 from noisedesign.families.shared_seeds.bound import Multipliers
+from noisedesign.families.shared_seeds.family import answer_of
 from noisedesign.families.shared_seeds.newton import NewtonSystem
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.families.shared_seeds.state import Point, Setting, bounds, feasible_blocks, start
+from noisedesign.program.family import Answer
 
 MANY_NODES = 400
 """Nodes from which on products of matrices are worth more than one BLAS thread: between them are
@@ -68,22 +70,6 @@ SHORTER = 0.7
 MAX_SHORTENINGS = 60
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Found:
-    """What was found, for the program as it was given.
-
-    ``blocks`` P_c, shape (k, k), in the order of ``program.sets``, feasible by construction, or
-    None; ``multipliers`` is not necessarily feasible: the certificate repairs it. ``evaluations``
-    counts interior-point steps, ``products`` those of all conjugate gradients.
-    """
-
-    stop: Stop
-    blocks: tuple[Array, ...] | None
-    multipliers: Multipliers | None
-    evaluations: int = 0
-    products: int = 0
-
-
 @dataclass
 class _Best:
     """The best of either side so far."""
@@ -108,17 +94,22 @@ class _Best:
         return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
 
 
-def solve(program: SeedProgram, *, monitor: Monitor) -> Found:
-    """Solve (L) to ``monitor.gap``, or until time is over or the user interrupts."""
+def solve(program: SeedProgram, *, monitor: Monitor) -> Answer:
+    """Solve (L) to ``monitor.gap``, or until time is over or the user interrupts; ``evaluations``
+    counts interior-point steps.
+
+    Raises:
+        InputError: caps that no noise of the structure can keep.
+    """
     with one_thread() if program.size < MANY_NODES else nullcontext():
         return _solve(program, monitor)
 
 
-def _solve(program: SeedProgram, monitor: Monitor) -> Found:
+def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
     normal = program.normalized()
     unit = float(np.diagonal(normal.gram).mean())
     setting = Setting(replace(normal, gram=normal.gram / unit))
-    best, steps, products = _Best(), 0, 0
+    best, steps = _Best(), 0
     with Search(monitor) as search:
         point, tolerance, share = start(setting), LOOSE, LAST_SHARE
         while steps < MAX_STEPS:
@@ -130,41 +121,46 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Found:
             present = point.complementarity() / setting.order
             lagging = best.spread > LAG * present * setting.order
             if present > NEAR_LAST * last and not lagging:
-                point, used = _descend(setting, point, last, monitor)
+                point = _descend(setting, point, last, monitor)
                 tolerance = LOOSE
             else:
-                point, used = _centre(setting, point, max(present, last), tolerance, monitor)
+                system = NewtonSystem(setting, point, monitor)
+                mu = max(present, last)
+                point = _taken(system, _change(system, mu=mu, tolerance=tolerance), mu)
                 tolerance = max(tolerance * TIGHTER, FINEST)
                 if tolerance < TIGHTEST and not lagging:
                     share, tolerance = share * LOWER, LOOSE
-            products += used
             steps += 1
-    return _answer(program, setting, best, unit, search.stop, steps, products)
+    blocks = None if best.blocks is None else feasible_blocks(setting, best.blocks, program)
+    if blocks is None:
+        raise InputError(
+            "limits.max_variance",
+            expected="a cap that noise of the structure can keep",
+            got="no such noise of these shared seeds",
+            remedy="Raise the cap, or let more nodes share seeds.",
+        )
+    multipliers = best.multipliers
+    if multipliers is not None:
+        multipliers = multipliers.denormalized(program.budget, unit=unit)
+    return answer_of(program, blocks, multipliers, stop=search.stop, evaluations=steps)
 
 
-def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> tuple[Point, int]:
-    """A point of less mu, and how many products it took."""
+def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> Point:
+    """A point of less mu."""
     system = NewtonSystem(setting, point, monitor)
     predictor = _change(system, mu=0.0, tolerance=ROUGH)
-    lengths = _lengths(setting, point, predictor)
+    lengths = _lengths(system, predictor)
     share = _centering(point, predictor, lengths)
     mu = max(share * point.complementarity() / setting.order, last)
     bend = _bend(system, predictor, lengths[0] * lengths[1])
     corrector = _change(system, mu=mu, bend=bend, start=predictor.blocks, tolerance=LOOSE)
-    return _taken(setting, point, corrector, mu), predictor.products + corrector.products
+    return _taken(system, corrector, mu)
 
 
-def _centre(
-    setting: Setting, point: Point, mu: float, tolerance: float, monitor: Monitor
-) -> tuple[Point, int]:
-    """A point nearer to the central path at mu, and how many products it took."""
-    step = _change(NewtonSystem(setting, point, monitor), mu=mu, tolerance=tolerance)
-    return _taken(setting, point, step, mu), step.products
-
-
-def _taken(setting: Setting, point: Point, step: _Change, mu: float) -> Point:
+def _taken(system: NewtonSystem, step: _Change, mu: float) -> Point:
     """The point that a step towards mu leads to, short of the boundary."""
-    along, dual_along = (min(1.0, TO_BOUNDARY * x) for x in _lengths(setting, point, step))
+    setting, point = system.setting, system.point
+    along, dual_along = (min(1.0, TO_BOUNDARY * x) for x in _lengths(system, step))
     weights = [v + dual_along * dv for v, dv in zip(point.weights, step.weights, strict=True)]
     for _ in range(MAX_SHORTENINGS):
         new = _moved(setting, point, point.blocks + along * step.blocks, weights, mu)
@@ -180,12 +176,12 @@ def _taken(setting: Setting, point: Point, step: _Change, mu: float) -> Point:
     return new
 
 
-def _lengths(setting: Setting, point: Point, step: _Change) -> tuple[float, float]:
+def _lengths(system: NewtonSystem, step: _Change) -> tuple[float, float]:
     """Longest steps of P and of the multipliers, up to 1 / TO_BOUNDARY, that keep them positive.
 
     Budgets are left out: rows are rescaled to meet them.
     """
-    layout, longest = setting.layout, 1 / TO_BOUNDARY
+    point, layout, longest = system.point, system.setting.layout, 1 / TO_BOUNDARY
     along = min(longest, longest_step(layout, point.blocks, step.blocks))
     dual_along = min(longest, longest_step(layout, point.dual, step.dual))
     for v, dv in zip(point.weights, step.weights, strict=True):
@@ -234,15 +230,9 @@ def _moved(
     room = setting.room(blocks)
     if not (room > 0).all():
         return None
-    return Point(
-        blocks=blocks,
-        dual=point.dual,
-        weights=weights,
-        prices=point.prices,
-        precisions=precisions,
-        slacks=setting.slacks(precisions),
-        room=room,
-        curvature=point.curvature,
+    slacks = setting.slacks(precisions)
+    return replace(
+        point, blocks=blocks, weights=weights, precisions=precisions, slacks=slacks, room=room
     )
 
 
@@ -252,26 +242,6 @@ def _fraction(values: Array, change: Array) -> float:
     if not falling.any():
         return float("inf")
     return float((-values[falling] / change[falling]).min())
-
-
-def _answer(
-    program: SeedProgram,
-    setting: Setting,
-    best: _Best,
-    unit: float,
-    stop: Stop,
-    steps: int,
-    products: int,
-) -> Found:
-    """Back in the units of ``program``, the blocks made feasible."""
-    blocks, multipliers = None, None
-    if best.blocks is not None:
-        blocks = feasible_blocks(setting, best.blocks, program)
-    if best.multipliers is not None:
-        multipliers = best.multipliers.denormalized(program.budget, unit=unit)
-    return Found(
-        stop=stop, blocks=blocks, multipliers=multipliers, evaluations=steps, products=products
-    )
 
 
 # --- where to go from a point -------------------------------------------------------------------
@@ -304,7 +274,6 @@ class _Change:
     prices: Array
     room: Array
     curvature: Array | None
-    products: int
 
 
 def _change(
@@ -318,7 +287,7 @@ def _change(
     """The change towards products of mu, solved for by conjugate gradients.
 
     What they leave of the residual is moved into N, whose entries are free as long as those of the
-    cliques match: so the multipliers stay feasible however loosely the system is solved.
+    sets match: so the multipliers stay feasible however loosely the system is solved.
     """
     setting, point = system.setting, system.point
     layout = setting.layout
@@ -335,12 +304,32 @@ def _change(
     prices = (mu if bend is None else mu - bend.room) / point.room
     if len(prices):
         right -= layout.gather(np.diag(prices))
-    found, residual, used = system.solve(right, start, tolerance=tolerance)
+    found, residual = system.solve(right, start, tolerance=tolerance)
     left = None
     if point.curvature is not None:
         found, left = _settled(system, found, residual)
     blocks = layout.symmetrized(found)
-    return _completed(system, blocks, barrier, ahead, prices, bend, left, used)
+    weights, slacks, curvature = [], [], None
+    for index, (x, v) in enumerate(zip(point.precisions, point.weights, strict=True)):
+        moved = (x @ layout.assemble(setting.restrict(blocks, index))) @ x
+        slacks.append(np.diagonal(moved).copy())
+        after = ahead[index] - system.stiffness[index] * slacks[-1]
+        weights.append(after - v)
+        if left is not None:
+            half = (x * (after / 2) - moved * v) @ x
+            more = 0.0 if bend is None else bend.curvatures[index]
+            curvature = _linalg.symmetrized(half + half.T + more - left)
+    room = -setting.variances(blocks)[: len(setting.cap)]
+    dual = layout.symmetrized(barrier - system.scaled_back(blocks) - point.dual)
+    return _Change(
+        blocks=blocks,
+        dual=dual,
+        weights=weights,
+        slacks=slacks,
+        prices=prices - system.cap_stiffness * room - point.prices,
+        room=room,
+        curvature=curvature,
+    )
 
 
 def _bend(system: NewtonSystem, step: _Change, share: float) -> _Bend:
@@ -385,42 +374,6 @@ def _settled(system: NewtonSystem, found: Array, residual: Array) -> tuple[Array
         moved, more = system.correction.settle(residual - layout.gather(left))
         return found + moved, left + more
     return found, left
-
-
-def _completed(
-    system: NewtonSystem,
-    blocks: Array,
-    barrier: Array,
-    ahead: list[Array],
-    prices: Array,
-    bend: _Bend | None,
-    left: Array | None,
-    used: int,
-) -> _Change:
-    setting, point = system.setting, system.point
-    layout, weights, slacks = setting.layout, [], []
-    curvature = None
-    for index, (x, v) in enumerate(zip(point.precisions, point.weights, strict=True)):
-        moved = (x @ layout.assemble(setting.restrict(blocks, index))) @ x
-        slacks.append(np.diagonal(moved).copy())
-        after = ahead[index] - system.stiffness[index] * slacks[-1]
-        weights.append(after - v)
-        if left is not None:
-            half = (x * (after / 2) - moved * v) @ x
-            more = 0.0 if bend is None else bend.curvatures[index]
-            curvature = _linalg.symmetrized(half + half.T + more - left)
-    room = -setting.variances(blocks)[: len(setting.cap)]
-    dual = layout.symmetrized(barrier - system.scaled_back(blocks) - point.dual)
-    return _Change(
-        blocks=blocks,
-        dual=dual,
-        weights=weights,
-        slacks=slacks,
-        prices=prices - system.cap_stiffness * room - point.prices,
-        room=room,
-        curvature=curvature,
-        products=used,
-    )
 
 
 def _product(layout: Layout, system: NewtonSystem, step: _Change) -> Array:

@@ -1,4 +1,4 @@
-"""One iterate of the interior-point method for covariances on cliques."""
+"""One iterate of the interior-point method for covariances of shared seeds."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Setting:
         return self.layout.gather(self.gram + np.diag(prices)) if len(prices) else self.gram_blocks
 
     def largest_share(self, curvatures: list[Array], prices: Array) -> float:
-        """Largest eigenvalue of sum_A (N_A)_cc against (H + diag(w))_cc over the cliques c."""
+        """Largest eigenvalue of sum_A (N_A)_cc against (H + diag(w))_cc over the sets c."""
         layout = self.layout
         total = np.zeros_like(self.gram_blocks)
         for index, curvature in enumerate(curvatures):
@@ -115,7 +115,7 @@ class Setting:
     def independent(self, variance: Array) -> Array:
         """Independent noise as blocks, within the budgets where ``variance`` is above 1.
 
-        A node's variance is in equal shares on its cliques. Where coalitions look, those shares
+        A node's variance is in equal shares on its sets. Where coalitions look, those shares
         are of half of what is above 1: the rest is on the seed of its own, which nobody knows.
         """
         layout = self.layout
@@ -223,7 +223,7 @@ def bounds(setting: Setting, point: Point) -> tuple[float, float, list[Array]]:
     cost = float(setting.cap @ point.prices)
     best, proof = 0.0, [np.zeros_like(setting.gram)] * len(point.weights)
     if point.curvature is not None:
-        # Only its entries on the cliques are feasible: as a whole it may be indefinite.
+        # Only its entries on the sets are feasible: as a whole it may be indefinite.
         values, vectors = np.linalg.eigh(point.curvature)
         half = vectors * np.sqrt(np.maximum(values, 0.0))
         trace = _linalg.nuclear_norm(np.sqrt(point.weights[0])[:, None] * half)

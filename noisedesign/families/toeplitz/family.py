@@ -11,13 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.families.toeplitz.program import ToeplitzProgram
 from noisedesign.program.certificate import ProvedBound
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Model, not_convex
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model, not_convex
 from noisedesign.program.noise import Noise
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalFamily, largest_share, temporal_program, unit_form
@@ -44,17 +43,10 @@ class Toeplitz(TemporalFamily):
             stop=found.stop, noises=[Noise.of_strategy(form)], evaluations=found.evaluations
         )
 
-    def model(self, program: ToeplitzProgram, **_: Any) -> Model:
+    def model(self, program: ToeplitzProgram, form: Form) -> Model:
         raise not_convex("structure.time", f'"{program.structure}"')
 
-    def bound(
-        self,
-        program: ToeplitzProgram,
-        proof: Arrays,
-        *,
-        noise: Noise | None = None,
-        negligible: float = settings.NEGLIGIBLE,
-    ) -> ProvedBound:
+    def bound(self, program: ToeplitzProgram, proof: Arrays, **_: Any) -> ProvedBound:
         """On strategies of every structure, in closed form."""
         workload = GramWorkload(matrix=program.gram)
         value = lower_bound_of_unrestricted_optimum(workload, program.participation)

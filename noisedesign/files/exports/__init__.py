@@ -121,12 +121,9 @@ def _described(path: Path, *, asked: Path) -> Exported:
     content = read_regular(path, field="export", expected="a file of `noisedesign export`")
     metadata = parsed_metadata(content, path)
     if asked.is_file() and asked != path and asked.name not in files_of(metadata):
-        raise InputError(
-            "export",
-            expected=f"one of the files that {path.name} describes",
-            got=str(asked),
-            remedy="It is of another export. Export the design again, under a name of its own.",
-        )
+        expected = f"one of the files that {path.name} describes"
+        remedy = "It is of another export. Export the design again, under a name of its own."
+        raise InputError("export", expected=expected, got=str(asked), remedy=remedy)
     named = ("npy", "csv", "seeds")
     name = _checks.one_of(metadata.get("to"), field="export.to", allowed=named)
     return _format(name).read(path)

@@ -156,12 +156,9 @@ def privatizer(path: str | Path, *, steps: int, key: Any, multiply_by: float | N
 
     def check(step: Any) -> None:
         if not 0 <= int(step) < steps:
-            raise InputError(
-                "steps",
-                expected=f"the {steps} updates of the run",
-                got=f"update {step + 1}",
-                remedy="Past its end noise would be repeated: design for a longer run.",
-            )
+            expected = f"the {steps} updates of the run"
+            remedy = "Past its end noise would be repeated: design for a longer run."
+            raise InputError("steps", expected=expected, got=f"update {step + 1}", remedy=remedy)
 
     def update(sum_of_clipped_grads: Any, state: Any, params: Any = None) -> Any:
         if isinstance(state, jax.core.Tracer):
@@ -176,9 +173,7 @@ def privatizer(path: str | Path, *, steps: int, key: Any, multiply_by: float | N
 def _bad_key(key: Any) -> InputError:
     """That, and not what was given: it may be a secret."""
     words = [str(part) for part in (getattr(key, "dtype", ""), getattr(key, "shape", "")) if part]
-    return InputError(
-        "key",
-        expected="a JAX PRNG key, fresh and secret, another one at every node",
-        got=f"of type {' '.join([type(key).__name__, *words])}",
-        remedy="jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32)) is one.",
-    )
+    expected = "a JAX PRNG key, fresh and secret, another one at every node"
+    got = f"of type {' '.join([type(key).__name__, *words])}"
+    remedy = "jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32)) is one."
+    return InputError("key", expected=expected, got=got, remedy=remedy)

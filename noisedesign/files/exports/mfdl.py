@@ -152,12 +152,9 @@ def _place(problem: TimeProblem, graph_name: str) -> Path:
     if problem.workload == "prefix":
         return _centralized(problem)
     if problem.mixing is None:
-        raise InputError(
-            "output",
-            expected="a path that ends in .npy",
-            got=f"a folder, for a {problem.workload} workload",
-            remedy="MFDL caches it nowhere.",
-        )
+        expected = "a path that ends in .npy"
+        got = f"a folder, for a {problem.workload} workload"
+        raise InputError("output", expected=expected, got=got, remedy="MFDL caches it nowhere.")
     nodes = f"nodes{len(problem.mixing)}"
     return Path(
         "correlations_matrixes", graph_name, nodes, _steps(problem), "OptimalDL_PostAVG.npy"

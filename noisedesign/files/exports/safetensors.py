@@ -52,10 +52,7 @@ def _package() -> Any:
     try:
         import safetensors.numpy
     except ImportError as error:
-        raise InputError(
-            "to",
-            expected="the safetensors package",
-            got="none",
-            remedy="Install it: pip install safetensors.",
-        ) from error
+        expected = "the safetensors package"
+        remedy = "Install it: pip install safetensors."
+        raise InputError("to", expected=expected, got="none", remedy=remedy) from error
     return safetensors.numpy

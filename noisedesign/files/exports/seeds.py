@@ -62,12 +62,9 @@ def noise_of(design: Design) -> Noise:
     plan = seed_plan_of(design)
     difference = float(np.abs(plan.covariance() - design.covariance).max())
     if not difference <= ASSEMBLED * float(np.abs(design.covariance).max()):
-        raise InputError(
-            "design",
-            expected="noise that its seeds make up",
-            got=f"a covariance that is {difference:.3g} away from theirs",
-            remedy="`noisedesign verify` says what else does not hold.",
-        )
+        got = f"a covariance that is {difference:.3g} away from theirs"
+        remedy = "`noisedesign verify` says what else does not hold."
+        raise InputError("design", expected="noise that its seeds make up", got=got, remedy=remedy)
     return replace(design.noise, space=plan)
 
 

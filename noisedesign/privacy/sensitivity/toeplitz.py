@@ -30,9 +30,14 @@ from numpy.typing import NDArray
 from noisedesign.base import power_series as series
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.privacy.sensitivity import ABS_SUM_UPPER_BOUND, EXACT, UPPER_BOUND, Sensitivity
+from noisedesign.privacy.sensitivity import (
+    ABS_SUM_UPPER_BOUND,
+    AGREEMENT,
+    EXACT,
+    UPPER_BOUND,
+    Sensitivity,
+)
 from noisedesign.privacy.sensitivity import squared_sensitivity as squared_sensitivity_of_gram
-from noisedesign.privacy.sensitivity.pattern_bounds import AGREEMENT
 from noisedesign.system.participation import Participation, every_step
 
 DENSE_FLOATS = 1 << 24

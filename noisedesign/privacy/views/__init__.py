@@ -11,8 +11,9 @@ from noisedesign.privacy.views.algorithms import (
     whisper,
     zip_dl,
 )
-from noisedesign.privacy.views.gram import Gram, VictimGram
+from noisedesign.privacy.views.gram import grams
 from noisedesign.privacy.views.mechanism import LinearMechanism, check_kinds, view
+from noisedesign.privacy.views.noise import Gram, VictimGram
 from noisedesign.privacy.views.observers import (
     MODELS,
     OWN_NOISE,
@@ -25,7 +26,6 @@ from noisedesign.privacy.views.observers import (
     shared_seed,
     tap,
 )
-from noisedesign.privacy.views.routes import grams
 
 __all__ = [
     "MODELS",

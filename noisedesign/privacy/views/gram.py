@@ -1,39 +1,537 @@
-"""Squared sensitivity Gram matrices: what an account computes for every victim."""
+"""The squared sensitivity Gram of every victim, by the cheapest exact route.
+
+**Innovations**: the observations are whitened one step at a time. The best prediction of y_t from
+what was seen before leaves the innovation, and innovations are independent (Kalman). With
+prediction error covariance P_t and Lambda_t = Cov(innovation),
+
+    G_t = (F P_t H^T + Cov(q, r)) Lambda_t^+,   F_t = F - G_t H,   P_{t+1} = F_t P_t F_t^T + noise,
+
+a unit gradient of node u at step s moves the innovation of step t by H F_{t-1} ... F_s e_u. Summing
+over t backwards, O_t = H^T Lambda_t^+ H + F_t^T O_{t+1} F_t,
+
+    M_u[s, s'] = (O_{s'} F_{s'-1} ... F_s)_uu          for s <= s'.
+
+This is the general recursion: it also takes noise that leaves directions of the observations alone,
+and says whose gradients are exposed there.
+
+**The stationary filter**, where there is one, gets the same numbers at a cost linear in the
+horizon. Innovations need gains that vary with time only because the models start from a known
+state. Had the state started with the stationary prediction error covariance P, the filter would not
+vary: closed loop F, information J = H^T Lambda^-1 H, and with O_s = J + F^T O_{s+1} F, O_T = 0,
+
+    M_u[s, s'] = (O_{s'} F^(s' - s))_uu                        for s <= s'.
+
+Knowing the start instead adds what a rank n update of the covariance of the observations adds,
+
+    ... + r_s^T Gamma r_s',     r_s = (F^T)^s O_s e_u,     Gamma = P (I - O_0 P)^-1.
+
+So all victims together cost a few n x n products a step, and two matrix products a victim. Both
+terms fade with the powers of F, and what has faded is never formed.
+
+**The covariance of the observations** is factored for noise with long memory. With K = B B^T on
+the observed rows only,
+
+    A_u^T (B B^T)^+ A_u = |K^(-1/2) A_u|^2:
+
+no row that nobody sees is formed, nor any array with one axis a noise and another an observation.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.fft
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye_array
+from scipy.linalg import solve_triangular
+from scipy.sparse import diags_array
 
-from noisedesign.base.checks import Array
+from noisedesign.base import linalg as _linalg
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+from noisedesign.privacy.views.mechanism import LinearMechanism
+from noisedesign.privacy.views.noise import (
+    DENSE_HORIZON,
+    LEAK,
+    Gram,
+    VictimGram,
+    whitening,
+    zero_gram,
+)
 
-Gram = Array | csr_array
-"""A symmetric T x T matrix: dense, or sparse where it is banded and the horizon long."""
 
-DENSE_HORIZON = 2048
-"""Longest horizon whose T x T Gram matrices are dense arrays (32 MB each)."""
+def grams(mechanism: LinearMechanism, victims: Sequence[int]) -> Iterator[tuple[int, VictimGram]]:
+    """A_u^T (B B^T)^+ A_u of some victims u, one after the other, in their order.
+
+    In closed form for readers of all messages; by the innovations recursion where the noise is
+    white in time, or C is Toeplitz and commutes with the mixing; else by factoring the covariance
+    of the observations.
+    """
+    if mechanism.complete:
+        return _closed_form(mechanism, victims)
+    if white_in_time(mechanism):
+        return by_innovations(mechanism, victims)
+    return by_covariance(mechanism, victims)
 
 
-class VictimGram(NamedTuple):
-    """Squared sensitivity Gram of one victim, A_u^T (B B^T)^+ A_u, shape (T, T).
+def _closed_form(
+    mechanism: LinearMechanism, victims: Sequence[int]
+) -> Iterator[tuple[int, VictimGram]]:
+    full = mechanism.full_view
+    for victim in victims:
+        gram = full.grams[full.which[victim]] * float(full.scale[victim])
+        yield victim, VictimGram(gram, full.exposed[victim])
 
-    ``exposed`` marks the steps at which its gradient is seen without noise, shape (T,): a pattern
-    with one of them has no finite sensitivity.
+
+TOEPLITZ = 1e-14
+"""Relative difference along a diagonal of C that is rounding."""
+
+
+class _Step(NamedTuple):
+    """One step: the closed loop F_t, Lambda_t^(-1/2) H, and H along directions without noise."""
+
+    closed: Array
+    output: Array
+    silent: Array
+
+
+def white_in_time(mechanism: LinearMechanism) -> bool:
+    """Whether the noise is white in time, up to a C that commutes with shifts in time."""
+    return mechanism.joint is None and _toeplitz(mechanism.strategy)
+
+
+def by_innovations(
+    mechanism: LinearMechanism, victims: Sequence[int]
+) -> Iterator[tuple[int, VictimGram]]:
+    """Squared sensitivity Grams of the victims, in their order.
+
+    A lower triangular Toeplitz C filters all messages alike and can be undone before the
+    recursion: M_u = C^T M_u' C with M_u' that of white noise.
+    """
+    horizon, c = mechanism.horizon, mechanism.strategy
+    reached = _reached(mechanism)
+    places = np.cumsum(reached) - 1
+    inside = [victim for victim in victims if reached[victim]]
+    found = _white(mechanism, reached, np.array([places[v] for v in inside], dtype=np.intp))
+    for victim in victims:
+        if reached[victim]:
+            gram, exposed = next(found)
+            yield victim, VictimGram(gram if c is None else np.asarray(c.T @ (gram @ c)), exposed)
+        else:
+            yield victim, VictimGram(zero_gram(horizon), np.zeros(horizon, dtype=bool))
+
+
+def _toeplitz(c: Array | None) -> bool:
+    if c is None:
+        return True
+    return bool(np.abs(c[1:, 1:] - c[:-1, :-1]).max(initial=0.0) <= TOEPLITZ * np.abs(c).max())
+
+
+def _reached(mechanism: LinearMechanism) -> NDArray[np.bool_]:
+    """Nodes whose gradients ever reach an observation."""
+    reached = (mechanism.output != 0).any(axis=0)
+    linked = mechanism.transition != 0
+    while True:
+        more = reached | linked[reached].any(axis=0)
+        if (more == reached).all():
+            return np.asarray(reached)
+        reached = more
+
+
+def _white(
+    mechanism: LinearMechanism, reached: NDArray[np.bool_], rows: NDArray[np.intp]
+) -> Iterator[tuple[Gram, NDArray[np.bool_]]]:
+    """Grams under noise that is white in time, for victims at some coordinates of the state."""
+    if not len(rows):
+        return
+    system = System(
+        transition=mechanism.transition[np.ix_(reached, reached)],
+        output=mechanism.output[:, reached],
+        state_noise=mechanism.state_noise[reached],
+        output_noise=mechanism.output_noise,
+        loudness=mechanism.loudness,
+    )
+    steady = stationary(system, mechanism.horizon)
+    if steady is not None:
+        hidden = np.zeros(mechanism.horizon, dtype=bool)
+        for gram in stationary_grams(steady, mechanism.horizon, rows):
+            yield gram, hidden
+        return
+    steps = _filter(system, mechanism.horizon)
+    exposed = _exposed(steps, rows)
+    columns = list(_columns(steps, rows))
+    for i in range(len(rows)):
+        lower = np.zeros((len(steps),) * 2)
+        for step, column in enumerate(columns):
+            lower[step, : step + 1] = column[i]
+        yield lower + np.tril(lower, -1).T, exposed[i]
+
+
+def _filter(system: System, horizon: int) -> list[_Step]:
+    """The filter of every step; P_t is kept as a square root, which rounds small noise least."""
+    transition, output, state_noise, output_noise, loudness = system
+    root = np.zeros((len(transition), 1))
+    steps = []
+    for _ in range(horizon):
+        innovation = np.hstack([output @ root, output_noise])
+        following = np.hstack([transition @ root, state_noise])
+        scaled, silent, _ = whitening(innovation, loudness=loudness)
+        gain = (following @ (scaled @ innovation).T) @ scaled
+        steps.append(_Step(transition - gain @ output, scaled @ output, silent @ output))
+        root = np.asarray(np.linalg.qr((following - gain @ innovation).T, mode="r")).T
+    return steps
+
+
+def _columns(steps: list[_Step], rows: NDArray[np.intp]) -> Iterator[Array]:
+    """M_u[0 .. s', s'] of all victims for every step s' in turn, shape (victims, s' + 1)."""
+    gramians = []
+    gramian = np.zeros_like(steps[0].closed)
+    for step in reversed(steps):
+        gramian = step.output.T @ step.output + step.closed.T @ gramian @ step.closed
+        gramians.append(gramian)
+    picked = np.arange(len(rows)), rows
+    for s, gramian in enumerate(reversed(gramians)):
+        response = gramian[rows]
+        entries = [response[picked]]
+        for step in reversed(steps[:s]):
+            response = response @ step.closed
+            entries.append(response[picked])
+        yield np.stack(entries[::-1], axis=1)
+
+
+def _exposed(steps: list[_Step], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Steps at which a gradient moves a direction of an innovation that has no noise."""
+    exposed = np.zeros((len(rows), len(steps)), dtype=bool)
+    for t, step in enumerate(steps):
+        response = step.silent
+        for s in reversed(range(t + 1)):
+            if s < t:
+                response = response @ steps[s].closed
+            if np.abs(response).max(initial=0.0) <= LEAK:
+                break
+            exposed[:, s] |= np.abs(response[:, rows]).max(axis=0) > LEAK
+    return exposed
+
+
+FADED = 1e-20
+"""Size of a power of F below which it is dropped: below the rounding of what is kept, even summed
+over all pairs of 10,000 steps."""
+
+DOUBLINGS = 40
+"""Most doublings of the Riccati recursion: as many as 10^12 steps."""
+
+RESIDUAL = 1e-10
+"""Largest error of P, in variances of the quietest combination of observations: so wrong may Grams
+be, relative to their size. It is what one more step of the recursion still changes, or the rounding
+of P. Where there is more, the time-varying recursion takes over."""
+
+STABLE = 1e-6
+"""Distance of the closed loop's spectral radius from 1 below which its decay is not trusted: modes
+that receive no noise are at 1 up to rounding; mixing that slow would take a million steps."""
+
+DEFINITE = 1e-6
+"""Least eigenvalue of I - O_0 P for which its inverse keeps ten digits."""
+
+SETTLED = 4 * settings.EPS
+"""Relative change of O that is rounding."""
+
+
+class System(NamedTuple):
+    """F, H and the factors of q and r, restricted to the nodes that reach an observation.
+
+    ``loudness`` is the standard deviation of the noise before anything of it was known.
     """
 
-    gram: Gram
-    exposed: NDArray[np.bool_]
+    transition: Array
+    output: Array
+    state_noise: Array
+    output_noise: Array
+    loudness: float
 
 
-def identity(horizon: int) -> Gram:
-    """I, in the form for its size."""
-    return np.eye(horizon) if horizon <= DENSE_HORIZON else eye_array(horizon, format="csr")
+class Stationary(NamedTuple):
+    """The stationary filter over a horizon.
+
+    ``powers`` are I, F, F^2, ... until they fade, shape (reach, n, n); ``gramians`` O of the last
+    step, of the one before, ... until it settles; ``generators`` R r_s with R^T R = Gamma, column u
+    that of node u, shape (reach, rank, n).
+    """
+
+    powers: Array
+    gramians: Array
+    generators: Array
 
 
-def zeros(horizon: int) -> Gram:
-    """The Gram of a victim of whom nothing is seen."""
+def stationary(system: System, horizon: int) -> Stationary | None:
+    """The stationary filter, or None where there is none that float64 can be trusted with.
+
+    There is none where some combination of nodes is never told apart by the observations, where
+    the noise leaves a mode alone that does not fade by itself, or where an observation has no
+    noise.
+    """
+    try:
+        covariance = _error_covariance(system)
+        if covariance is None:
+            return None
+        closed, information, following = _step(system, covariance)
+        change = float(np.abs(following - covariance).max())
+        error = max(change, settings.EPS * float(np.abs(covariance).max(initial=0.0)))
+        quietest = float(np.linalg.eigvalsh(system.output_noise @ system.output_noise.T)[0])
+        if not error <= RESIDUAL * quietest:
+            return None
+        if not np.abs(np.linalg.eigvals(closed)).max() < 1 - STABLE:
+            return None
+        powers = _powers(closed, horizon)
+        gramians = _gramians(closed, information, horizon)
+        reach = len(powers)
+        later = gramians[np.minimum(horizon - 1 - np.arange(reach), len(gramians) - 1)]
+        root = _update_root(covariance, later[0])
+    except np.linalg.LinAlgError:
+        return None
+    if root is None:
+        return None
+    return Stationary(powers, gramians, root @ np.matmul(powers.transpose(0, 2, 1), later))
+
+
+def _error_covariance(system: System) -> Array | None:
+    """P, by doubling; None where the noise of an observation is too small for it."""
+    transition, output, q, r, loudness = system
+    if not len(output):
+        return None
+    root = np.linalg.cholesky(r @ r.T)
+    if root.diagonal().min() <= settings.sqrt_eps() ** 0.5 * loudness:
+        return None
+    seen = np.linalg.solve(root, output)
+    correlation = np.linalg.solve(root, r @ q.T)
+    # Noise common to state and observation is first predicted from the observation.
+    return _doubling(
+        transition - correlation.T @ seen,
+        q - correlation.T @ np.linalg.solve(root, r),
+        _linalg.symmetrized(seen.T @ seen),
+    )
+
+
+def _doubling(transition: Array, noise: Array, information: Array) -> Array | None:
+    """P from the structure-preserving doubling algorithm: iterate k is that of step 2^k.
+
+    Source: Chu, Fan, Lin and Wang (2004), "Structure-preserving algorithms for periodic discrete-
+    time algebraic Riccati equations".
+    """
+    a, g, h = transition.T, information, noise @ noise.T
+    eye = np.eye(len(a))
+    for _ in range(DOUBLINGS):
+        solved = np.linalg.solve(eye + g @ h, np.hstack([a, g]))
+        through, gain = solved[:, : len(a)], solved[:, len(a) :]
+        more = a.T @ h @ through
+        if not np.isfinite(more).all():
+            return None
+        a, g, h = (
+            a @ through,
+            _linalg.symmetrized(g + a @ gain @ a.T),
+            _linalg.symmetrized(h + more),
+        )
+        if np.abs(more).max() <= SETTLED * np.abs(h).max():
+            return h
+    return None
+
+
+def _step(system: System, covariance: Array) -> tuple[Array, Array, Array]:
+    """Closed loop F and information J under prediction error P, and the P of the next step."""
+    transition, output, q, r, _ = system
+    seen = output @ covariance
+    innovation = _linalg.symmetrized(r @ r.T + seen @ output.T)
+    gain = np.linalg.solve(innovation, seen @ transition.T + r @ q.T).T
+    closed = transition - gain @ output
+    fresh = q - gain @ r
+    following = closed @ covariance @ closed.T + fresh @ fresh.T
+    whitened = np.linalg.solve(np.linalg.cholesky(innovation), output)
+    return closed, whitened.T @ whitened, following
+
+
+def _powers(closed: Array, horizon: int) -> Array:
+    """I, F, F^2, ... until they fade or the horizon ends, shape (reach, n, n)."""
+    powers = [np.eye(len(closed))]
+    while len(powers) < horizon:
+        following = powers[-1] @ closed
+        if np.abs(following).max() <= FADED:
+            break
+        powers.append(following)
+    return np.stack(powers)
+
+
+def _gramians(closed: Array, information: Array, horizon: int) -> Array:
+    """O of the last step, of the one before, ... until it settles, shape (steps, n, n)."""
+    gramians = [information]
+    while len(gramians) < horizon:
+        before = gramians[-1]
+        now = _linalg.symmetrized(information + closed.T @ before @ closed)
+        if np.abs(now - before).max() <= SETTLED * np.abs(now).max():
+            break
+        gramians.append(now)
+    return np.stack(gramians)
+
+
+def _update_root(covariance: Array, gramian: Array) -> Array | None:
+    """R with R^T R = P (I - O P)^-1, shape (n, n); None where that is nearly singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    inside = np.eye(len(root)) - _linalg.symmetrized(root @ gramian @ root.T)
+    try:
+        lower = np.linalg.cholesky(inside)
+    except np.linalg.LinAlgError:
+        return None
+    if np.square(lower.diagonal()).min() < DEFINITE:
+        return None
+    return np.asarray(np.linalg.solve(lower, root))
+
+
+def stationary_grams(found: Stationary, horizon: int, rows: NDArray[np.intp]) -> Iterator[Gram]:
+    """Gram matrices of the victims at some coordinates of the state, one after the other.
+
+    Dense up to :data:`~noisedesign.privacy.views.noise.DENSE_HORIZON` steps, else sparse.
+    """
+    powers, gramians, generators = found
+    place = np.minimum(horizon - 1 - np.arange(horizon), len(gramians) - 1)
+    assemble = _dense if horizon <= DENSE_HORIZON else _sparse
+    for row in rows:
+        # Entry (k, lag): step s' that is k steps from the end, and the step lag earlier.
+        table = gramians[:, row, :] @ np.ascontiguousarray(powers[:, :, row]).T
+        own = np.ascontiguousarray(generators[:, :, row])
+        yield assemble(table, own @ own.T, place)
+
+
+def _dense(table: Array, corner: Array, place: NDArray[np.intp]) -> Array:
+    steps = np.arange(len(place))
+    lag = np.abs(np.subtract.outer(steps, steps))
+    later = place[np.maximum.outer(steps, steps)]
+    gram = np.asarray(table[later, np.minimum(lag, table.shape[1] - 1)])
+    gram[lag >= table.shape[1]] = 0.0
+    gram[: len(corner), : len(corner)] += corner
+    return gram
+
+
+def _sparse(table: Array, corner: Array, place: NDArray[np.intp]) -> Gram:
+    horizon = len(place)
+    bands = []
+    for lag in range(min(table.shape[1], horizon)):
+        band = table[place[lag:], lag]
+        band[: max(len(corner) - lag, 0)] += np.diagonal(corner, lag)
+        bands.append(band)
+    offsets = range(-len(bands) + 1, len(bands))
     square = (horizon, horizon)
-    return np.zeros(square) if horizon <= DENSE_HORIZON else csr_array(square, dtype=np.float64)
+    return diags_array([*bands[:0:-1], *bands], offsets=offsets, shape=square).tocsr()
+
+
+LARGEST = 30_000
+"""Observations whose covariance is factored: 7 GB. Beyond it a shorter horizon is asked for."""
+
+
+def by_covariance(
+    mechanism: LinearMechanism, victims: Sequence[int]
+) -> Iterator[tuple[int, VictimGram]]:
+    """Squared sensitivity Grams of the victims, in their order.
+
+    Raises:
+        InputError: more than 30,000 numbers are observed.
+    """
+    horizon = mechanism.horizon
+    count = horizon * len(mechanism.output)
+    if count > LARGEST:
+        raise InputError(
+            "participation",
+            expected=f"at most {LARGEST} observed messages for noise with memory",
+            got=f"{count} ({len(mechanism.output)} a step over {horizon} steps)",
+            remedy="Ask for a shorter horizon or an observer with fewer neighbours.",
+        )
+    responses = _output_powers(mechanism)
+    lower = _cholesky(_covariance(mechanism))
+    # Near rounding a square root decides better than the covariance, at more than twice the memory.
+    split = None if lower is not None else whitening(_root(mechanism), loudness=mechanism.loudness)
+    for victim in victims:
+        signal = _victim_columns(responses, victim)
+        if split is None:
+            assert lower is not None
+            scaled = solve_triangular(lower, signal, lower=True, check_finite=False)
+            exposed = np.zeros(horizon, dtype=bool)
+        else:
+            scaled, exposed = split.scaled @ signal, split.leaks(signal)
+        yield victim, VictimGram(np.asarray(scaled.T @ scaled), exposed)
+
+
+def _cholesky(covariance: Array) -> Array | None:
+    """Its factor, or None where a pivot is of the size of rounding."""
+    if not len(covariance):
+        return None
+    try:
+        lower = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return None
+    pivots = np.square(lower.diagonal()) / np.maximum(covariance.diagonal(), 1e-300)
+    singular = pivots.min() <= settings.sqrt_eps() ** 1.5
+    return None if singular else np.asarray(lower)
+
+
+def _output_powers(mechanism: LinearMechanism) -> Array:
+    """H F^k, k = 0 .. T - 1, shape (T, m, n)."""
+    powers = np.empty((mechanism.horizon, *mechanism.output.shape))
+    row = mechanism.output
+    for k in range(mechanism.horizon):
+        powers[k] = row
+        row = row @ mechanism.transition
+    return powers
+
+
+def _victim_columns(responses: Array, victim: int) -> Array:
+    """A_u, shape (T m, T): block (t, s) is column u of H F^(t - s)."""
+    horizon, m, _ = responses.shape
+    columns = np.zeros((horizon, m, horizon))
+    for s in range(horizon):
+        columns[s:, :, s] = responses[: horizon - s, :, victim]
+    return columns.reshape(horizon * m, horizon)
+
+
+def _noise_responses(mechanism: LinearMechanism) -> Array:
+    """Observation k steps after unit noise, shape (T, m, p): first directly, then through F."""
+    responses = np.empty((mechanism.horizon, *mechanism.output_noise.shape))
+    responses[0] = mechanism.output_noise
+    row = mechanism.output
+    for k in range(1, mechanism.horizon):
+        responses[k] = row @ mechanism.state_noise
+        row = row @ mechanism.transition
+    return responses
+
+
+def _root(mechanism: LinearMechanism) -> Array:
+    """B, shape (T m, q)."""
+    return mechanism.dense()[1]
+
+
+def _covariance(mechanism: LinearMechanism) -> Array:
+    """K, shape (T m, T m), rows in the order t * m + observation."""
+    responses = _noise_responses(mechanism)
+    horizon = mechanism.horizon
+    if mechanism.joint is not None:
+        root = _root(mechanism)
+        return np.asarray(root @ root.T)
+    noising = (
+        np.linalg.inv(mechanism.strategy) if mechanism.strategy is not None else np.eye(horizon)
+    )
+    return _filtered(responses, noising @ noising.T)
+
+
+def _filtered(responses: Array, temporal: Array) -> Array:
+    """K[t, t'] = sum_ij <response_i, response_j> temporal[t - i, t' - j]: a convolution in time."""
+    horizon, m, _ = responses.shape
+    size = scipy.fft.next_fast_len(2 * horizon - 1, real=True)
+    spectrum = scipy.fft.rfft2(temporal, s=(size, size))
+    covariance = np.empty((horizon, m, horizon, m))
+    for a in range(m):
+        # One row of pairs at a time, and each pair once: the rest is the transpose.
+        for b in range(a, m):
+            inner = responses[:, a] @ responses[:, b].T
+            product = scipy.fft.rfft2(inner, s=(size, size)) * spectrum
+            block = scipy.fft.irfft2(product, s=(size, size))[:horizon, :horizon]
+            covariance[:, a, :, b] = block
+            covariance[:, b, :, a] = block.T
+    return covariance.reshape(horizon * m, horizon * m)

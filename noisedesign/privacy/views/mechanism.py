@@ -22,9 +22,14 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
-from noisedesign.privacy.views._spectral import orthonormal_rows
 from noisedesign.privacy.views.algorithms import Algorithm
-from noisedesign.privacy.views.noise import FullView, MessageNoise, NodeNoise, SpaceTimeNoise
+from noisedesign.privacy.views.noise import (
+    FullView,
+    MessageNoise,
+    NodeNoise,
+    SpaceTimeNoise,
+    orthonormal_rows,
+)
 from noisedesign.privacy.views.observers import Observer
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -149,8 +150,10 @@ class Noise:
             assert self.nodes is not None
             return block_noise(self.strategy.dense_noising(), white, nodes=self.nodes)
         noise = iter(white) if self.strategy is None else self.strategy.noise_of(white)
-        if self.steps is not None:
-            noise = (step for _, step in zip(range(self.steps), noise, strict=False))
+        return self._across_nodes(islice(noise, self.steps))
+
+    def _across_nodes(self, noise: Iterator[Array]) -> Iterator[Array]:
+        """F times every step, where there is one."""
         root = self._root
         return noise if root is None else (root @ step for step in noise)
 
@@ -182,28 +185,27 @@ class Noise:
         )
         if isinstance(self.strategy, DenseStrategy) and not self.full:
             # Draws that do not fit a bounded working set are drawn again.
-            noise = time_noise_stream(
-                self.strategy.dense_noising(), nodes=width, dimension=dimension, seed=seed
+            noise = self._across_nodes(
+                time_noise_stream(
+                    self.strategy.dense_noising(), nodes=width, dimension=dimension, seed=seed
+                )
             )
-            root = self._root
-            correlated = noise if root is None else (root @ step for step in noise)
         else:
             flat = space_noise(
                 np.eye(1), dimension=width * dimension, steps=steps, root_seed=seed_sequence(seed)
             )
-            correlated = self.of_white(draw.reshape(width, dimension) for draw in flat)
-        return (step for _, step in zip(range(steps), correlated, strict=False))
+            noise = self.of_white(draw.reshape(width, dimension) for draw in flat)
+        return islice(noise, steps)
 
     def _steps(self, steps: int | None) -> int:
-        if steps is None and self.steps is None:
-            raise InputError(
-                "steps",
-                expected="how many steps the noise is used for",
-                got="nothing",
-                remedy="Its privacy is that of so many steps.",
-            )
         if steps is None:
-            assert self.steps is not None
+            if self.steps is None:
+                raise InputError(
+                    "steps",
+                    expected="how many steps the noise is used for",
+                    got="nothing",
+                    remedy="Its privacy is that of so many steps.",
+                )
             return self.steps
         steps = _checks.positive_int(steps, field="steps")
         if self.steps is not None and steps > self.steps:

@@ -177,18 +177,17 @@ def block_noise(noising_matrix: Any, white: Iterable[Array], *, nodes: int) -> I
         raise InputError(
             "noising_matrix", expected=f"a multiple of {nodes} rows", got=f"{len(noising)} rows"
         )
-    return _block_noise(noising, white, nodes)
 
+    def rows() -> Iterator[Array]:
+        kept: Array | None = None
+        for start, draw in zip(range(0, len(noising), nodes), white, strict=False):
+            draw = _checks.matrix(draw, field="white")
+            if len(draw) != nodes:
+                raise InputError("white", expected=f"{nodes} rows a step", got=f"{len(draw)}")
+            if kept is None:
+                kept = np.empty((len(noising), draw.shape[1]))
+            stop = start + nodes
+            kept[start:stop] = draw
+            yield noising[start:stop, :stop] @ kept[:stop]
 
-def _block_noise(noising: Array, white: Iterable[Array], nodes: int) -> Iterator[Array]:
-    kept: Array | None = None
-    starts = range(0, len(noising), nodes)
-    for start, draw in zip(starts, white, strict=False):
-        draw = _checks.matrix(draw, field="white")
-        if len(draw) != nodes:
-            raise InputError("white", expected=f"{nodes} rows a step", got=f"{len(draw)}")
-        if kept is None:
-            kept = np.empty((len(noising), draw.shape[1]))
-        stop = start + nodes
-        kept[start:stop] = draw
-        yield noising[start:stop, :stop] @ kept[:stop]
+    return rows()

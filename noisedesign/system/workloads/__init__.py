@@ -5,14 +5,14 @@ the convex program, in space, in time or in both; a kind says how the H of a tem
 about.
 """
 
-from noisedesign.system.workloads.kinds import (
+from noisedesign.system.workloads.objective import ERRORS, Objective
+from noisedesign.system.workloads.workload import (
     WORKLOADS,
+    Workload,
     WorkloadKind,
     decentralized_gram,
     prefix_gram,
 )
-from noisedesign.system.workloads.objective import ERRORS, Objective
-from noisedesign.system.workloads.workload import Workload
 
 __all__ = [
     "ERRORS",

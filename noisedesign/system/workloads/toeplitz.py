@@ -133,7 +133,7 @@ class PoleWorkload:
 
 
 def prefix_workload(*, horizon: int) -> PoleWorkload:
-    """Prefix sums: one pole at 1. Its Gram matrix is :func:`kinds.prefix_gram`."""
+    """Prefix sums: one pole at 1. Its Gram matrix is :func:`workload.prefix_gram`."""
     return PoleWorkload(poles=np.ones(1), weights=np.ones(1), horizon=horizon)
 
 
@@ -141,7 +141,7 @@ def gossip_workload(mixing: Any, *, horizon: int) -> PoleWorkload:
     """All iterates of all nodes under a symmetric W, every node using the same strategy.
 
     Each eigenvalue lambda of W filters by lambda^(s+1): a pole lambda of weight lambda^2, equal
-    eigenvalues taken together. Its Gram matrix is :func:`kinds.decentralized_gram`
+    eigenvalues taken together. Its Gram matrix is :func:`workload.decentralized_gram`
     (Mafalda-SGD, Lemma 10, equation (10)).
 
     Args:

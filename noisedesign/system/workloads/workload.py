@@ -23,6 +23,9 @@ sums along the diagonals of G, read from the last step backwards. They are their
 that reversal, so the same K = sums of S turns space_gram(S) into sum_ab K_ab (W^a)^T W^b. Powers of
 a symmetric W share eigenvectors, and all of this happens on its eigenvalues. For R = I it is
 Mafalda-SGD, Lemma 10, equation (10).
+
+H = sum over nodes of A_i^T A_i is all a temporal design needs of a workload A. A new kind of it is
+a :class:`WorkloadKind` and a line of :data:`WORKLOADS`.
 """
 
 from __future__ import annotations
@@ -365,3 +368,87 @@ def _covariance(value: Any, *, field: str, size: int, each: str) -> Array:
             field, expected=f"shape ({size}, {size}), one row per {each}", got=f"{matrix.shape}"
         )
     return matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadKind:
+    """How H is formed, and from what.
+
+    Attributes:
+        form: H, shape (T, T), from the ``horizon`` T and, for a kind ``of_graph``, the ``mixing``
+            W, shape (n, n), the ``objective`` and the ``random`` mixing, each of them or None.
+            None: H itself is given, and stored. Otherwise it can be formed again.
+        definition: what H is, in words.
+        of_graph: whether it is the error of models on a graph.
+        run: whether running the models shows that error; otherwise it is |L z|^2, H = L^T L.
+    """
+
+    form: Callable[..., Array] | None
+    definition: str
+    of_graph: bool = False
+    run: bool = False
+
+    def gram(
+        self,
+        *,
+        horizon: int,
+        mixing: Array | None = None,
+        objective: Objective | None = None,
+        random: RandomMixing | None = None,
+    ) -> Array:
+        """H of a kind that forms it."""
+        assert self.form is not None
+        if not self.of_graph:
+            return self.form(horizon=horizon)
+        return self.form(horizon=horizon, mixing=mixing, objective=objective, random=random)
+
+
+def prefix_gram(*, horizon: int) -> Array:
+    """Gram matrix of the prefix-sum workload, shape (T, T): H_ss' = T + 1 - max(s, s').
+
+    A is lower triangular with ones (Mafalda-SGD, equation (2)); steps are counted from 1.
+    """
+    steps = np.arange(_checks.positive_int(horizon, field="horizon"))
+    return (horizon - np.maximum.outer(steps, steps)).astype(np.float64)
+
+
+def decentralized_gram(
+    mixing: Any,
+    *,
+    horizon: int,
+    objective: Objective | None = None,
+    random: RandomMixing | None = None,
+) -> Array:
+    """Gram matrix of all iterates of all nodes under gossip, shape (T, T).
+
+    With theta_{t+1} = W (theta_t + z_t) and every node drawing z from the same temporal
+    covariance, the summed squared error of all iterates is tr(H cov(z)) for
+
+        H_ss' = sum_{t >= max(s, s')} tr( (W^(t-s+1))^T W^(t-s'+1) ).
+
+    Equals the Gram matrix of Mafalda-SGD, Lemma 10, equation (10).
+
+    Args:
+        mixing: W, shape (n, n), symmetric or not.
+        horizon: T.
+        objective: which error counts, by default that of all iterates.
+        random: from which distribution W is drawn at every step, if from any.
+
+    Returns:
+        H, symmetric positive semidefinite, in squared error per squared noise.
+
+    Raises:
+        InputError: W is not a finite square float64 matrix, or horizon < 1.
+    """
+    error = Workload.of(mixing, horizon=horizon, objective=objective, random=random)
+    return error.time_gram()
+
+
+WORKLOADS: dict[str, WorkloadKind] = {
+    "decentralized": WorkloadKind(
+        form=decentralized_gram, definition="closed form from W", of_graph=True, run=True
+    ),
+    "prefix": WorkloadKind(form=prefix_gram, definition="prefix sums", run=True),
+    "gram": WorkloadKind(form=None, definition="no negative eigenvalue"),
+}
+"""Every kind by the name it has in files: the one place that lists them."""

@@ -11,9 +11,8 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Listing
 from noisedesign.files.account_file import FIELD, AccountFile, DesignAlgorithm, account_tables
 from noisedesign.files.design_file import load_design
-from noisedesign.files.lookup import lookup
 from noisedesign.files.tables import HorizonTable
-from noisedesign.files.toml import located, read_text, renamed
+from noisedesign.files.toml import located, lookup, read_text, renamed
 from noisedesign.privacy import exposure
 from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.views import Algorithm, Observer

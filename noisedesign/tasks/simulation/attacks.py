@@ -5,6 +5,14 @@
 - chosen observers, who see linear combinations of the messages and may know the noise of nodes.
 
 Noise of shared seeds is drawn seed by seed, as nodes in the field would.
+
+In time an audit looks for the worst gradient change that a participation pattern allows. A
+strategy of Gram matrix X = C^T C moves, under changes v_i of norm 1 at the steps i of a pattern, by
+sum_ij X_ij <v_i, v_j> (squared). Its maximum over vectors is the squared sensitivity; signs alone
+understate it. Maximised here by block coordinate ascent over vectors of low rank, where local
+maxima are global once rank (rank + 1) / 2 exceeds the number of steps, but for exceptional X
+(Boumal, Voroninski and Bandeira, 2016). Any ascent point is a real attack, so an audit stays valid
+where it stops short.
 """
 
 from __future__ import annotations
@@ -20,15 +28,12 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base import settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.linalg import inverse_of_positive
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import dynamics
 from noisedesign.tasks.simulation.audit import Attack, AuditReport, Drawn, audit
-from noisedesign.tasks.simulation.directions import check_patterns, worst_difference
-
-UNHIDDEN = "Without noise in some direction a change there is seen with certainty: mu is infinite."
 
 SPACE_STEPS = 2
 """Steps run in space: the difference is at the last, so that the attacker has to subtract the
@@ -65,12 +70,7 @@ def audit_space(
     try:
         precision = inverse_of_positive(np.asarray(covariance, dtype=np.float64))
     except np.linalg.LinAlgError:
-        raise InputError(
-            "covariance",
-            expected="a positive definite matrix",
-            got="a singular one",
-            remedy=UNHIDDEN,
-        ) from None
+        raise _unhidden("covariance", "a positive definite matrix", "a singular one") from None
     attack = _at_worst_node(
         w, precision, outside=np.arange(len(w)), tau=tau, draw=_in_space(root, SPACE_STEPS)
     )
@@ -120,25 +120,25 @@ def audit_time(
     return audit(attack, claimed_mu=claimed_mu, **how)
 
 
+def _unhidden(field: str, expected: str, got: str) -> InputError:
+    remedy = (
+        "Without noise in some direction a change there is seen with certainty: mu is infinite."
+    )
+    return InputError(field, expected=expected, got=got, remedy=remedy)
+
+
 def _precision_in_time(noising: Array) -> Array:
     """(C^-1 C^-T)^-1 = C^T C, from the exported matrix and from nothing else."""
     if not np.diag(noising).all():
-        raise InputError(
-            "noising_matrix",
-            expected="an invertible matrix",
-            got=f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0",
-            remedy=UNHIDDEN,
-        )
+        got = f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0"
+        raise _unhidden("noising_matrix", "an invertible matrix", got)
     strategy = np.linalg.solve(noising, np.eye(len(noising)))
     return np.asarray(strategy.T @ strategy)
 
 
 def _budgets(budget: Any, nodes: int) -> Array:
-    return (
-        np.ones(nodes)
-        if budget is None
-        else _checks.positive_vector(budget, field="budget", length=nodes)
-    )
+    tau = 1.0 if budget is None else budget
+    return _checks.positive_vector(tau, field="budget", length=nodes)
 
 
 def _in_space(
@@ -252,15 +252,11 @@ def worst_coalition(plan: SeedPlan, *, size: int, budget: Any = None) -> tuple[i
 
 
 def _checked(coalition: Sequence[int], nodes: int) -> tuple[int, ...]:
-    field, inside = "coalition", []
-    for node in coalition:
-        inside.append(_checks.positive_int(node, field=field, minimum=0))
+    field = "coalition"
+    inside = [_checks.positive_int(node, field=field, minimum=0) for node in coalition]
     if len(set(inside)) < len(inside) or max(inside, default=0) >= nodes or len(inside) == nodes:
-        raise InputError(
-            field,
-            expected=f"distinct nodes out of 0..{nodes - 1}, not all of them",
-            got=str(tuple(inside)),
-        )
+        expected = f"distinct nodes out of 0..{nodes - 1}, not all of them"
+        raise InputError(field, expected=expected, got=str(tuple(inside)))
     return tuple(sorted(inside))
 
 
@@ -277,12 +273,8 @@ def _hidden_precision(
     except np.linalg.LinAlgError:
         pass
     got = f"no noise left at node {outside[bare[0]]}" if bare.size else "a singular one"
-    raise InputError(
-        "coalition",
-        expected="noise of the others that it does not know, of positive definite covariance",
-        got=f"{got} once nodes {coalition} pool their seeds",
-        remedy=UNHIDDEN,
-    )
+    expected = "noise of the others that it does not know, of positive definite covariance"
+    raise _unhidden("coalition", expected, f"{got} once nodes {coalition} pool their seeds")
 
 
 def _of_seeds(
@@ -378,12 +370,7 @@ def _of_watcher(
     victims = [c for c in range(steps * n) if c % n not in watcher.inside]
     bare = np.linalg.norm(moved - left[:, kept] @ (left[:, kept].T @ moved), axis=0)
     if (bare[victims] > SEEN_BARE * np.linalg.norm(moved[:, victims], axis=0)).any():
-        raise InputError(
-            "covariance",
-            expected="noise in every direction that is seen",
-            got="none in one",
-            remedy=UNHIDDEN,
-        )
+        raise _unhidden("covariance", "noise in every direction that is seen", "none in one")
     told = whitening @ moved
     shown = np.square(told).sum(axis=0)
     column = victims[int(shown[victims].argmax())]
@@ -401,3 +388,95 @@ def _of_watcher(
         steps=(step,),
     )
     return float(shown[column]), attack
+
+
+_MAX_SWEEPS = 500
+"""Sweeps over the steps of a pattern; tens suffice away from ties."""
+
+_SWEEP_TOLERANCE = 1e-10
+"""Relative gain of a sweep that ends the ascent: far below what any number of runs resolves."""
+
+_WORTHWHILE_GAIN = 1e-9
+"""Relative gain for which vectors of higher rank are preferred: each rank is one more coordinate to
+simulate, and where X is diagonal on the pattern any directions are as good as equal ones."""
+
+_START_SEED = 0
+"""Fixed, so that the difference audited does not depend on the seed of the runs."""
+
+
+def check_patterns(patterns: Any, *, horizon: int) -> NDArray[np.intp]:
+    """Integer array of shape (patterns, k): distinct zero-based steps in each row.
+
+    Raises:
+        InputError: not a non-empty integer array with two axes, a step outside the horizon, or
+            a step named twice in a pattern.
+    """
+    array = np.asarray(patterns)
+    if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
+        expected = "an integer array of shape (patterns, steps in each)"
+        raise InputError("patterns", expected=expected, got=describe(array))
+    if array.min() < 0 or array.max() >= horizon:
+        expected = f"zero-based steps below the horizon {horizon}"
+        got = f"steps from {array.min()} to {array.max()}"
+        raise InputError("patterns", expected=expected, got=got)
+    ordered = np.sort(array, axis=1)
+    repeated = (np.diff(ordered, axis=1) == 0).any(axis=1)
+    if repeated.any():
+        row = int(repeated.argmax())
+        expected = "distinct steps in every pattern"
+        raise InputError("patterns", expected=expected, got=f"pattern {row}: {array[row].tolist()}")
+    return array.astype(np.intp)
+
+
+def worst_difference(gram: Array, patterns: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
+    """Pattern and changes of largest squared effect.
+
+    Args:
+        gram: X, shape (T, T), symmetric positive definite.
+        patterns: shape (patterns, k), see :func:`check_patterns`.
+
+    Returns:
+        The pattern's steps, shape (k,), and v, shape (k, rank), rows of norm 1 up to rounding, in
+        as few coordinates as they need.
+    """
+    grams = gram[patterns[:, :, None], patterns[:, None, :]]
+    count, k = patterns.shape
+    rank = min(k, math.isqrt(2 * k) + 1)
+    start = np.random.default_rng(_START_SEED).standard_normal((count, k, rank))
+    start /= np.linalg.norm(start, axis=2, keepdims=True)
+    aligned = _ascend(grams, np.ones((count, k, 1)))
+    spread = _ascend(grams, start)
+    best, best_spread = _effects(grams, aligned), _effects(grams, spread)
+    if best_spread.max() > best.max() * (1 + _WORTHWHILE_GAIN):
+        worst = int(best_spread.argmax())
+        return patterns[worst], _in_fewest_coordinates(spread[worst])
+    worst = int(best.argmax())
+    return patterns[worst], aligned[worst]
+
+
+def _effects(grams: Array, directions: Array) -> Array:
+    """sum_ij X_ij <v_i, v_j> of every pattern, shape (patterns,)."""
+    return np.asarray(((grams @ directions) * directions).sum(axis=(1, 2)))
+
+
+def _ascend(grams: Array, start: Array) -> Array:
+    """v_i <- the unit vector along sum_{j != i} X_ij v_j, step by step, all patterns at once."""
+    directions, effects = start, _effects(grams, start)
+    others = grams * (1 - np.eye(grams.shape[1]))
+    for _ in range(_MAX_SWEEPS):
+        for i in range(grams.shape[1]):
+            pull = (others[:, None, i] @ directions)[:, 0]
+            length = np.linalg.norm(pull, axis=1, keepdims=True)
+            moved = pull / np.where(length > 0, length, 1.0)
+            directions[:, i] = np.where(length > 0, moved, directions[:, i])
+        before, effects = effects, _effects(grams, directions)
+        if (effects - before <= _SWEEP_TOLERANCE * effects).all():
+            break
+    return directions
+
+
+def _in_fewest_coordinates(directions: Array) -> Array:
+    """The same inner products with the coordinates that carry none dropped."""
+    left, values, _ = np.linalg.svd(directions, full_matrices=False)
+    kept = values > settings.sqrt_eps() * values[0]
+    return np.asarray(left[:, kept] * values[kept])

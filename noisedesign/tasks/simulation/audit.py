@@ -22,7 +22,7 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array
 from noisedesign.tasks.simulation import dynamics
-from noisedesign.tasks.simulation.estimates import (
+from noisedesign.tasks.simulation.dynamics import (
     Report,
     RunningMoments,
     Runs,
@@ -144,7 +144,7 @@ def audit(
     Args:
         claimed_mu: claim (not squared) for the changed gradients with noise ``noise_stddev`` * z.
         noise_stddev: factor on the noise, in noise units (not squared).
-        how: see :class:`noisedesign.tasks.simulation.estimates.Runs`.
+        how: see :class:`noisedesign.tasks.simulation.dynamics.Runs`.
 
     Raises:
         InputError: claimed_mu or noise_stddev <= 0, runs < 30.

@@ -1,14 +1,23 @@
-"""D-SGD's recursion, run as nodes run it: the one place where noise is propagated."""
+"""D-SGD's recursion, run as nodes run it: the one place where noise is propagated.
+
+Then independent runs, their moments, and confidence limits. Nothing here knows of noise designs.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass, fields
+from statistics import NormalDist
+from typing import Any, ClassVar
 
 import numpy as np
 
 from noisedesign.base import checks as _checks
+from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.shown import Shown
+from noisedesign.program.noise import streams
 
 
 def check_shape(matrix: Array, *, field: str, size: int, of: str) -> None:
@@ -52,3 +61,154 @@ def message_weights(mixing: Array, weights: Array) -> Array:
     found = weights.copy()
     found[:-1] -= mixing.T @ weights[1:]
     return found
+
+
+CONFIDENCE = 0.9999
+"""Default confidence: a correct design is reported as wrong once in ten thousand seeds, rare
+enough for a check that runs after every solve."""
+
+MINIMUM_RUNS = 30
+"""Fewer runs give no usable standard error."""
+
+_BISECTIONS = 60
+"""Halvings of [0, 1]: past the last digit of a double."""
+
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Independent runs of a simulation.
+
+    Attributes:
+        runs: how many (in each world of an audit), at least 30.
+        seed: the same seed gives the same report.
+        confidence: of the intervals, in (0, 1).
+        progress: called with (runs done, runs in all) after every block.
+
+    Raises:
+        InputError: naming ``runs``, ``seed`` or ``confidence``.
+    """
+
+    runs: int = 2000
+    seed: int = 0
+    confidence: float = CONFIDENCE
+    progress: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        _checks.positive_int(self.runs, field="runs", minimum=MINIMUM_RUNS)
+        _checks.positive_int(self.seed, field="seed", minimum=0)
+        _checks.real(self.confidence, field="confidence", low=0, high=1)
+
+    def blocks(
+        self, *, floats: int, worlds: int = 1
+    ) -> Iterator[tuple[int, int, np.random.SeedSequence]]:
+        """(world, runs, seed) of one block of runs after another, of ``floats`` numbers a run: what
+        is held at a time does not grow with the number of runs."""
+        block = streams.columns_per_block(floats_per_column=floats, total=self.runs)
+        for world in range(worlds):
+            for index, start in enumerate(range(0, self.runs, block)):
+                size = min(block, self.runs - start)
+                path = (world, index) if worlds > 1 else (index,)
+                yield world, size, streams.seed_sequence(self.seed, *path)
+                if self.progress is not None:
+                    self.progress(world * self.runs + start + size, worlds * self.runs)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report(Shown):
+    """What came of runs; ``verdicts`` are properties that are told with the fields."""
+
+    verdicts: ClassVar[tuple[str, ...]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, ready for JSON."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found |= {name: getattr(self, name) for name in self.verdicts}
+        return {
+            name: np.asarray(value).tolist() if isinstance(value, tuple | np.ndarray) else value
+            for name, value in found.items()
+        }
+
+
+def two_sided_quantile(confidence: float) -> float:
+    """x with P(|N(0, 1)| <= x) = confidence."""
+    return _NORMAL.inv_cdf((1 + confidence) / 2)
+
+
+@dataclass
+class RunningMoments:
+    """Mean and variance of values seen in batches (Chan, Golub and LeVeque, 1979)."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: Array) -> None:
+        """Merge a batch, shape (batch,)."""
+        count = self.count + len(values)
+        shift = float(values.mean()) - self.mean
+        inside = float(((values - values.mean()) ** 2).sum())
+        self.squares += inside + shift**2 * self.count * len(values) / count
+        self.mean += shift * len(values) / count
+        self.count = count
+
+    @property
+    def variance(self) -> float:
+        """Unbiased variance."""
+        return self.squares / (self.count - 1)
+
+    def mean_interval(self, confidence: float) -> tuple[float, float]:
+        """Normal interval for the mean."""
+        half = two_sided_quantile(confidence) * math.sqrt(self.variance / self.count)
+        return self.mean - half, self.mean + half
+
+
+def proportion_upper_limit(successes: int, trials: int, *, confidence: float) -> float:
+    """Clopper-Pearson upper limit of a proportion: one-sided, exact whatever the proportion.
+
+    The p at which P(Binomial(trials, p) <= successes) falls to 1 - confidence, by bisection.
+    """
+    if successes >= trials:
+        return 1.0
+    low, high = successes / trials, 1.0
+    for _ in range(_BISECTIONS):
+        p = (low + high) / 2
+        if p in (low, high):
+            break
+        if _binomial_tail(successes, trials, p) > 1 - confidence:
+            low = p
+        else:
+            high = p
+    return high
+
+
+def _binomial_tail(successes: int, trials: int, p: float) -> float:
+    """P(Binomial(trials, p) <= successes) for p > successes / trials.
+
+    Summed from the largest term down, so that it takes a few standard deviations of terms.
+    """
+    log_largest = (
+        math.lgamma(trials + 1)
+        - math.lgamma(successes + 1)
+        - math.lgamma(trials - successes + 1)
+        + successes * math.log(p)
+        + (trials - successes) * math.log1p(-p)
+    )
+    term = total = 1.0
+    for j in range(successes, 0, -1):
+        term *= j * (1 - p) / ((trials - j + 1) * p)
+        total += term
+        if term < settings.EPS * total:
+            break
+    return math.exp(log_largest) * total
+
+
+def gaussian_separation(false_positives: float, false_negatives: float) -> float:
+    """mu of the Gaussian test with these error rates, never below 0.
+
+    mu-GDP allows no test with Phi^-1(1 - alpha) - Phi^-1(beta) > mu (Dong, Roth and Su, 2022).
+    """
+    if false_positives + false_negatives >= 1:
+        return 0.0
+    return _NORMAL.inv_cdf(1 - false_positives) - _NORMAL.inv_cdf(false_negatives)

@@ -16,7 +16,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import dynamics
-from noisedesign.tasks.simulation.estimates import Report, RunningMoments, Runs
+from noisedesign.tasks.simulation.dynamics import Report, RunningMoments, Runs
 
 Source = Callable[[int, np.random.SeedSequence], Iterator[Array]]
 """From a number of columns and a seed to an array a step, shape (n, columns): noise, or error."""
@@ -111,7 +111,7 @@ def simulate_variance(
         mixing: W, shape (n, n), where it is not random; None for one model that is not mixed.
         random: the distribution of every W_t.
         workload_factor: L, shape (m, T), with L^T L = H, in place of ``mixing``.
-        how: see :class:`noisedesign.tasks.simulation.estimates.Runs`.
+        how: see :class:`noisedesign.tasks.simulation.dynamics.Runs`.
 
     Raises:
         InputError: W or L is not finite and float64, W not square, L not of T columns; both;
@@ -181,11 +181,8 @@ def _checked_factor(workload_factor: Any, *, mixing: Any, horizon: int) -> Array
         raise InputError("workload_factor", expected="either mixing or workload_factor", got="both")
     factor = _checks.matrix(workload_factor, field="workload_factor")
     if factor.shape[1] != horizon:
-        raise InputError(
-            "workload_factor",
-            expected=f"{horizon} columns, one per step",
-            got=f"shape {factor.shape}",
-        )
+        expected = f"{horizon} columns, one per step"
+        raise InputError("workload_factor", expected=expected, got=f"shape {factor.shape}")
     return factor
 
 

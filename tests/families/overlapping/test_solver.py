@@ -17,7 +17,7 @@ from noisedesign.families.banded.program import banded_program
 from noisedesign.families.disjoint.native.pattern_pairs import ConstantDiagonal, Pairs
 from noisedesign.families.overlapping import solver as min_separation
 from noisedesign.families.overlapping.bound import PatternBlocks, overlapping_lower_bound
-from noisedesign.families.overlapping.newton import Newton
+from noisedesign.families.overlapping.solver import Newton
 from noisedesign.program.certificate import Certificate, judge_strategy
 from noisedesign.program.temporal import temporal_program, unit_strategy
 from noisedesign.system.participation import (

@@ -12,7 +12,6 @@ from noisedesign.base.checks import InputError
 from noisedesign.families.toeplitz import bound as bounds
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
-from noisedesign.system.workloads.kinds import decentralized_gram
 from noisedesign.system.workloads.toeplitz import (
     GramWorkload,
     PoleWorkload,
@@ -20,6 +19,7 @@ from noisedesign.system.workloads.toeplitz import (
     gossip_workload,
     prefix_workload,
 )
+from noisedesign.system.workloads.workload import decentralized_gram
 from tests.support import oracles
 
 

@@ -11,10 +11,15 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisedesign.privacy.sensitivity import elliptope, elliptope_sparse, unit_vectors
-from noisedesign.privacy.sensitivity.elliptope import SOLVED, Bounds, block_bounds
-from noisedesign.privacy.sensitivity.elliptope_sparse import certified_multiple, sparse_bounds
-from noisedesign.privacy.sensitivity.signs import balancing_signs, best_signs
+from noisedesign.privacy.sensitivity import elliptope, unit_vectors
+from noisedesign.privacy.sensitivity.elliptope import (
+    SOLVED,
+    Bounds,
+    block_bounds,
+    certified_multiple,
+    sparse_bounds,
+)
+from noisedesign.privacy.sensitivity.unit_vectors import balancing_signs, best_signs
 from tests.support import oracles
 
 ROUNDING = 1e-12
@@ -302,7 +307,7 @@ def test_the_largest_eigenvalue_helps_out(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_band_too_wide_to_factorise_leaves_the_sum_of_absolute_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(elliptope_sparse, "BAND_ENTRIES", 3 * 5 - 1)
+    monkeypatch.setattr(elliptope, "BAND_ENTRIES", 3 * 5 - 1)
     m = laplacian_of_cycle(3)
     assert sparse_bounds(sparse(m)).upper == pytest.approx(9, rel=1e-4)
     pentagon = sparse(laplacian_of_cycle(5))
@@ -335,7 +340,7 @@ def test_the_least_multiple_of_a_diagonal(seed: int) -> None:
 
 @pytest.mark.parametrize("estimate", [-5.0, 0.0, 1e3])
 def test_a_bad_estimate_does_no_harm(estimate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elliptope_sparse, "_largest_eigenvalue", lambda m: estimate)
+    monkeypatch.setattr(elliptope, "_largest_eigenvalue", lambda m: estimate)
     m = random_gram(9, seed=0)
     exact = float(np.linalg.eigvalsh(m)[-1])
     found = certified_multiple(sparse(m), np.ones(9))

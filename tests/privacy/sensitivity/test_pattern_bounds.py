@@ -14,13 +14,13 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noisedesign.privacy import sensitivity as sensitivities
 from noisedesign.privacy.sensitivity import (
     ABS_SUM_UPPER_BOUND,
     EXACT,
     SPECTRAL_UPPER_BOUND,
     UPPER_BOUND,
     four_numbers,
-    pattern_bounds,
     squared_sensitivity,
 )
 from noisedesign.system.participation import (
@@ -54,7 +54,7 @@ def min_separation(horizon: int, separation: int, most: int) -> MinSeparation:
 
 
 def unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pattern_bounds, "MAX_LISTED", 0)
+    monkeypatch.setattr(sensitivities, "MAX_LISTED", 0)
 
 
 @settings(derandomize=True, deadline=None, max_examples=12)
@@ -100,7 +100,7 @@ def test_too_many_patterns_are_bounded_row_by_row(
     listed = squared_sensitivity(m, scheme)
     with pytest.MonkeyPatch.context() as patch:
         unlisted(patch)
-        patch.setattr(pattern_bounds, "CHUNK", 3 * horizon)  # three rows at a time
+        patch.setattr(sensitivities, "CHUNK", 3 * horizon)  # three rows at a time
         found, numbers = squared_sensitivity(m, scheme), four_numbers(m, scheme)
     assert numbers.abs_sum_upper_bound >= oracles.abs_sum(m, patterns) * (1 - ROUNDING)
     if sum(1 for _ in scheme.maximal_patterns()) > 1:
@@ -155,7 +155,7 @@ def test_the_largest_eigenvalue_is_bounded_without_any_tolerance(size: int) -> N
         gram = random_gram(size, seed)
         with mpmath.workdps(40):
             exact = max(mpmath.eigsy(mpmath.matrix(gram.tolist()), eigvals_only=True))
-            found = pattern_bounds.largest_eigenvalue(gram)
+            found = sensitivities.largest_eigenvalue(gram)
             assert exact <= mpmath.mpf(found) <= exact * (1 + mpmath.mpf("1e-12"))
             if size <= 5:
                 bound = four_numbers(gram, every_step(size)).spectral_upper_bound
@@ -255,7 +255,7 @@ def test_large_patterns_are_treated_as_small_ones(
     m = random_gram(12, seed=5)
     m = np.abs(m) if positive else m
     small, expected = squared_sensitivity(m, scheme), four_numbers(m, scheme)
-    monkeypatch.setattr(pattern_bounds, "BLOCK_LIMIT", 2)
+    monkeypatch.setattr(sensitivities, "BLOCK_LIMIT", 2)
     found, numbers = squared_sensitivity(form(m), scheme), four_numbers(form(m), scheme)
     assert small.squared * (1 - SHARP) <= found.squared <= small.squared * (1 + 1e-5)
     if positive:

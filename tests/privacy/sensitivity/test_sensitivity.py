@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.privacy import sensitivity as sensitivities
 from noisedesign.privacy.sensitivity import (
     ABS_SUM_UPPER_BOUND,
     EXACT,
     UPPER_BOUND,
     four_numbers,
-    pattern_bounds,
     squared_sensitivity,
 )
 from noisedesign.system.participation import (
@@ -120,7 +120,7 @@ def test_a_loose_bound_hides_no_pattern(other: float, expected: float, order: in
 def test_patterns_that_cannot_be_the_worst_are_not_looked_into(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pattern_bounds, "block_bounds", None)
+    monkeypatch.setattr(sensitivities, "block_bounds", None)
     gram = block_diagonal(TRIANGLE, np.array([[6.5]]))
     assert squared_sensitivity(gram, Patterns(horizon=4, steps=((0, 1, 2), (3,)))).squared == 6.5
 
@@ -251,7 +251,7 @@ def test_signs_of_long_patterns_are_not_tried(monkeypatch: pytest.MonkeyPatch) -
     assert found.scalar_exact is not None
     assert found.scalar_exact > oracles.abs_sum(np.diag(np.diagonal(twenty)), [range(20)])
     assert found.scalar_exact <= found.vector
-    monkeypatch.setattr(pattern_bounds, "MAX_SIGN_VECTORS", 2**19)
+    monkeypatch.setattr(sensitivities, "MAX_SIGN_VECTORS", 2**19)
     assert four_numbers(twenty, every_step(20)).scalar_exact is None
     # Long or not, where signs attain the sum of absolute values nothing has to be tried.
     assert four_numbers(np.ones((40, 40)), every_step(40)).scalar_exact == pytest.approx(1600)
@@ -269,7 +269,7 @@ def test_balanced_signs_are_exact(k: int, density: float, seed: int) -> None:
     hidden = rng.choice([-1.0, 1.0], k)
     gram = (root.T @ root) * hidden[:, None] * hidden
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pattern_bounds, "block_bounds", None)  # not needed, so never called
+        patch.setattr(sensitivities, "block_bounds", None)  # not needed, so never called
         found = four_numbers(gram, every_step(k))
     assert found.vector_exact
     assert found.vector == found.scalar_exact == pytest.approx(np.abs(gram).sum(), rel=ROUNDING)

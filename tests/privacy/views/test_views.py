@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from noisedesign import InputError
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.views import innovations, observed, stationary
+from noisedesign.privacy.views import gram as routes
 from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.privacy.views.observers import distances
 from tests.support import oracles
@@ -69,7 +69,7 @@ def test_the_stationary_filter_and_the_recursion_agree(
     ):
         fast = grams_of(algorithm, observer, victims)
         with monkeypatch.context() as patch:
-            patch.setattr(stationary, "stationary", lambda *_: None)
+            patch.setattr(routes, "stationary", lambda *_: None)
             slow = grams_of(algorithm, observer, victims)
         for one, other in zip(fast, slow, strict=True):
             scale = max(np.abs(other.gram).max(), 1e-6)
@@ -116,9 +116,11 @@ def test_loud_noise_that_mixes_slowly_drowns_no_digits(graph: nx.Graph, loud: fl
 def test_factoring_the_observations_agrees_with_the_recursion() -> None:
     algorithm = threats.dp_d_sgd(mixing=FLORENTINE, horizon=20)
     mechanism = threats.view(algorithm, threats.pndp(nodes=(8,)))
-    assert innovations.applies(mechanism)
+    assert routes.white_in_time(mechanism)
     for (_, one), (_, other) in zip(
-        innovations.grams(mechanism, [0, 5]), observed.grams(mechanism, [0, 5]), strict=True
+        routes.by_innovations(mechanism, [0, 5]),
+        routes.by_covariance(mechanism, [0, 5]),
+        strict=True,
     ):
         np.testing.assert_allclose(one.gram, other.gram, atol=1e-12)
 
@@ -132,8 +134,8 @@ def test_a_toeplitz_strategy_is_undone_before_the_recursion() -> None:
     observer = threats.pndp(nodes=(2,))
     straight = threats.view(threats.mf_d_sgd(mixing=PATH, strategy=toeplitz), observer)
     other = threats.view(threats.mf_d_sgd(mixing=PATH, strategy=bent), observer)
-    assert innovations.applies(straight)
-    assert not innovations.applies(other)
+    assert routes.white_in_time(straight)
+    assert not routes.white_in_time(other)
     for victim in (0, 1):
         (_, one), (_, two) = *threats.grams(straight, [victim]), *threats.grams(other, [victim])
         np.testing.assert_allclose(one.gram, two.gram, atol=1e-7)
@@ -150,7 +152,7 @@ def test_long_horizons_are_the_same_numbers_in_sparse_form(
     algorithm = threats.dp_d_sgd(mixing=(w + np.eye(4)) / 2, horizon=200)
     observer = threats.secure_sum(nodes=(0,), own_noise=own_noise)
     full = grams_of(algorithm, observer, [1, 2])
-    monkeypatch.setattr(stationary, "DENSE_HORIZON", 16)
+    monkeypatch.setattr(routes, "DENSE_HORIZON", 16)
     for one, other in zip(full, grams_of(algorithm, observer, [1, 2]), strict=True):
         assert not isinstance(other.gram, np.ndarray)
         assert other.gram.nnz < 200 * 170  # responses that have faded are left out
@@ -175,25 +177,23 @@ def test_ten_thousand_steps_of_a_sum_fit_the_limit() -> None:
 
 def test_a_start_that_is_all_but_seen_is_left_to_the_recursion() -> None:
     """R^T R = P (I - O P)^-1, of diagonal matrices by hand; its digits go with I - O P."""
-    root = stationary._update_root(np.diag([4.0, 1.0]), np.diag([0.1, 0.5]))
+    root = routes._update_root(np.diag([4.0, 1.0]), np.diag([0.1, 0.5]))
     assert root is not None
     np.testing.assert_allclose(root.T @ root, np.diag([4 / 0.6, 1 / 0.5]), rtol=1e-14)
-    nearly = stationary._update_root(np.eye(2), np.diag([1 - 1e-5, 0.5]))
+    nearly = routes._update_root(np.eye(2), np.diag([1 - 1e-5, 0.5]))
     assert nearly is not None
     np.testing.assert_allclose(nearly.T @ nearly, np.diag([1e5, 2.0]), rtol=1e-10)
     for least in (1e-7, 1e-12, 0.0, -1e-3):  # what is left of the start, relative
-        assert stationary._update_root(np.eye(2), np.diag([1 - least, 0.5])) is None
+        assert routes._update_root(np.eye(2), np.diag([1 - least, 0.5])) is None
 
 
 def test_what_has_no_stationary_filter_is_left_to_the_recursion() -> None:
     def filtered(
         algorithm: threats.Algorithm, observer: threats.Observer
-    ) -> stationary.Stationary | None:
+    ) -> routes.Stationary | None:
         m = threats.view(algorithm, observer)
-        system = stationary.System(
-            m.transition, m.output, m.state_noise, m.output_noise, m.loudness
-        )
-        return stationary.stationary(system, m.horizon)
+        system = routes.System(m.transition, m.output, m.state_noise, m.output_noise, m.loudness)
+        return routes.stationary(system, m.horizon)
 
     plain = threats.dp_d_sgd(mixing=PATH, horizon=3)
     assert filtered(plain, threats.pndp(nodes=(0,))) is not None
@@ -369,7 +369,7 @@ def test_noise_that_all_but_repeats_itself_keeps_its_digits() -> None:
     mechanism = threats.view(
         threats.mf_d_sgd(mixing=np.full((2, 2), 0.5), strategy=strategy), threats.pndp(nodes=(0,))
     )
-    assert not innovations.applies(mechanism)
+    assert not routes.white_in_time(mechanism)
     ((_, found),) = threats.grams(mechanism, [1])
     assert not found.exposed.any()
     np.testing.assert_allclose(found.gram, strategy.T @ strategy, rtol=1e-6)
@@ -504,7 +504,7 @@ def test_observers_fit_the_algorithm(observer: threats.Observer, message: str) -
 def test_too_many_observations_of_noise_with_memory_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(observed, "LARGEST", 11)
+    monkeypatch.setattr(routes, "LARGEST", 11)
     algorithm = threats.mf_d_sgd(mixing=PATH, strategy=np.diag([1.0, 2, 3, 4]))
     assert len(grams_of(algorithm, threats.pndp(nodes=(2,)), [0])) == 1  # two neighbours
     with pytest.raises(InputError, match=r"participation: expected at most 11 observed.*got 12"):

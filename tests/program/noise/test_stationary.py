@@ -18,8 +18,8 @@ from noisedesign.program.noise import (
     ToeplitzStrategy,
 )
 from noisedesign.system.participation import MinSeparation, single
-from noisedesign.system.workloads.kinds import prefix_gram
 from noisedesign.system.workloads.toeplitz import GramWorkload, prefix_workload
+from noisedesign.system.workloads.workload import prefix_gram
 from tests.support import oracles
 
 STRATEGIES = [

@@ -16,7 +16,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.system.datasets import ego_facebook
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.workloads import workload
-from noisedesign.system.workloads.kinds import decentralized_gram, prefix_gram
+from noisedesign.system.workloads.workload import decentralized_gram, prefix_gram
 from tests.support import oracles
 
 CLOSE = 1e-13

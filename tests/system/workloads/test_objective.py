@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.system.workloads import ERRORS, Objective
-from noisedesign.system.workloads.kinds import decentralized_gram, prefix_gram
+from noisedesign.system.workloads.workload import decentralized_gram, prefix_gram
 from tests.support import oracles
 from tests.support.grams import space_gram, space_time_gram, time_gram
 

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.system.workloads.kinds import decentralized_gram, prefix_gram
 from noisedesign.system.workloads.toeplitz import (
     GramWorkload,
     PoleWorkload,
     gossip_workload,
     prefix_workload,
 )
+from noisedesign.system.workloads.workload import decentralized_gram, prefix_gram
 from tests.support import oracles
 from tests.support.toeplitz_cases import toeplitz
 

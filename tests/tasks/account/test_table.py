@@ -13,7 +13,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.files.design_file import save_design
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import Exposure
-from noisedesign.privacy.views import observed
+from noisedesign.privacy.views import gram as routes
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem
 from noisedesign.system.participation import FixedEpoch, every_step, single
 from noisedesign.tasks.account import table
@@ -187,7 +187,7 @@ def test_observations_too_many_for_one_model(
     """The other rows keep their numbers, and that one says why it has none."""
     path = save_design(time_design(), tmp_path / "t.npz")
     before = rows_of(path)
-    monkeypatch.setattr(observed, "LARGEST", 7)  # two neighbours, four steps
+    monkeypatch.setattr(routes, "LARGEST", 7)  # two neighbours, four steps
     rows = rows_of(path)
     assert rows["pndp"]["mu"] is None
     assert "no number: " in str(rows["pndp"]["note"])

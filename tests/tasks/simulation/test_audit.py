@@ -16,10 +16,13 @@ from scipy import stats
 from noisedesign.base.checks import InputError
 from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import audit_space, audit_time
+from noisedesign.tasks.simulation.attacks import check_patterns, worst_difference
 from noisedesign.tasks.simulation.audit import Attack, AuditReport
-from noisedesign.tasks.simulation.directions import check_patterns, worst_difference
-from noisedesign.tasks.simulation.dynamics import message_weights
-from noisedesign.tasks.simulation.estimates import gaussian_separation, proportion_upper_limit
+from noisedesign.tasks.simulation.dynamics import (
+    gaussian_separation,
+    message_weights,
+    proportion_upper_limit,
+)
 
 RING = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
 COMPLETE = np.full((3, 3), 1 / 3)

@@ -18,8 +18,7 @@ import noisedesign.tasks.simulation as package
 from noisedesign.base.checks import InputError
 from noisedesign.program.noise import Noise, streams
 from noisedesign.program.noise.streams import time_noise_stream
-from noisedesign.tasks.simulation.dynamics import message_weights, run
-from noisedesign.tasks.simulation.estimates import RunningMoments
+from noisedesign.tasks.simulation.dynamics import RunningMoments, message_weights, run
 from tests.support.simulated import simulate_space, simulate_time
 
 RING = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4

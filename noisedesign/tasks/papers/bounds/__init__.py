@@ -6,17 +6,17 @@ tests keep a counterexample to every claim that fails. No design and no guarante
 
 - ``cyffers``: pairwise network privacy of Muffliato (Cyffers et al. 2022).
 - ``zip_dl``: noise that cancels over a neighbourhood (Zip-DL).
-- ``gossip``: growth of the sensitivity over time (Koskela and Kulkarni).
-- ``utility``: excess risk under that calibration (Koskela and Kulkarni, Theorem 17).
+- ``gossip``: growth of the sensitivity over time, and excess risk under that calibration (Koskela
+  and Kulkarni, Theorem 17).
 """
 
 from typing import TypeVar
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array
-from noisedesign.tasks.papers.bounds import cyffers, gossip, utility, zip_dl
+from noisedesign.tasks.papers.bounds import cyffers, gossip, zip_dl
 
-__all__ = ["cyffers", "gossip", "renyi_divergence", "utility", "zip_dl"]
+__all__ = ["cyffers", "gossip", "renyi_divergence", "zip_dl"]
 
 S = TypeVar("S", float, Array)
 

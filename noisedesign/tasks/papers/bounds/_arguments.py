@@ -37,11 +37,8 @@ def symmetric_mixing(mixing: Any, *, source: str) -> Array:
     gap = np.abs(w - w.T)
     if gap.max() > settings.SYMMETRY_TOLERANCE:
         i, j = (int(k) for k in np.unravel_index(gap.argmax(), gap.shape))
-        raise InputError(
-            "mixing",
-            expected=f"a symmetric W, as {source} assumes",
-            got=f"entry ({i}, {j}) = {w[i, j]:.6g} but ({j}, {i}) = {w[j, i]:.6g}",
-        )
+        got = f"entry ({i}, {j}) = {w[i, j]:.6g} but ({j}, {i}) = {w[j, i]:.6g}"
+        raise InputError("mixing", expected=f"a symmetric W, as {source} assumes", got=got)
     return w
 
 
@@ -58,10 +55,8 @@ def primitive_mixing(mixing: Any, *, source: str) -> Array:
         exponent *= 2
     if not reached.all():
         i, j = (int(k) for k in np.argwhere(~reached)[0])
-        raise InputError(
-            "mixing",
-            expected=f"a primitive W, as {source} assumes",
-            got=f"a W of which no power is positive at index ({i}, {j})",
-            remedy="Connect the graph; where it is bipartite, give some node a weight for itself.",
-        )
+        expected = f"a primitive W, as {source} assumes"
+        got = f"a W of which no power is positive at index ({i}, {j})"
+        remedy = "Connect the graph; where it is bipartite, give some node a weight for itself."
+        raise InputError("mixing", expected=expected, got=got, remedy=remedy)
     return w

@@ -21,7 +21,7 @@ from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.account import algorithms as catalogue
 from noisedesign.tasks.account.table import Setting, busiest_node, every_model
-from noisedesign.tasks.papers.figures._output import Announce, Figure
+from noisedesign.tasks.papers.figures import Announce, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

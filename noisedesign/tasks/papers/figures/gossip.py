@@ -28,7 +28,7 @@ from noisedesign.privacy.views.observers import distances
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import every_step
 from noisedesign.tasks.papers.bounds import gossip
-from noisedesign.tasks.papers.figures._output import Announce, Figure
+from noisedesign.tasks.papers.figures import Announce, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -136,17 +136,8 @@ def rows_for(case: Case, *, view: str, horizons: Sequence[int]) -> Iterator[Row]
         for (pair, victim), (_, seen) in zip(case.victims.items(), found, strict=True):
             distance = hops[victim]
             assert distance is not None  # Metropolis-Hastings weights are of connected graphs
-            yield Row(
-                case.name,
-                view,
-                pair,
-                case.observer,
-                victim,
-                distance,
-                horizon,
-                *_numbers(np.asarray(seen.gram)),
-                limit,
-            )
+            who = (case.name, view, pair, case.observer, victim, distance)
+            yield Row(*who, horizon, *_numbers(np.asarray(seen.gram)), limit)
 
 
 def _numbers(gram: Array) -> tuple[float, float, str, float]:
@@ -204,29 +195,14 @@ def _growth(axes: Axes, rows: Sequence[Row]) -> None:
     for pair, colour in _PAIRS.items():
         here = [row for row in rows if row.pair == pair]
         steps = np.array([row.horizon for row in here])
-        axes.plot(
-            steps,
-            [row.exact for row in here],
-            "o-",
-            color=colour,
-            markersize=3,
-            label=f"{pair}, worst gradients",
-        )
-        axes.plot(
-            steps,
-            [row.constant for row in here],
-            "--",
-            color=colour,
-            linewidth=1.2,
-            label=f"{pair}, constant gradients",
-        )
+        exact, constant = [row.exact for row in here], [row.constant for row in here]
+        told = f"{pair}, worst gradients"
+        axes.plot(steps, exact, "o-", color=colour, markersize=3, label=told)
+        told = f"{pair}, constant gradients"
+        axes.plot(steps, constant, "--", color=colour, linewidth=1.2, label=told)
     if rows:
-        axes.axhline(
-            rows[0].constant_limit,
-            color=GREY,
-            linestyle=":",
-            label="limit of constant gradients: 1/n, below 1/(n - 1)",
-        )
+        told = "limit of constant gradients: 1/n, below 1/(n - 1)"
+        axes.axhline(rows[0].constant_limit, color=GREY, linestyle=":", label=told)
     axes.set_ylim(bottom=0)
 
 
@@ -240,34 +216,14 @@ def _excess(axes: Axes, rows: Sequence[Row]) -> None:
     upper = np.array([row.spectral_upper_bound for row in rows])
     lower = np.array([row.constant for row in rows])
     axes.fill_between(steps, lower, upper, color=BLUE, alpha=0.10, linewidth=0)
-    axes.plot(
-        steps,
-        upper,
-        "^--",
-        color=ORANGE,
-        markersize=3.5,
-        linewidth=1.2,
-        label=r"spectral upper bound, $\lambda_{\max}(M_T)$ per step",
-    )
-    axes.plot(
-        steps,
-        [row.exact for row in rows],
-        "o-",
-        color=BLUE,
-        markersize=6,
-        markerfacecolor="white",
-        label="exact, worst gradients",
-    )
+    told = r"spectral upper bound, $\lambda_{\max}(M_T)$ per step"
+    axes.plot(steps, upper, "^--", color=ORANGE, markersize=3.5, linewidth=1.2, label=told)
+    exact, told = [row.exact for row in rows], "exact, worst gradients"
+    axes.plot(steps, exact, "o-", color=BLUE, markersize=6, markerfacecolor="white", label=told)
     axes.plot(steps, lower, "v:", color=GREEN, markersize=3, label="constant gradients")
     if rows:
-        axes.text(
-            0.03,
-            0.93,
-            f"bound {excess(rows[-1]):.0%} above exact at T = {rows[-1].horizon}",
-            transform=axes.transAxes,
-            va="top",
-            fontsize=9,
-        )
+        told = f"bound {excess(rows[-1]):.0%} above exact at T = {rows[-1].horizon}"
+        axes.text(0.03, 0.93, told, transform=axes.transAxes, va="top", fontsize=9)
     axes.set_ylim(0, 1.15 * float(upper.max()))
 
 

@@ -21,7 +21,7 @@ from noisedesign.system import datasets
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import every_step
 from noisedesign.tasks.papers.bounds import cyffers, renyi_divergence
-from noisedesign.tasks.papers.figures._output import Announce, Figure
+from noisedesign.tasks.papers.figures import Announce, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.tasks.papers.bounds import gossip, utility
+from noisedesign.tasks.papers.bounds import gossip
 from tests.support import dense_views, oracles
 
 Array = np.ndarray
@@ -130,7 +130,7 @@ def test_theorem_15_by_hand() -> None:
     lazy = (complete(4) + np.eye(4)) / 2
     found = gossip.theorem_15_squared_sensitivity(mixing=lazy, observers=[1], horizon=16)
     assert found == pytest.approx(4 + 8 * 2 + 32)
-    assert utility.theorem_17(
+    assert gossip.theorem_17(
         mixing=lazy,
         horizon=16,
         dimension=1,
@@ -281,7 +281,7 @@ def test_consensus_contraction() -> None:
     """Lemma J.1 with p = 1 - rho^2, attained by the second eigenvector."""
     rng = np.random.default_rng(4)
     for w in [*CASES.values(), RING]:
-        p = utility.consensus_parameter(mixing=w)
+        p = gossip.consensus_parameter(mixing=w)
         mean = complete(len(w))
         for x in rng.normal(size=(20, 3, len(w))):
             before, after = np.sum((x - x @ mean) ** 2), np.sum((x @ w - x @ mean) ** 2)
@@ -289,24 +289,24 @@ def test_consensus_contraction() -> None:
     # No larger p will do on the ring: x_k = cos(2 pi k / 10).
     x = np.cos(2 * np.pi * np.arange(10) / 10)[None, :]
     kept = np.sum((x @ RING) ** 2) / np.sum(x**2)
-    assert kept == pytest.approx(1 - utility.consensus_parameter(mixing=RING))
+    assert kept == pytest.approx(1 - gossip.consensus_parameter(mixing=RING))
     # As printed, 1 - p = gamma^2 with gamma = 1 - rho, it would have to be 0.016 and is 0.76.
     gamma = 1 - gossip.second_eigenvalue(mixing=RING)
     assert gamma**2 < 0.02 < 0.7 < kept
 
 
 def test_dwork_roth_calibration() -> None:
-    stddev = utility.dwork_roth_stddev(sensitivity=2.0, epsilon=0.5, delta=1e-5)
+    stddev = gossip.dwork_roth_stddev(sensitivity=2.0, epsilon=0.5, delta=1e-5)
     assert stddev == pytest.approx(4 * math.sqrt(2 * math.log(125_000)))
     for epsilon, delta in itertools.product([0.1, 0.5, 0.99], [1e-2, 1e-5, 1e-9]):
-        mu = 3 / utility.dwork_roth_stddev(sensitivity=3.0, epsilon=epsilon, delta=delta)
+        mu = 3 / gossip.dwork_roth_stddev(sensitivity=3.0, epsilon=epsilon, delta=delta)
         assert oracles.gaussian_delta(mu, epsilon) <= delta
     # Beyond epsilon = 1 the rule is refused, and rightly: at 12 it would break its promise.
     epsilon, delta = 12.0, 0.01
     mu = epsilon / math.sqrt(2 * math.log(1.25 / delta))
     assert oracles.gaussian_delta(mu, epsilon) > delta
     with pytest.raises(InputError, match="epsilon"):
-        utility.dwork_roth_stddev(sensitivity=1.0, epsilon=1.0, delta=delta)
+        gossip.dwork_roth_stddev(sensitivity=1.0, epsilon=1.0, delta=delta)
 
 
 ARGUMENTS = {
@@ -324,7 +324,7 @@ ARGUMENTS = {
 def test_theorem_17_by_hand() -> None:
     # n = 4, rho = gamma = 1/2, T = 16, d log(1/delta) / eps^2 = 3 * 4 * 4 = 48, mu = 2, L = 8.
     lazy = (complete(4) + np.eye(4)) / 2
-    found = utility.theorem_17(mixing=lazy, **ARGUMENTS)
+    found = gossip.theorem_17(mixing=lazy, **ARGUMENTS)
     assert found.gap == pytest.approx(0.5)
     assert found.consensus == pytest.approx(0.75)
     assert found.central == pytest.approx(48 / (16 * 2))
@@ -338,14 +338,14 @@ def test_theorem_17_by_hand() -> None:
     assert found.noise_stddev == pytest.approx(
         math.sqrt(52) * math.sqrt(2 * (4 + math.log(1.25))) / 0.5
     )
-    slower = utility.theorem_17(mixing=lazy, **ARGUMENTS, rate=2.0)
+    slower = gossip.theorem_17(mixing=lazy, **ARGUMENTS, rate=2.0)
     assert slower.start == pytest.approx(112 * math.exp(-4))
 
 
 def test_theorem_17_drops_a_term_that_may_dominate() -> None:
     """(J.10) over the third term is (L / mu) gamma^3."""
-    well = utility.theorem_17(mixing=CASES["random"], **ARGUMENTS)
-    badly = utility.theorem_17(
+    well = gossip.theorem_17(mixing=CASES["random"], **ARGUMENTS)
+    badly = gossip.theorem_17(
         mixing=CASES["random"], **ARGUMENTS | {"smoothness": 1e4, "strong_convexity": 1.0}
     )
     for found, condition in ((well, 4), (badly, 1e4)):
@@ -366,7 +366,7 @@ def test_w_that_is_not_primitive_is_refused(w: Array) -> None:
         lambda: gossip.theorem_13_slope(mixing=w),
         lambda: gossip.theorem_15_squared_sensitivity(mixing=w, observers=[0], horizon=3),
         lambda: gossip.theorem_16_slope(mixing=w, observers=[0], victim=1),
-        lambda: utility.theorem_17(mixing=w, **ARGUMENTS),
+        lambda: gossip.theorem_17(mixing=w, **ARGUMENTS),
     ]
     for call in calls:
         with pytest.raises(InputError) as error:
@@ -418,5 +418,5 @@ def test_other_bad_arguments() -> None:
         ("rate", 0.0),
     ):
         with pytest.raises(InputError) as error:
-            utility.theorem_17(mixing=RING, **ARGUMENTS | {field: value})
+            gossip.theorem_17(mixing=RING, **ARGUMENTS | {field: value})
         assert error.value.field == field

@@ -22,9 +22,10 @@ import threadpoolctl
 
 from noisedesign.base.checks import InputError
 from noisedesign.families.disjoint.warm_start import Neighbours
+from noisedesign.files.sweep_file import Sweep, SweepRow, parse_sweep
+from noisedesign.tasks import sweep as sweeping
 from noisedesign.tasks.rows import COLUMNS
-from noisedesign.tasks.sweep import Sweep, SweepRow, cluster, parse_sweep, rows, sweep, workers
-from noisedesign.tasks.sweep.rows import row_of
+from noisedesign.tasks.sweep import row_of, sweep
 from tests.support.command_line import MODULE, RING, call, environment, write
 
 TIMES = {"build_seconds", "solve_seconds", "seconds"}
@@ -90,8 +91,8 @@ def test_workers_that_always_die_end_the_sweep(monkeypatch: pytest.MonkeyPatch) 
             yield row_of(left[0], Neighbours())
         raise BrokenExecutor
 
-    monkeypatch.setattr(workers, "_finished", dying)
-    found = workers.in_processes(plan(5).rows, jobs=2)
+    monkeypatch.setattr(sweeping, "_in_work", dying)
+    found = sweeping.in_processes(plan(5).rows, jobs=2)
     assert [next(found)["key"], next(found)["key"]] == [row.key for row in plan(2).rows]
     with pytest.raises(OSError, match="before any of 3 rows is finished"):
         next(found)
@@ -103,17 +104,17 @@ def test_a_worker_has_one_blas_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         pools = threadpoolctl.threadpool_info()
         return [pool["num_threads"] for pool in pools if pool["user_api"] == "blas"]
 
-    monkeypatch.setattr(rows, "row_of", threads)
+    monkeypatch.setattr(sweeping, "row_of", threads)
     (row,) = plan(1).rows
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         assert 2 in threads(row)
-        assert set(rows.row_on_one_thread(row)) == {1}
+        assert set(sweeping.row_on_one_thread(row)) == {1}
 
 
 def test_a_worker_starts_from_what_it_solved_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_worker", Neighbours())
+    monkeypatch.setattr(sweeping, "_worker", Neighbours())
     text = RING + "[grid]\nbudget.tau = [1.0, 2.0, 3.0]\n"
-    found = [rows.row_on_one_thread(row) for row in parse_sweep(text, folder=".").rows]
+    found = [sweeping.row_on_one_thread(row) for row in parse_sweep(text, folder=".").rows]
     assert [row["warm"] for row in found] == [False, True, True]
 
 
@@ -241,7 +242,7 @@ def test_a_row_that_kills_every_worker_is_a_row(
     finished."""
     dask = pytest.importorskip("dask")
     grid = plan(3, folder=tmp_path)
-    monkeypatch.setattr(cluster, "row_on_one_thread", _deadly)
+    monkeypatch.setattr(sweeping, "row_on_one_thread", _deadly)
     over = threading.Event()
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
@@ -312,7 +313,7 @@ def test_a_row_is_blamed_for_what_it_does_alone(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(cluster, "_client", lambda *_: Client())
+    monkeypatch.setattr(sweeping, "_client", lambda *_: Client())
     monkeypatch.setattr(distributed, "as_completed", lambda futures, loop: iter(futures))
     summary = sweep(grid, output=tmp_path / "rows.csv", cluster="tcp://127.0.0.1:1")
     assert asked == [[0, 1, 2, 3], [1], [2]]

@@ -12,14 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.tasks.compare import performance
-from noisedesign.tasks.compare.performance import (
-    Profile,
-    profiles,
-    seconds_of,
-    shifted_geometric_mean,
-    summary,
-)
+from noisedesign.tasks import compare as performance
+from noisedesign.tasks.compare import Profile, profiles, seconds_of, shifted_geometric_mean, summary
 
 LIMIT = 90.0
 

@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from noisedesign.base.atomic import StorageError
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.exposure import Exposure
-from noisedesign.tasks.plot_exposure import NAMED_POINTS, draw, figure_of
+from noisedesign.tasks.plot import NAMED_POINTS, account_figure, draw_account
 
 mpl.use("Agg")
 
@@ -59,7 +59,7 @@ def bars(axes: Any) -> dict[int, float]:
 
 
 def test_victims_stand_at_their_distance_and_mu() -> None:
-    (axes,) = figure_of(MIXED, title="t").axes
+    (axes,) = account_figure(MIXED, title="t").axes
     points = line(axes, "victim")
     places = np.round(points.get_xdata())
     assert sorted(zip(places, points.get_ydata(), strict=True)) == [
@@ -76,12 +76,12 @@ def test_victims_stand_at_their_distance_and_mu() -> None:
 
 
 def test_means_are_those_of_the_finite_columns() -> None:
-    (axes,) = figure_of(MIXED, title="").axes
+    (axes,) = account_figure(MIXED, title="").axes
     assert bars(axes) == pytest.approx({1: 0.6, 2: 0.2})
 
 
 def test_infinite_and_zero_are_marked_at_the_edges_in_words() -> None:
-    figure = figure_of(MIXED, title="")
+    figure = account_figure(MIXED, title="")
     (axes,) = figure.axes
     infinite, nothing = line(axes, "infinite"), line(axes, "nothing reaches")
     assert list(np.round(infinite.get_xdata())) == [0, 0]
@@ -103,7 +103,7 @@ def test_infinite_and_zero_are_marked_at_the_edges_in_words() -> None:
 
 def test_observers_that_are_no_node_get_a_sorted_row_of_names() -> None:
     victims = [exposure(mu, node=name) for name, mu in (("a", 0.2), ("b", 0.9), ("c", math.inf))]
-    (axes,) = figure_of(victims, title="").axes
+    (axes,) = account_figure(victims, title="").axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["c", "b", "a"]
     points = line(axes, "victim")
     assert dict(zip(points.get_xdata(), points.get_ydata(), strict=True)) == {1: 0.9, 2: 0.2}
@@ -112,7 +112,9 @@ def test_observers_that_are_no_node_get_a_sorted_row_of_names() -> None:
 
 
 def test_many_victims_are_not_named() -> None:
-    (axes,) = figure_of([exposure(1 + i / 100, node=str(i)) for i in range(100)], title="").axes
+    (axes,) = account_figure(
+        [exposure(1 + i / 100, node=str(i)) for i in range(100)], title=""
+    ).axes
     assert "most exposed first" in axes.get_xlabel()
     assert list(line(axes, "victim").get_ydata())[:2] == pytest.approx([1.0, 1.01])
     assert list(line(axes, "victim").get_xdata())[:2] == [99, 98]
@@ -120,7 +122,9 @@ def test_many_victims_are_not_named() -> None:
 
 @pytest.mark.parametrize(("smallest", "scale"), [(0.5, "linear"), (0.01, "log")])
 def test_the_axis_is_logarithmic_where_mu_differ_by_much(smallest: float, scale: str) -> None:
-    (axes,) = figure_of([exposure(1.0, distance=1), exposure(smallest, distance=2)], title="").axes
+    (axes,) = account_figure(
+        [exposure(1.0, distance=1), exposure(smallest, distance=2)], title=""
+    ).axes
     assert axes.get_yscale() == scale
     low, high = axes.get_ylim()
     assert low < smallest < 1.0 < high
@@ -128,13 +132,13 @@ def test_the_axis_is_logarithmic_where_mu_differ_by_much(smallest: float, scale:
 
 @pytest.mark.parametrize("mu", [math.inf, 0.0])
 def test_nothing_finite_leaves_no_scale(mu: float) -> None:
-    (axes,) = figure_of([exposure(mu), exposure(mu)], title="").axes
+    (axes,) = account_figure([exposure(mu), exposure(mu)], title="").axes
     assert len(axes.get_yticks()) == 0
     assert len(axes.lines) == 1
 
 
 def test_the_file_is_a_picture(tmp_path: Path) -> None:
-    path = draw(MIXED, tmp_path / "p.png", title="some title")
+    path = draw_account(MIXED, tmp_path / "p.png", title="some title")
     assert path == tmp_path / "p.png"
     image = imread(path)[..., :3]
     assert len(np.unique(image.reshape(-1, 3), axis=0)) > 20
@@ -152,16 +156,16 @@ def test_a_failed_write_leaves_the_old_picture(
     (tmp_path / "p.png").write_bytes(b"old")
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(StorageError, match="No space left"):
-        draw(MIXED, tmp_path / "p.png")
+        draw_account(MIXED, tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["p.png"]
 
 
 def test_no_victims_and_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^exposures: expected at least one victim"):
-        draw([], tmp_path / "p.png")
+        draw_account([], tmp_path / "p.png")
     with pytest.raises(InputError, match="existing folder"):
-        draw(MIXED, tmp_path / "no" / "p.png")
+        draw_account(MIXED, tmp_path / "no" / "p.png")
 
 
 def test_few_victims_are_named_beside_their_points() -> None:
@@ -172,7 +176,7 @@ def test_few_victims_are_named_beside_their_points() -> None:
         exposure(math.inf, distance=1, node="cat"),
         exposure(0.0, distance=2, node="dan"),
     ]
-    (axes,) = figure_of(named, title="t").axes
+    (axes,) = account_figure(named, title="t").axes
     points = line(axes, "victim")
     at = {text.get_text(): tuple(text.xy) for text in axes.texts}
     assert set(at) == {"ann", "bob"}
@@ -183,13 +187,13 @@ def test_few_victims_are_named_beside_their_points() -> None:
 
 def test_names_that_would_cover_each_other_are_left_out() -> None:
     many = [exposure(0.5, distance=1, node=str(i)) for i in range(NAMED_POINTS + 1)]
-    (axes,) = figure_of(many, title="t").axes
+    (axes,) = account_figure(many, title="t").axes
     assert not axes.texts
 
 
 @pytest.mark.parametrize("suffix", [".pdf", ".svg", ".png"])
 def test_the_ending_of_the_name_is_the_format(suffix: str, tmp_path: Path) -> None:
     start = {".pdf": b"%PDF-", ".svg": b"<?xml", ".png": b"\x89PNG"}[suffix]
-    assert draw(MIXED, tmp_path / f"p{suffix}").read_bytes().startswith(start)
+    assert draw_account(MIXED, tmp_path / f"p{suffix}").read_bytes().startswith(start)
     with pytest.raises(InputError, match=r"\.png, \.pdf or \.svg"):
-        draw(MIXED, tmp_path / "p.gif")
+        draw_account(MIXED, tmp_path / "p.gif")

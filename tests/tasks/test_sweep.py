@@ -25,9 +25,10 @@ from noisedesign.base.atomic import overwriting
 from noisedesign.base.checks import InputError
 from noisedesign.files import results_file
 from noisedesign.files.results_file import open_results
+from noisedesign.files.sweep_file import Sweep, parse_sweep
 from noisedesign.tasks import rows as judging
-from noisedesign.tasks.sweep import Summary, Sweep, parse_sweep, rows, sweep
-from noisedesign.tasks.sweep.rows import columns_of, row_of
+from noisedesign.tasks import sweep as sweeping
+from noisedesign.tasks.sweep import Summary, columns_of, row_of, sweep
 from tests.support.command_line import EPOCHS, MODULE, RING, call, environment, write
 
 FOUR = RING + "[grid]\ngraph.nodes = [5, 7]\nbudget.tau = [1.0, 4.0]\n"
@@ -58,7 +59,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         keys.append(row.key)
         return row_of(row, neighbours)
 
-    monkeypatch.setattr(rows, "row_of", spy)
+    monkeypatch.setattr(sweeping, "row_of", spy)
     return keys
 
 
@@ -400,7 +401,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
 
     problem, table = write(tmp_path, FOUR), tmp_path / "rows.csv"
     with monkeypatch.context() as patch:
-        patch.setattr(rows, "row_of", press)
+        patch.setattr(sweeping, "row_of", press)
         outcome = call("sweep", problem, "-o", table, watched=True)
     assert outcome.code == 130
     assert "Traceback" not in outcome.err

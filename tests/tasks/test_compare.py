@@ -17,9 +17,9 @@ from noisedesign.base import machine as machine_module
 from noisedesign.base.checks import InputError
 from noisedesign.base.machine import FIELDS, this_machine
 from noisedesign.files.problem_file import LoadedProblem, parse_problem
+from noisedesign.tasks import compare as run
 from noisedesign.tasks import rows as judging
-from noisedesign.tasks.compare import compare, run
-from noisedesign.tasks.compare.run import COLUMNS
+from noisedesign.tasks.compare import COLUMNS, compare
 from noisedesign.tasks.solve import Solution, solve
 from tests.support.command_line import CAPPED, EPOCHS, PREFIX, RING, call, environment, write
 
@@ -184,7 +184,7 @@ KILLED = """
     import os, signal, sys
     from noisedesign import cli
     from noisedesign.tasks import rows as module
-    from noisedesign.tasks.compare import run
+    from noisedesign.tasks import compare as run
 
     run.RUNS = 1
     real, calls = module.solve, []

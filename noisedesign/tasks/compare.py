@@ -1,0 +1,458 @@
+"""A comparison that anyone can rerun: every backend on every problem, and what the times say.
+
+One row a problem and backend, judged by the same certificate, is kept in a table that an
+interruption does not spoil; of the rows performance profiles and shifted geometric means are made.
+
+A time is that of building and solving a model; starting a solver's process and judging its answer
+are the same for all backends and left out. A problem counts as solved where the answer is certified
+to the gap asked for within the time limit, whatever its solver said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noisedesign.base import checks as _checks
+from noisedesign.base import settings
+from noisedesign.base.checks import InputError
+from noisedesign.base.machine import FIELDS, Machine, this_machine
+from noisedesign.base.shown import ROWS, Shown
+from noisedesign.files.picture_file import new_figure, write_figure
+from noisedesign.files.problem_file import LoadedProblem
+from noisedesign.files.results_file import (
+    COMPARISON,
+    KEY,
+    RESULTS_FORMAT,
+    ResultsFile,
+    format_column,
+    open_results,
+)
+from noisedesign.files.sweep_file import FOR_PEOPLE, KEY_DIGITS
+from noisedesign.files.toml import parsed
+from noisedesign.program.backends import all_backends, get_backend
+from noisedesign.program.family import family_of
+from noisedesign.program.problem import Problem, TimeProblem, problem_of
+from noisedesign.system.participation import FixedEpoch
+from noisedesign.tasks import rows
+from noisedesign.tasks.report import REFUSED, Record
+from noisedesign.tasks.solve import LOCAL, solve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+TIME_LIMIT_SECONDS = 600.0
+"""Of one solve. There has to be one: an unsolved problem counts as this in the means."""
+
+WARM_UP = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=2))
+"""Solved before the clock runs for the first time."""
+
+SHORT_SECONDS = 0.1
+"""To build and solve: what takes no longer is run RUNS times, and the median kept."""
+RUNS = 3
+
+ASKED = ("asked_gap", "time_limit", "formulation")
+"""Columns of what was asked for: a relative duality gap, seconds, a name or nothing."""
+COLUMNS = (*ASKED, "runs", *rows.COLUMNS, *FIELDS)
+"""Columns of the table after its version and key."""
+
+TYPES: dict[str, type] = rows.TYPES | {
+    "asked_gap": float,
+    "time_limit": float,
+    "runs": int,
+    "threads": int,
+    "cores": int,
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Comparison(Shown):
+    """What came of a comparison: ``rows`` of all problems and backends, ``kept`` of them from the
+    table, and the machine that all of them were made on. Missing values are None."""
+
+    rows: tuple[Record, ...]
+    kept: int
+    machine: Machine
+
+    def _title(self) -> str:
+        solved = sum(bool(row["solved"]) for row in self.rows)
+        return f"Comparison: {solved} of {len(self.rows)} rows solved"
+
+    def _facts(self) -> dict[str, object]:
+        rows = {
+            f"{row['name']}, {row['backend']}": (
+                row["status"]
+                if row["gap"] is None
+                else f"{row['status']}, gap {row['gap']:.2g}, {row['seconds']:.3g} s"
+            )
+            for row in self.rows[:ROWS]
+        }
+        others = len(self.rows) - len(rows)
+        return rows | {"others": f"{others} rows" if others else None}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Wanted:
+    key: str
+    problem: Problem
+    backend: str
+    asked: Record
+
+    @property
+    def name(self) -> str:
+        return self.problem.name
+
+    @property
+    def design(self) -> str:
+        return self.problem.axes
+
+
+def compare(
+    problems: Sequence[Problem | LoadedProblem],
+    *,
+    backends: Sequence[str],
+    gap: float | None = None,
+    time_limit: float = TIME_LIMIT_SECONDS,
+    formulation: str | None = None,
+    output: str | Path | None = None,
+    retry: bool = False,
+    announce: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Solve every problem with every backend, but for what the table at ``output`` has.
+
+    Every row is on the disk as soon as it is finished, so that whatever ends this, the next call
+    goes on from there. Times of one table can be compared: one that was begun by other versions, on
+    another machine or with other threads is refused. Rows of other problems, backends, gaps or
+    limits are left as they are. A problem given twice is run once. What "native" would leave to
+    another backend it is taken to refuse, here where it is the backends that are compared.
+
+    Args:
+        problems: for a table, loaded ones: rows are told apart by the text of their problem.
+        gap: relative duality gap to certify, default 1e-6.
+        time_limit: seconds a solve.
+        formulation: of the conic backends; default the first of each.
+        output: a .csv or .parquet file; columns are its version, the key of a row, what was asked
+            for, :data:`noisedesign.tasks.rows.COLUMNS`, and the machine.
+        retry: run the rows again that were not solved, but for local optima, which stay so.
+        announce: told what is about to run.
+
+    Raises:
+        InputError: an unknown backend or formulation, no backends, gap or time_limit <= 0; two
+            problems of one name; problems without a text for a table; ``output`` as
+            :func:`results_file.open_results`, or a table made elsewhere.
+        OSError: the table cannot be written any more; what was finished is kept.
+    """
+    problems = _checks.listed(problems, field="problems", expected="a list of problems")
+    backends = _checks.listed(backends, field="backends", expected="a list of names of backends")
+    if not backends:
+        raise InputError("backends", expected="at least one backend", got="none")
+    for name in backends:
+        get_backend(name)
+    if formulation is not None:
+        several = (b.formulations for b in all_backends() if len(b.formulations) > 1)
+        allowed = tuple(dict.fromkeys(itertools.chain.from_iterable(several)))
+        _checks.one_of(formulation, field="formulation", allowed=allowed)
+    asked = {
+        "asked_gap": settings.DEFAULT_GAP
+        if gap is None
+        else _checks.real(gap, field="gap", low=0, high=1),
+        "time_limit": _checks.real(time_limit, field="time_limit", low=0),
+        "formulation": formulation,
+    }
+    wanted = _wanted(problems, backends, asked, stored=output is not None)
+    machine = this_machine()
+    place = {row.key: f"{number}/{len(wanted)}" for number, row in enumerate(wanted, start=1)}
+
+    def compute(left: list[_Wanted]) -> Iterator[Record]:
+        if left:
+            # The first solve of a process loads code; other solvers have processes of their own.
+            solve(WARM_UP)
+        for row in left:
+            announce(f"{place[row.key]} {row.name} with {row.backend}")
+            yield _computed(row) | machine.record()
+
+    with ExitStack() as files:
+        table = None
+        if output is not None:
+            table = files.enter_context(
+                open_results(output, columns=COLUMNS, kind=COMPARISON, types=TYPES)
+            )
+            _check_machine(table, machine)
+        found, kept = rows.kept(wanted, compute, table=table, retry=retry)
+    return Comparison(rows=tuple(found[row.key] for row in wanted), kept=kept, machine=machine)
+
+
+def _wanted(
+    problems: Sequence[Problem | LoadedProblem],
+    backends: Sequence[str],
+    asked: Record,
+    *,
+    stored: bool,
+) -> list[_Wanted]:
+    wanted: dict[str, _Wanted] = {}
+    known: dict[str, Mapping[str, object]] = {}
+    for given in problems:
+        problem = problem_of(given)
+        tables = _tables(given, stored=stored)
+        if known.setdefault(problem.name, tables) != tables:
+            expected = "problems with names of their own"
+            raise InputError("problems", expected=expected, got=f"two called {problem.name}")
+        for backend in backends:
+            parts = json.dumps([RESULTS_FORMAT[COMPARISON], tables, backend, asked], sort_keys=True)
+            key = hashlib.sha256(parts.encode()).hexdigest()[:KEY_DIGITS]
+            wanted[key] = _Wanted(key=key, problem=problem, backend=backend, asked=asked)
+    return list(wanted.values())
+
+
+def _tables(given: Problem | LoadedProblem, *, stored: bool) -> Mapping[str, object]:
+    """What decides the answers of a problem: rewording what is for people is no reason to solve
+    again; files named count by name."""
+    if isinstance(given, LoadedProblem):
+        tables = parsed(given.text, field="problem")
+        return {key: value for key, value in tables.items() if key not in FOR_PEOPLE}
+    if stored:
+        expected = "problems with a text, by which a table tells its rows apart"
+        got = "one without"
+        raise InputError("problems", expected=expected, got=got, remedy="Give load_problem(path).")
+    return {"itself": id(given)}
+
+
+def _check_machine(table: ResultsFile, machine: Machine) -> None:
+    for row in table.rows.values():
+        for name, value in machine.record().items():
+            if str(row[name]) != str(value):
+                expected = f"results with {name} = {value}, as now"
+                got = f"{table.path}: {row[name]}"
+                remedy = "Times of two machines or versions are not compared: name another file."
+                raise InputError("output", expected=expected, got=got, remedy=remedy)
+
+
+def _computed(row: _Wanted) -> Record:
+    answers = [_answer(row)]
+    while len(answers) < RUNS and answers[0]["solved"] and _seconds(answers[0]) <= SHORT_SECONDS:
+        answers.append(_answer(row))
+    answers.sort(key=_seconds)
+    version = {format_column(COMPARISON): RESULTS_FORMAT[COMPARISON]}
+    found = version | {KEY: row.key, **row.asked, "runs": len(answers)}
+    return found | answers[len(answers) // 2]
+
+
+def _seconds(answer: Record) -> float:
+    return sum(float(answer[part] or 0.0) for part in ("build_seconds", "solve_seconds"))
+
+
+def _answer(row: _Wanted) -> Record:
+    if left := get_backend(row.backend).stand_in(family_of(row.problem)):
+        reason = f"problems against chosen observers are left to {left}"
+        return rows.unanswered(row, status=REFUSED, reason=reason)
+
+    def answer() -> Record:
+        found, _ = rows.answered(
+            row.problem,
+            backend=row.backend,
+            gap=row.asked["asked_gap"],
+            time_limit=row.asked["time_limit"],
+            formulation=row.asked["formulation"],
+        )
+        return found
+
+    return rows.attempted(row, answer)
+
+
+SHIFT_SECONDS = 10.0
+"""Added to every time before the geometric mean, as in Mittelmann's benchmarks of optimisation
+software: differences far below it, which nobody waits for, hardly count."""
+
+WITHIN_SECONDS = (0.01, 0.1, 1.0, 10.0, 100.0)
+"""Times, up to the limit, at which curves are read off where there is no room for them."""
+
+_COLOURS = ("#1a73e8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#767676")
+"""The blue of our designs, then colours that readers with any colour vision tell apart (Okabe and
+Ito 2008)."""
+_STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
+
+LEAST_SECONDS = 1e-4
+"""Where the axis of times begins at the latest: less is below what a clock tells."""
+
+WITHIN = "within_"
+"""How the names of those shares begin."""
+
+Row = Mapping[str, Any]
+
+
+def shifted_geometric_mean(seconds: Sequence[float], *, shift: float = SHIFT_SECONDS) -> float:
+    """exp(mean log(t + shift)) - shift, in seconds.
+
+    Raises:
+        InputError: no times, a time < 0 or none at all, shift <= 0.
+    """
+    shift = _checks.real(shift, field="shift", low=0)
+    if not len(seconds) or not all(0 <= t < math.inf for t in seconds):
+        raise InputError("seconds", expected="some times >= 0", got=str(list(seconds)))
+    # One logarithm of the ratio to the shift: times far below it keep their digits.
+    return shift * math.expm1(math.fsum(math.log1p(t / shift) for t in seconds) / len(seconds))
+
+
+def spent(row: Row) -> float | None:
+    """Seconds to build and solve, whatever came of it; None where nothing was begun."""
+    if row["solve_seconds"] is None:
+        return None
+    return float(row["build_seconds"] + row["solve_seconds"])
+
+
+def seconds_of(row: Row) -> float | None:
+    """As :func:`spent`; None where that was not a certified answer in time."""
+    seconds = spent(row)
+    late = seconds is None or seconds > row["time_limit"]
+    return None if late or not row["solved"] else seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Of ``problems`` problems, in how many ``seconds``, ascending, a backend solved some."""
+
+    backend: str
+    problems: int
+    seconds: tuple[float, ...]
+
+    def share(self, *, within: float) -> float:
+        """Share of the problems, 0 to 1, solved within so many seconds."""
+        return sum(t <= within for t in self.seconds) / self.problems
+
+
+def profiles(rows: Sequence[Row]) -> list[Profile]:
+    """One a backend, in the order of the rows. A refused problem is one that is not solved."""
+    return [
+        Profile(
+            backend=backend,
+            problems=len(own),
+            seconds=tuple(sorted(t for row in own if (t := seconds_of(row)) is not None)),
+        )
+        for backend, own in _by_backend(rows).items()
+    ]
+
+
+def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record]:
+    """One record a backend: counts, shifted geometric means, and the curve at some times.
+
+    ``best_found`` counts local optima: the best a search found, where no one knows the optimum.
+    ``late`` counts certified answers past the time limit, which are not solved.
+    An unsolved problem counts as the time limit in the means. ``mean_seconds`` is that of all
+    problems; ``mean_seconds_common`` that of the ``common`` ones, which every backend takes that
+    takes any, and None where there are none.
+    """
+    groups = _by_backend(rows)
+    limit = max(float(row["time_limit"]) for row in rows)
+    taken = [{row["name"] for row in own if row["status"] != REFUSED} for own in groups.values()]
+    common = set.intersection(*filter(None, taken)) if any(taken) else set()
+    records = []
+    for profile, own in zip(profiles(rows), groups.values(), strict=True):
+        refused = sum(row["status"] == REFUSED for row in own)
+        searched = sum(row["status"] == LOCAL for row in own)
+        solved = len(profile.seconds)
+        late = sum(bool(row["solved"]) for row in own) - solved
+        shared = [row for row in own if row["name"] in common]
+        records.append(
+            {
+                "backend": profile.backend,
+                "problems": profile.problems,
+                "solved": solved,
+                "late": late,
+                "best_found": searched,
+                "refused": refused,
+                "failed": profile.problems - solved - late - searched - refused,
+                "mean_seconds": _mean(own, shift),
+                "common": len(common),
+                "mean_seconds_common": _mean(shared, shift) if shared else None,
+                **{
+                    f"{WITHIN}{t:g}_s": profile.share(within=t)
+                    for t in WITHIN_SECONDS
+                    if t <= limit
+                },
+            }
+        )
+    return records
+
+
+def record(found: Comparison) -> Record:
+    """All of a comparison, in plain values."""
+    return {
+        "machine": found.machine.record(),
+        "shift_seconds": SHIFT_SECONDS,
+        "summary": summary(found.rows),
+        "curves": [
+            {"backend": p.backend, "problems": p.problems, "seconds": list(p.seconds)}
+            for p in profiles(found.rows)
+        ],
+        "rows": list(found.rows),
+    }
+
+
+def _mean(rows: Sequence[Row], shift: float) -> float:
+    times = [seconds_of(row) for row in rows]
+    counted = [
+        float(row["time_limit"]) if t is None else t for row, t in zip(rows, times, strict=True)
+    ]
+    return shifted_geometric_mean(counted, shift=shift)
+
+
+def _by_backend(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["backend"], []).append(row)
+    return groups
+
+
+def draw(
+    profiles: Sequence[Profile], path: str | Path, *, time_limit: float, title: str = ""
+) -> Path:
+    """Write a picture: against the time in seconds, logarithmic, the share of the problems solved.
+
+    Raises:
+        InputError: no profiles; a ``path`` in no folder, or that ends in no format of pictures.
+        StorageError: the file cannot be written.
+    """
+    if not profiles:
+        raise InputError("profiles", expected="at least one backend", got="none")
+    figure = figure_of(profiles, time_limit=time_limit, title=title)
+    return write_figure(figure, path)
+
+
+def figure_of(profiles: Sequence[Profile], *, time_limit: float, title: str = "") -> Figure:
+    """The figure of :func:`draw`; each curve is a step at every time of its profile."""
+    from matplotlib.ticker import PercentFormatter
+
+    figure = new_figure(7.2, 4.6)
+    axes = figure.subplots()
+    first = min((t for profile in profiles for t in profile.seconds), default=LEAST_SECONDS)
+    left = max(first, LEAST_SECONDS) / 2
+    for number, profile in enumerate(profiles):
+        times = [left, *(max(t, left) for t in profile.seconds), time_limit]
+        solved = [*range(len(profile.seconds) + 1), len(profile.seconds)]
+        axes.step(
+            times,
+            [count / profile.problems for count in solved],
+            where="post",
+            color=_COLOURS[number % len(_COLOURS)],
+            linestyle=_STYLES[number % len(_STYLES)],
+            label=f"{profile.backend} ({len(profile.seconds)} of {profile.problems})",
+        )
+    axes.set_xscale("log")
+    axes.set_xlim(left, time_limit)
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    axes.set_xlabel("seconds to build and solve")
+    axes.set_ylabel("problems solved and certified")
+    axes.set_title(title)
+    axes.grid(alpha=0.25)
+    columns = min(len(profiles), 3)
+    figure.legend(loc="outside lower center", fontsize="small", frameon=False, ncols=columns)
+    return figure

@@ -1,0 +1,369 @@
+"""A grid of problems, each with some backends, into one table, which only this process writes.
+
+What is missing from the table is computed here, by processes of this machine with one BLAS thread
+each, or on a Dask cluster. A row is the same to its gap wherever it is computed, and never an
+error. Rows of a grid are alike, so a row starts from the nearest that the same process solved
+before it: that saves evaluations and changes no answer by more than its gap.
+
+A sweep is a list of rows in plain values (`files.sweep_file`). joblib moves such values between
+processes of one run; nothing of it reaches a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from multiprocessing import Pipe, resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+from noisedesign.base.lifeline import end_after
+from noisedesign.base.shown import Shown
+from noisedesign.base.threads import one_thread
+from noisedesign.families.disjoint.warm_start import Neighbours
+from noisedesign.files.problem_file import parse_problem
+from noisedesign.files.results_file import KEY, RESULTS_FORMAT, SWEEP, format_column, open_results
+from noisedesign.files.sweep_file import Sweep, SweepRow
+from noisedesign.program.backends import get_backend
+from noisedesign.tasks import rows as judging
+from noisedesign.tasks.report import Record
+from noisedesign.tasks.rows import Progress
+from noisedesign.tasks.solve import FAILED
+
+TIMEOUT_SECONDS = 5.0
+"""A scheduler on the same network answers in milliseconds, one that was just started in seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Summary(Shown):
+    """What came of a sweep: of its ``rows``, how many were ``skipped`` since the table had them,
+    how many were ``run``, and how many are ``unsolved`` now, whenever they were run."""
+
+    output: Path
+    rows: int
+    skipped: int
+    run: int
+    unsolved: int
+
+
+def sweep(
+    plan: Sweep,
+    *,
+    output: str | Path,
+    jobs: int = 1,
+    cluster: str | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    retry: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Compute the rows of ``plan`` that the table at ``output`` does not have yet.
+
+    Every row is on the disk as soon as it is finished, so that whatever ends this, the next call
+    goes on from there. Rows of other grids with the same columns are left as they are.
+
+    Args:
+        output: a .csv or .parquet file; columns are its version, the key of the row, the swept
+            keys, what was asked for, and :data:`noisedesign.tasks.rows.COLUMNS`.
+        jobs: processes of this machine; 1 is this process.
+        cluster: address of a Dask scheduler, as "tcp://host:port", in place of ``jobs``.
+        timeout: seconds to wait for that scheduler and its first worker.
+        retry: run the rows again that were not solved, but for local optima, which stay so.
+        progress: called with the number of rows that are finished, and that of all.
+
+    Raises:
+        InputError: naming ``jobs``, ``cluster``, ``timeout`` or ``output``, which another process
+            may have open.
+        OSError: the table cannot be written any more, the cluster or all workers are lost; what
+            was finished is kept.
+    """
+    jobs = _checks.positive_int(jobs, field="jobs")
+    timeout = _checks.real(timeout, field="timeout", low=0)
+    if cluster is not None and jobs > 1:
+        raise InputError("jobs", expected="1 beside a cluster", got=str(jobs))
+    with open_results(output, columns=columns_of(plan.keys), types=TYPES) as table:
+        found, done = judging.kept(
+            plan.rows,
+            lambda left: _records(left, jobs, cluster, timeout),
+            table=table,
+            retry=retry,
+            progress=progress,
+        )
+    total = len(plan.rows)
+    unsolved = sum(not found[row.key]["solved"] for row in plan.rows)
+    return Summary(output=table.path, rows=total, skipped=done, run=total - done, unsolved=unsolved)
+
+
+def _records(
+    left: list[SweepRow], jobs: int, cluster: str | None, timeout: float
+) -> Iterator[Record]:
+    if cluster is not None and left:
+        return on_cluster(left, address=cluster, timeout=timeout)
+    if jobs == 1:
+        return in_turn(left)
+    # One job is this process, which a row must not be able to end.
+    return in_processes(left, jobs=min(jobs, max(2, len(left))))
+
+
+ASKED_GAP, TIME_LIMIT = "asked_gap", "time_limit"
+"""Columns of what was asked for: a relative duality gap, and seconds or nothing."""
+
+WARM = "warm"
+"""Column that says whether the row started from another: its evaluations and seconds are fewer."""
+
+TYPES: dict[str, type] = judging.TYPES | {ASKED_GAP: float, TIME_LIMIT: float, WARM: bool}
+
+_worker = Neighbours()
+"""What this process solved as a worker, of whichever sweeps."""
+
+
+def columns_of(keys: Iterable[str]) -> tuple[str, ...]:
+    """Columns after version and key: the swept keys, what was asked, how it started, and those of a
+    comparison.
+
+    A swept name or design is told by the column of the comparison.
+    """
+    swept = (key for key in keys if key not in judging.COLUMNS)
+    return (*swept, ASKED_GAP, TIME_LIMIT, WARM, *judging.COLUMNS)
+
+
+def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
+    """Solve and judge one problem; whatever goes wrong is a status with a reason.
+
+    Args:
+        neighbours: what the row may start from; its own design is added.
+
+    Raises:
+        KeyboardInterrupt: a row half done is no row.
+    """
+
+    def answer() -> Record:
+        problem = parse_problem(row.text, folder=row.folder).problem
+        remembers = get_backend(row.backend).remembers
+        start = neighbours.nearest(problem) if remembers else None
+        found, design = judging.answered(
+            problem, backend=row.backend, gap=row.gap, time_limit=row.time_limit, start=start
+        )
+        if remembers and design is not None:
+            neighbours.add(design)
+        return {WARM: start is not None} | found
+
+    return _asked(row) | judging.attempted(row, answer)
+
+
+def row_on_one_thread(row: SweepRow) -> Record:
+    """As :func:`row_of`, of a worker: where others need the other cores."""
+    with one_thread():
+        return row_of(row, _worker)
+
+
+def _unanswered(row: SweepRow, *, status: str, reason: str) -> Record:
+    """The row of a problem without an answer."""
+    return _asked(row) | judging.unanswered(row, status=status, reason=reason)
+
+
+def _asked(row: SweepRow) -> Record:
+    return {
+        format_column(SWEEP): RESULTS_FORMAT[SWEEP],
+        KEY: row.key,
+        **row.parameters,
+        ASKED_GAP: row.gap,
+        TIME_LIMIT: row.time_limit,
+        WARM: False,
+    }
+
+
+def in_turn(rows: Iterable[SweepRow]) -> Iterator[Record]:
+    """The rows one after the other, in this process."""
+    neighbours = Neighbours()
+    return (row_of(row, neighbours) for row in rows)
+
+
+def in_processes(rows: Sequence[SweepRow], *, jobs: int) -> Iterator[Record]:
+    """The rows as they are finished, ``jobs`` at a time.
+
+    A worker that is killed takes the rows in work with it; they are begun again.
+
+    Raises:
+        OSError: workers are killed, and no row was finished since the last time.
+    """
+    left = {row.key: row for row in rows}
+    while left:
+        before = len(left)
+        try:
+            for record in _in_work(list(left.values()), jobs):
+                del left[record["key"]]
+                yield record
+        except BrokenExecutor as error:
+            if len(left) == before:
+                raise OSError(
+                    f"worker processes are killed, perhaps for want of memory, before any of "
+                    f"{before} rows is finished; try fewer jobs"
+                ) from error
+
+
+def _in_work(rows: Sequence[SweepRow], jobs: int) -> Iterator[Record]:
+    workers = {"inner_max_num_threads": 1, "initializer": _begin, "initargs": (_lifeline()[0],)}
+    with warnings.catch_warnings(), parallel_config("loky", **workers):
+        # Whoever stops early knows that rows in work are cancelled.
+        warnings.filterwarnings("ignore", ".*tasks which were still being processed.*")
+        run = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+        with ExitStack() as stack:
+            with _deaf_children():
+                found = run(delayed(row_on_one_thread)(row) for row in rows)
+                stack.callback(found.close)
+            yield from found
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes and threads that begin within it never hear Ctrl-C, this one hears it afterwards.
+
+    It reaches every process of a terminal, and a worker that is loading would print where it was;
+    the process that keeps the table ends the others.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    for tracker in (resource_tracker, loky_tracker):
+        tracker.ensure_running()  # which, where it begins one, lets Ctrl-C in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@cache
+def _lifeline() -> tuple[Connection, Connection]:
+    """What workers wait at, and what this process holds open while it lives."""
+    return Pipe(duplex=False)
+
+
+def _begin(lifeline: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_after(partial(lifeline.poll, None))
+
+
+CLUSTER = "cluster"
+
+
+def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Iterator[Record]:
+    """The rows as they are finished by the workers of the scheduler at ``address``.
+
+    The cluster begins the rows of a worker that is lost again elsewhere. It gives up on rows that
+    lose one worker after the other, without telling which of those on a worker ended it: each of
+    them is run again alone, after the others, and is "failed" if it ends its workers then, too.
+    Files that problems name must be where they are here.
+
+    Args:
+        timeout: seconds to wait for the scheduler, and for its first worker.
+
+    Raises:
+        InputError: naming ``cluster``: distributed is not installed; no scheduler, no worker;
+            workers that cannot run this package.
+        OSError: the cluster was lost.
+    """
+    distributed = _distributed()
+    with closing(_client(distributed, address, timeout)) as client:
+        yield from _on_workers(distributed, client, rows)
+
+
+def _on_workers(distributed: Any, client: Any, rows: Sequence[SweepRow]) -> Iterator[Record]:
+    blamed = []
+    for row, future in _finished(distributed, client, rows):
+        if not _ended_its_workers(distributed, future):
+            yield _answer_of(future)
+        elif len(rows) == 1:
+            yield _unanswered(row, status=FAILED, reason="it ended every worker that computed it")
+        else:
+            blamed.append(row)
+    for row in blamed:
+        yield from _on_workers(distributed, client, [row])
+
+
+def _finished(
+    distributed: Any, client: Any, rows: Sequence[SweepRow]
+) -> Iterator[tuple[SweepRow, Any]]:
+    # Names of their own: a scheduler hands out the old answer to a name it knows.
+    session = secrets.token_hex(8)
+    futures = client.map(
+        row_on_one_thread, rows, key=[f"noisedesign-{session}-{row.key}" for row in rows]
+    )
+    row_of = dict(zip((future.key for future in futures), rows, strict=True))
+    try:
+        for future in distributed.as_completed(futures, loop=client.loop):
+            yield row_of[future.key], future
+            future.release()
+    finally:
+        client.cancel(futures)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        expected = "the package distributed"
+        remedy = "pip install 'noisedesign[dask]'"
+        raise InputError(CLUSTER, expected=expected, got="none", remedy=remedy) from error
+    return distributed
+
+
+def _client(distributed: Any, address: str, timeout: float) -> Any:
+    remedy = "Start `dask scheduler` and `dask worker`, or wait longer with --timeout."
+    within = f"that answers within {timeout:g} s"
+    try:
+        # A client would wait for ever for someone who takes the connection and says nothing. In a
+        # thread of its own, since that of a notebook has an event loop already.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _greeted(distributed, address, timeout)).result()
+        client = distributed.Client(address, timeout=timeout, set_as_default=False)
+    except (OSError, ValueError) as error:  # TimeoutError is an OSError
+        raise InputError(
+            CLUSTER, expected=f"a scheduler {within}", got=address, remedy=remedy
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+    except TimeoutError as error:
+        client.close()
+        expected = f"a scheduler with workers {within}"
+        got = f"no worker at {address}"
+        raise InputError(CLUSTER, expected=expected, got=got, remedy=remedy) from error
+    return client
+
+
+async def _greeted(distributed: Any, address: str, timeout: float) -> None:
+    distributed.comm.get_address_host_port(address, strict=True)
+    connecting = distributed.comm.connect(address, timeout=timeout)
+    (await asyncio.wait_for(connecting, timeout)).abort()
+
+
+def _ended_its_workers(distributed: Any, future: Any) -> bool:
+    return not future.cancelled() and isinstance(future.exception(), distributed.KilledWorker)
+
+
+def _answer_of(future: Any) -> Record:
+    error = None if future.cancelled() else future.exception()
+    if future.status != "finished":
+        raise (
+            OSError("the cluster was lost; run the sweep again for the rest of it")
+            if error is None
+            else InputError(
+                CLUSTER,
+                expected="workers with this version of noisedesign",
+                got=f"{type(error).__name__}: {error}",
+            )
+        )
+    return dict(future.result())
