@@ -379,18 +379,28 @@ def test_problems_that_cannot_be_solved_say_why(text: str, field: str, words: li
 
 
 @pytest.mark.parametrize(
+    "text", [JOINT, PREFIX + TWO_BY_THREE + '[structure]\ntime = "toeplitz"\n']
+)
+def test_what_is_not_convex_is_for_the_native_backend(text: str) -> None:
+    with pytest.raises(InputError, match="^backend: ") as caught:
+        solve(parse(text), backend="clarabel")
+    assert "convex" in str(caught.value)
+
+
+@pytest.mark.parametrize(
     "text",
     [
-        JOINT,
         SPACE + '[structure]\nspace = "decor"\n',
-        PREFIX + TWO_BY_THREE + '[structure]\ntime = "toeplitz"\n',
         PREFIX + APART + 'max_participations = 2\n[structure]\ntime = "banded"\nbands = 3\n',
     ],
 )
-def test_structures_are_for_the_native_backend(text: str) -> None:
-    with pytest.raises(InputError, match="^backend: expected native for a structured") as caught:
-        solve(parse(text), backend="clarabel")
-    assert caught.value.got == "clarabel"
+def test_convex_structures_are_for_every_backend(text: str) -> None:
+    pytest.importorskip("clarabel")
+    native, conic = (solve(parse(text), backend=name).design for name in ("native", "clarabel"))
+    assert native is not None
+    assert conic is not None
+    assert conic.objective == pytest.approx(native.objective, rel=1e-5)
+    assert conic.certificate.feasible
 
 
 def test_another_error_is_for_every_backend() -> None:
