@@ -7,8 +7,8 @@ claims is what :func:`noisedesign.tasks.verify.verify` recomputes.
 
 ``numpy.load(path, allow_pickle=False)`` opens the file; ``manifest.json`` comes back as bytes.
 
-The text of a problem that is stored in a file may be anybody's: rebuilding the problem from it opens
-no file, asks no network, and builds nothing larger than the arrays that came with it.
+The text of a problem in a file may be anybody's: to build the problem from it once more opens no
+file, asks no network, and builds nothing larger than the arrays that came with it.
 """
 
 from __future__ import annotations
