@@ -204,3 +204,18 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def made_folder(path: str | Path) -> Path:
+    """The folder at ``path``, created where there is none.
+
+    Raises:
+        InputError: naming ``output``: it cannot be created.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        got = f"{folder}: {error.strerror}"
+        raise InputError("output", expected="a folder that can be created", got=got) from error
+    return folder

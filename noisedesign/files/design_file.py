@@ -6,6 +6,9 @@ error. The seal guards against accidents, not against someone who seals again: w
 claims is what :func:`noisedesign.tasks.verify.verify` recomputes.
 
 ``numpy.load(path, allow_pickle=False)`` opens the file; ``manifest.json`` comes back as bytes.
+
+The text of a problem in a file may be anybody's: to build the problem from it once more opens no
+file, asks no network, and builds nothing larger than the arrays that came with it.
 """
 
 from __future__ import annotations
@@ -27,21 +30,27 @@ from noisedesign.base.shown import Shown
 from noisedesign.files import streaming_file
 from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.files.design_arrays import arrays_of, main_array, parts_of, specs_of
+from noisedesign.files.graph_tables import FASTEST
 from noisedesign.files.manifest import (
     FIELD,
     Manifest,
     array_entries,
     array_sha256,
+    differences,
     format_of,
     library_version,
     read_manifest,
     stated,
+    validated,
 )
+from noisedesign.files.problem_file import AnyProblemFile, tables_of
 from noisedesign.files.streaming_file import StoredStreamingDesign, StreamingManifest
 from noisedesign.files.toml import located
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import AGAINST_OBSERVERS, Design, Provenance, design_of
+from noisedesign.program.problem import Problem
 from noisedesign.program.streaming import StreamingDesign
+from noisedesign.system.random_mixing import RandomMatchings
 
 MANIFEST = "manifest.json"
 SEAL = b"noisedesign-sha256:"
@@ -240,17 +249,13 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     members = unpack(content, field=FIELD)
     if MANIFEST not in members:
         raise InputError(f"{FIELD}.manifest", expected=MANIFEST, got="nothing")
-    text = members.pop(MANIFEST)
-    if format_of(text) == streaming_file.FORMAT:
-        said = streaming_file.read_manifest(text)
-        held = _arrays(members, said)
-        return StoredStreamingDesign(
-            design=streaming_file.design_of(said, held),
-            manifest=said.model_dump(mode="json"),
-            path=path,
-            arrays=held,
-        )
-    manifest = read_manifest(text)
+    content = members.pop(MANIFEST)
+    if format_of(content) == streaming_file.FORMAT:
+        said = validated(StreamingManifest, content)
+        held, claimed = _arrays(members, said), said.model_dump(mode="json")
+        streamed = streaming_file.design_of(said, held)
+        return StoredStreamingDesign(design=streamed, manifest=claimed, path=path, arrays=held)
+    manifest = read_manifest(content)
     arrays = _arrays(members, manifest)
     parts = parts_of(arrays, manifest)
     _check_trust(manifest)
@@ -269,12 +274,9 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
         trust=manifest.trust,
         local=manifest.local,
     )
+    text, claimed = manifest.problem.text, manifest.model_dump(mode="json")
     return StoredDesign(
-        design=design,
-        problem_text=manifest.problem.text,
-        manifest=manifest.model_dump(mode="json"),
-        path=path,
-        arrays=arrays,
+        design=design, problem_text=text, manifest=claimed, path=path, arrays=arrays
     )
 
 
@@ -312,3 +314,60 @@ def _provenance_of(manifest: Manifest) -> Provenance:
     fields = manifest.provenance.model_dump()
     history = tuple(Bounds(**bounds) for bounds in fields.pop("history"))
     return Provenance(**fields, history=history)
+
+
+MOST_FASTEST = 60
+"""Nodes of a graph whose fastest mixing is found again: seconds, where 100 take minutes."""
+
+_OUTSIDE = ("file", "clusters", "ego")
+"""Keys of tables that name data which is not in the text."""
+
+_TOLD = {"horizon": "error"}
+"""What differs where an attribute of the problem does, if that has another name."""
+
+
+class NotRebuiltError(InputError):
+    """The text says a problem that is not rebuilt here: of data elsewhere, or with much work."""
+
+
+def differences_from_text(text: str, *, stored: Problem, tolerance: float) -> list[str]:
+    """Names of what the problem in ``text`` has otherwise than ``stored``.
+
+    Raises:
+        NotRebuiltError: naming the key that keeps it from being built.
+        InputError: the text is no problem.
+    """
+    file = tables_of(text)
+    _check_inside(file)
+    if different := _other_sizes(file, stored):
+        return different
+    graph = getattr(file, "graph", None)
+    if getattr(graph, "weights", None) == FASTEST and len(stored.nodes) > MOST_FASTEST:
+        raise NotRebuiltError(
+            "graph.weights",
+            expected=f"the fastest mixing of at most {MOST_FASTEST} nodes",
+            got=f"{len(stored.nodes)}",
+        )
+    return differences(stored, file.problem(Path(), stored.mixing), tolerance=tolerance)
+
+
+def _check_inside(file: AnyProblemFile) -> None:
+    for name in type(file).model_fields:
+        for key in _OUTSIDE:
+            value = getattr(getattr(file, name), key, None)
+            if value is not None:
+                raise NotRebuiltError(
+                    f"{name}.{key}", expected="nothing outside the design file", got=repr(value)
+                )
+
+
+def _other_sizes(file: AnyProblemFile, stored: Problem) -> list[str]:
+    """What decides how much there is to build, where it is not as in the arrays."""
+    if file.design != stored.axes:
+        return ["design"]
+    nodes = None if file.graph is None else file.graph.size
+    drawn = file.mixing is not None and file.mixing.matching is not None
+    found = {"nodes": nodes in (None, len(stored.nodes))}
+    found |= {name: value == getattr(stored, name) for name, value in file.sizes().items()}
+    found["mixing randomness"] = drawn == isinstance(stored.random, RandomMatchings)
+    return [_TOLD.get(name, name) for name, same in found.items() if not same]

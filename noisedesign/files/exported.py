@@ -31,6 +31,9 @@ FIELD = "export"
 PROBLEM_ARRAYS = ("mixing", "budget", "max_variance", "min_variance", "gram")
 """What formats of many arrays hold beside those of the noise: W, tau, limits, H of the problem."""
 
+_OF_CERTIFICATE = ("objective", "lower_bound", "gap", "sensitivity_squared", "sensitivity_kind")
+_OF_CALIBRATION = ("mu", "epsilon", "delta", "adjacency", "clip", "step_sensitivity", "horizon")
+
 NO_TARGET = (
     "No privacy target: the arrays are at unit sensitivity, or at the budgets, and nobody is "
     "protected yet. Multiply the noise (R by the square) by the change of a step (twice the clip "
@@ -151,23 +154,13 @@ def _facts(
         "name": stated.name,
         "design": design.axes,
         "nodes": list(stated.nodes),
-        "objective": certificate.objective,
-        "lower_bound": certificate.lower_bound,
-        "gap": certificate.gap,
-        "sensitivity_squared": certificate.sensitivity_squared,
-        "sensitivity_kind": certificate.sensitivity_kind,
+        **{name: getattr(certificate, name) for name in _OF_CERTIFICATE},
         "trust": design.trust,
         "privacy": None if target is None else asdict(target),
         "problem": problem_text,
         "noise_stddev": found.noise_stddev if known else None,
         "noise_multiplier": found.noise_multiplier if known else None,
-        "mu": found.mu,
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-        "adjacency": found.adjacency,
-        "clip": found.clip,
-        "step_sensitivity": found.step_sensitivity,
-        "horizon": found.horizon,
+        **{name: getattr(found, name) for name in _OF_CALIBRATION},
         "participation": None if scheme is None else str(scheme),
         "participation_kind": None if scheme is None else scheme.kind,
         "max_participations": None if scheme is None else scheme.largest_size,

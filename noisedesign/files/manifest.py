@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
@@ -185,19 +186,11 @@ class ErrorEntry(Entry):
         assert mixing is not None
         average, weights = error.average, error.push_sum_weights
         if average is not None:
-            _check_derived(
-                "average",
-                np.asarray(average) / np.sum(average),
-                lambda: perron_vector(mixing, stochastic="row"),
-                what="the Perron vector of W",
-            )
+            mean, what = np.asarray(average) / np.sum(average), "the Perron vector of W"
+            _check_derived("average", mean, partial(perron_vector, mixing, stochastic="row"), what)
         if weights is not None:
-            _check_derived(
-                "push_sum_weights",
-                weights,
-                lambda: push_sum_weights(mixing, horizon=error.horizon),
-                what="those of W, one row a step",
-            )
+            derive = partial(push_sum_weights, mixing, horizon=error.horizon)
+            _check_derived("push_sum_weights", weights, derive, "those of W, one row a step")
         return cls(
             horizon=int(error.horizon),
             of=error.of,
@@ -219,7 +212,7 @@ class ErrorEntry(Entry):
         return Objective(**fields)
 
 
-def _check_derived(field: str, value: Array, derive: Callable[[], Array], *, what: str) -> None:
+def _check_derived(field: str, value: Array, derive: Callable[[], Array], what: str) -> None:
     try:
         expected = derive()
         same = value.shape == expected.shape and np.allclose(
@@ -306,13 +299,9 @@ class ObserverEntry(Entry):
         )
 
     def observer(self) -> Observer:
-        return Observer(
-            model=self.model,
-            sees=self.sees,
-            coalition=self.coalition,
-            listened=self.listened,
-            knows=Knowledge(holders=frozenset(self.holders), values=frozenset(self.values)),
-        )
+        said = self.model_dump(exclude={"holders", "values"})
+        knows = Knowledge(holders=frozenset(self.holders), values=frozenset(self.values))
+        return Observer(**said, knows=knows)
 
 
 class BoundsEntry(Entry):

@@ -157,14 +157,8 @@ class SpaceFile(_ProblemFile):
         if self.mixing is not None:
             fields["random"] = self.mixing.random(mixing, self.graph)
         with renamed({"mixing": self.graph.weights_key, "objective.horizon": horizon_key}):
-            return SpaceProblem(
-                mixing=mixing,
-                nodes=nodes,
-                budget=self.budget.tau,
-                max_variance=cap,
-                min_variance=floor,
-                **fields,
-            )
+            limits = {"budget": self.budget.tau, "max_variance": cap, "min_variance": floor}
+            return SpaceProblem(mixing=mixing, nodes=nodes, **limits, **fields)
 
 
 class TimeFile(_ProblemFile):

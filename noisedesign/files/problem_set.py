@@ -30,7 +30,7 @@ OTHER_KINDS = ("algorithm", "grid")
 """Tables that account files and sweep files have, and problem files have not."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class ShippedProblem(ShownInline):
     """A file that comes with the package, found by its ``name`` from anywhere.
 
@@ -52,12 +52,7 @@ class ShippedProblem(ShownInline):
         return self.name
 
     def _facts(self) -> dict[str, object]:
-        return {
-            "design": self.design,
-            "nodes": self.nodes,
-            "steps": self.steps,
-            "description": self.description,
-        }
+        return {name: getattr(self, name) for name in ("design", "nodes", "steps", "description")}
 
     def matches(self, words: Iterable[str]) -> bool:
         """Whether name, kind of design, description and tags have all of ``words`` in them."""
@@ -83,15 +78,8 @@ def _listed(name: str, path: Path) -> ShippedProblem:
             file = (AccountFile.model_validate if account else PROBLEM_FILE.validate_python)(tables)
             steps = None if file.participation is None else file.participation.scheme().horizon
             nodes = None if file.graph is None else file.graph.count(path.parent)
-    return ShippedProblem(
-        name=name,
-        design=design,
-        nodes=nodes,
-        steps=steps,
-        path=path,
-        description=tables.get("description", ""),
-        tags=tuple(tables.get("tags", ())),
-    )
+    description, tags = tables.get("description", ""), tuple(tables.get("tags", ()))
+    return ShippedProblem(name, design, nodes, steps, description, tags, path)
 
 
 def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
@@ -117,7 +105,11 @@ def problem_files(names: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
         if not files:
             raise InputError(FIELD, expected="a TOML file of that name", got=f"none: {name}")
         found |= dict.fromkeys(files)
-    passed_over = [path for path in found if _is_of_another_kind(path)]
+    passed_over = [
+        path
+        for path in found
+        if not parsed(read_text(path, field=FIELD), field=FIELD).keys().isdisjoint(OTHER_KINDS)
+    ]
     meant = [path for path in found if path not in passed_over]
     if not meant:
         expected = "at least one problem file"
@@ -132,8 +124,3 @@ def _matching(pattern: str) -> list[Path]:
         if files := sorted(path for path in hits if path.is_file()):
             return files
     return []
-
-
-def _is_of_another_kind(path: Path) -> bool:
-    tables = parsed(read_text(path, field=FIELD), field=FIELD)
-    return any(table in tables for table in OTHER_KINDS)

@@ -26,7 +26,6 @@ from noisedesign.files.manifest import (
     library_version,
     participation_entry,
     participation_of,
-    validated,
 )
 from noisedesign.files.tables import PrivacyTable
 from noisedesign.program.noise import (
@@ -126,15 +125,6 @@ def manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, 
         }
     )
     return manifest.model_dump(mode="json")
-
-
-def read_manifest(content: bytes) -> StreamingManifest:
-    """The manifest in ``content``.
-
-    Raises:
-        InputError: a missing or unknown key, another version.
-    """
-    return validated(StreamingManifest, content)
 
 
 def design_of(manifest: StreamingManifest, arrays: dict[str, Array]) -> StreamingDesign:

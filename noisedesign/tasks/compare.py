@@ -65,11 +65,8 @@ COLUMNS = (*ASKED, "runs", *rows.COLUMNS, *FIELDS)
 """Columns of the table after its version and key."""
 
 TYPES: dict[str, type] = rows.TYPES | {
-    "asked_gap": float,
-    "time_limit": float,
-    "runs": int,
-    "threads": int,
-    "cores": int,
+    **dict.fromkeys(("asked_gap", "time_limit"), float),
+    **dict.fromkeys(("runs", "threads", "cores"), int),
 }
 
 
@@ -255,14 +252,10 @@ def _answer(row: _Wanted) -> Record:
         return rows.unanswered(row, status=REFUSED, reason=reason)
 
     def answer() -> Record:
-        found, _ = rows.answered(
-            row.problem,
-            backend=row.backend,
-            gap=row.asked["asked_gap"],
-            time_limit=row.asked["time_limit"],
-            formulation=row.asked["formulation"],
-        )
-        return found
+        gap, limit, formulation = (row.asked[name] for name in ASKED)
+        return rows.answered(
+            row.problem, backend=row.backend, gap=gap, time_limit=limit, formulation=formulation
+        )[0]
 
     return rows.attempted(row, answer)
 
@@ -330,14 +323,11 @@ class Profile:
 
 def profiles(rows: Sequence[Row]) -> list[Profile]:
     """One a backend, in the order of the rows. A refused problem is one that is not solved."""
-    return [
-        Profile(
-            backend=backend,
-            problems=len(own),
-            seconds=tuple(sorted(t for row in own if (t := seconds_of(row)) is not None)),
-        )
-        for backend, own in _by_backend(rows).items()
-    ]
+    found = []
+    for backend, own in _by_backend(rows).items():
+        seconds = tuple(sorted(t for row in own if (t := seconds_of(row)) is not None))
+        found.append(Profile(backend=backend, problems=len(own), seconds=seconds))
+    return found
 
 
 def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record]:
@@ -372,12 +362,8 @@ def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record
                 "mean_seconds": _mean(own, shift),
                 "common": len(common),
                 "mean_seconds_common": _mean(shared, shift) if shared else None,
-                **{
-                    f"{WITHIN}{t:g}_s": profile.share(within=t)
-                    for t in WITHIN_SECONDS
-                    if t <= limit
-                },
             }
+            | {f"{WITHIN}{t:g}_s": profile.share(within=t) for t in WITHIN_SECONDS if t <= limit}
         )
     return records
 
@@ -397,11 +383,8 @@ def record(found: Comparison) -> Record:
 
 
 def _mean(rows: Sequence[Row], shift: float) -> float:
-    times = [seconds_of(row) for row in rows]
-    counted = [
-        float(row["time_limit"]) if t is None else t for row, t in zip(rows, times, strict=True)
-    ]
-    return shifted_geometric_mean(counted, shift=shift)
+    times = ((seconds_of(row), float(row["time_limit"])) for row in rows)
+    return shifted_geometric_mean([limit if t is None else t for t, limit in times], shift=shift)
 
 
 def _by_backend(rows: Sequence[Row]) -> dict[str, list[Row]]:

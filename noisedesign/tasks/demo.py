@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from noisedesign.base.checks import InputError
+from noisedesign.base.atomic import made_folder
 from noisedesign.base.monitor import Stop
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
@@ -50,12 +50,7 @@ def run(folder: Path, *, runs: int, announce: Callable[[str], None]) -> list[Rec
     families graph. Every file is complete when it appears, so an interrupted run keeps what it
     had finished.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            "output", expected="a folder that can be created", got=f"{folder}: {error.strerror}"
-        ) from error
+    made_folder(folder)
     found = datasets.data_folder()
     if found is not None and (found / "ego-facebook" / f"{EGO}.edges").exists():
         name, graph = "ego-148", f'kind = "ego-facebook"\nego = {EGO}'

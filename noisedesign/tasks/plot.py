@@ -321,18 +321,11 @@ def _ranks(axes: Axes, exposures: Sequence[Exposure]) -> Array:
 
 def _name(axes: Axes, places: Array, exposures: Sequence[Exposure]) -> None:
     """The name of every victim, aslant above its point; marks along the edges have none."""
+    aslant: dict[str, Any] = {"xytext": (1, 5), "textcoords": "offset points", "fontsize": 6.5}
+    aslant |= {"rotation": 50, "rotation_mode": "anchor", "va": "center"}
     for place, exposure in zip(places, exposures, strict=True):
         if 0 < exposure.mu < math.inf:
-            axes.annotate(
-                exposure.node,
-                (float(place), exposure.mu),
-                xytext=(1, 5),
-                textcoords="offset points",
-                rotation=50,
-                rotation_mode="anchor",
-                fontsize=6.5,
-                va="center",
-            )
+            axes.annotate(exposure.node, (float(place), exposure.mu), **aslant)
 
 
 def _means(axes: Axes, columns: Array, mu: Array) -> None:
@@ -350,9 +343,8 @@ def _points(axes: Axes, places: Array, mu: Array) -> None:
     infinite, nothing = np.isinf(mu), mu == 0
     finite = ~infinite & ~nothing
     if finite.any():
-        axes.plot(
-            places[finite], mu[finite], "o", color=BLUE, alpha=0.7, markersize=4.5, label="victim"
-        )
+        look: dict[str, Any] = {"color": BLUE, "alpha": 0.7, "markersize": 4.5}
+        axes.plot(places[finite], mu[finite], "o", label="victim", **look)
     _limits(axes, mu[finite])
     # Along the edges of the picture: these have no place on the axis.
     edge = axes.get_xaxis_transform()
@@ -362,14 +354,8 @@ def _points(axes: Axes, places: Array, mu: Array) -> None:
     ):
         if marked.any():
             count = int(marked.sum())
-            axes.plot(
-                places[marked],
-                np.full(count, height),
-                marker,
-                color=colour,
-                transform=edge,
-                label=f"{words} ({count})",
-            )
+            along, told = np.full(count, height), f"{words} ({count})"
+            axes.plot(places[marked], along, marker, color=colour, transform=edge, label=told)
 
 
 def _limits(axes: Axes, finite: Array) -> None:

@@ -17,6 +17,7 @@ from noisedesign.program.problem import Problem
 from noisedesign.tasks.report import AT_TARGET, REFUSED, Record, at_target
 from noisedesign.tasks.solve import FAILED, LOCAL, OPTIMAL, Solution, solve
 
+_OF_A_SOLUTION = ("status", "build_seconds", "solve_seconds", "seconds", "evaluations")
 _OF_A_DESIGN = ("objective", "lower_bound", "gap", "relative_to_ldp")
 
 COLUMNS = (
@@ -99,14 +100,10 @@ def answered(
     if solution.status == Stop.INTERRUPTED:
         raise KeyboardInterrupt  # whoever pressed Ctrl-C wants out
     row = _blank(problem.name, problem.axes, backend) | {
+        **{name: getattr(solution, name) for name in _OF_A_SOLUTION},
         "solved": solution.status == OPTIMAL and solution.feasible,
-        "status": solution.status,
         "reason": LOCAL_REASON if solution.status == LOCAL else solution.remedy,
         "feasible": solution.feasible and solution.found,
-        "build_seconds": solution.build_seconds,
-        "solve_seconds": solution.solve_seconds,
-        "seconds": solution.seconds,
-        "evaluations": solution.evaluations,
         "versions": _versions(solution),
     }
     if solution.errors is not None:

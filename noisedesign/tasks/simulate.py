@@ -14,7 +14,9 @@ from noisedesign.base.shown import Shown
 from noisedesign.privacy.views import Observer
 from noisedesign.program.design import Design, design_of, seed_plan_of
 from noisedesign.system.workloads import WORKLOADS, Objective
-from noisedesign.tasks import simulation
+from noisedesign.tasks.simulation import attacks
+from noisedesign.tasks.simulation.audit import AuditReport
+from noisedesign.tasks.simulation.variance import VarianceReport, simulate_variance
 
 AUDITED_MU = 1.0
 """The audit scales noise until the claim is this mu: error rates near 0.3, where a few thousand
@@ -30,8 +32,8 @@ Progress = Callable[[int, int], None]
 class Simulation(Shown):
     """Both halves of the simulation of one design."""
 
-    variance: simulation.VarianceReport
-    audit: simulation.AuditReport
+    variance: VarianceReport
+    audit: AuditReport
 
     def _title(self) -> str:
         return f"Simulation: {'agrees' if self.agrees else 'does not agree'} with what is claimed"
@@ -94,7 +96,7 @@ def simulate(
     return Simulation(variance=_variance(design, how), audit=_audit(design, how))
 
 
-def _variance(design: Design, how: dict[str, Any]) -> simulation.VarianceReport:
+def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
     problem: Any = design.problem
     noise, error = design.noise, problem.objective
     how = how | {"mixing": problem.mixing, "random": problem.random}
@@ -102,7 +104,7 @@ def _variance(design: Design, how: dict[str, Any]) -> simulation.VarianceReport:
         error = Objective(horizon=1 if design.axes == "space" else problem.participation.horizon)
     if design.axes == "time" and not WORKLOADS[problem.workload].run:
         how |= {"workload_factor": gram_factor(problem.gram), "mixing": None, "random": None}
-    return simulation.simulate_variance(
+    return simulate_variance(
         noise=lambda columns, sequence: noise.stream(
             dimension=columns, seed=sequence, steps=error.horizon
         ),
@@ -112,7 +114,7 @@ def _variance(design: Design, how: dict[str, Any]) -> simulation.VarianceReport:
     )
 
 
-def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
+def _audit(design: Design, how: dict[str, Any]) -> AuditReport:
     """The worst change of one record, before a reader of all messages.
 
     Noise against chosen observers is audited by the worst of those.
@@ -128,17 +130,17 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
         how |= {"mixing": problem.mixing, "budget": problem.budget}
         if problem.observers:
             watchers = [_watcher(problem.mixing, observer) for observer in problem.observers]
-            return simulation.audit_observers(
+            return attacks.audit_observers(
                 covariance=design.covariance, watchers=watchers, horizon=problem.horizon, **how
             )
         if known := problem.structure.known_seeds:
             plan = seed_plan_of(design)
-            worst = simulation.worst_coalition(plan, size=known, budget=problem.budget)
-            return simulation.audit_coalition(plan=plan, coalition=worst, **how)
-        return simulation.audit_space(covariance=design.covariance, **how)
+            worst = attacks.worst_coalition(plan, size=known, budget=problem.budget)
+            return attacks.audit_coalition(plan=plan, coalition=worst, **how)
+        return attacks.audit_space(covariance=design.covariance, **how)
     noising, patterns = design.noising_matrix, problem.participation.longest(AUDITED_PATTERNS)
     if design.axes == "time":
-        return simulation.audit_time(
+        return attacks.audit_time(
             noising_matrix=noising, mixing=problem.mixing, patterns=patterns, **how
         )
     if noise.full:
@@ -148,10 +150,10 @@ def _audit(design: Design, how: dict[str, Any]) -> simulation.AuditReport:
     else:
         precision = np.diagonal(inverse_of_positive(design.covariance)) / problem.budget
         noising = noising / np.sqrt(precision.max())
-    return simulation.audit_time(noising_matrix=noising, patterns=patterns, **how)
+    return attacks.audit_time(noising_matrix=noising, patterns=patterns, **how)
 
 
-def _watcher(mixing: Array, observer: Observer) -> simulation.Watcher:
+def _watcher(mixing: Array, observer: Observer) -> attacks.Watcher:
     """What an observer has of every step, where noise is dealt: values, not seeds."""
     n, coalition = len(mixing), list(observer.coalition)
     match observer.sees:
@@ -165,6 +167,6 @@ def _watcher(mixing: Array, observer: Observer) -> simulation.Watcher:
             heard = (mixing[coalition] != 0).any(axis=0)
             heard[coalition] = True
             readout = np.eye(n)[heard]
-    return simulation.Watcher(
+    return attacks.Watcher(
         readout=readout, known=tuple(sorted(observer.knows.silenced)), inside=observer.coalition
     )

@@ -21,9 +21,15 @@ from noisedesign.base.shown import Shown, ShownInline, shortened
 from noisedesign.base.shown import words as in_words
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.files import streaming_file
-from noisedesign.files.design_file import StoredDesign, as_stored, manifest_of, text_sha256
+from noisedesign.files.design_file import (
+    NotRebuiltError,
+    StoredDesign,
+    as_stored,
+    differences_from_text,
+    manifest_of,
+    text_sha256,
+)
 from noisedesign.files.manifest import FIELD, differences, relative_difference
-from noisedesign.files.rebuild import NotRebuiltError, differences_from_text
 from noisedesign.files.streaming_file import StoredStreamingDesign
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.certificate import Certificate

@@ -7,7 +7,7 @@ from typing import Any
 from noisedesign.program.noise import Noise
 from noisedesign.program.noise.streams import time_noise_stream
 from noisedesign.system.workloads import Objective
-from noisedesign.tasks.simulation import VarianceReport, simulate_variance
+from noisedesign.tasks.simulation.variance import VarianceReport, simulate_variance
 
 
 def simulate_space(*, covariance: Any, **options: Any) -> VarianceReport:

@@ -33,7 +33,7 @@ from noisedesign.tasks.baselines import baseline_names
 from noisedesign.tasks.export import export
 from noisedesign.tasks.report import solution_record
 from noisedesign.tasks.simulate import simulate
-from noisedesign.tasks.simulation import Watcher, audit_observers
+from noisedesign.tasks.simulation.attacks import Watcher, audit_observers
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support import dense_views, oracles

@@ -17,7 +17,8 @@ from noisedesign.program.design import Design, seed_plan_of
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.tasks.simulate import simulate
-from noisedesign.tasks.simulation import AuditReport, audit_coalition, audit_space, worst_coalition
+from noisedesign.tasks.simulation.attacks import audit_coalition, audit_space, worst_coalition
+from noisedesign.tasks.simulation.audit import AuditReport
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 

@@ -15,8 +15,12 @@ from scipy import stats
 
 from noisedesign.base.checks import InputError
 from noisedesign.program.noise import streams
-from noisedesign.tasks.simulation import audit_space, audit_time
-from noisedesign.tasks.simulation.attacks import check_patterns, worst_difference
+from noisedesign.tasks.simulation.attacks import (
+    audit_space,
+    audit_time,
+    check_patterns,
+    worst_difference,
+)
 from noisedesign.tasks.simulation.audit import Attack, AuditReport
 from noisedesign.tasks.simulation.dynamics import (
     gaussian_separation,

@@ -23,7 +23,7 @@ from noisedesign.system.random_mixing import (
 )
 from noisedesign.system.workloads import ERRORS, Objective
 from noisedesign.tasks.simulate import simulate
-from noisedesign.tasks.simulation import Source, VarianceReport, simulate_variance
+from noisedesign.tasks.simulation.variance import Source, VarianceReport, simulate_variance
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support import structured_oracles as slow

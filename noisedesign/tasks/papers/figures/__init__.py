@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noisedesign.base import checks as _checks
-from noisedesign.base.atomic import write_text
-from noisedesign.base.checks import InputError
+from noisedesign.base.atomic import made_folder, write_text
 from noisedesign.files.picture_file import FORMATS, write_figure
 
 _FIGURES = {
@@ -55,13 +54,7 @@ def make(
     """
     figure = _figure(name)
     _checks.one_of(to, field="format", allowed=FORMATS)
-    path = Path(folder)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            "output", expected="a folder that can be created", got=f"{path}: {error.strerror}"
-        ) from error
+    path = made_folder(folder)
     return figure.make(name, path, quick=quick, announce=announce, suffix=f".{to}")
 
 

@@ -154,8 +154,8 @@ def _panels(
     words: Mapping[str, str],
     panel: Callable[[Axes, Sequence[Row]], None],
     *,
-    title: str,
     entries: int,
+    title: str = "",
 ) -> Any:
     """A column a graph, a row of panels for each value of ``column``, in these ``words``."""
     graphs = list(dict.fromkeys(row.graph for row in rows))
@@ -231,12 +231,7 @@ SINGLE_VIEW = Figure(
     description="squared sensitivity per step of one node's view, by the length of the run",
     parts=lambda quick, announce: _parts(tuple(_VIEWS), quick, announce),
     draw=lambda rows, _: _panels(
-        rows,
-        "view",
-        {view: f"\n{words}" for view, words in _VIEWS.items()},
-        _growth,
-        title="",
-        entries=2,
+        rows, "view", {view: f"\n{told}" for view, told in _VIEWS.items()}, _growth, entries=2
     ),
     tables={".csv": lambda rows: (Row._fields, rows)},
 )

@@ -84,12 +84,8 @@ def rows_for(
         "dp-d-sgd", nodes=node_names(graph)
     )
     victims = [node for node in range(len(w)) if node != observer]
-    exposures = account(
-        algorithm,
-        threats.pndp(nodes=(observer,)),
-        participation=every_step(horizon),
-        adjacency="zero-out",
-    )
+    looks, scheme = threats.pndp(nodes=(observer,)), every_step(horizon)
+    exposures = account(algorithm, looks, participation=scheme, adjacency="zero-out")
 
     def published(numerator: cyffers.Numerator) -> Array:
         bound = cyffers.squared_sensitivity(
@@ -136,9 +132,7 @@ def _summary(key: tuple[str, str, int], group: list[Row]) -> Summary:
         distance=distance,
         victims=len(group),
         ldp=group[0].ldp,
-        exact=spread("exact"),
-        cyffers_squared=spread("cyffers_squared"),
-        cyffers_unsquared=spread("cyffers_unsquared"),
+        **{measure: spread(measure) for measure in MEASURES},
     )
 
 
@@ -177,18 +171,9 @@ def _draw_panel(axes: Axes, found: Sequence[Summary]) -> None:
     distance = np.array([item.distance for item in found])
     for measure, (label, colour, line, shift) in styles.items():
         low, mean, high = np.array([getattr(item, measure) for item in found]).T
-        axes.errorbar(
-            distance + shift,
-            mean,
-            yerr=[mean - low, high - mean],
-            fmt=line,
-            color=colour,
-            label=label,
-            capsize=2.5,
-            markersize=4,
-            linewidth=1.3,
-            elinewidth=1.0,
-        )
+        sizes = {"capsize": 2.5, "markersize": 4, "linewidth": 1.3, "elinewidth": 1.0}
+        look: dict[str, Any] = {"fmt": line, "color": colour, "label": label} | sizes
+        axes.errorbar(distance + shift, mean, yerr=[mean - low, high - mean], **look)
     axes.axhline(found[0].ldp, color=GREY, linestyle=":", label="reader of all messages (LDP)")
     axes.set_yscale("log")
     axes.set_xticks(distance)
