@@ -64,12 +64,9 @@ def check_replaceable(path: str | Path, kind: str | None, *, field: str = "outpu
         return
     found = kind_of(path)
     if kind is None or found != kind:
-        raise InputError(
-            field,
-            expected=f"a new file, or {kind or 'one of the same kind'} to replace",
-            got=f"{path}, {found or 'a file that is something else'}",
-            remedy=REPLACE_REMEDY,
-        )
+        expected = f"a new file, or {kind or 'one of the same kind'} to replace"
+        got = f"{path}, {found or 'a file that is something else'}"
+        raise InputError(field, expected=expected, got=got, remedy=REPLACE_REMEDY)
 
 
 def target_of(path: str | Path, *, field: str = "output") -> Path:
@@ -86,12 +83,8 @@ def target_of(path: str | Path, *, field: str = "output") -> Path:
     if target.exists() and not target.is_file():
         raise InputError(field, expected="a regular file", got=f"a device or pipe, {path}")
     if not target.parent.is_dir():
-        raise InputError(
-            field,
-            expected=f"an existing folder {target.parent}",
-            got="none",
-            remedy="Create the folder first.",
-        )
+        expected = f"an existing folder {target.parent}"
+        raise InputError(field, expected=expected, got="none", remedy="Create the folder first.")
     return target
 
 

@@ -83,12 +83,10 @@ def _float64(value: Any, *, field: str, ndim: int) -> Array:
     # Integers convert exactly; a float32 array has already lost the digits that a gap of
     # 1e-6 or 1e-9 is made of, so it is refused instead of widened.
     if array.dtype != np.float64 and not np.issubdtype(array.dtype, np.integer):
-        raise InputError(
-            field,
-            expected=f"a float64 array with {ndim} axes",
-            got=describe(value if array.dtype == object else array),
-            remedy="Convert the data at its source; widening float32 does not restore its digits.",
-        )
+        expected = f"a float64 array with {ndim} axes"
+        got = describe(value if array.dtype == object else array)
+        remedy = "Convert the data at its source; widening float32 does not restore its digits."
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
     if array.ndim != ndim:
         raise InputError(field, expected=f"an array with {ndim} axes", got=describe(array))
     if array.size == 0:
@@ -121,11 +119,8 @@ def symmetric_matrix(value: Any, *, field: str, tolerance: float) -> Array:
     if asymmetry(array) > tolerance * max(1.0, float(array.max()), -float(array.min())):
         gap = np.abs(array - array.T)
         i, j = (int(k) for k in np.unravel_index(gap.argmax(), gap.shape))
-        raise InputError(
-            field,
-            expected="a symmetric matrix",
-            got=f"entry ({i}, {j}) = {array[i, j]:.6g} but ({j}, {i}) = {array[j, i]:.6g}",
-        )
+        got = f"entry ({i}, {j}) = {array[i, j]:.6g} but ({j}, {i}) = {array[j, i]:.6g}"
+        raise InputError(field, expected="a symmetric matrix", got=got)
     return array
 
 
@@ -140,11 +135,9 @@ def semidefinite_matrix(value: Any, *, field: str, nonzero: bool = False) -> Arr
         values = np.linalg.eigvalsh((array + array.T) / 2)
     most = float(values[-1])
     if values[0] < -settings.GRAM_NEGATIVITY * max(most, 0.0) or (nonzero and most <= 0):
-        raise InputError(
-            field,
-            expected=f"a {'nonzero ' * nonzero}positive semidefinite matrix",
-            got=f"eigenvalues from {values[0]:.3g} to {most:.3g}",
-        )
+        expected = f"a {'nonzero ' * nonzero}positive semidefinite matrix"
+        got = f"eigenvalues from {values[0]:.3g} to {most:.3g}"
+        raise InputError(field, expected=expected, got=got)
     return array
 
 
@@ -193,12 +186,9 @@ def check_size(
 ) -> None:
     """That the entry at ``index`` of a vector is of a size that can be computed with."""
     if not least <= values[index] <= most:
-        raise InputError(
-            field,
-            expected=f"values between {least:g} and {most:g}",
-            got=f"{values[index]:.6g} at index {index}",
-            remedy=UNITS,
-        )
+        expected = f"values between {least:g} and {most:g}"
+        got = f"{values[index]:.6g} at index {index}"
+        raise InputError(field, expected=expected, got=got, remedy=UNITS)
 
 
 def positive_int(value: Any, *, field: str, minimum: int = 1) -> int:
@@ -237,12 +227,8 @@ def scale(value: Any, *, field: str) -> float:
     """A positive number of a size that can be computed with: a standard deviation, a clip."""
     number = real(value, field=field, low=0)
     if not SMALLEST <= number <= LARGEST:
-        raise InputError(
-            field,
-            expected=f"a number between {SMALLEST:g} and {LARGEST:g}",
-            got=f"{number:g}",
-            remedy=UNITS,
-        )
+        expected = f"a number between {SMALLEST:g} and {LARGEST:g}"
+        raise InputError(field, expected=expected, got=f"{number:g}", remedy=UNITS)
     return number
 
 

@@ -28,12 +28,8 @@ def check_regular(path: Path, *, field: str, expected: str, times: int = 1) -> N
         raise InputError(field, expected=expected, got=f"{path}: Is a directory")
     if not stat.S_ISREG(found.st_mode):
         kind = "a pipe" if stat.S_ISFIFO(found.st_mode) else "a device or socket"
-        raise InputError(
-            field,
-            expected=expected,
-            got=f"{path}: {kind}",
-            remedy="Copy its content to a file first.",
-        )
+        remedy = "Copy its content to a file first."
+        raise InputError(field, expected=expected, got=f"{path}: {kind}", remedy=remedy)
     memory.require(lambda size: times * size, found.st_size, field=field, of=f"bytes in {path}")
 
 

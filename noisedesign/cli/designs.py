@@ -383,13 +383,10 @@ def problems(words: tuple[str, ...], as_json: bool) -> None:
     """
     from noisedesign.files.problem_set import shipped_problems
 
+    columns = ["name", "design", "nodes", "steps", "description"]
     records = [
         {
-            "name": shipped.name,
-            "design": shipped.design,
-            "nodes": shipped.nodes,
-            "steps": shipped.steps,
-            "description": shipped.description,
+            **{name: getattr(shipped, name) for name in columns},
             "tags": list(shipped.tags),
             "path": str(shipped.path),
         }
@@ -397,7 +394,6 @@ def problems(words: tuple[str, ...], as_json: bool) -> None:
         if shipped.matches(words)
     ]
     if as_json or records:
-        columns = ["name", "design", "nodes", "steps", "description"]
         show(records, as_json=as_json, columns=columns)
     else:
         note(f"no shipped problem has {' and '.join(words)} in it")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,8 @@ def _multipliers(members: dict[str, bytes], program: Program) -> Array:
 def _manifest(members: dict[str, bytes]) -> dict[str, Any]:
     manifest = None
     if set(members) == {_MANIFEST, _MULTIPLIERS}:
-        try:
+        with suppress(ValueError, RecursionError):
             manifest = json.loads(members[_MANIFEST])
-        except (ValueError, RecursionError):
-            manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT["format"]:
         raise InputError(FIELD, expected="a checkpoint", got="another kind of file")
     return {"version": None} | manifest

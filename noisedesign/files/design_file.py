@@ -9,6 +9,9 @@ claims is what :func:`noisedesign.tasks.verify.verify` recomputes.
 
 The text of a problem in a file may be anybody's: to build the problem from it once more opens no
 file, asks no network, and builds nothing larger than the arrays that came with it.
+
+A streaming design is a strategy in a few numbers, for any horizon: nothing of it is of size T x T,
+and of size T only what is computed from the strategy's column.
 """
 
 from __future__ import annotations
@@ -17,40 +20,57 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, Literal, cast
+
+import numpy as np
 
 from noisedesign.base import checks as _checks
+from noisedesign.base import memory
 from noisedesign.base.atomic import overwriting, write_atomically
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.monitor import Bounds
+from noisedesign.base.monitor import Bounds, Stop
 from noisedesign.base.regular_files import read_regular
 from noisedesign.base.shown import Shown
-from noisedesign.files import streaming_file
 from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.files.design_arrays import arrays_of, main_array, parts_of, specs_of
 from noisedesign.files.graph_tables import FASTEST
 from noisedesign.files.manifest import (
     FIELD,
+    ArrayEntry,
+    Entry,
     Manifest,
+    Number,
+    Scheme,
     array_entries,
     array_sha256,
     differences,
     format_of,
     library_version,
+    participation_entry,
+    participation_of,
     read_manifest,
     stated,
     validated,
 )
 from noisedesign.files.problem_file import AnyProblemFile, tables_of
-from noisedesign.files.streaming_file import StoredStreamingDesign, StreamingManifest
+from noisedesign.files.tables import PrivacyTable
 from noisedesign.files.toml import located
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import AGAINST_OBSERVERS, Design, Provenance, design_of
+from noisedesign.program.noise import (
+    BandedInverse,
+    BufferedToeplitz,
+    StationaryStrategy,
+    Strategy,
+    ToeplitzStrategy,
+    strategy_of_arrays,
+)
 from noisedesign.program.problem import Problem
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.random_mixing import RandomMatchings
+from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
 
 MANIFEST = "manifest.json"
 SEAL = b"noisedesign-sha256:"
@@ -111,8 +131,8 @@ def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str
     """The arrays and the manifest of a design."""
     held = design.design if isinstance(design, StoredStreamingDesign) else design
     if isinstance(held, StreamingDesign):
-        arrays = streaming_file.arrays_of(held)
-        return arrays, streaming_file.manifest_of(held, arrays)
+        arrays = _streaming_arrays(held)
+        return arrays, streaming_manifest_of(held, arrays)
     found = design_of(design)
     arrays = arrays_of(found)
     return arrays, manifest_of(found, arrays, problem_text=problem_text)
@@ -250,10 +270,10 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     if MANIFEST not in members:
         raise InputError(f"{FIELD}.manifest", expected=MANIFEST, got="nothing")
     content = members.pop(MANIFEST)
-    if format_of(content) == streaming_file.FORMAT:
+    if format_of(content) == STREAMING_FORMAT:
         said = validated(StreamingManifest, content)
         held, claimed = _arrays(members, said), said.model_dump(mode="json")
-        streamed = streaming_file.design_of(said, held)
+        streamed = _streaming_design(said, held)
         return StoredStreamingDesign(design=streamed, manifest=claimed, path=path, arrays=held)
     manifest = read_manifest(content)
     arrays = _arrays(members, manifest)
@@ -371,3 +391,154 @@ def _other_sizes(file: AnyProblemFile, stored: Problem) -> list[str]:
     found |= {name: value == getattr(stored, name) for name, value in file.sizes().items()}
     found["mixing randomness"] = drawn == isinstance(stored.random, RandomMatchings)
     return [_TOLD.get(name, name) for name, same in found.items() if not same]
+
+
+STREAMING_FORMAT: Final = "noisedesign-streaming-design"
+STREAMING_VERSION: Final = 1
+
+VECTORS = 64
+"""Vectors of T doubles that recomputing the claims holds at once, its transforms included."""
+
+MOST_WORK = 1e12
+"""T times the square of the number of poles: some minutes on one core."""
+
+_FORMS = (ToeplitzStrategy, BandedInverse, BufferedToeplitz)
+_KINDS = {name: kind for form in _FORMS for name, kind in form.names.items()} | {
+    "poles": "lambda",
+    "weights": "squared gain of every pole",
+    "gram": "H",
+}
+
+
+class StreamingManifest(Entry):
+    """Everything a file of a streaming design says beside its arrays."""
+
+    format: Literal["noisedesign-streaming-design"] = STREAMING_FORMAT
+    version: Literal[1] = STREAMING_VERSION
+    library: str
+    name: str
+    design: Literal["streaming"] = "streaming"
+    strategy: str
+    arrays: dict[str, ArrayEntry]
+    horizon: int
+    participation: Scheme
+    squared_error: Number
+    squared_sensitivity: Number
+    sensitivity_kind: str
+    objective: Number
+    lower_bound_of_unrestricted_optimum: Number
+    stop: str
+    evaluations: int
+    privacy: PrivacyTable | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StoredStreamingDesign(Shown):
+    """A streaming design as its file states it; ``manifest`` is what is claimed."""
+
+    design: StreamingDesign
+    manifest: dict[str, Any]
+    path: Path
+    arrays: dict[str, Array]
+    problem_text: str = ""
+
+    def _title(self) -> str:
+        return f"Stored streaming design of {self.design.horizon} steps"
+
+    def _facts(self) -> dict[str, object]:
+        return {**self.design._facts(), "path": self.path}
+
+
+def _streaming_arrays(design: StreamingDesign) -> dict[str, Array]:
+    """The arrays that determine ``design``: its strategy of unit diagonal, and its workload."""
+    found = design.strategy.at(design.horizon).arrays()
+    workload = design.workload
+    if isinstance(workload, PoleWorkload):
+        return found | {"poles": workload.poles, "weights": workload.weights}
+    return found | {"gram": workload.gram()}
+
+
+def streaming_manifest_of(design: StreamingDesign, arrays: dict[str, Array]) -> dict[str, Any]:
+    """The JSON object that describes ``design``, stored as ``arrays``."""
+    manifest = StreamingManifest.model_validate(
+        {
+            "library": library_version(),
+            "name": design.name,
+            "strategy": design.strategy.at(design.horizon).kind,
+            "arrays": array_entries(arrays, _KINDS),
+            "horizon": int(design.horizon),
+            "participation": participation_entry(design.participation),
+            "squared_error": design.squared_error,
+            "squared_sensitivity": design.squared_sensitivity,
+            "sensitivity_kind": design.sensitivity_kind,
+            "objective": design.objective,
+            "lower_bound_of_unrestricted_optimum": design.lower_bound_of_unrestricted_optimum,
+            "stop": design.stop.value,
+            "evaluations": int(design.evaluations),
+            "privacy": PrivacyTable.of(design.privacy),
+        }
+    )
+    return manifest.model_dump(mode="json")
+
+
+def _streaming_design(manifest: StreamingManifest, arrays: dict[str, Array]) -> StreamingDesign:
+    """The design of a file whose arrays are intact.
+
+    Raises:
+        InputError: arrays that are no strategy or no workload; a horizon beyond what the machine
+            holds vectors of.
+    """
+    scheme = participation_of(manifest.participation, horizon=manifest.horizon)
+    memory.require(
+        lambda steps: 8 * VECTORS * steps, scheme.horizon, field=f"{FIELD}.horizon", of="steps"
+    )
+    for name, array in arrays.items():
+        if name not in _KINDS:
+            raise InputError(f"{FIELD}.{name}", expected=f"one of {', '.join(_KINDS)}", got=name)
+        if not np.isfinite(array).all():
+            raise InputError(f"{FIELD}.{name}", expected="finite entries", got="NaN or infinity")
+    form = strategy_of_arrays(arrays, horizon=scheme.horizon, field=FIELD)
+    privacy = manifest.privacy
+    try:
+        stop = Stop(manifest.stop)
+    except ValueError:
+        raise InputError(f"{FIELD}.stop", expected=", ".join(Stop), got=manifest.stop) from None
+    return StreamingDesign(
+        strategy=_strategy(form),
+        horizon=scheme.horizon,
+        workload=_workload(arrays, scheme.horizon),
+        participation=scheme,
+        squared_error=manifest.squared_error,
+        squared_sensitivity=manifest.squared_sensitivity,
+        sensitivity_kind=manifest.sensitivity_kind,
+        lower_bound_of_unrestricted_optimum=manifest.lower_bound_of_unrestricted_optimum,
+        stop=stop,
+        evaluations=manifest.evaluations,
+        name=manifest.name,
+        privacy=None if privacy is None else privacy.target(),
+    )
+
+
+def _strategy(form: Strategy | None) -> StationaryStrategy:
+    """At any horizon, as streaming designs have it."""
+    match form:
+        case BufferedToeplitz() if form.diagonal != 1.0:
+            pass
+        case StationaryStrategy():
+            return replace(form, steps=None)
+    expected = "Toeplitz coefficients of C or C^-1, or buffers of unit diagonal"
+    got = "nothing" if form is None else form.kind
+    raise InputError(f"{FIELD}.strategy", expected=expected, got=got)
+
+
+def _workload(arrays: dict[str, Array], horizon: int) -> Workload:
+    if "gram" in arrays:
+        return GramWorkload(matrix=arrays["gram"])
+    for name in ("poles", "weights"):
+        if name not in arrays:
+            raise InputError(f"{FIELD}.{name}", expected="the array of the workload", got="nothing")
+    if horizon * (1 + arrays["poles"].size) ** 2 > MOST_WORK:
+        expected = f"a workload of at most {MOST_WORK:g} operations to verify"
+        got = f"{arrays['poles'].size} poles over {horizon} steps"
+        raise InputError(FIELD, expected=expected, got=got)
+    return PoleWorkload(poles=arrays["poles"], weights=arrays["weights"], horizon=horizon)

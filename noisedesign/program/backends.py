@@ -83,12 +83,9 @@ class Backend(ABC):
         available = self.availability()
         if not available.ready:
             state = "is not licensed" if available.installed else "is not installed"
-            raise InputError(
-                "backend",
-                expected="an installed and licensed backend",
-                got=f"{self.name}, which {state}",
-                remedy=available.remedy,
-            )
+            expected = "an installed and licensed backend"
+            got = f"{self.name}, which {state}"
+            raise InputError("backend", expected=expected, got=got, remedy=available.remedy)
 
     def stand_in(self, family: Family) -> str:
         """Who solves the problems of a family in its place; mostly nobody."""
@@ -182,11 +179,8 @@ class Conic(Backend):
         )
 
     def _refusal(self, reason: str) -> InputError:
-        return InputError(
-            "backend",
-            expected="one that takes this problem",
-            got=f"{self.name}, which cannot take {reason}",
-        )
+        got = f"{self.name}, which cannot take {reason}"
+        return InputError("backend", expected="one that takes this problem", got=got)
 
     def answer(self, family: Family, program: Any, how: How) -> Answer:
         monitor, form = how.monitor, Form(how.formulation, True, self.solver.parts)
@@ -295,10 +289,8 @@ class Options:
 def _refusal(
     field: str, able: str, by: str, *, expected: str = "none here", got: str = "one"
 ) -> InputError:
-    return InputError(
-        field,
-        expected=expected,
-        got=got,
-        remedy=f"What {able} are the native solvers of problems without limits, structures and "
-        f"observers, not {by}.",
+    remedy = (
+        f"What {able} are the native solvers of problems without limits, structures and "
+        f"observers, not {by}."
     )
+    return InputError(field, expected=expected, got=got, remedy=remedy)

@@ -177,11 +177,9 @@ def seed_plan_of(design: Design) -> SeedPlan:
         family = family_of(design.problem)
         plan = family.seeds(family.program(design.problem), design.noise, design.proof)
     if plan is None:
-        raise InputError(
-            "structure.space",
-            expected="edge-local, hops, neighbourhood, clusters, decor or independent",
-            got="a design that is not made of shared seeds",
-        )
+        expected = "edge-local, hops, neighbourhood, clusters, decor or independent"
+        got = "a design that is not made of shared seeds"
+        raise InputError("structure.space", expected=expected, got=got)
     return plan
 
 
@@ -199,9 +197,5 @@ def design_of(value: Any) -> Design:
         remedy = "Give load_design(path)."
     elif isinstance(value, Problem):
         remedy = "Give solve(problem).design."
-    raise InputError(
-        "design",
-        expected="a design, or a solution or loaded file that has one",
-        got=describe(value),
-        remedy=remedy,
-    )
+    expected = "a design, or a solution or loaded file that has one"
+    raise InputError("design", expected=expected, got=describe(value), remedy=remedy)

@@ -304,9 +304,5 @@ CONVEX = "dense and banded in time, any structure in space, and joint = 'full' i
 
 def not_convex(field: str, got: str) -> InputError:
     """What a family that is not convex has instead of a model."""
-    return InputError(
-        field,
-        expected=f"a problem that is convex: {CONVEX}",
-        got=got,
-        remedy="No file of conic programs holds another; `solve` searches it for a local optimum.",
-    )
+    remedy = "No file of conic programs holds another; `solve` searches it for a local optimum."
+    return InputError(field, expected=f"a problem that is convex: {CONVEX}", got=got, remedy=remedy)

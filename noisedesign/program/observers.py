@@ -20,11 +20,8 @@ def check_observers(observers: Sequence[Any], *, nodes: int) -> None:
     """
     for observer in observers:
         if not isinstance(observer, Observer):
-            raise InputError(
-                "observers",
-                expected="observers, as noisedesign.privacy.views makes them",
-                got=_checks.describe(observer),
-            )
+            expected = "observers, as noisedesign.privacy.views makes them"
+            raise InputError("observers", expected=expected, got=_checks.describe(observer))
         named = (*observer.coalition, *observer.listened, *observer.knows.silenced)
         if max(named, default=0) >= nodes:
             raise InputError(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from types import NoneType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import networkx as nx
 import numpy as np
@@ -49,11 +49,8 @@ ANY_TIME = TimeStructure()
 
 def _check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
     if privacy is not None and privacy.steps not in (None, horizon):
-        raise InputError(
-            "privacy.steps",
-            expected=f"{horizon}, the horizon of the design, or nothing",
-            got=str(privacy.steps),
-        )
+        expected = f"{horizon}, the horizon of the design, or nothing"
+        raise InputError("privacy.steps", expected=expected, got=str(privacy.steps))
 
 
 def _check_use_in_space(
@@ -90,11 +87,8 @@ def _check_use_against_observers(
     _check_steps(privacy, horizon)
     once = f"single participation in {horizon} steps (epochs = 1, separation = {horizon})"
     if participation is None and privacy is not None:
-        raise InputError(
-            "participation",
-            expected=f"{once}, which is what budgets before observers are for",
-            got="nothing",
-        )
+        expected = f"{once}, which is what budgets before observers are for"
+        raise InputError("participation", expected=expected, got="nothing")
     if participation is not None and participation != single(horizon):
         raise InputError("participation", expected=once, got=str(participation))
 
@@ -137,20 +131,14 @@ def _checked_floor(
         return None
     field = "limits.min_variance"
     if structure.restricts:
-        raise InputError(
-            field,
-            expected=f'no floor but for noise without a structure in space ("{ANY_SPACE}")',
-            got=f'one for "{structure}"',
-        )
+        expected = f'no floor but for noise without a structure in space ("{ANY_SPACE}")'
+        raise InputError(field, expected=expected, got=f'one for "{structure}"')
     floor = _checks.positive_vector(min_variance, field=field, length=len(budget))
     _check_against_budget(floor, budget, field=field)
     if cap is not None and (floor > cap).any():
         worst = int((floor / cap).argmax())
-        raise InputError(
-            field,
-            expected=f"at most limits.max_variance = {cap[worst]:.6g} (node {worst})",
-            got=f"{floor[worst]:.6g}",
-        )
+        expected = f"at most limits.max_variance = {cap[worst]:.6g} (node {worst})"
+        raise InputError(field, expected=expected, got=f"{floor[worst]:.6g}")
     return floor
 
 
@@ -183,11 +171,8 @@ def _check_types(problem: Any, **own: _Kind) -> None:
 def _check_buffers(structure: TimeStructure, horizon: int) -> None:
     """A strategy of T steps has no use for more than T buffers."""
     if structure.buffers is not None and structure.buffers > horizon:
-        raise InputError(
-            "structure.buffers",
-            expected=f"at most {horizon}, the number of steps",
-            got=str(structure.buffers),
-        )
+        expected = f"at most {horizon}, the number of steps"
+        raise InputError("structure.buffers", expected=expected, got=str(structure.buffers))
 
 
 def _check_horizon(participation: Any) -> None:
@@ -196,15 +181,41 @@ def _check_horizon(participation: Any) -> None:
     require_room(participation)
 
 
-def _mixing_of(graph: nx.Graph, weights: str) -> Array:
-    """W of a graph, or of a digraph under weights that are for digraphs."""
-    if isinstance(weights, str) and weights in DIRECTED_WEIGHTS:
-        return directed_mixing(graph, weights=weights)
-    return mixing_matrix(graph, weights=weights)
+class _OnGraph(Shown):
+    """A problem whose W may be made of a graph."""
+
+    @classmethod
+    def from_graph(
+        cls, graph: nx.Graph, *, weights: str = "metropolis-hastings", **kwargs: Any
+    ) -> Self:
+        """The problem on a graph, with the names of its nodes.
+
+        Args:
+            graph: connected and simple; a digraph for weights of
+                :func:`noisedesign.system.directed.directed_mixing`, which noise in space alone
+                cannot be designed for.
+            weights: those, or see :func:`noisedesign.system.graph.mixing_matrix`.
+            kwargs: fields of the problem; in time, arguments of :meth:`TimeProblem.decentralized`.
+
+        Raises:
+            InputError: as the functions named and the problem itself.
+        """
+        directed = isinstance(weights, str) and weights in DIRECTED_WEIGHTS
+        mixing = (directed_mixing if directed else mixing_matrix)(graph, weights=weights)
+        return cls._of_mixing(mixing=mixing, **{"nodes": node_names(graph)} | kwargs)
+
+    @classmethod
+    def _of_mixing(cls, **kwargs: Any) -> Self:
+        return cls(**kwargs)
+
+    def _set(self, **checked: Any) -> None:
+        """Fields as their checks return them."""
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SpaceProblem(Shown):
+class SpaceProblem(_OnGraph):
     """Noise correlated across nodes, independent across steps (Whisper D-SGD).
 
     Minimise tr(H R) over covariances R subject to [R^-1]_ii <= budget_i for every node i and,
@@ -263,14 +274,12 @@ class SpaceProblem(Shown):
             )
         if self.participation is not None:
             _check(self.participation, "participation", _SCHEME)
-        mixing = check_mixing(self.mixing, stochastic="both")
-        n = len(mixing)
-        object.__setattr__(self, "mixing", mixing)
+        self._set(mixing=check_mixing(self.mixing, stochastic="both"))
+        n = len(self.mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
-        object.__setattr__(self, "budget", budget)
         watchers = "a list of observers, as noisedesign.privacy.views makes them"
         observers = _checks.listed(self.observers, field="observers", expected=watchers)
-        object.__setattr__(self, "observers", tuple(observers))
+        self._set(budget=budget, observers=tuple(observers))
         if self.observers:
             check_observers(self.observers, nodes=n)
             cap = caps_against_observers(
@@ -280,41 +289,21 @@ class SpaceProblem(Shown):
                 random=self.random,
                 min_variance=self.min_variance,
             )
-            object.__setattr__(self, "max_variance", cap)
+            self._set(max_variance=cap)
             _check_use_against_observers(self.participation, self.privacy, self.horizon)
         else:
-            object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
+            self._set(max_variance=_checked_cap(self.max_variance, budget))
             _check_use_in_space(self.participation, self.privacy, self.horizon)
         floor = _checked_floor(self.min_variance, self.max_variance, self.structure, budget)
-        object.__setattr__(self, "min_variance", floor)
+        self._set(min_variance=floor)
         if (clusters := self.structure.clusters) is not None and len(clusters) != n:
-            raise InputError(
-                "structure.clusters",
-                expected=f"the cluster of each of {n} nodes",
-                got=str(len(clusters)),
-            )
+            expected = f"the cluster of each of {n} nodes"
+            raise InputError("structure.clusters", expected=expected, got=str(len(clusters)))
         if self.random is not None and len(self.random.mean) != n:
             raise InputError(
                 "random", expected=f"a mixing of {n} nodes", got=f"one of {len(self.random.mean)}"
             )
-        object.__setattr__(self, "nodes", _checks.node_names(self.nodes, count=n))
-
-    @classmethod
-    def from_graph(
-        cls, graph: nx.Graph, *, weights: str = "metropolis-hastings", **kwargs: Any
-    ) -> SpaceProblem:
-        """The problem on a graph, with the names of its nodes.
-
-        Args:
-            graph: connected, simple, undirected.
-            weights: see :func:`noisedesign.system.graph.mixing_matrix`.
-            kwargs: fields of the problem.
-
-        Raises:
-            InputError: as :func:`noisedesign.system.graph.mixing_matrix` and the problem itself.
-        """
-        mixing = _mixing_of(graph, weights)
-        return cls(mixing=mixing, **{"nodes": node_names(graph)} | kwargs)
+        self._set(nodes=_checks.node_names(self.nodes, count=n))
 
     @property
     def horizon(self) -> int:
@@ -362,7 +351,7 @@ class SpaceProblem(Shown):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TimeProblem(Shown):
+class TimeProblem(_OnGraph):
     """Noise correlated across steps, each node using the same strategy for itself (Mafalda-SGD).
 
     Minimise tr(H (C^T C)^-1) over lower triangular strategies C of unit (squared) sensitivity
@@ -400,7 +389,7 @@ class TimeProblem(Shown):
             raise InputError(
                 "participation", expected=f"{keys} = {len(gram)}, the size of the workload", got=got
             )
-        object.__setattr__(self, "gram", gram)
+        self._set(gram=gram)
         _check_buffers(self.structure, horizon)
         _check_steps(self.privacy, horizon)
         if (self.mixing is None) == WORKLOADS[self.workload].of_graph:
@@ -411,9 +400,8 @@ class TimeProblem(Shown):
                 remedy="TimeProblem.decentralized makes H from W; from_gram and prefix take no W.",
             )
         if self.mixing is not None:
-            object.__setattr__(self, "mixing", checked_mixing(self.mixing, self.objective))
-            names = _checks.node_names(self.nodes, count=len(self.mixing))
-            object.__setattr__(self, "nodes", names)
+            mixing = checked_mixing(self.mixing, self.objective)
+            self._set(mixing=mixing, nodes=_checks.node_names(self.nodes, count=len(mixing)))
 
     @property
     def use(self) -> Participation:
@@ -442,15 +430,7 @@ class TimeProblem(Shown):
         return self.participation.fixed_epoch()
 
     @classmethod
-    def decentralized(
-        cls,
-        *,
-        mixing: Any,
-        participation: Participation,
-        objective: Objective | None = None,
-        random: RandomMixing | None = None,
-        **kwargs: Any,
-    ) -> TimeProblem:
+    def decentralized(cls, *, mixing: Any, participation: Participation, **kwargs: Any) -> Self:
         """Models of all nodes under mixing W, shape (n, n), row stochastic.
 
         Column stochastic under an ``objective`` with push-sum weights.
@@ -458,14 +438,8 @@ class TimeProblem(Shown):
         ``objective`` says which error of them counts, by default that of all iterates; ``random``
         from which distribution W is drawn at every step.
         """
-        return cls.of_workload(
-            "decentralized",
-            mixing=mixing,
-            participation=participation,
-            objective=objective,
-            random=random,
-            **kwargs,
-        )
+        fields: dict[str, Any] = {"mixing": mixing, "participation": participation}
+        return cls.of_workload("decentralized", **fields, **kwargs)
 
     @classmethod
     def of_workload(
@@ -477,7 +451,7 @@ class TimeProblem(Shown):
         objective: Objective | None = None,
         random: RandomMixing | None = None,
         **kwargs: Any,
-    ) -> TimeProblem:
+    ) -> Self:
         """A kind of :data:`noisedesign.system.workloads.WORKLOADS` that forms H, with ``mixing``,
         ``objective`` and ``random`` as in :meth:`decentralized` where it is of a graph."""
         _checks.one_of(kind, field="workload", allowed=tuple(WORKLOADS))
@@ -504,38 +478,16 @@ class TimeProblem(Shown):
         )
 
     @classmethod
-    def from_graph(
-        cls,
-        graph: nx.Graph,
-        *,
-        participation: Participation,
-        weights: str = "metropolis-hastings",
-        **kwargs: Any,
-    ) -> TimeProblem:
-        """As :meth:`decentralized`, on a graph, with the names of its nodes.
-
-        Args:
-            graph: connected and simple; a digraph for weights of
-                :func:`noisedesign.system.directed.directed_mixing`.
-            weights: those, or see :func:`noisedesign.system.graph.mixing_matrix`.
-            kwargs: further arguments of :meth:`decentralized`.
-
-        Raises:
-            InputError: as the functions named and the problem itself.
-        """
-        return cls.decentralized(
-            mixing=_mixing_of(graph, weights),
-            participation=participation,
-            **{"nodes": node_names(graph)} | kwargs,
-        )
+    def _of_mixing(cls, **kwargs: Any) -> Self:
+        return cls.decentralized(**kwargs)
 
     @classmethod
-    def prefix(cls, *, participation: Participation, **kwargs: Any) -> TimeProblem:
+    def prefix(cls, *, participation: Participation, **kwargs: Any) -> Self:
         """Prefix sums: one model, every iterate, no graph."""
         return cls.of_workload("prefix", participation=participation, **kwargs)
 
     @classmethod
-    def from_gram(cls, *, gram: Any, participation: Participation, **kwargs: Any) -> TimeProblem:
+    def from_gram(cls, *, gram: Any, participation: Participation, **kwargs: Any) -> Self:
         """Any error workload A through H = A^T A, shape (T, T), symmetric positive semidefinite."""
         checked = _checks.semidefinite_matrix(gram, field="workload.gram", nonzero=True)
         return cls(gram=checked, participation=participation, **kwargs)
@@ -554,7 +506,7 @@ def checked_mixing(mixing: Any, objective: Objective | None) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SpaceTimeProblem(Shown):
+class SpaceTimeProblem(_OnGraph):
     """Noise correlated across nodes and steps at once.
 
     Minimise the noise tr(H cov(z)) of nT coordinates z such that the record of node i, in all its
@@ -596,21 +548,17 @@ class SpaceTimeProblem(Shown):
     def __post_init__(self) -> None:
         _check_types(self, participation=_FIXED_EPOCH, time=_IN_TIME, space=_IN_SPACE)
         require_room(self.participation)
-        mixing = checked_mixing(self.mixing, self.objective)
-        n = len(mixing)
-        object.__setattr__(self, "mixing", mixing)
+        self._set(mixing=checked_mixing(self.mixing, self.objective))
+        n = len(self.mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
-        object.__setattr__(self, "budget", budget)
-        object.__setattr__(self, "max_variance", _checked_cap(self.max_variance, budget))
+        self._set(budget=budget)
+        self._set(max_variance=_checked_cap(self.max_variance, budget))
         _checks.one_of(self.joint, field="structure.joint", allowed=JOINTS)
         if self.joint == "full" and (self.time.restricts or self.space.restricts):
-            raise InputError(
-                "structure.joint",
-                expected='"kronecker" for a structure in time or space',
-                got='"full"',
-            )
+            expected = '"kronecker" for a structure in time or space'
+            raise InputError("structure.joint", expected=expected, got='"full"')
         _check_steps(self.privacy, self.participation.horizon)
-        object.__setattr__(self, "nodes", _checks.node_names(self.nodes, count=n))
+        self._set(nodes=_checks.node_names(self.nodes, count=n))
 
     @property
     def use(self) -> FixedEpoch:
@@ -626,24 +574,6 @@ class SpaceTimeProblem(Shown):
     def feasible_set(self) -> tuple[str, str]:
         """As :attr:`SpaceProblem.feasible_set`."""
         return "space-time", self.joint
-
-    @classmethod
-    def from_graph(
-        cls,
-        graph: nx.Graph,
-        *,
-        participation: FixedEpoch,
-        weights: str = "metropolis-hastings",
-        **kwargs: Any,
-    ) -> SpaceTimeProblem:
-        """The problem on a graph, with the names of its nodes; as :meth:`TimeProblem.from_graph`.
-
-        Raises:
-            InputError: as that and the problem itself.
-        """
-        mixing = _mixing_of(graph, weights)
-        fields: dict[str, Any] = {"nodes": node_names(graph)} | kwargs
-        return cls(mixing=mixing, participation=participation, **fields)
 
 
 Problem = SpaceProblem | TimeProblem | SpaceTimeProblem
@@ -668,9 +598,5 @@ def problem_of(value: Any) -> Problem:
         remedy = "Give load_problem(path)."
     elif isinstance(value, np.ndarray):
         remedy = "Give SpaceProblem(mixing=W)."
-    raise InputError(
-        "problem",
-        expected="a SpaceProblem, TimeProblem or SpaceTimeProblem",
-        got=_checks.describe(value),
-        remedy=remedy,
-    )
+    expected = "a SpaceProblem, TimeProblem or SpaceTimeProblem"
+    raise InputError("problem", expected=expected, got=_checks.describe(value), remedy=remedy)

@@ -103,12 +103,10 @@ class SpaceTimeProgram:
         """
         n, k, b = self.workload.nodes, self.participation.epochs, self.participation.separation
         if n * k * b > MAX_COORDINATES:
-            raise InputError(
-                "problem",
-                expected=f"at most {MAX_COORDINATES} pairs of node and step for a full design",
-                got=f"{n} * {k * b} = {n * k * b}",
-                remedy="Use a Kronecker design.",
-            )
+            expected = f"at most {MAX_COORDINATES} pairs of node and step for a full design"
+            got = f"{n} * {k * b} = {n * k * b}"
+            remedy = "Use a Kronecker design."
+            raise InputError("problem", expected=expected, got=got, remedy=remedy)
         return Program(
             gram=self.workload.gram(),
             participation=FixedEpoch(epochs=k, separation=b * n),

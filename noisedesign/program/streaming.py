@@ -58,11 +58,8 @@ class StreamingDesign(Shown):
     def __post_init__(self) -> None:
         steps = None if self.privacy is None else self.privacy.steps
         if steps not in (None, self.horizon):
-            raise InputError(
-                "privacy.steps",
-                expected=f"{self.horizon}, the horizon of the design, or nothing",
-                got=str(steps),
-            )
+            expected = f"{self.horizon}, the horizon of the design, or nothing"
+            raise InputError("privacy.steps", expected=expected, got=str(steps))
 
     def _facts(self) -> dict[str, object]:
         return {

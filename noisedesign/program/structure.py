@@ -93,12 +93,10 @@ class SpaceStructure:
             object.__setattr__(self, "clusters", _checked_clusters(self.clusters))
         _checks.positive_int(self.known_seeds, field="structure.known_seeds", minimum=0)
         if self.known_seeds and self.kind in ("dense", "decor"):
-            raise InputError(
-                "structure.known_seeds",
-                expected=f'0 for structure.space = "{self.kind}"',
-                got=str(self.known_seeds),
-                remedy="Its seeds are shared by all, or all alike; use edge-local or another kind.",
-            )
+            expected = f'0 for structure.space = "{self.kind}"'
+            got = str(self.known_seeds)
+            remedy = "Its seeds are shared by all, or all alike; use edge-local or another kind."
+            raise InputError("structure.known_seeds", expected=expected, got=got, remedy=remedy)
 
     @property
     def restricts(self) -> bool:
@@ -114,9 +112,6 @@ def _checked_clusters(clusters: Sequence[int]) -> tuple[int, ...]:
     clusters = _checks.listed(clusters, field="structure.clusters", expected=expected)
     for node, cluster in enumerate(clusters):
         if isinstance(cluster, bool) or not isinstance(cluster, int):
-            raise InputError(
-                "structure.clusters",
-                expected="an integer for every node",
-                got=f"{describe(cluster)} for node {node}",
-            )
+            got = f"{describe(cluster)} for node {node}"
+            raise InputError("structure.clusters", expected="an integer for every node", got=got)
     return tuple(clusters)

@@ -64,18 +64,12 @@ def temporal_program(*, gram: Any, participation: Participation) -> TemporalProg
     """
     h = symmetric_matrix(gram, field="gram", tolerance=settings.SYMMETRY_TOLERANCE)
     if len(h) != participation.horizon:
-        raise InputError(
-            "gram",
-            expected=f"shape {(participation.horizon,) * 2}, the participation's horizon",
-            got=f"shape {h.shape}",
-        )
+        expected = f"shape {(participation.horizon,) * 2}, the participation's horizon"
+        raise InputError("gram", expected=expected, got=f"shape {h.shape}")
     values = np.linalg.eigvalsh(h)
     if values[0] < -settings.GRAM_NEGATIVITY * values[-1] or values[-1] <= 0:
-        raise InputError(
-            "gram",
-            expected="a Gram matrix, positive definite",
-            got=f"the eigenvalue {values[0]:.6g}",
-        )
+        expected = "a Gram matrix, positive definite"
+        raise InputError("gram", expected=expected, got=f"the eigenvalue {values[0]:.6g}")
     if values[0] <= 8 * settings.rank_tolerance(len(h)) * values[-1]:
         raise InputError(
             "gram",

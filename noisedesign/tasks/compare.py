@@ -15,7 +15,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,10 +157,9 @@ def compare(
         several = (b.formulations for b in all_backends() if len(b.formulations) > 1)
         allowed = tuple(dict.fromkeys(itertools.chain.from_iterable(several)))
         _checks.one_of(formulation, field="formulation", allowed=allowed)
+    gap = settings.DEFAULT_GAP if gap is None else gap
     asked = {
-        "asked_gap": settings.DEFAULT_GAP
-        if gap is None
-        else _checks.real(gap, field="gap", low=0, high=1),
+        "asked_gap": _checks.real(gap, field="gap", low=0, high=1),
         "time_limit": _checks.real(time_limit, field="time_limit", low=0),
         "formulation": formulation,
     }
@@ -176,12 +175,9 @@ def compare(
             announce(f"{place[row.key]} {row.name} with {row.backend}")
             yield _computed(row) | machine.record()
 
-    with ExitStack() as files:
-        table = None
-        if output is not None:
-            table = files.enter_context(
-                open_results(output, columns=COLUMNS, kind=COMPARISON, types=TYPES)
-            )
+    how: dict[str, Any] = {"columns": COLUMNS, "kind": COMPARISON, "types": TYPES}
+    with nullcontext() if output is None else open_results(output, **how) as table:
+        if table is not None:
             _check_machine(table, machine)
         found, kept = rows.kept(wanted, compute, table=table, retry=retry)
     return Comparison(rows=tuple(found[row.key] for row in wanted), kept=kept, machine=machine)

@@ -284,7 +284,7 @@ def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Ite
 def _on_workers(distributed: Any, client: Any, rows: Sequence[SweepRow]) -> Iterator[Record]:
     blamed = []
     for row, future in _finished(distributed, client, rows):
-        if not _ended_its_workers(distributed, future):
+        if future.cancelled() or not isinstance(future.exception(), distributed.KilledWorker):
             yield _answer_of(future)
         elif len(rows) == 1:
             yield _unanswered(row, status=FAILED, reason="it ended every worker that computed it")
@@ -350,20 +350,11 @@ async def _greeted(distributed: Any, address: str, timeout: float) -> None:
     (await asyncio.wait_for(connecting, timeout)).abort()
 
 
-def _ended_its_workers(distributed: Any, future: Any) -> bool:
-    return not future.cancelled() and isinstance(future.exception(), distributed.KilledWorker)
-
-
 def _answer_of(future: Any) -> Record:
     error = None if future.cancelled() else future.exception()
     if future.status != "finished":
-        raise (
-            OSError("the cluster was lost; run the sweep again for the rest of it")
-            if error is None
-            else InputError(
-                CLUSTER,
-                expected="workers with this version of noisedesign",
-                got=f"{type(error).__name__}: {error}",
-            )
-        )
+        if error is None:
+            raise OSError("the cluster was lost; run the sweep again for the rest of it")
+        got = f"{type(error).__name__}: {error}"
+        raise InputError(CLUSTER, expected="workers with this version of noisedesign", got=got)
     return dict(future.result())

@@ -20,17 +20,17 @@ from noisedesign.base.linalg import symmetrized
 from noisedesign.base.shown import Shown, ShownInline, shortened
 from noisedesign.base.shown import words as in_words
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
-from noisedesign.files import streaming_file
 from noisedesign.files.design_file import (
     NotRebuiltError,
     StoredDesign,
+    StoredStreamingDesign,
     as_stored,
     differences_from_text,
     manifest_of,
+    streaming_manifest_of,
     text_sha256,
 )
 from noisedesign.files.manifest import FIELD, differences, relative_difference
-from noisedesign.files.streaming_file import StoredStreamingDesign
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
@@ -179,7 +179,7 @@ def _streaming_checks(stored: StoredStreamingDesign) -> list[Check]:
     bound = lower_bound_of_unrestricted_optimum(workload, scheme)
     objective = error * sensitivity.squared
     same = sensitivity.kind == design.sensitivity_kind
-    again = streaming_file.manifest_of(design, stored.arrays)
+    again = streaming_manifest_of(design, stored.arrays)
     again["library"] = stored.manifest["library"]
     # The product of two stored numbers; the manifest says it as well.
     claimed = float(stored.manifest["objective"])

@@ -78,12 +78,9 @@ def allowance(participation: Participation) -> Allowance:
         InputError: that is not known of the participation.
     """
     if (cover := participation.cover()) is None:
-        raise InputError(
-            "participation",
-            expected="FixedEpoch or MinSeparation",
-            got=str(participation),
-            remedy="Ask for a strategy without a structure.",
-        )
+        expected = "FixedEpoch or MinSeparation"
+        remedy = "Ask for a strategy without a structure."
+        raise InputError("participation", expected=expected, got=str(participation), remedy=remedy)
     return Allowance(*cover)
 
 

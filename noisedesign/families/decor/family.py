@@ -26,23 +26,8 @@ class Decor(SpatialFamily):
     formulations: ClassVar[tuple[str, ...]] = ("covariance",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {}
 
-    def program_of_gram(
-        self,
-        gram: Array,
-        *,
-        mixing: Array,
-        structure: SpaceStructure,
-        budget: Array,
-        cap: Array | None,
-    ) -> DecorProgram:
-        return DecorProgram(
-            gram=gram,
-            participation=single(len(gram)),
-            budget=budget,
-            cap=cap,
-            axes="space",
-            mixing=mixing,
-        )
+    def program_of_gram(self, gram: Array, *, structure: SpaceStructure, **of: Any) -> DecorProgram:
+        return DecorProgram(gram=gram, participation=single(len(gram)), axes="space", **of)
 
     def solve(self, program: DecorProgram, *, monitor: Monitor) -> Answer:
         """As every family.

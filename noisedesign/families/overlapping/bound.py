@@ -66,11 +66,9 @@ def multipliers_of(arrays: Mapping[str, Array]) -> list[PatternBlocks]:
         or lengths.min(initial=1) < 1
         or (steps.shape, blocks.shape) != ((lengths.sum(),), (np.square(lengths).sum(),))
     ):
-        raise InputError(
-            "design file.pattern_blocks",
-            expected="blocks of the lengths of their patterns",
-            got=f"{blocks.size} entries",
-        )
+        expected = "blocks of the lengths of their patterns"
+        got = f"{blocks.size} entries"
+        raise InputError("design file.pattern_blocks", expected=expected, got=got)
     starts, squares = np.cumsum(lengths) - lengths, np.cumsum(lengths**2) - lengths**2
     groups = []
     for k in np.unique(lengths):
@@ -136,8 +134,5 @@ def _check(steps: NDArray[np.intp], participation: Participation) -> None:
     """Every row is a pattern, or part of one, in ascending order."""
     inside = steps.min(initial=0) >= 0 and steps.max(initial=0) < participation.horizon
     if not (inside and participation.allows(steps)):
-        raise InputError(
-            "multipliers",
-            expected=f"steps of patterns of the participation ({participation})",
-            got="others",
-        )
+        expected = f"steps of patterns of the participation ({participation})"
+        raise InputError("multipliers", expected=expected, got="others")

@@ -53,11 +53,8 @@ def same_horizon(workload: Workload, participation: Participation) -> int:
         InputError: they do not.
     """
     if workload.horizon != participation.horizon:
-        raise InputError(
-            "participation",
-            expected=f"a horizon of {workload.horizon}, that of the workload",
-            got=str(participation.horizon),
-        )
+        expected = f"a horizon of {workload.horizon}, that of the workload"
+        raise InputError("participation", expected=expected, got=str(participation.horizon))
     return workload.horizon
 
 

@@ -200,21 +200,15 @@ class Noise:
     def _steps(self, steps: int | None) -> int:
         if steps is None:
             if self.steps is None:
-                raise InputError(
-                    "steps",
-                    expected="how many steps the noise is used for",
-                    got="nothing",
-                    remedy="Its privacy is that of so many steps.",
-                )
+                expected = "how many steps the noise is used for"
+                remedy = "Its privacy is that of so many steps."
+                raise InputError("steps", expected=expected, got="nothing", remedy=remedy)
             return self.steps
         steps = _checks.positive_int(steps, field="steps")
         if self.steps is not None and steps > self.steps:
-            raise InputError(
-                "steps",
-                expected=f"at most {self.steps}, the horizon of the noise",
-                got=str(steps),
-                remedy="No further step was ever accounted for: design for more steps.",
-            )
+            expected = f"at most {self.steps}, the horizon of the noise"
+            remedy = "No further step was ever accounted for: design for more steps."
+            raise InputError("steps", expected=expected, got=str(steps), remedy=remedy)
         return steps
 
 
@@ -233,11 +227,8 @@ def noise_of_arrays(
     space = arrays.get("covariance")
     if space is not None:
         if nodes is None or space.shape != (nodes, nodes):
-            raise InputError(
-                f"{field}.covariance",
-                expected=f"shape {(nodes, nodes)}",
-                got=f"shape {space.shape}",
-            )
+            expected = f"shape {(nodes, nodes)}"
+            raise InputError(f"{field}.covariance", expected=expected, got=f"shape {space.shape}")
         covariance_root(space)
     if strategy is None and space is None:
         raise InputError(field, expected="a strategy or a covariance", got=", ".join(arrays))

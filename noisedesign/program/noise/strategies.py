@@ -102,12 +102,10 @@ class DenseStrategy(Strategy):
         try:
             return np.asarray(np.tril(inverse_of_triangular(self.strategy.copy())))
         except np.linalg.LinAlgError as error:
-            raise InputError(
-                "strategy",
-                expected="an invertible C",
-                got="a singular one",
-                remedy="`noisedesign verify` says what else does not hold.",
-            ) from error
+            expected = "an invertible C"
+            got = "a singular one"
+            remedy = "`noisedesign verify` says what else does not hold."
+            raise InputError("strategy", expected=expected, got=got, remedy=remedy) from error
 
     def arrays(self) -> dict[str, Array]:
         return {"strategy": self.strategy, "noising_matrix": self._noising}
@@ -376,18 +374,12 @@ class BufferedToeplitz(StationaryStrategy):
         buffers = max(1, np.size(self.scales))
         scales = _checks.vector(self.scales, field="strategy.scales", length=buffers)
         if np.size(self.decays) != buffers:
-            raise InputError(
-                "strategy.decays",
-                expected=f"{buffers}, one per scale",
-                got=f"{np.size(self.decays)}",
-            )
+            expected = f"{buffers}, one per scale"
+            raise InputError("strategy.decays", expected=expected, got=f"{np.size(self.decays)}")
         decays = _checks.vector(self.decays, field="strategy.decays", length=buffers)
         if scales.min() < 0 or scales.sum() > 1 + settings.rank_tolerance(buffers):
-            raise InputError(
-                "strategy.scales",
-                expected="values >= 0 of sum at most 1",
-                got=f"a least of {scales.min():.6g} and a sum of {scales.sum():.6g}",
-            )
+            got = f"a least of {scales.min():.6g} and a sum of {scales.sum():.6g}"
+            raise InputError("strategy.scales", expected="values >= 0 of sum at most 1", got=got)
         if decays.min() < 0 or decays.max() > 1:
             worst = decays.min() if decays.min() < 0 else decays.max()
             raise InputError("strategy.decays", expected="values in [0, 1]", got=f"{worst:.6g}")

@@ -62,11 +62,9 @@ def check_noising(noising_matrix: Any) -> Array:
     above = np.abs(np.triu(noising, 1))
     if above.max() > settings.rank_tolerance(len(noising)) * np.abs(noising).max():
         s, t = (int(i) for i in np.unravel_index(above.argmax(), above.shape))
-        raise InputError(
-            "noising_matrix",
-            expected="a lower triangular matrix (noise of a step from draws up to that step)",
-            got=f"entry ({s}, {t}) = {noising[s, t]:.6g}",
-        )
+        expected = "a lower triangular matrix (noise of a step from draws up to that step)"
+        got = f"entry ({s}, {t}) = {noising[s, t]:.6g}"
+        raise InputError("noising_matrix", expected=expected, got=got)
     return np.tril(noising)
 
 
@@ -84,11 +82,8 @@ def covariance_root(covariance: Any) -> Array:
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(r)
     if values[0] < -settings.GRAM_NEGATIVITY * max(values[-1], 0.0) or values[-1] <= 0:
-        raise InputError(
-            "covariance",
-            expected="a nonzero positive semidefinite matrix",
-            got=f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}",
-        )
+        got = f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}"
+        raise InputError("covariance", expected="a nonzero positive semidefinite matrix", got=got)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array
 from noisedesign.system.graph import check_mixing
-from noisedesign.tasks.papers.bounds import _arguments
+from noisedesign.tasks.papers import bounds
 
 NUMERATORS = ("unsquared", "squared")
 
@@ -62,7 +62,7 @@ def squared_sensitivity(
         InputError: W is not row stochastic, or an argument is out of range.
     """
     w = check_mixing(mixing, stochastic="row", connected=False)
-    v = _arguments.node(observer, field="observer", nodes=len(w))
+    v = bounds.node(observer, field="observer", nodes=len(w))
     steps = _checks.positive_int(horizon, field="horizon")
     rounds = _checks.positive_int(rounds, field="rounds")
     _checks.one_of(numerator, field="numerator", allowed=NUMERATORS)

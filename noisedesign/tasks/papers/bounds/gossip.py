@@ -33,7 +33,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.linalg import eigenvalues
-from noisedesign.tasks.papers.bounds import _arguments
+from noisedesign.tasks.papers import bounds
 
 STATEMENTS = ("proof", "printed")
 
@@ -46,7 +46,7 @@ def second_eigenvalue(*, mixing: Any) -> float:
     Raises:
         InputError: W is not symmetric and row stochastic.
     """
-    w = _arguments.symmetric_mixing(mixing, source="the definition of rho")
+    w = bounds.symmetric_mixing(mixing, source="the definition of rho")
     return float(np.abs(eigenvalues(w - 1 / len(w))).max())
 
 
@@ -59,7 +59,7 @@ def theorem_13_slope(*, mixing: Any) -> float:
     Raises:
         InputError: W is not symmetric, doubly stochastic and primitive.
     """
-    return 1 / len(_arguments.primitive_mixing(mixing, source="Theorem 13"))
+    return 1 / len(bounds.primitive_mixing(mixing, source="Theorem 13"))
 
 
 def theorem_15_squared_sensitivity(
@@ -78,8 +78,8 @@ def theorem_15_squared_sensitivity(
     Raises:
         InputError: W is not symmetric, doubly stochastic and primitive; bad observers or horizon.
     """
-    w = _arguments.primitive_mixing(mixing, source="Theorem 15")
-    share = len(_arguments.coalition(observers, field="observers", nodes=len(w))) / len(w)
+    w = bounds.primitive_mixing(mixing, source="Theorem 15")
+    share = len(bounds.coalition(observers, field="observers", nodes=len(w))) / len(w)
     steps = _checks.positive_int(horizon, field="horizon")
     _checks.one_of(statement, field="statement", allowed=STATEMENTS)
     gap = 1 - second_eigenvalue(mixing=w)
@@ -99,9 +99,9 @@ def theorem_16_slope(*, mixing: Any, observers: Sequence[int], victim: int) -> f
     Raises:
         InputError: W is not symmetric, doubly stochastic and primitive; bad observers; j in A.
     """
-    w = _arguments.primitive_mixing(mixing, source="Theorem 16")
-    members = _arguments.coalition(observers, field="observers", nodes=len(w))
-    j = _arguments.node(victim, field="victim", nodes=len(w))
+    w = bounds.primitive_mixing(mixing, source="Theorem 16")
+    members = bounds.coalition(observers, field="observers", nodes=len(w))
+    j = bounds.node(victim, field="victim", nodes=len(w))
     if j in members:
         raise InputError(
             "victim", expected="a node that is no observer, as Theorem 16 assumes", got=str(j)
@@ -221,7 +221,7 @@ def theorem_17(
         InputError: W is none of these, epsilon or delta outside (0, 1), strong_convexity above
             smoothness, or a number out of range.
     """
-    w = _arguments.primitive_mixing(mixing, source="Theorem 17")
+    w = bounds.primitive_mixing(mixing, source="Theorem 17")
     n, steps = len(w), _checks.positive_int(horizon, field="horizon")
     d = _checks.positive_int(dimension, field="dimension")
     L = _checks.real(smoothness, field="smoothness", low=0)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.tasks.papers.bounds import _arguments
+from noisedesign.tasks.papers import bounds
 
 
 def message_variance(*, mixing: Any, noise_variance: float | Array = 1.0) -> Array:
@@ -36,7 +36,7 @@ def message_variance(*, mixing: Any, noise_variance: float | Array = 1.0) -> Arr
     Raises:
         InputError: W is not symmetric and row stochastic, or a variance not positive.
     """
-    w = _arguments.symmetric_mixing(mixing, source="Zip-DL")
+    w = bounds.symmetric_mixing(mixing, source="Zip-DL")
     variance = _checks.positive_vector(noise_variance, field="noise_variance", length=len(w))
     weights = w.T  # row a: what the receivers give to the messages of a
     sends = weights > 0
@@ -52,7 +52,7 @@ def state_covariance(*, mixing: Any, noise_variance: float | Array = 1.0) -> Arr
     Its rows sum to 0 (Corollary 3.2: the mean model is left alone). Arguments and errors as
     :func:`message_variance`.
     """
-    w = _arguments.symmetric_mixing(mixing, source="Zip-DL")
+    w = bounds.symmetric_mixing(mixing, source="Zip-DL")
     variance = _checks.positive_vector(noise_variance, field="noise_variance", length=len(w))
     total = np.zeros_like(w)
     for a, size in enumerate(variance):
@@ -117,7 +117,7 @@ def theorem_5_9(
     L = _checks.real(smoothness, field="smoothness", low=0)
     gamma = _checks.real(step_size, field="step_size", low=0, high=1 / L)
     delta = _checks.real(step_sensitivity, field="step_sensitivity", low=0)
-    w = _arguments.symmetric_mixing(mixing, source="Zip-DL")
+    w = bounds.symmetric_mixing(mixing, source="Zip-DL")
     zetas = _checks.positive_vector(zeta, field="zeta", length=len(w))
     heard, times = _heard(w, observers)
     drift = 0.0
@@ -175,7 +175,7 @@ def theorem_5_12(
     """
     alpha = _checks.real(alpha, field="alpha", low=1)
     delta = _checks.real(step_sensitivity, field="step_sensitivity", low=0)
-    w = _arguments.symmetric_mixing(mixing, source="Zip-DL")
+    w = bounds.symmetric_mixing(mixing, source="Zip-DL")
     variances = _checks.positive_vector(noise_variance, field="noise_variance", length=len(w))
     heard, times = _heard(w, observers)
     total = np.zeros(len(w))
@@ -212,7 +212,7 @@ def _moments(
 
 def _heard(w: Array, observers: Sequence[int]) -> tuple[NDArray[np.intp], Array]:
     """Nodes whose messages some observer gives a weight, and how many observers do."""
-    members = _arguments.coalition(observers, field="observers", nodes=len(w))
+    members = bounds.coalition(observers, field="observers", nodes=len(w))
     listeners = (w[list(members)] > 0).sum(axis=0)
     return np.flatnonzero(listeners), np.asarray(listeners[listeners > 0], dtype=np.float64)
 
