@@ -111,9 +111,7 @@ def renyi_of(*, mu: float, alpha: float) -> float:
     """
     alpha = _checks.real(alpha, field="alpha", low=1)
     if not (isinstance(mu, float) and mu == math.inf):
-        mu = _checks.real(mu, field="mu")
-    if mu < 0:
-        raise InputError("mu", expected="a number >= 0", got=f"{mu:g}")
+        mu = _checks.nonnegative(mu, field="mu")
     return alpha * mu * mu / 2
 
 
@@ -135,9 +133,7 @@ def noise_stddev_for(
     Raises:
         InputError: as :class:`PrivacyTarget`; a sensitivity that no noise makes up for.
     """
-    squared = _checks.real(sensitivity_squared, field="sensitivity_squared")
-    if squared < 0:
-        raise InputError("sensitivity_squared", expected="a number >= 0", got=f"{squared:g}")
+    squared = _checks.nonnegative(sensitivity_squared, field="sensitivity_squared")
     target = PrivacyTarget(epsilon=epsilon, delta=delta, clip=clip, adjacency=adjacency)
     return math.sqrt(squared) * target.step_sensitivity / mu_of(epsilon=epsilon, delta=delta)
 

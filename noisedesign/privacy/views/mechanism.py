@@ -106,11 +106,9 @@ class LinearMechanism(Shown):
         """A, shape (m T, n T), and B, rows in the order of time: for systems small enough."""
         t, n, p = self.horizon, len(self.transition), self.state_noise.shape[1]
         a = self.gradient_response(np.eye(t * n).reshape(t, n, t * n))
-        white = (
-            np.eye(self.joint.shape[1])
-            if self.joint is not None
-            else np.eye(t * p).reshape(t, p, t * p)
-        )
+        white: Array = np.eye(t * p).reshape(t, p, t * p)
+        if self.joint is not None:
+            white = np.eye(self.joint.shape[1])
         b = self.noise_response(white)
         rows = t * len(self.output)
         return a.reshape(rows, t * n), b.reshape(rows, white.shape[-1])
@@ -124,24 +122,20 @@ def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:
     """
     check_kinds(algorithm, observer)
     _check(algorithm, observer)
-    noise = algorithm.noise
+    noise, strategy, joint = algorithm.noise, None, None
+    transition = np.linalg.matrix_power(algorithm.mixing, algorithm.rounds)
     if isinstance(noise, MessageNoise):
         rows = _message_rows(algorithm, noise, observer)
-        strategy, joint = None, None
     else:
-        output = _node_rows(algorithm, observer)
-        mixed = np.linalg.matrix_power(algorithm.mixing, algorithm.rounds)
+        output, factor = _node_rows(algorithm, observer), noise.remaining(observer.knows)
         if isinstance(noise, SpaceTimeNoise):
-            factor, strategy = np.eye(noise.count), None
-            joint = noise.remaining(observer.knows)
+            factor, joint = np.eye(noise.count), factor
         else:
-            factor, strategy, joint = noise.remaining(observer.knows), noise.strategy, None
-        rows = _Rows(output, mixed @ factor, output @ factor)
+            strategy = noise.strategy
+        rows = _Rows(output, transition @ factor, output @ factor)
     return LinearMechanism(
-        transition=np.linalg.matrix_power(algorithm.mixing, algorithm.rounds),
-        output=rows.output,
-        state_noise=rows.state_noise,
-        output_noise=rows.output_noise,
+        **rows._asdict(),
+        transition=transition,
         horizon=algorithm.horizon,
         strategy=strategy,
         joint=joint,
