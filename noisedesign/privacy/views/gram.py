@@ -431,7 +431,7 @@ def by_covariance(
             remedy="Ask for a shorter horizon or an observer with fewer neighbours.",
         )
     responses = _output_powers(mechanism)
-    lower = _cholesky(_covariance(mechanism))
+    lower = _cholesky(_covariance(mechanism, responses))
     # Near rounding a square root decides better than the covariance, at more than twice the memory.
     split = None
     if lower is None:
@@ -479,27 +479,17 @@ def _victim_columns(responses: Array, victim: int) -> Array:
     return columns.reshape(horizon * m, horizon)
 
 
-def _noise_responses(mechanism: LinearMechanism) -> Array:
-    """Observation k steps after unit noise, shape (T, m, p): first directly, then through F."""
-    responses = np.empty((mechanism.horizon, *mechanism.output_noise.shape))
-    responses[0] = mechanism.output_noise
-    row = mechanism.output
-    for k in range(1, mechanism.horizon):
-        responses[k] = row @ mechanism.state_noise
-        row = row @ mechanism.transition
-    return responses
-
-
-def _covariance(mechanism: LinearMechanism) -> Array:
-    """K, shape (T m, T m), rows in the order t * m + observation."""
-    responses = _noise_responses(mechanism)
-    horizon = mechanism.horizon
+def _covariance(mechanism: LinearMechanism, powers: Array) -> Array:
+    """K, shape (T m, T m), rows in the order t * m + observation; ``powers`` are H F^k."""
     if mechanism.joint is not None:
         _, root = mechanism.dense()
         return np.asarray(root @ root.T)
-    noising: Array = np.eye(horizon)
+    noising: Array = np.eye(mechanism.horizon)
     if mechanism.strategy is not None:
         noising = np.asarray(np.linalg.inv(mechanism.strategy), dtype=np.float64)
+    # Observation k steps after unit noise, shape (T, m, p): first directly, then through F.
+    later = powers[:-1] @ mechanism.state_noise
+    responses = np.concatenate([mechanism.output_noise[None], later])
     return _filtered(responses, noising @ noising.T)
 
 

@@ -99,10 +99,7 @@ class Objective(Shown):
                 )
         else:
             result = _checks.vector(value, field=field, length=given.size)
-        if result.min() <= 0:
-            raise InputError(field, expected="values > 0", got=f"{result.min():.6g}")
-        for worst in (int(result.argmin()), int(result.argmax())):
-            _checks.check_size(result.ravel(), worst, field=field)
+        _checks.positive_vector(result.ravel(), field=field, length=result.size)
         return result
 
     @property
