@@ -72,34 +72,27 @@ class LinearMechanism(Shown):
 
     def gradient_response(self, gradients: Array) -> Array:
         """A G: (T, n, d) gradients to (T, m, d) observations."""
-        return self._run(gradients, None)
+        state = np.zeros(gradients.shape[1:])
+        seen = np.empty((self.horizon, len(self.output), gradients.shape[2]))
+        for t, gradient in enumerate(gradients):
+            state = state + gradient
+            seen[t] = self.output @ state
+            state = self.transition @ state
+        return seen
 
     def noise_response(self, white: Array) -> Array:
         """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to (T, m, d) observations."""
-        return self._run(None, self._coloured(white))
-
-    def _coloured(self, white: Array) -> Array:
+        noise: Array = white
         if self.joint is not None:
-            p = self.state_noise.shape[1]
-            return np.asarray((self.joint @ white).reshape(self.horizon, p, -1))
-        if self.strategy is None:
-            return white
-        flat = white.reshape(self.horizon, -1)
-        return np.asarray(np.linalg.solve(self.strategy, flat).reshape(white.shape))
-
-    def _run(self, gradients: Array | None, noise: Array | None) -> Array:
-        some = gradients if gradients is not None else noise
-        assert some is not None
-        state = np.zeros((len(self.transition), some.shape[2]))
-        seen = np.empty((self.horizon, len(self.output), some.shape[2]))
-        for t in range(self.horizon):
-            if gradients is not None:
-                state = state + gradients[t]
-            seen[t] = self.output @ state
-            state = self.transition @ state
-            if noise is not None:
-                seen[t] += self.output_noise @ noise[t]
-                state = state + self.state_noise @ noise[t]
+            noise = (self.joint @ white).reshape(self.horizon, self.state_noise.shape[1], -1)
+        elif self.strategy is not None:
+            flat = white.reshape(self.horizon, -1)
+            noise = np.asarray(np.linalg.solve(self.strategy, flat)).reshape(white.shape)
+        state = np.zeros((len(self.transition), noise.shape[2]))
+        seen = np.empty((self.horizon, len(self.output), noise.shape[2]))
+        for t, drawn in enumerate(noise):
+            seen[t] = self.output @ state + self.output_noise @ drawn
+            state = self.transition @ state + self.state_noise @ drawn
         return seen
 
     def dense(self) -> tuple[Array, Array]:
