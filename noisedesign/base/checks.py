@@ -43,6 +43,11 @@ class InputError(ValueError):
         text = f"{field}: expected {expected}, got {got}"
         super().__init__(f"{text}. {remedy}" if remedy else text)
 
+    def told(self, *, field: str | None = None, remedy: str | None = None) -> InputError:
+        """The same error under another field, or with another remedy."""
+        words = self.remedy if remedy is None else remedy
+        return InputError(field or self.field, expected=self.expected, got=self.got, remedy=words)
+
 
 def describe(value: object) -> str:
     """A short, honest description of a rejected value."""
@@ -207,6 +212,14 @@ def seed(value: Any, *, field: str) -> int:
     if not is_int or value < 0:
         raise InputError(field, expected="an integer >= 0", got=describe(value))
     return int(value)
+
+
+def nonnegative(value: Any, *, field: str, expected: str = "a number >= 0") -> float:
+    """A finite number that is not below zero."""
+    number = real(value, field=field)
+    if number < 0:
+        raise InputError(field, expected=expected, got=f"{number:g}")
+    return number
 
 
 def real(value: Any, *, field: str, low: float = -math.inf, high: float = math.inf) -> float:

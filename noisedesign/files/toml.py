@@ -65,10 +65,7 @@ def located(path: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        remedy = f"{error.remedy} (in {path})".strip()
-        raise InputError(
-            error.field, expected=error.expected, got=error.got, remedy=remedy
-        ) from error
+        raise error.told(remedy=f"{error.remedy} (in {path})".strip()) from error
 
 
 @contextmanager
@@ -83,9 +80,7 @@ def renamed(keys: dict[str, str]) -> Iterator[None]:
     except InputError as error:
         if error.field not in keys:
             raise
-        raise InputError(
-            keys[error.field], expected=error.expected, got=error.got, remedy=error.remedy
-        ) from error
+        raise error.told(field=keys[error.field]) from error
 
 
 def dumped(tables: Mapping[str, Any]) -> str:

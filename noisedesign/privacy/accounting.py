@@ -43,8 +43,7 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
     """Largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down.
 
     ``gdp`` is exact but for the last digits. ``rdp`` is the rule published with Whisper D-SGD: the
-    Renyi bound
-    mu^2 / 2 + sqrt(2 mu^2 log(1/delta)) = epsilon, that is
+    Renyi bound mu^2 / 2 + sqrt(2 mu^2 log(1/delta)) = epsilon, that is
     mu = sqrt(2) (sqrt(L + epsilon) - sqrt(L)), L = log(1/delta); it asks for more noise.
 
     Raises:
@@ -55,7 +54,19 @@ def mu_of(*, epsilon: float, delta: float, conversion: str = "gdp") -> float:
     _checks.one_of(conversion, field="conversion", allowed=CONVERSIONS)
     if conversion == "rdp":
         return renyi_mu(epsilon, delta)
-    return mu_below(epsilon, delta)
+
+    def fits(mu: float) -> bool:
+        return is_private(mu, epsilon, delta)
+
+    inside = renyi_mu(epsilon, delta)
+    for _ in range(DOUBLINGS):  # at most a few, for the allowances
+        if fits(inside):
+            break
+        inside /= 2
+    outside = 2 * inside
+    while fits(outside):
+        inside, outside = outside, outside * 2
+    return _bisected(inside, outside, fits)
 
 
 def _mu(value: Any) -> float:
@@ -79,6 +90,8 @@ def _delta(value: Any) -> float:
 def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
     """Smallest epsilon at ``delta`` of a mu-GDP mechanism, rounded up; see :func:`mu_of`.
 
+    It is 0 where delta alone does.
+
     Raises:
         InputError: mu outside [1e-100, 1e150], delta outside [1e-300, 1), unknown conversion.
     """
@@ -87,7 +100,21 @@ def epsilon_of(*, mu: float, delta: float, conversion: str = "gdp") -> float:
     _checks.one_of(conversion, field="conversion", allowed=CONVERSIONS)
     if conversion == "rdp":
         return renyi_epsilon(mu, delta)
-    return epsilon_above(mu, delta)
+    if is_private(mu, 0.0, delta):
+        return 0.0
+
+    def fits(epsilon: float) -> bool:
+        return is_private(mu, epsilon, delta)
+
+    inside = renyi_epsilon(mu, delta)
+    while not fits(inside):
+        inside *= 2
+    outside = inside / 2
+    for _ in range(DOUBLINGS):
+        if outside == 0 or not fits(outside):
+            break
+        inside, outside = outside, outside / 2
+    return _bisected(inside, outside, fits)
 
 
 def delta_of(*, mu: float, epsilon: float) -> float:
@@ -111,9 +138,7 @@ def renyi_of(*, mu: float, alpha: float) -> float:
     """
     alpha = _checks.real(alpha, field="alpha", low=1)
     if not (isinstance(mu, float) and mu == math.inf):
-        mu = _checks.real(mu, field="mu")
-    if mu < 0:
-        raise InputError("mu", expected="a number >= 0", got=f"{mu:g}")
+        mu = _checks.nonnegative(mu, field="mu")
     return alpha * mu * mu / 2
 
 
@@ -135,9 +160,7 @@ def noise_stddev_for(
     Raises:
         InputError: as :class:`PrivacyTarget`; a sensitivity that no noise makes up for.
     """
-    squared = _checks.real(sensitivity_squared, field="sensitivity_squared")
-    if squared < 0:
-        raise InputError("sensitivity_squared", expected="a number >= 0", got=f"{squared:g}")
+    squared = _checks.nonnegative(sensitivity_squared, field="sensitivity_squared")
     target = PrivacyTarget(epsilon=epsilon, delta=delta, clip=clip, adjacency=adjacency)
     return math.sqrt(squared) * target.step_sensitivity / mu_of(epsilon=epsilon, delta=delta)
 
@@ -179,42 +202,6 @@ def is_private(mu: float, epsilon: float, delta: float) -> bool:
     x = _point(mu, epsilon)
     rest = float(ndtr(x)) + _density_times(x, _tail_ratio(x + mu))
     return (1 - ALLOWANCE) * rest >= 1 - delta
-
-
-def mu_below(epsilon: float, delta: float) -> float:
-    """Largest mu that is (epsilon, delta)-DP, rounded down."""
-
-    def fits(mu: float) -> bool:
-        return is_private(mu, epsilon, delta)
-
-    inside = renyi_mu(epsilon, delta)
-    for _ in range(DOUBLINGS):  # at most a few, for the allowances
-        if fits(inside):
-            break
-        inside /= 2
-    outside = 2 * inside
-    while fits(outside):
-        inside, outside = outside, outside * 2
-    return _bisected(inside, outside, fits)
-
-
-def epsilon_above(mu: float, delta: float) -> float:
-    """Smallest epsilon of a mu-GDP mechanism at delta, rounded up; 0 where delta alone does."""
-    if is_private(mu, 0.0, delta):
-        return 0.0
-
-    def fits(epsilon: float) -> bool:
-        return is_private(mu, epsilon, delta)
-
-    inside = renyi_epsilon(mu, delta)
-    while not fits(inside):
-        inside *= 2
-    outside = inside / 2
-    for _ in range(DOUBLINGS):
-        if outside == 0 or not fits(outside):
-            break
-        inside, outside = outside, outside / 2
-    return _bisected(inside, outside, fits)
 
 
 def renyi_mu(epsilon: float, delta: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
@@ -21,7 +22,7 @@ from noisedesign.privacy.target import (
     DEFAULT_ADJACENCY,
     DEFAULT_DELTA,
 )
-from noisedesign.privacy.views.noise import FullView, NodeNoise, Noise
+from noisedesign.privacy.views.noise import NodeNoise, Noise
 from noisedesign.privacy.views.observers import distances
 from noisedesign.system.participation import Participation
 from noisedesign.system.participation import require_room as participation_room
@@ -208,32 +209,24 @@ def _sensitivities(
     mechanism: threats.LinearMechanism, participation: Participation, victims: Sequence[int]
 ) -> Iterator[tuple[float, str]]:
     """Squared sensitivity of every victim and which number it is."""
-    ceilings = _Ceilings(mechanism.full_view, participation)
+    full = mechanism.full_view
+
+    @cache
+    def unit_ceiling(which: int) -> Sensitivity:
+        """Of a reader of all messages, once for all nodes that share a Gram."""
+        return squared_sensitivity(full.grams[which], participation)
+
     taking_part = participation.taking_part
     for victim, (gram, exposed) in threats.grams(mechanism, victims):
         if (exposed & taking_part).any():
             yield math.inf, UNBOUNDED
             continue
-        known = None if mechanism.full_view.exposed[victim].any() else ceilings.of(victim)
-        if mechanism.complete and known is not None:
-            found = known
-        else:
-            ceiling = None if known is None else known.squared
-            found = squared_sensitivity(gram, participation, ceiling=ceiling)
+        ceiling = None
+        if not full.exposed[victim].any():
+            unit = unit_ceiling(full.which[victim])
+            ceiling = float((unit.per_pattern * float(full.scale[victim])).max())
+            if mechanism.complete:
+                yield ceiling, unit.kind
+                continue
+        found = squared_sensitivity(gram, participation, ceiling=ceiling)
         yield found.squared, found.kind
-
-
-class _Ceilings:
-    """Sensitivity of a reader of all messages, computed once for all nodes that share a Gram."""
-
-    def __init__(self, full: FullView, participation: Participation) -> None:
-        self._full, self._participation = full, participation
-        self._units: dict[int, Sensitivity] = {}
-
-    def of(self, victim: int) -> Sensitivity:
-        which, scale = self._full.which[victim], float(self._full.scale[victim])
-        if which not in self._units:
-            gram = self._full.grams[which]
-            self._units[which] = squared_sensitivity(gram, self._participation)
-        unit = self._units[which]
-        return Sensitivity(per_pattern=unit.per_pattern * scale, kind=unit.kind)

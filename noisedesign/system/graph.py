@@ -82,10 +82,18 @@ def check_mixing(mixing: Any, *, stochastic: str, connected: bool = True) -> Arr
             "both", else D-SGD does not converge to the average (Whisper D-SGD, section II.A).
 
     Raises:
-        InputError: naming the first entry, row or column at fault, or the components.
+        InputError: naming the first entry, row or column at fault, or the components; a graph, with
+            the call that makes W of it.
     """
     _checks.one_of(stochastic, field="stochastic", allowed=("row", "column", "both", "either"))
-    w = mixing_array(mixing)
+    if isinstance(mixing, nx.Graph):
+        raise InputError(
+            "mixing",
+            expected="W, an array of shape (n, n)",
+            got="a graph",
+            remedy="Give mixing_matrix(graph), or make the problem by its from_graph(graph).",
+        )
+    w = _checks.matrix(mixing, field="mixing", square=True)
     if w.min() < 0:
         i, j = (int(k) for k in np.argwhere(w < 0)[0])
         raise InputError(
@@ -119,22 +127,6 @@ def check_mixing(mixing: Any, *, stochastic: str, connected: bool = True) -> Arr
             remedy="Design each component by itself, or add the missing links.",
         )
     return w
-
-
-def mixing_array(mixing: Any) -> Array:
-    """W as a read-only float64 array, shape (n, n), nothing else being checked.
-
-    Raises:
-        InputError: no such array; a graph, with the call that makes W of it.
-    """
-    if isinstance(mixing, nx.Graph):
-        raise InputError(
-            "mixing",
-            expected="W, an array of shape (n, n)",
-            got="a graph",
-            remedy="Give mixing_matrix(graph), or make the problem by its from_graph(graph).",
-        )
-    return _checks.matrix(mixing, field="mixing", square=True)
 
 
 def node_names(graph: nx.Graph) -> tuple[str, ...]:

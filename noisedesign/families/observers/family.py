@@ -118,9 +118,7 @@ def _fields_of_the_problem() -> Iterator[None]:
     except InputError as error:
         if error.field not in _KEYS:
             raise
-        raise InputError(
-            _KEYS[error.field], expected=error.expected, got=error.got, remedy=error.remedy
-        ) from error
+        raise error.told(field=_KEYS[error.field]) from error
 
 
 FAMILY = Observers()

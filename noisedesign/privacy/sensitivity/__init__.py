@@ -21,6 +21,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -311,28 +312,23 @@ def listed_bounds(gram: Gram, groups: list[Group]) -> PatternBounds:
         if upper[j] <= settled:
             break
         if not balanced[j]:
-            steps = where[int(j)]
-            if len(steps) <= BLOCK_LIMIT:
-                found = block_bounds(_block(gram, steps), enough=settled)
+            block = _block(gram, where[int(j)])
+            if isinstance(block, np.ndarray):
+                found = block_bounds(block, enough=settled)
             else:
-                found = sparse_bounds(_large_block(gram, steps))
+                found = sparse_bounds(block)
             lower[j], upper[j] = max(lower[j], found.lower), min(upper[j], found.upper)
             settled = max(settled, upper[j])
     return PatternBounds(lower=lower, upper=upper, absolute=absolute, balanced=balanced)
 
 
-def _block(gram: Gram, steps: Steps) -> Array:
-    """M on one pattern, shape (k, k)."""
+def _block(gram: Gram, steps: Steps) -> Gram:
+    """M on one pattern, shape (k, k); sparse where that has more than ``BLOCK_LIMIT`` steps."""
     if isinstance(gram, np.ndarray):
-        return np.asarray(gram[np.ix_(steps, steps)])
-    return np.asarray(gram[steps][:, steps].toarray())
-
-
-def _large_block(gram: Gram, steps: Steps) -> Sparse:
-    """M on one pattern of more than ``BLOCK_LIMIT`` steps, shape (k, k)."""
-    if isinstance(gram, np.ndarray):
-        return Sparse(gram[np.ix_(steps, steps)])
-    return Sparse(gram[steps][:, steps])
+        block: Any = gram[np.ix_(steps, steps)]
+        return Sparse(block) if len(steps) > BLOCK_LIMIT else np.asarray(block)
+    block = gram[steps][:, steps]
+    return Sparse(block) if len(steps) > BLOCK_LIMIT else np.asarray(block.toarray())
 
 
 def _blocks(gram: Gram, steps: Steps) -> Array:
@@ -346,7 +342,7 @@ def _blocks(gram: Gram, steps: Steps) -> Array:
 def _attained_and_absolute(gram: Gram, steps: Steps) -> tuple[Array, Array]:
     """What signs or orthogonal gradients attain, and the sum of |M_st|, per pattern."""
     if steps.shape[1] > BLOCK_LIMIT:
-        large = [_large_block(gram, row) for row in steps]
+        large: list[Any] = [_block(gram, row) for row in steps]
         absolute = np.array([float(abs(block).sum()) for block in large])
         return np.minimum([_attained(block) for block in large], absolute), absolute
     blocks = _blocks(gram, steps)
@@ -368,7 +364,7 @@ def spectral(gram: Gram, groups: list[Group]) -> float:
     for group in groups:
         size = group.steps.shape[1]
         if size > BLOCK_LIMIT:
-            large = [largest_eigenvalue(_large_block(gram, row)) for row in group.steps]
+            large = [largest_eigenvalue(_block(gram, row)) for row in group.steps]
             worst = max(worst, size * max(large))
             continue
         for chunk in group.chunks():
@@ -398,7 +394,8 @@ def scalar(gram: Gram, groups: list[Group], bounds: PatternBounds) -> float | No
         left -= 2 ** min(len(steps), unit_vectors.MAX_STEPS)
         if len(steps) > unit_vectors.MAX_STEPS or left < 0:
             return None
-        best = max(best, unit_vectors.best_signs(_block(gram, steps)))
+        (block,) = _blocks(gram, steps[None])
+        best = max(best, unit_vectors.best_signs(block))
     return best
 
 

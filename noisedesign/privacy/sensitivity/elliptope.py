@@ -277,7 +277,13 @@ class _Scaled:
 
     def positive_definite(self, t: float) -> bool:
         """Whether Cholesky of t I - matrix runs to its end."""
-        return _positive_definite(self.band, t)
+        trial = self.band.copy()
+        trial[0] += t
+        try:
+            scipy.linalg.cholesky_banded(trial, overwrite_ab=True, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            return False
+        return True
 
     def rounding(self, t: float) -> float:
         """What to add to a t that passed, for the rounding of the factorisation."""
@@ -310,17 +316,6 @@ def certified_multiple(m: Sparse, y: Array) -> float:
         else:
             failed = middle
     return min(passed + scaled.rounding(passed), dominant)
-
-
-def _positive_definite(band: Array, shift: float) -> bool:
-    """Whether Cholesky runs to its end, on a lower band with ``shift`` added to the diagonal."""
-    trial = band.copy()
-    trial[0] += shift
-    try:
-        scipy.linalg.cholesky_banded(trial, overwrite_ab=True, lower=True, check_finite=False)
-    except np.linalg.LinAlgError:
-        return False
-    return True
 
 
 def _largest_eigenvalue(m: Sparse) -> float:

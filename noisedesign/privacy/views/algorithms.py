@@ -218,10 +218,7 @@ def _own_noise(count: int) -> NodeNoise:
 
 
 def _variance(value: Any, *, field: str) -> float:
-    number = _checks.real(value, field=field)
-    if number < 0:
-        raise InputError(field, expected="a variance >= 0", got=f"{number:g}")
-    return number
+    return _checks.nonnegative(value, field=field, expected="a variance >= 0")
 
 
 def _root(covariance: Any, *, field: str, size: int) -> Array:

@@ -39,6 +39,7 @@ no row that nobody sees is formed, nor any array with one axis a noise and anoth
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +99,10 @@ class _Step(NamedTuple):
 
 def white_in_time(mechanism: LinearMechanism) -> bool:
     """Whether the noise is white in time, up to a C that commutes with shifts in time."""
-    return mechanism.joint is None and _toeplitz(mechanism.strategy)
+    c = mechanism.strategy
+    if c is None or mechanism.joint is not None:
+        return mechanism.joint is None
+    return bool(np.abs(c[1:, 1:] - c[:-1, :-1]).max(initial=0.0) <= TOEPLITZ * np.abs(c).max())
 
 
 def by_innovations(
@@ -122,12 +126,6 @@ def by_innovations(
             yield victim, VictimGram(zero_gram(horizon), np.zeros(horizon, dtype=bool))
 
 
-def _toeplitz(c: Array | None) -> bool:
-    if c is None:
-        return True
-    return bool(np.abs(c[1:, 1:] - c[:-1, :-1]).max(initial=0.0) <= TOEPLITZ * np.abs(c).max())
-
-
 def _reached(mechanism: LinearMechanism) -> NDArray[np.bool_]:
     """Nodes whose gradients ever reach an observation."""
     reached = (mechanism.output != 0).any(axis=0)
@@ -145,20 +143,19 @@ def _white(
     """Grams under noise that is white in time, for victims at some coordinates of the state."""
     if not len(rows):
         return
-    system = System(
+    system = replace(
+        mechanism,
         transition=mechanism.transition[np.ix_(reached, reached)],
         output=mechanism.output[:, reached],
         state_noise=mechanism.state_noise[reached],
-        output_noise=mechanism.output_noise,
-        loudness=mechanism.loudness,
     )
-    steady = stationary(system, mechanism.horizon)
+    steady = stationary(system)
     if steady is not None:
         hidden = np.zeros(mechanism.horizon, dtype=bool)
         for gram in stationary_grams(steady, mechanism.horizon, rows):
             yield gram, hidden
         return
-    steps = _filter(system, mechanism.horizon)
+    steps = _filter(system)
     exposed = _exposed(steps, rows)
     columns = list(_columns(steps, rows))
     for i in range(len(rows)):
@@ -168,15 +165,15 @@ def _white(
         yield lower + np.tril(lower, -1).T, exposed[i]
 
 
-def _filter(system: System, horizon: int) -> list[_Step]:
+def _filter(system: LinearMechanism) -> list[_Step]:
     """The filter of every step; P_t is kept as a square root, which rounds small noise least."""
-    transition, output, state_noise, output_noise, loudness = system
+    transition, output = system.transition, system.output
     root = np.zeros((len(transition), 1))
     steps = []
-    for _ in range(horizon):
-        innovation = np.hstack([output @ root, output_noise])
-        following = np.hstack([transition @ root, state_noise])
-        scaled, silent, _ = whitening(innovation, loudness=loudness)
+    for _ in range(system.horizon):
+        innovation = np.hstack([output @ root, system.output_noise])
+        following = np.hstack([transition @ root, system.state_noise])
+        scaled, silent, _ = whitening(innovation, loudness=system.loudness)
         gain = (following @ (scaled @ innovation).T) @ scaled
         steps.append(_Step(transition - gain @ output, scaled @ output, silent @ output))
         root = np.asarray(np.linalg.qr((following - gain @ innovation).T, mode="r")).T
@@ -237,19 +234,6 @@ SETTLED = 4 * settings.EPS
 """Relative change of O that is rounding."""
 
 
-class System(NamedTuple):
-    """F, H and the factors of q and r, restricted to the nodes that reach an observation.
-
-    ``loudness`` is the standard deviation of the noise before anything of it was known.
-    """
-
-    transition: Array
-    output: Array
-    state_noise: Array
-    output_noise: Array
-    loudness: float
-
-
 class Stationary(NamedTuple):
     """The stationary filter over a horizon.
 
@@ -263,13 +247,14 @@ class Stationary(NamedTuple):
     generators: Array
 
 
-def stationary(system: System, horizon: int) -> Stationary | None:
+def stationary(system: LinearMechanism) -> Stationary | None:
     """The stationary filter, or None where there is none that float64 can be trusted with.
 
     There is none where some combination of nodes is never told apart by the observations, where
     the noise leaves a mode alone that does not fade by itself, or where an observation has no
-    noise.
+    noise. Every node has to reach an observation.
     """
+    horizon = system.horizon
     try:
         covariance = _error_covariance(system)
         if covariance is None:
@@ -294,19 +279,19 @@ def stationary(system: System, horizon: int) -> Stationary | None:
     return Stationary(powers, gramians, root @ np.matmul(powers.transpose(0, 2, 1), later))
 
 
-def _error_covariance(system: System) -> Array | None:
+def _error_covariance(system: LinearMechanism) -> Array | None:
     """P, by doubling; None where the noise of an observation is too small for it."""
-    transition, output, q, r, loudness = system
+    output, q, r = system.output, system.state_noise, system.output_noise
     if not len(output):
         return None
     root = np.linalg.cholesky(r @ r.T)
-    if root.diagonal().min() <= settings.sqrt_eps() ** 0.5 * loudness:
+    if root.diagonal().min() <= settings.sqrt_eps() ** 0.5 * system.loudness:
         return None
     seen = np.linalg.solve(root, output)
     correlation = np.linalg.solve(root, r @ q.T)
     # Noise common to state and observation is first predicted from the observation.
     return _doubling(
-        transition - correlation.T @ seen,
+        system.transition - correlation.T @ seen,
         q - correlation.T @ np.linalg.solve(root, r),
         _linalg.symmetrized(seen.T @ seen),
     )
@@ -336,9 +321,10 @@ def _doubling(transition: Array, noise: Array, information: Array) -> Array | No
     return None
 
 
-def _step(system: System, covariance: Array) -> tuple[Array, Array, Array]:
+def _step(system: LinearMechanism, covariance: Array) -> tuple[Array, Array, Array]:
     """Closed loop F and information J under prediction error P, and the P of the next step."""
-    transition, output, q, r, _ = system
+    transition, output = system.transition, system.output
+    q, r = system.state_noise, system.output_noise
     seen = output @ covariance
     innovation = _linalg.symmetrized(r @ r.T + seen @ output.T)
     gain = np.linalg.solve(innovation, seen @ transition.T + r @ q.T).T
@@ -445,9 +431,11 @@ def by_covariance(
             remedy="Ask for a shorter horizon or an observer with fewer neighbours.",
         )
     responses = _output_powers(mechanism)
-    lower = _cholesky(_covariance(mechanism))
+    lower = _cholesky(_covariance(mechanism, responses))
     # Near rounding a square root decides better than the covariance, at more than twice the memory.
-    split = None if lower is not None else whitening(_root(mechanism), loudness=mechanism.loudness)
+    split = None
+    if lower is None:
+        split = whitening(mechanism.dense()[1], loudness=mechanism.loudness)
     for victim in victims:
         signal = _victim_columns(responses, victim)
         if split is None:
@@ -491,32 +479,17 @@ def _victim_columns(responses: Array, victim: int) -> Array:
     return columns.reshape(horizon * m, horizon)
 
 
-def _noise_responses(mechanism: LinearMechanism) -> Array:
-    """Observation k steps after unit noise, shape (T, m, p): first directly, then through F."""
-    responses = np.empty((mechanism.horizon, *mechanism.output_noise.shape))
-    responses[0] = mechanism.output_noise
-    row = mechanism.output
-    for k in range(1, mechanism.horizon):
-        responses[k] = row @ mechanism.state_noise
-        row = row @ mechanism.transition
-    return responses
-
-
-def _root(mechanism: LinearMechanism) -> Array:
-    """B, shape (T m, q)."""
-    return mechanism.dense()[1]
-
-
-def _covariance(mechanism: LinearMechanism) -> Array:
-    """K, shape (T m, T m), rows in the order t * m + observation."""
-    responses = _noise_responses(mechanism)
-    horizon = mechanism.horizon
+def _covariance(mechanism: LinearMechanism, powers: Array) -> Array:
+    """K, shape (T m, T m), rows in the order t * m + observation; ``powers`` are H F^k."""
     if mechanism.joint is not None:
-        root = _root(mechanism)
+        _, root = mechanism.dense()
         return np.asarray(root @ root.T)
-    noising = (
-        np.linalg.inv(mechanism.strategy) if mechanism.strategy is not None else np.eye(horizon)
-    )
+    noising: Array = np.eye(mechanism.horizon)
+    if mechanism.strategy is not None:
+        noising = np.asarray(np.linalg.inv(mechanism.strategy), dtype=np.float64)
+    # Observation k steps after unit noise, shape (T, m, p): first directly, then through F.
+    later = powers[:-1] @ mechanism.state_noise
+    responses = np.concatenate([mechanism.output_noise[None], later])
     return _filtered(responses, noising @ noising.T)
 
 

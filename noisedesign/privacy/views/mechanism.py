@@ -72,45 +72,36 @@ class LinearMechanism(Shown):
 
     def gradient_response(self, gradients: Array) -> Array:
         """A G: (T, n, d) gradients to (T, m, d) observations."""
-        return self._run(gradients, None)
+        state = np.zeros(gradients.shape[1:])
+        seen = np.empty((self.horizon, len(self.output), gradients.shape[2]))
+        for t, gradient in enumerate(gradients):
+            state = state + gradient
+            seen[t] = self.output @ state
+            state = self.transition @ state
+        return seen
 
     def noise_response(self, white: Array) -> Array:
         """B Z: (T, p, d) white noise (with ``joint``: (q, d)) to (T, m, d) observations."""
-        return self._run(None, self._coloured(white))
-
-    def _coloured(self, white: Array) -> Array:
+        noise: Array = white
         if self.joint is not None:
-            p = self.state_noise.shape[1]
-            return np.asarray((self.joint @ white).reshape(self.horizon, p, -1))
-        if self.strategy is None:
-            return white
-        flat = white.reshape(self.horizon, -1)
-        return np.asarray(np.linalg.solve(self.strategy, flat).reshape(white.shape))
-
-    def _run(self, gradients: Array | None, noise: Array | None) -> Array:
-        some = gradients if gradients is not None else noise
-        assert some is not None
-        state = np.zeros((len(self.transition), some.shape[2]))
-        seen = np.empty((self.horizon, len(self.output), some.shape[2]))
-        for t in range(self.horizon):
-            if gradients is not None:
-                state = state + gradients[t]
-            seen[t] = self.output @ state
-            state = self.transition @ state
-            if noise is not None:
-                seen[t] += self.output_noise @ noise[t]
-                state = state + self.state_noise @ noise[t]
+            noise = (self.joint @ white).reshape(self.horizon, self.state_noise.shape[1], -1)
+        elif self.strategy is not None:
+            flat = white.reshape(self.horizon, -1)
+            noise = np.asarray(np.linalg.solve(self.strategy, flat)).reshape(white.shape)
+        state = np.zeros((len(self.transition), noise.shape[2]))
+        seen = np.empty((self.horizon, len(self.output), noise.shape[2]))
+        for t, drawn in enumerate(noise):
+            seen[t] = self.output @ state + self.output_noise @ drawn
+            state = self.transition @ state + self.state_noise @ drawn
         return seen
 
     def dense(self) -> tuple[Array, Array]:
         """A, shape (m T, n T), and B, rows in the order of time: for systems small enough."""
         t, n, p = self.horizon, len(self.transition), self.state_noise.shape[1]
         a = self.gradient_response(np.eye(t * n).reshape(t, n, t * n))
-        white = (
-            np.eye(self.joint.shape[1])
-            if self.joint is not None
-            else np.eye(t * p).reshape(t, p, t * p)
-        )
+        white: Array = np.eye(t * p).reshape(t, p, t * p)
+        if self.joint is not None:
+            white = np.eye(self.joint.shape[1])
         b = self.noise_response(white)
         rows = t * len(self.output)
         return a.reshape(rows, t * n), b.reshape(rows, white.shape[-1])
@@ -124,24 +115,20 @@ def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:
     """
     check_kinds(algorithm, observer)
     _check(algorithm, observer)
-    noise = algorithm.noise
+    noise, strategy, joint = algorithm.noise, None, None
+    transition = np.linalg.matrix_power(algorithm.mixing, algorithm.rounds)
     if isinstance(noise, MessageNoise):
         rows = _message_rows(algorithm, noise, observer)
-        strategy, joint = None, None
     else:
-        output = _node_rows(algorithm, observer)
-        mixed = np.linalg.matrix_power(algorithm.mixing, algorithm.rounds)
+        output, factor = _node_rows(algorithm, observer), noise.remaining(observer.knows)
         if isinstance(noise, SpaceTimeNoise):
-            factor, strategy = np.eye(noise.count), None
-            joint = noise.remaining(observer.knows)
+            factor, joint = np.eye(noise.count), factor
         else:
-            factor, strategy, joint = noise.remaining(observer.knows), noise.strategy, None
-        rows = _Rows(output, mixed @ factor, output @ factor)
+            strategy = noise.strategy
+        rows = _Rows(output, transition @ factor, output @ factor)
     return LinearMechanism(
-        transition=np.linalg.matrix_power(algorithm.mixing, algorithm.rounds),
-        output=rows.output,
-        state_noise=rows.state_noise,
-        output_noise=rows.output_noise,
+        **rows._asdict(),
+        transition=transition,
         horizon=algorithm.horizon,
         strategy=strategy,
         joint=joint,

@@ -99,25 +99,19 @@ class NodeNoise:
 
     def full_view(self, known: Knowledge, horizon: int) -> FullView:
         """All messages reveal the noisy gradients themselves: M_u = [R^-1]_uu C^T C."""
-        factor = self.remaining(known)
+        factor, c = self.remaining(known), self.strategy
         split = whitening(factor, loudness=self.loudness)
-        exposed = split.exposed()
         return FullView(
             scale=np.square(split.scaled).sum(axis=0),
-            grams=(self._gram(horizon),),
+            grams=(identity_gram(horizon) if c is None else np.asarray(c.T @ c),),
             which=(0,) * len(factor),
-            exposed=np.tile(exposed[:, None], horizon),
+            exposed=np.tile(split.exposed()[:, None], horizon),
         )
 
     @property
     def loudness(self) -> float:
         """Largest standard deviation of a node's noise."""
         return loudness_of(self.factor)
-
-    def _gram(self, horizon: int) -> Gram:
-        if self.strategy is not None:
-            return np.asarray(self.strategy.T @ self.strategy)
-        return identity_gram(horizon)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

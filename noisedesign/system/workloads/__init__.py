@@ -5,21 +5,10 @@ the convex program, in space, in time or in both; a kind says how the H of a tem
 about.
 """
 
-from noisedesign.system.workloads.objective import ERRORS, Objective
-from noisedesign.system.workloads.workload import (
-    WORKLOADS,
-    Workload,
-    WorkloadKind,
-    decentralized_gram,
-    prefix_gram,
-)
-
-__all__ = [
-    "ERRORS",
-    "WORKLOADS",
-    "Objective",
-    "Workload",
-    "WorkloadKind",
-    "decentralized_gram",
-    "prefix_gram",
-]
+from noisedesign.system.workloads.objective import ERRORS as ERRORS
+from noisedesign.system.workloads.objective import Objective as Objective
+from noisedesign.system.workloads.workload import WORKLOADS as WORKLOADS
+from noisedesign.system.workloads.workload import Workload as Workload
+from noisedesign.system.workloads.workload import WorkloadKind as WorkloadKind
+from noisedesign.system.workloads.workload import decentralized_gram as decentralized_gram
+from noisedesign.system.workloads.workload import prefix_gram as prefix_gram

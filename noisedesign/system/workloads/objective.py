@@ -99,10 +99,7 @@ class Objective(Shown):
                 )
         else:
             result = _checks.vector(value, field=field, length=given.size)
-        if result.min() <= 0:
-            raise InputError(field, expected="values > 0", got=f"{result.min():.6g}")
-        for worst in (int(result.argmin()), int(result.argmax())):
-            _checks.check_size(result.ravel(), worst, field=field)
+        _checks.positive_vector(result.ravel(), field=field, length=result.size)
         return result
 
     @property
@@ -141,7 +138,13 @@ class Objective(Shown):
         Raises:
             InputError: node_weights, average or push_sum_weights are not for that many nodes.
         """
-        w, m = self._node_weights(nodes)
+        w = np.ones(nodes)
+        if self.node_weights is not None:
+            w = _weights(self.node_weights, field="node_weights", length=nodes, each="node")
+        m = w
+        if self.average is not None:
+            m = _weights(self.average, field="average", length=nodes, each="node")
+        m = m / m.sum()
         total = float(w.sum())
         if self.of == "mean-model":
             return np.asarray(total * np.multiply.outer(m, m))
@@ -158,16 +161,6 @@ class Objective(Shown):
         if self.of == "consensus":
             model = model - m
         return np.asarray(model.T @ (w[:, None] * model))
-
-    def _node_weights(self, nodes: int) -> tuple[Array, Array]:
-        """w and m, the latter scaled to sum 1."""
-        w = np.ones(nodes)
-        if self.node_weights is not None:
-            w = _weights(self.node_weights, field="node_weights", length=nodes, each="node")
-        m = w
-        if self.average is not None:
-            m = _weights(self.average, field="average", length=nodes, each="node")
-        return w, m / m.sum()
 
 
 def _weights(value: Any, *, field: str, length: int, each: str) -> Array:

@@ -213,9 +213,7 @@ def _decor(mixing: Any, horizon: int, edge_stddev: float | None = None) -> Algor
         with _otherwise("Give the pairwise noise itself: algorithm.edge_stddev."):
             own, shared = decor_variances(SpaceProblem(mixing=mixing))
     else:
-        scale = _checks.real(edge_stddev, field="algorithm.edge_stddev")
-        if scale < 0:
-            raise InputError("algorithm.edge_stddev", expected="a number >= 0", got=f"{scale:g}")
+        scale = _checks.nonnegative(edge_stddev, field="algorithm.edge_stddev")
         own, shared = 1.0, scale * scale
     return threats.decor(mixing=mixing, horizon=horizon, node_variance=own, edge_variance=shared)
 
@@ -273,6 +271,4 @@ def _otherwise(remedy: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(
-            error.field, expected=error.expected, got=error.got, remedy=remedy
-        ) from error
+        raise error.told(remedy=remedy) from error

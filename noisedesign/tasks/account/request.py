@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from noisedesign.base import checks as _checks
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing
 from noisedesign.files.account_file import FIELD, AccountFile, DesignAlgorithm, account_tables
 from noisedesign.files.design_file import load_design
@@ -84,7 +85,10 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
     participation = file.participation.scheme()
     design = None
     if isinstance(table, DesignAlgorithm):
-        design = _design(folder / table.file)
+        try:
+            design = design_of(load_design(folder / table.file))
+        except InputError as error:
+            raise error.told(field="algorithm.file") from error
         if "noise_multiplier" not in table.model_fields_set:
             noise_multiplier = calibrate(design.problem).noise_multiplier
     keys = ("epochs", "separation") if isinstance(file.participation, HorizonTable) else ()
@@ -108,10 +112,9 @@ def _algorithm(
     file: AccountFile, participation: Participation, folder: Path, design: Design | None
 ) -> Algorithm:
     table, keys = file.algorithm, dict(_KEYS)
-    mixing: Array | None = None
-    nodes: tuple[str, ...] = ()
+    network: dict[str, Any] = {"participation": participation, "mixing": None}
     if file.graph is not None:
-        mixing, nodes = file.graph.mixing(folder)
+        network["mixing"], network["nodes"] = file.graph.mixing(folder)
         keys["mixing"] = file.graph.weights_key
     elif design is None:
         raise InputError(
@@ -123,18 +126,5 @@ def _algorithm(
     options = table.options(folder)
     with renamed(keys):
         if design is not None:
-            return algorithms.of_design(
-                design, participation=participation, mixing=mixing, nodes=nodes
-            )
-        return algorithms.algorithm(
-            table.kind, mixing=mixing, participation=participation, nodes=nodes, **options
-        )
-
-
-def _design(path: Path) -> Design:
-    try:
-        return design_of(load_design(path))
-    except InputError as error:
-        raise InputError(
-            "algorithm.file", expected=error.expected, got=error.got, remedy=error.remedy
-        ) from error
+            return algorithms.of_design(design, **network)
+        return algorithms.algorithm(table.kind, **network, **options)

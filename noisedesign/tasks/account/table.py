@@ -31,6 +31,10 @@ LISTED = 4
 """Most nodes of a coalition that are named in a sentence."""
 
 
+_KNOWN = ("sensitivity_squared", "which", "mu", "epsilon", "distance")
+"""Fields of a row that are those of the exposure."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
     """What one kind of observer learns of the node it learns most about.
@@ -183,7 +187,9 @@ def every_model(
         )
         try:
             worst = _worst(setting.before(observer))
-            rows.append(_filled(row, worst, _remark(algorithm, model)))
+            known = {name: getattr(worst, name) for name in _KNOWN}
+            note = "; ".join(filter(None, [worst.words, _remark(algorithm, model)]))
+            rows.append(replace(row, victim=worst.node, note=note, **known))
         except InputError as error:
             if error.field != TOO_LONG or setting.participation.horizon != algorithm.horizon:
                 raise
@@ -207,19 +213,6 @@ def _observers(node: int, *, alone: bool) -> Iterator[tuple[str, Observer]]:
 def _worst(exposures: Sequence[Exposure]) -> Exposure:
     most = max(exposure.mu for exposure in exposures)
     return next(exposure for exposure in exposures if exposure.mu >= most * (1 - TIE))
-
-
-def _filled(row: ModelRow, worst: Exposure, remark: str) -> ModelRow:
-    return replace(
-        row,
-        victim=worst.node,
-        distance=worst.distance,
-        which=worst.which,
-        mu=worst.mu,
-        sensitivity_squared=worst.sensitivity_squared,
-        epsilon=worst.epsilon,
-        note="; ".join(filter(None, [worst.words, remark])),
-    )
 
 
 def _remark(algorithm: Algorithm, model: str) -> str:

@@ -192,8 +192,7 @@ def test_what_has_no_stationary_filter_is_left_to_the_recursion() -> None:
         algorithm: threats.Algorithm, observer: threats.Observer
     ) -> routes.Stationary | None:
         m = threats.view(algorithm, observer)
-        system = routes.System(m.transition, m.output, m.state_noise, m.output_noise, m.loudness)
-        return routes.stationary(system, m.horizon)
+        return routes.stationary(m)
 
     plain = threats.dp_d_sgd(mixing=PATH, horizon=3)
     assert filtered(plain, threats.pndp(nodes=(0,))) is not None
