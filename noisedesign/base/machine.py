@@ -1,16 +1,21 @@
-"""What a time depends on besides the program: versions, BLAS, threads, processor."""
+"""What a time depends on besides the program: versions, BLAS, threads, processor.
+
+Small matrices go on one thread: a second one waits for the first longer than it helps.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_info
+from threadpoolctl import ThreadpoolController, threadpool_info
 
 PROCESSOR_FILE = Path("/proc/cpuinfo")
 """Where Linux names its processors; the name that Python knows there is that of the family."""
@@ -82,3 +87,15 @@ def _processor() -> str:
         lines = []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def _pools() -> ThreadpoolController:
+    """The BLAS libraries loaded with NumPy and SciPy, looked up once: that takes milliseconds."""
+    return ThreadpoolController()
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Within it BLAS runs on one thread; for matrices of some hundred rows or fewer."""
+    limited: AbstractContextManager[object] = _pools().limit(limits=1, user_api="blas")
+    return limited

@@ -13,19 +13,22 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.noise import Noise
+from noisedesign.program.problem import Problem, SpaceProblem
 from noisedesign.program.registry import REGISTRY
+from noisedesign.program.structure import SpaceStructure
 
 if TYPE_CHECKING:
     from noisedesign.conic.data import Point
     from noisedesign.conic.dimacs import Errors
     from noisedesign.conic.program import ConicProgram, ModelSize
     from noisedesign.privacy.seeds import SeedPlan
-    from noisedesign.program.problem import Problem
 
 Arrays = Mapping[str, Array]
 """Arrays by the names they have in a design file."""
@@ -306,3 +309,45 @@ def not_convex(field: str, got: str) -> InputError:
     """What a family that is not convex has instead of a model."""
     remedy = "No file of conic programs holds another; `solve` searches it for a local optimum."
     return InputError(field, expected=f"a problem that is convex: {CONVEX}", got=got, remedy=remedy)
+
+
+class SpatialFamily(Family):
+    """Covariances R, shape (n, n), with [R^-1]_ii <= tau_i."""
+
+    def program(self, problem: SpaceProblem) -> Any:
+        return self.program_of_gram(
+            problem.gram,
+            mixing=problem.mixing,
+            structure=problem.structure,
+            budget=problem.budget,
+            cap=problem.max_variance,
+        )
+
+    @abstractmethod
+    def program_of_gram(self, gram: Array, *, structure: SpaceStructure, **of: Any) -> Any:
+        """The program of an error Gram matrix H, shape (n, n), and of what :meth:`program` hands
+        over besides."""
+
+    def independent(self, program: Any) -> Noise:
+        room = 1 + 4 * settings.rank_tolerance(1)
+        return Noise.of_covariance(np.diag(room / program.budget))
+
+    def independent_error(self, problem: SpaceProblem) -> float:
+        return float(np.sum(np.diagonal(problem.gram) / problem.budget))
+
+    def work(self, problem: SpaceProblem) -> float:
+        return work_of_gram(problem)
+
+    def relaxed(self, problem: SpaceProblem) -> SpaceProblem | None:
+        if not problem.structure.restricts:
+            return None
+        return replace(problem, structure=SpaceStructure())
+
+    def sizes(self, problem: SpaceProblem) -> dict[str, int]:
+        return {"n": len(problem.mixing)}
+
+
+def work_of_gram(problem: SpaceProblem) -> float:
+    """Operations to form H, shape (n, n), of an error over all its steps."""
+    steps = float(problem.horizon)
+    return steps**3 + steps * float(len(problem.mixing)) ** 3

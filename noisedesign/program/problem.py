@@ -11,6 +11,7 @@ strategy every node uses for itself (Mafalda-SGD, Lemma 10).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -26,7 +27,6 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer
-from noisedesign.program.observers import caps_against_observers, check_observers
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
 from noisedesign.system.graph import check_mixing, mixing_matrix, node_names
@@ -282,14 +282,7 @@ class SpaceProblem(_OnGraph):
         self._set(budget=budget, observers=tuple(observers))
         if self.observers:
             check_observers(self.observers, nodes=n)
-            cap = caps_against_observers(
-                self.max_variance,
-                nodes=n,
-                structure=self.structure,
-                random=self.random,
-                min_variance=self.min_variance,
-            )
-            self._set(max_variance=cap)
+            self._set(max_variance=caps_against_observers(self))
             _check_use_against_observers(self.participation, self.privacy, self.horizon)
         else:
             self._set(max_variance=_checked_cap(self.max_variance, budget))
@@ -600,3 +593,49 @@ def problem_of(value: Any) -> Problem:
         remedy = "Give SpaceProblem(mixing=W)."
     expected = "a SpaceProblem, TimeProblem or SpaceTimeProblem"
     raise InputError("problem", expected=expected, got=_checks.describe(value), remedy=remedy)
+
+
+def check_observers(observers: Sequence[Any], *, nodes: int) -> None:
+    """They are observers, of a graph of so many nodes.
+
+    Raises:
+        InputError: naming ``observers`` or ``observers.nodes``.
+    """
+    for observer in observers:
+        if not isinstance(observer, Observer):
+            expected = "observers, as noisedesign.privacy.views makes them"
+            raise InputError("observers", expected=expected, got=_checks.describe(observer))
+        named = (*observer.coalition, *observer.listened, *observer.knows.silenced)
+        if max(named, default=0) >= nodes:
+            raise InputError(
+                "observers.nodes", expected=f"nodes 0 to {nodes - 1}", got=str(max(named))
+            )
+
+
+def caps_against_observers(problem: SpaceProblem) -> Array:
+    """The caps of such a problem, shape (n,), squared noise.
+
+    Below 1 / budget they may still be kept, as observers do not see everything.
+
+    Raises:
+        InputError: naming what the search cannot take, or ``limits.max_variance``.
+    """
+    structure, has, field_ = problem.structure, problem.random is not None, "limits.max_variance"
+    for other, given, expected in (
+        ("structure.space", str(structure) if structure.restricts else None, '"dense"'),
+        ("random", "random mixing" if has else None, "the same W at every step"),
+        ("limits.min_variance", None if problem.min_variance is None else "a floor", "nothing"),
+    ):
+        if given is not None:
+            raise InputError(other, expected=f"{expected} against chosen observers", got=given)
+    if problem.max_variance is None:
+        raise InputError(
+            field_,
+            expected="a cap on the variance of noise against observers",
+            got="nothing",
+            remedy="Noise that none of them sees through, and that mixing cancels, "
+            "would grow without bound.",
+        )
+    return _checks.positive_vector(
+        problem.max_variance, field="limits.max_variance", length=len(problem.mixing)
+    )

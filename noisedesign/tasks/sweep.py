@@ -31,8 +31,8 @@ from joblib.externals.loky.backend import resource_tracker as loky_tracker
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.base.lifeline import end_after
+from noisedesign.base.machine import one_thread
 from noisedesign.base.shown import Shown
-from noisedesign.base.threads import one_thread
 from noisedesign.families.disjoint.warm_start import Neighbours
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.files.results_file import KEY, RESULTS_FORMAT, SWEEP, format_column, open_results

@@ -23,10 +23,9 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.data import Point
 from noisedesign.conic.program import CONSTANT, Assembly
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
-from noisedesign.program.family import Answer, ArraySpec, Form, Model
+from noisedesign.program.family import Answer, ArraySpec, Form, Model, SpatialFamily
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.spatial_family import SpatialFamily
 from noisedesign.program.structure import SpaceStructure
 
 HEADROOM = 1e-13

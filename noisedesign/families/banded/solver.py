@@ -24,8 +24,8 @@ import scipy.optimize
 from noisedesign.base import settings
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import Array
+from noisedesign.base.machine import one_thread
 from noisedesign.base.monitor import REACHED, Monitor, Stop
-from noisedesign.base.threads import one_thread
 from noisedesign.families.banded.bound import banded_lower_bound, multipliers_above, witness
 from noisedesign.families.banded.program import BandedProgram, allowance
 from noisedesign.families.banded.recursion import RecursiveError, inverse_factor

@@ -12,10 +12,9 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.decor.program import DecorProgram, shares
 from noisedesign.privacy.seeds import SeedPlan, seed_plan
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model, SpatialFamily
 from noisedesign.program.noise import Noise
 from noisedesign.program.repair import covariance_of
-from noisedesign.program.spatial_family import SpatialFamily
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import single
 

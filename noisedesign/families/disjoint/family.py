@@ -22,10 +22,9 @@ from noisedesign.families.disjoint.program import (
 )
 from noisedesign.program import repair
 from noisedesign.program.certificate import Certificate, ProvedBound
-from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model, work_of_gram
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.program import DualPoint, Program
-from noisedesign.program.spatial_family import work_of_gram
 
 if TYPE_CHECKING:
     from noisedesign.conic.data import Point

@@ -18,10 +18,19 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.families.observers import bound as judging
 from noisedesign.families.observers.program import GAP, TOLERANCE, ObserverProblem
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
-from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Ask, Family, Form, Model
+from noisedesign.program.family import (
+    ANY,
+    Answer,
+    Arrays,
+    ArraySpec,
+    Ask,
+    Family,
+    Form,
+    Model,
+    work_of_gram,
+)
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.spatial_family import work_of_gram
 
 SOLVER = "clarabel"
 """What solves these problems where no conic solver is named."""

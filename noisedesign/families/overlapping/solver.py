@@ -26,8 +26,8 @@ import numpy as np
 from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.machine import one_thread
 from noisedesign.base.monitor import REACHED, Monitor, Stop
-from noisedesign.base.threads import one_thread
 from noisedesign.families.disjoint.native.pattern_pairs import (
     Blocks,
     ConstantDiagonal,

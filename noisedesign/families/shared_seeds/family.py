@@ -26,10 +26,10 @@ from noisedesign.program.family import (
     Ask,
     Form,
     Model,
+    SpatialFamily,
 )
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.program.spatial_family import SpatialFamily
 from noisedesign.program.temporal import largest_share
 
 ASSEMBLED = 1e-12

@@ -21,8 +21,8 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.machine import one_thread
 from noisedesign.base.monitor import Monitor, Search
-from noisedesign.base.threads import one_thread
 from noisedesign.families.shared_seeds.blocks import (
     Layout,
     congruence,

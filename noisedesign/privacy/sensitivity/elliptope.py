@@ -31,7 +31,7 @@ from scipy.linalg import lapack
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
-from noisedesign.base.threads import one_thread
+from noisedesign.base.machine import one_thread
 from noisedesign.privacy.sensitivity import unit_vectors
 
 SOLVED = 1e-9
