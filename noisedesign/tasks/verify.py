@@ -7,7 +7,7 @@ feasibility follow from them through :mod:`program.certificate`, whoever made th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -183,46 +183,21 @@ def _streaming_checks(stored: StoredStreamingDesign) -> list[Check]:
     again["library"] = stored.manifest["library"]
     # The product of two stored numbers; the manifest says it as well.
     claimed = float(stored.manifest["objective"])
-    different = [
-        key
-        for key, value in again.items()
-        if key != "objective" and stored.manifest.get(key) != value
-    ]
+    del again["objective"]
+    unrestricted = design.lower_bound_of_unrestricted_optimum
+    words = "squared error at unit sensitivity"
     checks = [
-        Check(
-            "squared error",
-            _close(design.squared_error, error),
-            design.squared_error,
-            error,
-            "of unit noise",
-        ),
-        Check(
+        _compared("squared error", design.squared_error, error, "of unit noise"),
+        _compared(
             "sensitivity",
-            same and _close(design.squared_sensitivity, sensitivity.squared),
             design.squared_sensitivity,
             sensitivity.squared,
             f"squared, {sensitivity.kind}",
+            also=same,
         ),
-        Check(
-            "objective",
-            _close(claimed, objective),
-            claimed,
-            objective,
-            "squared error at unit sensitivity",
-        ),
-        Check(
-            "lower bound",
-            _proved(design.lower_bound_of_unrestricted_optimum, bound),
-            design.lower_bound_of_unrestricted_optimum,
-            bound,
-            "holds for strategies of every structure",
-        ),
-        Check(
-            "manifest",
-            not different,
-            "consistent",
-            f"different {', '.join(different)}" if different else "consistent",
-        ),
+        _compared("objective", claimed, objective, words),
+        _proved("lower bound", unrestricted, bound, "holds for strategies of every structure"),
+        _consistent(again, stored.manifest),
     ]
     if (target := design.privacy) is not None:
         checks.append(_target_check(target, ok=None, note=_ONLY_CLAIMED))
@@ -235,7 +210,10 @@ def _check_work(problem: Problem) -> None:
     Raises:
         InputError: naming ``design file``.
     """
-    needed = _work(problem)
+    steps = problem.horizon if problem.axes == "space" else problem.participation.horizon
+    drawn = 0 if problem.random is None else problem.random.outcomes
+    # Operations, up to a factor, beyond those on matrices of the sizes of its arrays.
+    needed = steps * drawn * OPERATIONS_PER_CALL + family_of(problem).work(problem)
     if needed > MOST_WORK:
         raise InputError(
             FIELD,
@@ -243,13 +221,6 @@ def _check_work(problem: Problem) -> None:
             got=f"about {needed:.1g}",
             remedy="Its error.horizon, observers, matchings or known_seeds are out of proportion.",
         )
-
-
-def _work(problem: Problem) -> float:
-    """Operations, up to a factor, beyond those on matrices of the sizes of its arrays."""
-    steps = problem.horizon if problem.axes == "space" else problem.participation.horizon
-    drawn = 0 if problem.random is None else problem.random.outcomes
-    return steps * drawn * OPERATIONS_PER_CALL + family_of(problem).work(problem)
 
 
 # --- the matrices themselves ----------------------------------------------------------------
@@ -270,15 +241,10 @@ def _strategy_checks(stored: StoredDesign) -> list[Check]:
     residual = float(np.abs(noising @ strategy - np.eye(len(strategy))).max())
     rounding = float(np.linalg.norm(noising) * np.linalg.norm(strategy))
     allowed = ROUNDINGS * settings.rank_tolerance(len(strategy)) * rounding
+    note = f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}"
     return [
         Check("causal", above == 0, 0.0, above, "largest entry of C and C^-1 above the diagonal"),
-        Check(
-            "inverse",
-            residual <= min(allowed, 1.0),
-            0.0,
-            residual,
-            f"largest entry of C^-1 C - I; rounding explains {allowed:.1e}",
-        ),
+        Check("inverse", residual <= min(allowed, 1.0), 0.0, residual, note),
     ]
 
 
@@ -312,13 +278,9 @@ def _workload_check(problem: Problem) -> Check:
     smallest = _smallest_eigenvalue(problem.gram)
     ok = smallest >= -settings.GRAM_NEGATIVITY * float(np.abs(problem.gram).max())
     difference = relative_difference(problem.gram, problem.defined_gram)
-    return Check(
-        "workload",
-        ok and difference <= PROBLEM_TOLERANCE,
-        problem.workload,
-        difference,
-        f"relative difference of H from its definition: {WORKLOADS[problem.workload].definition}",
-    )
+    ok, definition = ok and difference <= PROBLEM_TOLERANCE, WORKLOADS[problem.workload].definition
+    note = f"relative difference of H from its definition: {definition}"
+    return Check("workload", ok, problem.workload, difference, note)
 
 
 def _structure_checks(stored: StoredDesign) -> list[Check]:
@@ -332,15 +294,8 @@ def _structure_checks(stored: StoredDesign) -> list[Check]:
         found = family.departure(family.program(design.problem), design.noise, design.proof)
     except np.linalg.LinAlgError as error:
         return [Check("structure", False, claimed, note=str(error))]
-    return [
-        Check(
-            "structure",
-            found <= STRUCTURE_TOLERANCE,
-            claimed,
-            found,
-            "largest departure from it, relative",
-        )
-    ]
+    note = "largest departure from it, relative"
+    return [Check("structure", found <= STRUCTURE_TOLERANCE, claimed, found, note)]
 
 
 # --- numbers --------------------------------------------------------------------------------
@@ -353,9 +308,7 @@ def _claim_checks(stored: StoredDesign) -> list[Check]:
         found = _judged(stored)
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         return [Check("objective", False, claimed.objective, note=str(error))]
-    objective = Check(
-        "objective", _close(claimed.objective, found.objective), claimed.objective, found.objective
-    )
+    objective = _compared("objective", claimed.objective, found.objective)
     if design.trust == "central":
         why = "not claimed: the noise protects only the average a trusted server releases"
         skipped = ("sensitivity", "feasible", "lower bound", "gap")
@@ -421,59 +374,36 @@ def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredD
 def _feasibility_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
     worst = max(found.sensitivity_squared, found.variance_ratio or 0.0, found.floor_ratio or 0.0)
     allowed = min(_rounding(stored), RELATIVE_TOLERANCE)
-    return Check(
-        "feasible",
-        worst <= 1 + allowed,
-        str(claimed.feasible).lower(),
-        worst,
-        f"largest constraint over its limit; allowed for rounding {allowed:.1e}",
-    )
+    note = f"largest constraint over its limit; allowed for rounding {allowed:.1e}"
+    return Check("feasible", worst <= 1 + allowed, str(claimed.feasible).lower(), worst, note)
 
 
 def _bound_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
     multipliers = stored.design.proof or stored.design.relaxed_proof
     by = "the stored multipliers" if multipliers else "uniform multipliers"
-    return Check(
-        "lower bound",
-        _proved(claimed.lower_bound, found.lower_bound),
-        claimed.lower_bound,
-        found.lower_bound,
-        f"proved by {by}",
-    )
+    return _proved("lower bound", claimed.lower_bound, found.lower_bound, f"proved by {by}")
 
 
 def _unrestricted_checks(claimed: Certificate, found: Certificate) -> list[Check]:
     """The bound on designs of all structures, where there is one beside that of the structure."""
     claim, proved = claimed.unrestricted_lower_bound, found.unrestricted_lower_bound
-    if claim is None:
-        return []
-    return [
-        Check(
-            "unrestricted bound",
-            _proved(claim, proved or 0.0),
-            claim,
-            proved,
-            "holds for designs of every structure",
-        )
-    ]
+    note = "holds for designs of every structure"
+    return [] if claim is None else [_proved("unrestricted bound", claim, proved, note)]
 
 
-def _proved(claimed: float, found: float) -> bool:
-    return math.isfinite(found) and claimed <= found * (1 + RELATIVE_TOLERANCE)
+def _proved(name: str, claimed: float, found: float | None, note: str) -> Check:
+    """A bound that is claimed; None proves nothing."""
+    value = found or 0.0
+    ok = math.isfinite(value) and claimed <= value * (1 + RELATIVE_TOLERANCE)
+    return Check(name, ok, claimed, found, note)
 
 
 def _gap_check(claimed: Certificate, found: Certificate) -> Check:
     if found.lower_bound == 0:
         return Check("gap", None, claimed.gap, note="not checked, as its bound")
     # Objective and bound may each be off by the tolerance.
-    allowed = 2 * RELATIVE_TOLERANCE * (1 + claimed.gap)
-    return Check(
-        "gap",
-        found.gap <= claimed.gap + allowed,
-        claimed.gap,
-        found.gap,
-        "objective / lower bound - 1",
-    )
+    ok = found.gap <= claimed.gap + 2 * RELATIVE_TOLERANCE * (1 + claimed.gap)
+    return Check("gap", ok, claimed.gap, found.gap, "objective / lower bound - 1")
 
 
 def _rounding(stored: StoredDesign) -> float:
@@ -487,6 +417,10 @@ def _rounding(stored: StoredDesign) -> float:
         except np.linalg.LinAlgError:
             condition = float("inf")
     return min(ROUNDINGS * settings.rank_tolerance(size) * condition, LARGEST_ROUNDING)
+
+
+def _compared(name: str, claimed: float, found: float, note: str = "", also: bool = True) -> Check:
+    return Check(name, also and _close(claimed, found), claimed, found, note)
 
 
 def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
@@ -505,13 +439,13 @@ def _manifest_check(stored: StoredDesign) -> Check:
     again |= {key: stored.manifest[key] for key in ("library", "version")}
     # The digest of the text has a check of its own.
     again["problem"] = stored.manifest["problem"]
-    different = [key for key, value in again.items() if stored.manifest.get(key) != value]
-    return Check(
-        "manifest",
-        not different,
-        "consistent",
-        f"different {', '.join(different)}" if different else "consistent",
-    )
+    return _consistent(again, stored.manifest)
+
+
+def _consistent(again: Mapping[str, Any], manifest: Mapping[str, Any]) -> Check:
+    different = [key for key, value in again.items() if manifest.get(key) != value]
+    found = f"different {', '.join(different)}" if different else "consistent"
+    return Check("manifest", not different, "consistent", found)
 
 
 def _text_checks(stored: StoredDesign) -> list[Check]:

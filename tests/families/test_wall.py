@@ -37,7 +37,7 @@ class Wall(importlib.abc.MetaPathFinder):
             raise ImportError(f"{name} is behind the wall")
 
 ABSENT = json.loads(sys.argv[1])
-SEARCHES = ("bound_search", "newton", "optimize", "search", "solve", "solver", "step")
+SEARCHES = ("newton", "optimize", "search", "solve", "solver", "step")
 sys.meta_path.insert(0, Wall())
 from noisedesign.files.design_file import load_design
 from noisedesign.tasks.verify import verify

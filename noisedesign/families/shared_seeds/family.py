@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds import bound as judging
 from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of
 from noisedesign.families.shared_seeds.program import SeedProgram, seed_program
@@ -131,24 +131,6 @@ class SharedSeeds(SpatialFamily):
             blocks[which] = np.diag(left[nodes]).ravel()
             left[nodes] = 0.0
         return {"clique_blocks": np.concatenate(blocks)}
-
-
-def answer_of(
-    program: SeedProgram,
-    blocks: tuple[Array, ...],
-    multipliers: Multipliers | None,
-    *,
-    stop: Stop = Stop.SOLVED,
-    evaluations: int = 0,
-) -> Answer:
-    """Noise of these blocks; they are kept one after the other and row by row."""
-    proof = {"clique_blocks": np.concatenate([block.ravel() for block in blocks])}
-    if multipliers is not None:
-        proof |= {"dual_factors": multipliers.factors, "dual_prices": multipliers.weights}
-        if multipliers.cap is not None:
-            proof["dual_cap"] = multipliers.cap
-    noise = Noise.of_covariance(judging.covariance(program, blocks))
-    return Answer(stop=stop, noises=[noise], proof=proof, evaluations=evaluations)
 
 
 FAMILY = SharedSeeds()

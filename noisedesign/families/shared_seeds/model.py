@@ -24,9 +24,8 @@ from noisedesign.conic.program import (
 )
 from noisedesign.families.disjoint.model import precision_within, variances_within
 from noisedesign.families.shared_seeds.bound import Multipliers, lower_bound
-from noisedesign.families.shared_seeds.family import answer_of
 from noisedesign.families.shared_seeds.program import SeedProgram
-from noisedesign.families.shared_seeds.state import Setting, feasible_blocks
+from noisedesign.families.shared_seeds.state import Setting, answer_of, feasible_blocks
 from noisedesign.program.family import Answer, Model
 
 MARGIN = 30.0
@@ -147,4 +146,5 @@ def _read(
     pairs = zip(setting.precisions(flat), np.maximum(normal.weights, 0.0), strict=True)
     followed = replace(normal, factors=np.stack([np.sqrt(v)[:, None] * x for x, v in pairs]))
     proofs = [one.denormalized(program.budget, unit=unit) for one in (normal, followed)]
-    return answer_of(program, feasible, max(proofs, key=lambda one: lower_bound(program, one)))
+    best = max(proofs, key=lambda one: lower_bound(program, one))
+    return answer_of(program, feasible, best, stop=Stop.SOLVED)

@@ -23,9 +23,15 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.shared_seeds.blocks import congruence, roots, scaling, transposed
 from noisedesign.families.shared_seeds.program import Members
-from noisedesign.families.shared_seeds.state import Point, Setting
+from noisedesign.families.shared_seeds.state import (
+    Point,
+    Setting,
+    congruence,
+    roots,
+    scaling,
+    transposed,
+)
 
 MAX_PRODUCTS = 1000
 CHUNK_FLOATS = 1 << 22

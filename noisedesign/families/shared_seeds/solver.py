@@ -23,18 +23,22 @@ from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.machine import one_thread
 from noisedesign.base.monitor import Monitor, Search
-from noisedesign.families.shared_seeds.blocks import (
-    Layout,
-    congruence,
-    inverses,
-    longest_step,
-    transposed,
-)
 from noisedesign.families.shared_seeds.bound import Multipliers
-from noisedesign.families.shared_seeds.family import answer_of
 from noisedesign.families.shared_seeds.newton import NewtonSystem
 from noisedesign.families.shared_seeds.program import SeedProgram
-from noisedesign.families.shared_seeds.state import Point, Setting, bounds, feasible_blocks, start
+from noisedesign.families.shared_seeds.state import (
+    Layout,
+    Point,
+    Setting,
+    answer_of,
+    bounds,
+    congruence,
+    feasible_blocks,
+    inverses,
+    longest_step,
+    start,
+    transposed,
+)
 from noisedesign.program.family import Answer
 
 MANY_NODES = 400

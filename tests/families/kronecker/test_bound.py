@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.kronecker import bound_search as kronecker_witness
+from noisedesign.families.kronecker import solver as kronecker_witness
 from noisedesign.families.kronecker.bound import Witness, full_dual, judge_kronecker, lower_bound
 from noisedesign.program import certificate
 from noisedesign.program.noise import Noise
