@@ -19,7 +19,6 @@ from dataclasses import replace
 from benchmarks.conic_variants import GAP, VARIANTS, DualModel, Variant, instances
 from noisedesign.base.monitor import Monitor
 from noisedesign.conic.solvers import conic_solver
-from noisedesign.families.disjoint import balanced
 from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.family import FAMILY, answer_of
 from noisedesign.families.disjoint.model import ConicModel
@@ -51,9 +50,9 @@ def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Rec
         backend = replace(backend, tuned=None)
     program = program_of(problem)
     normalized = program.normalized()
-    kept = {key: getattr(balanced, key) for key in variant.constants or {}}
+    kept = {key: getattr(conic_model, key) for key in variant.constants or {}}
     for key, value in (variant.constants or {}).items():
-        setattr(balanced, key, value)
+        setattr(conic_model, key, value)
     started = time.process_time()
     chosen = variant.formulation
     parts = backend.parts if variant.parts is None else variant.parts
@@ -65,7 +64,7 @@ def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Rec
     run = backend.direct(model.conic)
     built = time.process_time() - started
     for key, value in kept.items():
-        setattr(balanced, key, value)
+        setattr(conic_model, key, value)
     monitor = Monitor(gap=GAP, tolerance=GAP / 10, time_limit=limit)
     options = backend.options_for(model.conic, monitor=monitor)
     options |= variant.options or {}

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks import peers
 from noisedesign.base.atomic import write_text
 from noisedesign.base.machine import this_machine
-from noisedesign.conic import dimacs
+from noisedesign.conic.data import ERRORS
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.program.backends import all_backends
@@ -150,13 +150,13 @@ def errors_of(found: Comparison) -> list[Record]:
     """A record a conic backend: the largest of each error over what it solved."""
     worst: dict[str, Record] = {}
     for row in found.rows:
-        if not row["solved"] or row[dimacs.NAMES[0]] is None:
+        if not row["solved"] or row[ERRORS[0]] is None:
             continue
         nothing: Record = {"backend": row["backend"], "problems": 0}
-        nothing |= dict.fromkeys(dimacs.NAMES, 0.0)
+        nothing |= dict.fromkeys(ERRORS, 0.0)
         entry = worst.setdefault(row["backend"], nothing)
         entry["problems"] += 1
-        for name in dimacs.NAMES:
+        for name in ERRORS:
             entry[name] = max(entry[name], abs(row[name]))
     return list(worst.values())
 

@@ -98,7 +98,7 @@ def compare(
 
 def _print(found: Comparison, time_limit: float) -> None:
     """Rows, DIMACS errors, counts and means, and where the curves are at some times, as n/N."""
-    from noisedesign.conic.dimacs import NAMES
+    from noisedesign.conic.data import ERRORS
     from noisedesign.tasks import compare as comparing
     from noisedesign.tasks.report import AT_TARGET
 
@@ -113,9 +113,9 @@ def _print(found: Comparison, time_limit: float) -> None:
         notes=["reason"],
         keep=[*of_design, "error_at_target"],
     )
-    if conic := [row for row in found.rows if any(row[name] is not None for name in NAMES)]:
+    if conic := [row for row in found.rows if any(row[name] is not None for name in ERRORS)]:
         click.echo()
-        show(conic, as_json=False, columns=["name", "backend", *NAMES], title="DIMACS errors")
+        show(conic, as_json=False, columns=["name", "backend", *ERRORS], title="DIMACS errors")
     summary = comparing.summary(found.rows)
     within = [name for name in summary[0] if name.startswith(comparing.WITHIN)]
     counted = [

@@ -1,4 +1,7 @@
-"""Interior-point and first-order conic solvers: SCS and Clarabel directly, others by CVXPY."""
+"""Interior-point and first-order conic solvers: SCS and Clarabel directly, others by CVXPY.
+
+What CVXPY does on the way takes longer than SCS does for a small program.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,12 @@ import numpy as np
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.conic import run
-from noisedesign.conic.data import Outcome
+from noisedesign.conic.data import Outcome, Point, rows_of, square_of, triangles
 from noisedesign.conic.program import Assembly, ConicProgram, ModelSize, constant, lower_triangle
 
 Options = dict[str, Any]
+
+Run = Callable[[Options], Outcome]
 
 PARTS = 2
 """How many inequalities interior-point methods get for one: factors of their systems take half as
@@ -68,7 +72,7 @@ class ConicSolver:
     limit: Callable[[float], Options] | None = None
     always: Options | None = None
     licence: Callable[[], str | None] | None = None
-    direct: Callable[[ConicProgram], run.Run] | None = None
+    direct: Callable[[ConicProgram], Run] | None = None
     parts: int = PARTS
     tuned: Callable[[ConicProgram, float | None], Options] | None = None
 
@@ -114,7 +118,7 @@ class ConicSolver:
     def solve(self, program: ConicProgram, *, monitor: Monitor) -> Outcome:
         """The point it finds, at a looser tolerance where it breaks down at that asked for."""
         started = time.perf_counter()
-        through = self.direct or partial(run.through_cvxpy, solver=self.solver)
+        through = self.direct or partial(through_cvxpy, solver=self.solver)
         ready = through(program)
         built = time.perf_counter()
         iterations, asked = 0, monitor
@@ -197,6 +201,102 @@ def _tuned_clarabel(program: ConicProgram, gap: float | None) -> Options:
     return {} if tolerance is None else dict.fromkeys(names, tolerance)
 
 
+def through_scs(program: ConicProgram) -> Run:
+    """SCS, its data made ready."""
+    import scs
+
+    data = triangles(program, upper=False)
+    cone = {"l": data.rows, "s": list(data.sizes)}
+    arrays = {"A": data.matrix, "b": data.offset, "c": program.cost}
+
+    def run(options: Options) -> Outcome:
+        found = scs.SCS(arrays, cone, verbose=False, **options).solve()
+        info = found["info"]
+        stop = {1: Stop.SOLVED, 2: Stop.INACCURATE, -5: Stop.INTERRUPTED}.get(
+            info["status_val"], Stop.FAILED
+        )
+        return _judged(stop, info["status"], data.point(found["x"], found["y"]), info["iter"])
+
+    return run
+
+
+def through_clarabel(program: ConicProgram) -> Run:
+    """Clarabel, its data made ready."""
+    import clarabel
+    import scipy.sparse as sp
+
+    data = triangles(program, upper=True)
+    cones = [clarabel.NonnegativeConeT(data.rows), *map(clarabel.PSDTriangleConeT, data.sizes)]
+    quadratic = sp.csc_matrix((program.variables, program.variables))
+
+    def run(options: Options) -> Outcome:
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        for name, value in options.items():
+            setattr(settings, name, value)
+        found = clarabel.DefaultSolver(
+            quadratic, program.cost, data.matrix, data.offset, cones, settings
+        ).solve()
+        status = str(found.status)
+        stop = {"Solved": Stop.SOLVED}.get(status, Stop.INACCURATE)
+        if "Infeasible" in status or status == "Unsolved":
+            stop = Stop.FAILED
+        return _judged(stop, status, data.point(found.x, found.z), found.iterations)
+
+    return run
+
+
+def through_cvxpy(program: ConicProgram, solver: str) -> Run:
+    """Any solver of CVXPY's, the model compiled."""
+    import cvxpy as cp
+
+    x = cp.Variable(program.variables)
+    matrix, offset = rows_of(program)
+    rows = matrix @ x + offset >= 0
+    blocks = []
+    for block in program.blocks:
+        matrix, offset = square_of(block, program.variables)
+        shape = (block.size, block.size)
+        blocks.append(cp.reshape(matrix @ x + offset, shape, order="C") >> 0)
+    problem = cp.Problem(cp.Minimize(program.cost @ x), [rows, *blocks])
+    problem.get_problem_data(solver)  # cached: solve() does not compile again
+
+    def run(options: Options) -> Outcome:
+        try:
+            with warnings.catch_warnings():
+                # "Solution may be inaccurate": whether it is, the certificate says.
+                warnings.simplefilter("ignore")
+                problem.solve(solver=solver, **options)
+        except cp.error.SolverError as error:
+            return Outcome(stop=Stop.FAILED, message=str(error).splitlines()[0])
+        stop = {
+            "optimal": Stop.SOLVED,
+            "optimal_inaccurate": Stop.INACCURATE,
+            "user_limit": Stop.INACCURATE,
+        }.get(problem.status, Stop.FAILED)
+        values = [x.value, rows.dual_value, *(block.dual_value for block in blocks)]
+        point = None
+        if all(value is not None for value in values):
+            found = [np.asarray(value, dtype=np.float64) for value in values]
+            point = Point(
+                variables=found[0],
+                rows=np.atleast_1d(found[1]),
+                blocks=tuple((z + z.T) / 2 for z in found[2:]),
+            )
+        iterations = getattr(problem.solver_stats, "num_iters", None)
+        return _judged(stop, problem.status, point, iterations)
+
+    return run
+
+
+def _judged(stop: Stop, status: str, point: Point | None, iterations: Any) -> Outcome:
+    """Without numbers there is no point, and what a solver calls infeasible is none of ours."""
+    if stop is Stop.FAILED or point is None or not point.finite:
+        point = None
+    message = f"the solver reports {status!r}" if stop is Stop.FAILED else ""
+    return Outcome(stop=stop, message=message, point=point, iterations=int(iterations or 0))
+
+
 CONIC_SOLVERS: tuple[ConicSolver, ...] = (
     ConicSolver(
         name="scs", solver="SCS", distribution="scs",
@@ -205,7 +305,7 @@ CONIC_SOLVERS: tuple[ConicSolver, ...] = (
         memory=lambda model: 64 * model.entries,
         limit=lambda seconds: {"time_limit_secs": seconds},
         always={"max_iters": 1_000_000},
-        direct=run.through_scs, parts=1, tuned=_tuned_scs,
+        direct=through_scs, parts=1, tuned=_tuned_scs,
     ),
     ConicSolver(
         name="clarabel", solver="CLARABEL", distribution="clarabel",
@@ -213,7 +313,7 @@ CONIC_SOLVERS: tuple[ConicSolver, ...] = (
         accuracy=lambda tol: {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol},
         memory=lambda model: 48 * model.entry_pairs,
         limit=lambda seconds: {"time_limit": seconds},
-        direct=run.through_clarabel, tuned=_tuned_clarabel,
+        direct=through_clarabel, tuned=_tuned_clarabel,
     ),
     ConicSolver(
         name="mosek", solver="MOSEK", distribution="Mosek",

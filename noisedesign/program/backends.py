@@ -20,7 +20,7 @@ from noisedesign.base import memory
 from noisedesign.base.checks import InputError, describe, one_of
 from noisedesign.base.device import CPU, device_of, index_of
 from noisedesign.base.monitor import Checkpoint, Monitor
-from noisedesign.conic.dimacs import errors
+from noisedesign.conic.data import errors
 from noisedesign.conic.solvers import CONIC_SOLVERS, Availability, ConicSolver
 from noisedesign.program.family import Answer, Family, Form, Model, formulations, not_convex
 

@@ -25,8 +25,7 @@ from noisedesign.program.registry import REGISTRY
 from noisedesign.program.structure import SpaceStructure
 
 if TYPE_CHECKING:
-    from noisedesign.conic.data import Point
-    from noisedesign.conic.dimacs import Errors
+    from noisedesign.conic.data import Errors, Point
     from noisedesign.conic.program import ConicProgram, ModelSize
     from noisedesign.privacy.seeds import SeedPlan
 

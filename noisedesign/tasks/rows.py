@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Stop
-from noisedesign.conic import dimacs
+from noisedesign.conic.data import ERRORS
 from noisedesign.families.disjoint.warm_start import Start
 from noisedesign.files.results_file import KEY, ResultsFile
 from noisedesign.program.backends import get_backend
@@ -23,7 +23,7 @@ _OF_A_DESIGN = ("objective", "lower_bound", "gap", "relative_to_ldp")
 COLUMNS = (
     *("name", "design", "backend", "solved", "status", "reason", *_OF_A_DESIGN, *AT_TARGET),
     *("feasible", "build_seconds", "solve_seconds", "seconds", "evaluations"),
-    *(*dimacs.NAMES, "versions"),
+    *(*ERRORS, "versions"),
 )
 """Columns of an answer.
 
@@ -32,7 +32,7 @@ anything else is a failure with its ``reason``. Without an answer of the solver'
 objective, bound or gap; the columns from mu to error_at_target are those of
 :data:`noisedesign.tasks.report.AT_TARGET`. A problem that a backend cannot take has status
 "refused". The columns err1 to err6 are the DIMACS errors of what a conic solver left
-(:mod:`noisedesign.conic.dimacs`), and None elsewhere; ``versions`` are those of what solved it.
+(:mod:`noisedesign.conic.data`), and None elsewhere; ``versions`` are those of what solved it.
 """
 
 _TEXT = ("name", "design", "backend", "status", "reason", "adjacency", "versions")
@@ -107,7 +107,7 @@ def answered(
         "versions": _versions(solution),
     }
     if solution.errors is not None:
-        row |= dict(zip(dimacs.NAMES, solution.errors, strict=True))
+        row |= dict(zip(ERRORS, solution.errors, strict=True))
     design = solution.design
     if design is not None and solution.found:
         row |= {name: getattr(design, name) for name in _OF_A_DESIGN} | at_target(design)

@@ -23,7 +23,7 @@ from noisedesign.program.noise import Noise
 from noisedesign.program.problem import Problem, problem_of
 
 if TYPE_CHECKING:
-    from noisedesign.conic.dimacs import Errors
+    from noisedesign.conic.data import Errors
 
 OPTIMAL = "optimal"
 INACCURATE = "inaccurate"
@@ -46,7 +46,7 @@ class Solution(Shown):
     about anything but the first, and how large noise is where W is singular and little bounds it.
     ``seconds`` is the whole solve, ``build_seconds`` and ``solve_seconds`` the backend's own parts
     of it. ``errors`` are the six DIMACS errors of a conic model as it was solved
-    (:mod:`noisedesign.conic.dimacs`).
+    (:mod:`noisedesign.conic.data`).
     """
 
     problem: Problem

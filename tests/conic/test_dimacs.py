@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from noisedesign.base.monitor import Monitor
-from noisedesign.conic import dimacs
-from noisedesign.conic import run as conic_runs
-from noisedesign.conic.data import Point
-from noisedesign.conic.dimacs import errors
+from noisedesign.conic.data import Errors, Point, errors
 from noisedesign.conic.program import CONSTANT, Assembly, ConicProgram, constant, lower_triangle
-from noisedesign.conic.solvers import ConicSolver, conic_solver
+from noisedesign.conic.solvers import ConicSolver, conic_solver, through_cvxpy
 from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.problem import SpaceProblem
@@ -26,7 +23,7 @@ OPTIMAL = np.array([[0.5, -0.5], [-0.5, 0.5]])
 
 def hand(
     x: float = 1.0, z: np.ndarray = OPTIMAL, equation: tuple[float, float] | None = None
-) -> dimacs.Errors:
+) -> Errors:
     """minimise x subject to [[x, 1], [1, x]] >= 0: x = 1, with the multiplier OPTIMAL."""
     assembly, at = Assembly(), np.arange(2)
     number = assembly.vector("x", 1, cost=np.ones(1), meaning="any")
@@ -145,7 +142,7 @@ def test_errors_of_solvers_are_small_and_those_of_a_spoiled_answer_are_not(
     program = program_of(problem).normalized()
     model = conic_model.build(program, formulation=formulation)
     options = backend.options(Monitor(gap=1e-6, tolerance=1e-7))
-    run = conic_runs.through_cvxpy(model.conic, backend.solver)
+    run = through_cvxpy(model.conic, backend.solver)
     if backend.direct is not None:
         run = backend.direct(model.conic)
     point = run(options).point

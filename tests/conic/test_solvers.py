@@ -15,8 +15,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.data import Outcome
 from noisedesign.conic.program import ConicProgram
-from noisedesign.conic.run import Run
-from noisedesign.conic.solvers import CONIC_SOLVERS, ConicSolver
+from noisedesign.conic.solvers import CONIC_SOLVERS, ConicSolver, Run
 from noisedesign.families.disjoint import model as conic_model
 from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.program import program_of

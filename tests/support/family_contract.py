@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.conic.run import through_clarabel
+from noisedesign.conic.solvers import through_clarabel
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.program.design import Design
 from noisedesign.program.family import ANY, Arrays, Family, Form, family_of

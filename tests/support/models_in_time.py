@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from noisedesign.base.monitor import Monitor
-from noisedesign.conic import run
+from noisedesign.conic import solvers
 from noisedesign.conic.program import ConicProgram
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import Answer, Form, family_of
@@ -14,15 +14,15 @@ from noisedesign.program.family import Answer, Form, family_of
 TOLERANCE = 1e-6
 """Absolute and relative, of every solver: models are scaled so that it means the same."""
 
-SOLVERS: dict[str, Callable[[ConicProgram], run.Outcome]] = {
-    "scs": lambda conic: run.through_scs(conic)({"eps_abs": TOLERANCE, "eps_rel": TOLERANCE}),
-    "clarabel": lambda conic: run.through_clarabel(conic)(
+SOLVERS: dict[str, Callable[[ConicProgram], solvers.Outcome]] = {
+    "scs": lambda conic: solvers.through_scs(conic)({"eps_abs": TOLERANCE, "eps_rel": TOLERANCE}),
+    "clarabel": lambda conic: solvers.through_clarabel(conic)(
         dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), TOLERANCE)
     ),
-    "cvxopt": lambda conic: run.through_cvxpy(conic, "CVXOPT")(
+    "cvxopt": lambda conic: solvers.through_cvxpy(conic, "CVXOPT")(
         dict.fromkeys(("abstol", "reltol", "feastol"), TOLERANCE)
     ),
-    "sdpa": lambda conic: run.through_cvxpy(conic, "SDPA")(
+    "sdpa": lambda conic: solvers.through_cvxpy(conic, "SDPA")(
         dict.fromkeys(("epsilonStar", "epsilonDash"), TOLERANCE) | {"numThreads": 1}
     ),
 }

@@ -11,8 +11,8 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Stop
-from noisedesign.conic import dimacs
 from noisedesign.conic import process as isolated
+from noisedesign.conic.data import ERRORS
 from noisedesign.families.disjoint.family import FAMILY, answer_of
 from noisedesign.families.disjoint.program import Found
 from noisedesign.program.backends import Conic, get_backend
@@ -87,7 +87,7 @@ def test_rows_of_two_problems_and_two_backends() -> None:
     assert all(row["build_seconds"] > 0 for row in conic)
     # DIMACS errors where there was a conic model, and nothing where there was none.
     for row in rows:
-        found = [row[name] for name in dimacs.NAMES]
+        found = [row[name] for name in ERRORS]
         if row["backend"] == "native":
             assert found == [None] * 6
             assert "numpy" in row["versions"]

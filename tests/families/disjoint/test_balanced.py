@@ -16,8 +16,7 @@ from noisedesign.conic.data import slacks, square_of, triangles
 from noisedesign.conic.program import ConicProgram
 from noisedesign.conic.solvers import ConicSolver, conic_solver
 from noisedesign.families.disjoint import model as conic_model
-from noisedesign.families.disjoint.balanced import Balanced, balanced
-from noisedesign.families.disjoint.model import FORMULATIONS, lower_bound_scale
+from noisedesign.families.disjoint.model import FORMULATIONS, Balanced, balanced, lower_bound_scale
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program import repair
 from noisedesign.program.certificate import lower_bound

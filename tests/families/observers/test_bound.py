@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.conic.run import through_clarabel
+from noisedesign.conic.solvers import through_clarabel
 from noisedesign.families.observers import model
 from noisedesign.families.observers.bound import Multipliers, lower_bound, multipliers_of
 from noisedesign.families.observers.program import ObservedNoise, ObserverProblem, ObserverProgram

@@ -2,7 +2,7 @@
 
 With D = diag(v) and S = (D^1/2 H D^1/2)^1/2 = Q diag(r) Q^T, the dual bound is t^2 / sum(v),
 t = tr S. At the best scale, where sum(v) = t, the concave 2 t - sum(v) has, along dv = v x, the
-slope <diag(S) - v, x> and the curvature <x, G x> of :mod:`diagonal_curvature`, and Newton's step
+slope <diag(S) - v, x> and the curvature <x, G x> of :mod:`square_roots`, and Newton's step
 is G x = diag(S) - v. It is taken as
 
     v <- v / (1 - x / 2)^2,
@@ -16,8 +16,8 @@ That is for an H of full rank. Where H is singular multipliers of slack budgets 
 The fixed point v <- diag(S) needs no curvature and always makes sense; it is the safeguard where
 a Newton step does not ascend, and the oracle the tests compare with.
 
-Where H has symmetries (:mod:`symmetry`) the same is done with its blocks (:mod:`split`), an orbit
-in the place of a node, and where all nodes look alike there is a closed form (:mod:`translations`).
+Where H has symmetries (:mod:`symmetry`) the same is done with its blocks (:class:`Split`), an
+orbit in the place of a node, and where all nodes look alike there is a closed form.
 
 All of it is written against the Python array API standard and runs where the arrays are: on the CPU
 with NumPy, or on a CUDA device. What comes back is NumPy's.
@@ -47,12 +47,12 @@ from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.native import barrier
 from noisedesign.families.disjoint.native.square_roots import (
     Preconditioner,
+    Split,
+    SplitRoot,
     SquareRoot,
     square_root,
 )
-from noisedesign.families.disjoint.native.symmetry import symmetry_of
-from noisedesign.families.disjoint.native.symmetry.split import Split, SplitRoot
-from noisedesign.families.disjoint.native.symmetry.translations import transitive
+from noisedesign.families.disjoint.native.symmetry import symmetry_of, transitive
 from noisedesign.families.disjoint.program import Found
 from noisedesign.program import repair
 from noisedesign.program.program import Program, diagonal_dual

@@ -15,7 +15,6 @@ import scipy.linalg
 from noisedesign import CheckpointFile
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.native import diagonal, square_roots, symmetry
-from noisedesign.families.disjoint.native.symmetry import translations
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.backends import Answer
 from noisedesign.program.certificate import lower_bound
@@ -102,13 +101,13 @@ def test_shapes_along_which_graphs_are_circulant(
     graph: nx.Graph, shape: tuple[int, ...] | None
 ) -> None:
     gram = workload(graph)
-    assert translations.shape_of(gram) == shape
-    assert (translations.transitive(gram) is None) == (shape is None)
+    assert symmetry.shape_of(gram) == shape
+    assert (symmetry.transitive(gram) is None) == (shape is None)
 
 
 def test_one_and_two_nodes() -> None:
     for w in (np.ones((1, 1)), np.array([[0.75, 0.25], [0.25, 0.75]])):
-        found = translations.transitive(w.T @ w)
+        found = symmetry.transitive(w.T @ w)
         assert found is not None
         assert found.optimum == pytest.approx(np.trace(w) ** 2 / len(w), rel=1e-14)
         np.testing.assert_allclose(found.gram, w / w[0, 0], rtol=1e-14)
@@ -118,11 +117,11 @@ def test_a_circulant_but_for_one_entry_is_none() -> None:
     gram = workload(nx.cycle_graph(12))
     gram[7, 9] += 1e-12
     gram[9, 7] += 1e-12
-    assert translations.shape_of(gram) is None
+    assert symmetry.shape_of(gram) is None
 
 
 def test_an_h_of_nothing_has_no_closed_form() -> None:
-    assert translations.transitive(np.zeros((3, 3))) is None
+    assert symmetry.transitive(np.zeros((3, 3))) is None
 
 
 @pytest.mark.parametrize("shape", [(8,), (3, 5), (2, 3, 4), (1,), (2, 2, 2)])
@@ -135,7 +134,7 @@ def test_the_closed_form_is_the_square_root(shape: tuple[int, ...]) -> None:
         [[a[tuple((np.subtract(j, i)) % shape)] for j in index] for i in index]
     ).reshape(n, n)
     gram = factor.T @ factor
-    found = translations.transitive(gram)
+    found = symmetry.transitive(gram)
     assert found is not None
     root = scipy.linalg.sqrtm(gram).real
     np.testing.assert_allclose(found.gram, root / root[0, 0], atol=1e-7)
@@ -239,7 +238,7 @@ def test_rounding_of_small_eigenvalues_is_left_to_the_factor(eager: None, sizes:
     w = (1 - 2 * a) * np.eye(n) + a * ring
     whole = program(w.T @ w, w)
     assert np.abs(np.linalg.eigvalsh(w)).min() == pytest.approx(1e-7, rel=1e-6)
-    assert translations.transitive(np.asarray(whole.gram)) is not None
+    assert symmetry.transitive(np.asarray(whole.gram)) is not None
     answer = answer_of(whole, gap=1e-10)
     assert sizes
     assert answer.stop is Stop.SOLVED

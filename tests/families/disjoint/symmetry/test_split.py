@@ -8,9 +8,8 @@ import pytest
 import scipy.linalg
 
 from noisedesign.families.disjoint.native import diagonal
-from noisedesign.families.disjoint.native.square_roots import square_root
+from noisedesign.families.disjoint.native.square_roots import Split, square_root
 from noisedesign.families.disjoint.native.symmetry import Symmetry, halves, symmetry_of
-from noisedesign.families.disjoint.native.symmetry.split import Split
 from tests.support.symmetric_cases import (
     Array,
     assert_splits,

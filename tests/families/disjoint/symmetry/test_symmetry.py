@@ -13,22 +13,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noisedesign.families.disjoint.native import symmetry
+from noisedesign.families.disjoint.native.square_roots import Split
 from noisedesign.families.disjoint.native.symmetry import (
-    Symmetry,
-    halves,
-    one_of_each,
-    symmetry_of,
-    twins_of,
-)
-from noisedesign.families.disjoint.native.symmetry.involutions import (
     MISSES,
     Involutions,
     Refiner,
+    Symmetry,
     grouped,
+    halves,
     involutions_of,
+    one_of_each,
     preserves,
+    symmetry_of,
+    twins_of,
 )
-from noisedesign.families.disjoint.native.symmetry.split import Split
 from tests.support.symmetric_cases import (
     Array,
     assert_splits,
