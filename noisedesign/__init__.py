@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.system.random_mixing import RandomMixing as RandomMixing
     from noisedesign.system.random_mixing import maximal_matchings as maximal_matchings
     from noisedesign.system.random_mixing import pairwise_gossip as pairwise_gossip
-    from noisedesign.system.workloads import Objective as Objective
+    from noisedesign.system.workloads import ErrorMeasure as ErrorMeasure
     from noisedesign.tasks.account.request import load_account as load_account
     from noisedesign.tasks.baselines import baseline as baseline
     from noisedesign.tasks.baselines import baseline_names as baseline_names
@@ -82,7 +82,7 @@ _MODULES = {
     "InputError": "base.checks",
     "MinSeparation": "system.participation",
     "NodeDropout": "system.random_mixing",
-    "Objective": "system.workloads",
+    "ErrorMeasure": "system.workloads",
     "Observer": "privacy.views",
     "Patterns": "system.participation",
     "PrivacyTarget": "privacy.target",

@@ -246,7 +246,7 @@ def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
         error, random = manifest.error, manifest.random
         fields |= {
             "mixing": mixing,
-            "objective": None if error is None else error.error(mixing=mixing),
+            "error": None if error is None else error.error(mixing=mixing),
             "random": None if random is None else random.random(mixing=mixing),
         }
     if manifest.participation is not None or manifest.design != "space":
@@ -272,7 +272,7 @@ def _time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any
         fields["structure"] = manifest.structure.in_time()
     workload = _workload(manifest)
     if "mixing" in fields:
-        fields["mixing"] = checked_mixing(fields["mixing"], fields["objective"])
+        fields["mixing"] = checked_mixing(fields["mixing"], fields["error"])
     if "gram" in arrays:
         return TimeProblem(gram=arrays["gram"], workload=workload, **fields)
     if "mixing" not in fields and WORKLOADS[workload].of_graph:

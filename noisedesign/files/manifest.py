@@ -31,7 +31,7 @@ from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import perron_vector, push_sum_weights
 from noisedesign.system.participation import SCHEMES, Participation
 from noisedesign.system.random_mixing import EdgeDropout, NodeDropout, RandomMatchings, RandomMixing
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 
 FORMAT: Final = "noisedesign-design"
 VERSION: Final = 3
@@ -175,7 +175,7 @@ class ErrorEntry(Entry):
     push_sum: bool = False
 
     @classmethod
-    def stating(cls, error: Objective | None, *, mixing: Array | None) -> Self | None:
+    def stating(cls, error: ErrorMeasure | None, *, mixing: Array | None) -> Self | None:
         """None for the usual error.
 
         Raises:
@@ -202,14 +202,14 @@ class ErrorEntry(Entry):
             push_sum=weights is not None,
         )
 
-    def error(self, *, mixing: Array) -> Objective:
+    def error(self, *, mixing: Array) -> ErrorMeasure:
         fields = {key: as_array(value) for key, value in self.model_dump().items()}
         mean, push_sum = fields.pop("mean"), fields.pop("push_sum")
         if mean == "perron":
             fields["average"] = perron_vector(mixing, stochastic="row")
         if push_sum:
             fields["push_sum_weights"] = push_sum_weights(mixing, horizon=self.horizon)
-        return Objective(**fields)
+        return ErrorMeasure(**fields)
 
 
 def _check_derived(field: str, value: Array, derive: Callable[[], Array], what: str) -> None:
@@ -222,7 +222,7 @@ def _check_derived(field: str, value: Array, derive: Callable[[], Array], what: 
         same = False
     if not same:
         raise InputError(
-            f"objective.{field}", expected=f"{what}, in a design that is stored", got="others"
+            f"error.{field}", expected=f"{what}, in a design that is stored", got="others"
         )
 
 
@@ -420,7 +420,7 @@ def stated(problem: Problem) -> dict[str, Any]:
         "participation": participation_entry(scheme),
         "privacy": PrivacyTable.of(problem.privacy),
         "structure": _STRUCTURES[problem.axes](problem),
-        "error": ErrorEntry.stating(problem.objective, mixing=problem.mixing),
+        "error": ErrorEntry.stating(problem.error, mixing=problem.mixing),
         "random": RandomEntry.of(problem.random),
         "observers": tuple(map(ObserverEntry.of, getattr(problem, "observers", ()))),
     }

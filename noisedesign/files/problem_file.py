@@ -34,7 +34,7 @@ from noisedesign.files.tables import (
 from noisedesign.files.toml import located, lookup, parsed, read_text, renamed
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import check_mixing
-from noisedesign.system.workloads import WORKLOADS, Objective, WorkloadKind
+from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, WorkloadKind
 
 FIELD = "problem"
 
@@ -111,7 +111,7 @@ class _ProblemFile(Table):
         models = models_of(graph, error, mixing=mixing, horizon=horizon)
         random = None if self.mixing is None else self.mixing.random(mixing, graph)
         return {
-            "objective": error_of(error, horizon=horizon, nodes=len(mixing), models=models),
+            "error": error_of(error, horizon=horizon, nodes=len(mixing), models=models),
             "random": random,
         }
 
@@ -150,13 +150,13 @@ class SpaceFile(_ProblemFile):
                 )
             fields["observers"] = self.observers.observers(names)
             horizon, horizon_key = self.observers.error_horizon(self.error), "observers.horizon"
-            fields["objective"] = Objective(horizon=horizon)
+            fields["error"] = ErrorMeasure(horizon=horizon)
         if self.error is not None:
-            fields["objective"] = error_of(self.error, horizon=horizon, nodes=len(mixing))
+            fields["error"] = error_of(self.error, horizon=horizon, nodes=len(mixing))
         cap, floor = limits_of(self.limits)
         if self.mixing is not None:
             fields["random"] = self.mixing.random(mixing, self.graph)
-        with renamed({"mixing": self.graph.weights_key, "objective.horizon": horizon_key}):
+        with renamed({"mixing": self.graph.weights_key, "error.horizon": horizon_key}):
             limits = {"budget": self.budget.tau, "max_variance": cap, "min_variance": floor}
             return SpaceProblem(mixing=mixing, nodes=nodes, **limits, **fields)
 

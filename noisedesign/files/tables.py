@@ -37,7 +37,7 @@ from noisedesign.system.random_mixing import (
     maximal_matchings,
     pairwise_gossip,
 )
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 
 # --- nodes ----------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class SpaceErrorTable(ErrorTable):
 
 def error_of(
     table: ErrorTable | None, *, horizon: int, nodes: int, models: Mapping[str, Any] | None = None
-) -> Objective | None:
+) -> ErrorMeasure | None:
     """The error that counts; None where there is no [error] and nothing is said of the models.
 
     Args:
@@ -261,12 +261,12 @@ def error_of(
     fields = {} if table is None else table.model_dump(exclude={"horizon"})
     fields |= models or {}
     with renamed({key: f"error.{key}" for key in (*fields, "horizon")}):
-        objective = Objective(
+        measure = ErrorMeasure(
             horizon=horizon, **{key: as_array(value) for key, value in fields.items()}
         )
         # Weights of nodes are only checked against a number of nodes.
-        objective.readout(nodes=nodes)
-    return objective
+        measure.readout(nodes=nodes)
+    return measure
 
 
 def as_array(value: Any) -> Any:
@@ -277,7 +277,7 @@ def as_array(value: Any) -> Any:
 def models_of(
     graph: Graph, table: ErrorTable | None, *, mixing: Array, horizon: int
 ) -> dict[str, Any]:
-    """What the weights of a directed graph say of the models, as fields of an objective.
+    """What the weights of a directed graph say of the models, as fields of an error measure.
 
     Under row stochastic weights models agree on the mean by the Perron vector; under column
     stochastic ones they are states over their push-sum weights.

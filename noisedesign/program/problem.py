@@ -38,7 +38,7 @@ from noisedesign.system.participation import (
     single,
 )
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.workloads import WORKLOADS, Objective, Workload
+from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, Workload
 
 JOINTS = ("kronecker", "full")
 
@@ -148,7 +148,7 @@ _SCHEME: _Kind = (Participation,), f"{_FIXED_EPOCH[1]} or MinSeparation(...)"
 _IN_SPACE: _Kind = (SpaceStructure,), 'SpaceStructure(kind="...")'
 _IN_TIME: _Kind = (TimeStructure,), 'TimeStructure(kind="...")'
 _COMMON: dict[str, _Kind] = {
-    "objective": ((Objective, NoneType), "Objective(horizon=..., of=...) or None"),
+    "error": ((ErrorMeasure, NoneType), "ErrorMeasure(horizon=..., of=...) or None"),
     "random": ((RandomMixing, NoneType), "a value of noisedesign.system.random_mixing or None"),
     "privacy": ((PrivacyTarget, NoneType), "PrivacyTarget(epsilon=..., delta=...) or None"),
 }
@@ -220,7 +220,7 @@ class SpaceProblem(_OnGraph):
 
     Minimise tr(H R) over covariances R subject to [R^-1]_ii <= budget_i for every node i and,
     optionally, min_variance_i <= R_ii <= max_variance_i. H is W^T W, the error after one step,
-    unless an objective or a random mixing says otherwise.
+    unless an error or a random mixing says otherwise.
 
     Args:
         mixing: W, shape (n, n): nonnegative, doubly stochastic, of a connected graph.
@@ -232,12 +232,12 @@ class SpaceProblem(_OnGraph):
         structure: which nodes may share a seed.
         participation: how long noise is used, and in which of these steps one record may take part,
             the same for every node. It decides on how much noise a privacy target takes, not on R.
-            None: every step of ``privacy.steps``, or of the objective where it counts several.
-        objective: what error of which steps counts; None: all nodes, after one step.
+            None: every step of ``privacy.steps``, or of the error where it counts several.
+        error: what error of which steps counts; None: all nodes, after one step.
         random: the distribution W is drawn from at every step, with ``mixing`` as its W without
             failures; None: W is what it is.
         observers: against whom; none: against a reader of all messages. With observers the budget
-            of a node is for what one of them sees, over the steps of the objective, of a unit
+            of a node is for what one of them sees, over the steps of the error, of a unit
             change at one step, so that a target needs single participation; a cap is required, and
             only noise without a structure, a floor and random mixing is possible. See
             :mod:`noisedesign.families.observers`.
@@ -257,7 +257,7 @@ class SpaceProblem(_OnGraph):
     min_variance: Any = None
     structure: SpaceStructure = ANY_SPACE
     participation: Participation | None = None
-    objective: Objective | None = None
+    error: ErrorMeasure | None = None
     random: RandomMixing | None = None
     observers: tuple[Observer, ...] = ()
     name: str = "space"
@@ -268,10 +268,8 @@ class SpaceProblem(_OnGraph):
 
     def __post_init__(self) -> None:
         _check_types(self, structure=_IN_SPACE)
-        if self.objective is not None:
-            memory.require(
-                memory.squares, self.objective.horizon, field="objective.horizon", of="steps"
-            )
+        if self.error is not None:
+            memory.require(memory.squares, self.error.horizon, field="error.horizon", of="steps")
         if self.participation is not None:
             _check(self.participation, "participation", _SCHEME)
         self._set(mixing=check_mixing(self.mixing, stochastic="both"))
@@ -300,8 +298,8 @@ class SpaceProblem(_OnGraph):
 
     @property
     def horizon(self) -> int:
-        """T, the steps the objective counts; 1 where there is none."""
-        return 1 if self.objective is None else self.objective.horizon
+        """T, the steps the error counts; 1 where there is none."""
+        return 1 if self.error is None else self.error.horizon
 
     @property
     def use(self) -> Participation | None:
@@ -331,15 +329,15 @@ class SpaceProblem(_OnGraph):
 
     @property
     def plain(self) -> bool:
-        """Whether H is W^T W, the published objective."""
-        return self.objective is None and self.random is None
+        """Whether H is W^T W, the published error."""
+        return self.error is None and self.random is None
 
     @cached_property
     def gram(self) -> Array:
         """H, shape (n, n)."""
         if self.plain:
             return np.asarray(self.mixing.T @ self.mixing)
-        error = Workload.of(self.mixing, horizon=1, objective=self.objective, random=self.random)
+        error = Workload.of(self.mixing, horizon=1, error=self.error, random=self.random)
         return error.space_gram()
 
 
@@ -362,7 +360,7 @@ class TimeProblem(_OnGraph):
     workload: str = "gram"
     mixing: Array | None = None
     structure: TimeStructure = ANY_TIME
-    objective: Objective | None = None
+    error: ErrorMeasure | None = None
     random: RandomMixing | None = None
     name: str = "time"
     nodes: tuple[str, ...] = ()
@@ -393,7 +391,7 @@ class TimeProblem(_OnGraph):
                 remedy="TimeProblem.decentralized makes H from W; from_gram and prefix take no W.",
             )
         if self.mixing is not None:
-            mixing = checked_mixing(self.mixing, self.objective)
+            mixing = checked_mixing(self.mixing, self.error)
             self._set(mixing=mixing, nodes=_checks.node_names(self.nodes, count=len(mixing)))
 
     @property
@@ -426,9 +424,9 @@ class TimeProblem(_OnGraph):
     def decentralized(cls, *, mixing: Any, participation: Participation, **kwargs: Any) -> Self:
         """Models of all nodes under mixing W, shape (n, n), row stochastic.
 
-        Column stochastic under an ``objective`` with push-sum weights.
+        Column stochastic under an ``error`` with push-sum weights.
 
-        ``objective`` says which error of them counts, by default that of all iterates; ``random``
+        ``error`` says which error of them counts, by default that of all iterates; ``random``
         from which distribution W is drawn at every step.
         """
         fields: dict[str, Any] = {"mixing": mixing, "participation": participation}
@@ -441,19 +439,19 @@ class TimeProblem(_OnGraph):
         *,
         participation: Participation,
         mixing: Any = None,
-        objective: Objective | None = None,
+        error: ErrorMeasure | None = None,
         random: RandomMixing | None = None,
         **kwargs: Any,
     ) -> Self:
         """A kind of :data:`noisedesign.system.workloads.WORKLOADS` that forms H, with ``mixing``,
-        ``objective`` and ``random`` as in :meth:`decentralized` where it is of a graph."""
+        ``error`` and ``random`` as in :meth:`decentralized` where it is of a graph."""
         _checks.one_of(kind, field="workload", allowed=tuple(WORKLOADS))
         _check_horizon(participation)
         if WORKLOADS[kind].of_graph:
-            _check(objective, "objective", _COMMON["objective"])
+            _check(error, "error", _COMMON["error"])
             _check(random, "random", _COMMON["random"])
-            mixing = checked_mixing(mixing, objective)
-        fields: dict[str, Any] = {"mixing": mixing, "objective": objective, "random": random}
+            mixing = checked_mixing(mixing, error)
+        fields: dict[str, Any] = {"mixing": mixing, "error": error, "random": random}
         gram = WORKLOADS[kind].gram(horizon=participation.horizon, **fields)
         return cls(gram=gram, participation=participation, workload=kind, **fields, **kwargs)
 
@@ -466,7 +464,7 @@ class TimeProblem(_OnGraph):
         return kind.gram(
             horizon=self.participation.horizon,
             mixing=self.mixing,
-            objective=self.objective,
+            error=self.error,
             random=self.random,
         )
 
@@ -486,14 +484,14 @@ class TimeProblem(_OnGraph):
         return cls(gram=checked, participation=participation, **kwargs)
 
 
-def checked_mixing(mixing: Any, objective: Objective | None) -> Array:
+def checked_mixing(mixing: Any, error: ErrorMeasure | None) -> Array:
     """W of noise that is correlated over time: where models are states over push-sum weights, W is
     column stochastic, else row stochastic.
 
     Raises:
         InputError: see :func:`noisedesign.system.graph.check_mixing`.
     """
-    if objective is not None and objective.push_sum_weights is not None:
+    if error is not None and error.push_sum_weights is not None:
         return check_directed(mixing, stochastic="column")
     return check_mixing(mixing, stochastic="row")
 
@@ -506,7 +504,7 @@ class SpaceTimeProblem(_OnGraph):
     participations, has squared sensitivity at most budget_i.
 
     Args:
-        mixing: W, shape (n, n), row stochastic; column stochastic under an objective with push-sum
+        mixing: W, shape (n, n), row stochastic; column stochastic under an error with push-sum
             weights.
         participation: (k, b), the same for every node.
         budget: tau, scalar or shape (n,), in inverse squared noise units.
@@ -514,7 +512,7 @@ class SpaceTimeProblem(_OnGraph):
             diag(R) at unit sensitivity in time), scalar or shape (n,), or None.
         time, space: structure of either factor of a Kronecker design.
         joint: "kronecker", noise covariance (C^T C)^-1 x R; or "full", any covariance.
-        objective: what error of which steps counts; None: all nodes, every step.
+        error: what error of which steps counts; None: all nodes, every step.
         random: the distribution W is drawn from at every step; None: W is what it is.
         nodes: names in the order of the rows of W.
 
@@ -530,7 +528,7 @@ class SpaceTimeProblem(_OnGraph):
     time: TimeStructure = ANY_TIME
     space: SpaceStructure = ANY_SPACE
     joint: str = "kronecker"
-    objective: Objective | None = None
+    error: ErrorMeasure | None = None
     random: RandomMixing | None = None
     name: str = "space-time"
     nodes: tuple[str, ...] = ()
@@ -541,7 +539,7 @@ class SpaceTimeProblem(_OnGraph):
     def __post_init__(self) -> None:
         _check_types(self, participation=_FIXED_EPOCH, time=_IN_TIME, space=_IN_SPACE)
         require_room(self.participation)
-        self._set(mixing=checked_mixing(self.mixing, self.objective))
+        self._set(mixing=checked_mixing(self.mixing, self.error))
         n = len(self.mixing)
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
         self._set(budget=budget)

@@ -63,7 +63,7 @@ class SpaceTimeProgram:
         workload = Workload.of(
             problem.mixing,
             horizon=problem.participation.horizon,
-            objective=problem.objective,
+            error=problem.error,
             random=problem.random,
         )
         return cls(

@@ -4,11 +4,11 @@ An edge (j, i) of a digraph says that j sends to i; W_ij is the weight of what i
 and every node also keeps a share of its own. Two conventions converge:
 
 - row stochastic (W 1 = 1): nodes weigh what they receive. Models agree on pi^T x, pi the left
-  Perron vector (pi^T W = pi^T). It is the mean in ``Objective(average=pi)``; loss and gradients
+  Perron vector (pi^T W = pi^T). It is the mean in ``ErrorMeasure(average=pi)``; loss and gradients
   of node i count n pi_i times what they would on an undirected graph.
 - column stochastic (1^T W = 1^T): nodes split what they send, as in push-sum (Kempe, Dobra and
   Gehrke 2003; stochastic gradient push, Assran et al. 2019). The sum of the states is kept, and
-  node i's model is x_i / y_i with y_{t+1} = W y_t, y_1 = 1: ``Objective(push_sum_weights=y)``.
+  node i's model is x_i / y_i with y_{t+1} = W y_t, y_1 = 1: ``ErrorMeasure(push_sum_weights=y)``.
   The mean is the plain one, 1^T x / n.
 """
 
@@ -119,7 +119,7 @@ def push_sum_weights(mixing: Any, *, horizon: int) -> Array:
     """y after steps 1..T, shape (T, n): row t is W^t 1, the sums that push-sum divides by.
 
     They tend to n pi, pi the Perron vector; rows (or that limit, shape (n,)) are what
-    ``Objective(push_sum_weights=...)`` takes.
+    ``ErrorMeasure(push_sum_weights=...)`` takes.
 
     Raises:
         InputError: W is not column stochastic, keeps nothing at some node, or is not strongly

@@ -13,7 +13,7 @@ from noisedesign.base.linalg import gram_factor, inverse_of_positive
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.views import Observer
 from noisedesign.program.design import Design, design_of, seed_plan_of
-from noisedesign.system.workloads import WORKLOADS, Objective
+from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
 from noisedesign.tasks.simulation import attacks
 from noisedesign.tasks.simulation.audit import AuditReport
 from noisedesign.tasks.simulation.variance import VarianceReport, simulate_variance
@@ -98,10 +98,10 @@ def simulate(
 
 def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
     problem: Any = design.problem
-    noise, error = design.noise, problem.objective
+    noise, error = design.noise, problem.error
     how = how | {"mixing": problem.mixing, "random": problem.random}
     if error is None:
-        error = Objective(horizon=1 if design.axes == "space" else problem.participation.horizon)
+        error = ErrorMeasure(horizon=1 if design.axes == "space" else problem.participation.horizon)
     if design.axes == "time" and not WORKLOADS[problem.workload].run:
         how |= {"workload_factor": gram_factor(problem.gram), "mixing": None, "random": None}
     return simulate_variance(
@@ -109,7 +109,7 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
             dimension=columns, seed=sequence, steps=error.horizon
         ),
         predicted=design.objective,
-        objective=error,
+        error=error,
         **how,
     )
 

@@ -19,7 +19,7 @@ from noisedesign.families.disjoint.model import model_size
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.privacy import views as threats
 from noisedesign.system.directed import build_digraph
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from tests.support.conic_cases import bytes_for, too_large
 
 GIB = 2**30
@@ -103,7 +103,7 @@ MODELS: dict[str, Callable[[], nd.SpaceProblem | nd.TimeProblem]] = {
     "one epoch": lambda: prefix(1, 7),
     "epochs": lambda: prefix(3, 4),
     "singular": lambda: nd.SpaceProblem(
-        mixing=nd.mixing_matrix(nx.path_graph(3)), objective=Objective(horizon=1, of="consensus")
+        mixing=nd.mixing_matrix(nx.path_graph(3)), error=ErrorMeasure(horizon=1, of="consensus")
     ),
 }
 

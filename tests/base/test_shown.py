@@ -92,7 +92,7 @@ def results(folder: Path) -> dict[str, Any]:
         "node dropout": nd.NodeDropout(mixing=path, probability=0.1),
         "edge dropout": nd.EdgeDropout(mixing=path, probability=0.1),
         "matchings": nd.pairwise_gossip(GRAPH),
-        "objective": nd.Objective(horizon=3),
+        "objective": nd.ErrorMeasure(horizon=3),
         "algorithm": ALGORITHM,
         "mechanism": threats.view(ALGORITHM, nd.ldp()),
         "streaming": optimize_buffered(

@@ -29,7 +29,7 @@ from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem,
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.model import conic_program
 from noisedesign.tasks.solve import solve
 from tests.support.conic_cases import PROBLEMS, eight
@@ -47,7 +47,7 @@ CASES: dict[str, tuple[Problem, str | None]] = {
     "floors": (SpaceProblem(mixing=W, min_variance=np.linspace(1.1, 1.6, 8)), None),
     "floors-paper": (SpaceProblem(mixing=W, min_variance=1.4, max_variance=1.6), "paper"),
     "last-iterate": (
-        SpaceProblem(mixing=W, objective=Objective(horizon=3, of="last-iterate")),
+        SpaceProblem(mixing=W, error=ErrorMeasure(horizon=3, of="last-iterate")),
         None,
     ),
     "edges": (
@@ -77,7 +77,7 @@ CASES: dict[str, tuple[Problem, str | None]] = {
     "decor-consensus": (  # positive correlation would be best here, and no edge gives any
         SpaceProblem(
             mixing=mixing_matrix(nx.cycle_graph(4)),
-            objective=Objective(horizon=1, of="consensus"),
+            error=ErrorMeasure(horizon=1, of="consensus"),
             structure=SpaceStructure(kind="decor"),
         ),
         None,
@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Problem, str | None]] = {
     "observers": (
         SpaceProblem(
             mixing=PATH_4,
-            objective=Objective(horizon=2),
+            error=ErrorMeasure(horizon=2),
             max_variance=6.0,
             budget=[1.0, 2.0, 1.0, 0.5],
             observers=(pndp(nodes=[0]), insider(nodes=[2])),
@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Problem, str | None]] = {
     "one-observer": (
         SpaceProblem(
             mixing=PATH_4,
-            objective=Objective(horizon=2),
+            error=ErrorMeasure(horizon=2),
             max_variance=6.0,
             observers=(pndp(nodes=[0]),),
         ),

@@ -15,7 +15,7 @@ from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem,
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.random_mixing import NodeDropout, RandomMixing, pairwise_gossip
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.solve import solve
 from tests.support import clique_oracles, oracles
 from tests.support import structured_oracles as slow
@@ -132,7 +132,7 @@ def test_independent_nodes_in_closed_form() -> None:
     np.testing.assert_allclose(one_step.covariance, np.diag(1 / tau), rtol=1e-6)
     later = designed(
         SpaceProblem(
-            mixing=w, budget=tau, structure=alone, objective=Objective(horizon=3, momentum=0.5)
+            mixing=w, budget=tau, structure=alone, error=ErrorMeasure(horizon=3, momentum=0.5)
         )
     )
     runs = np.array(list(slow.noise_to_state(w, 3, momentum=0.5))).reshape(3, 6, 3, 6)
@@ -274,7 +274,7 @@ def after_gossip(w: np.ndarray) -> np.ndarray:
 
 
 OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "last iterate": (last_models, {"objective": Objective(horizon=4, of="last-iterate")}),
+    "last iterate": (last_models, {"error": ErrorMeasure(horizon=4, of="last-iterate")}),
     "dropout": (after_dropout, {"random": lambda w: NodeDropout(mixing=w, probability=0.3)}),
     "pairwise gossip": (after_gossip, {"random": lambda w: pairwise_gossip(GRAPHS["bull"])}),
 }
@@ -295,7 +295,7 @@ def test_other_errors_and_mixings_of_shared_seeds_agree(
             structure=structure_of(kind, 0),
             max_variance=cap,
             random=random,
-            objective=how.get("objective"),
+            error=how.get("error"),
         )
     )
     expected = clique_oracles.clique_interval(gram_of(w), cliques(w, kind), cap=cap)

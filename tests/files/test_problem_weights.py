@@ -21,7 +21,7 @@ from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem,
 from noisedesign.system.fastest_mixing import FastestMixing, fastest_mixing
 from noisedesign.system.graph import edge_list_graph
 from noisedesign.system.participation import FixedEpoch, single
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Check, verify
 from tests.support import dense_views, oracles
@@ -300,7 +300,7 @@ def test_a_kronecker_consensus_design_comes_back(links: Path) -> None:
     design = solve(problem).design
     assert design is not None
     assert problem_check(design, text, links).ok
-    loaded = load_design(links / "d.npz").design.problem.objective
+    loaded = load_design(links / "d.npz").design.problem.error
     assert loaded is not None
     pi = means(ROW, 1, push_sum=False)[0] @ np.linalg.inv(ROW)
     np.testing.assert_allclose(loaded.average, pi, rtol=1e-12)
@@ -311,17 +311,17 @@ def test_a_kronecker_consensus_design_comes_back(links: Path) -> None:
 def test_means_and_weights_of_another_mixing_are_not_stored(tmp_path: Path) -> None:
     participation = FixedEpoch(epochs=2, separation=2)
     for objective, field in (
-        (Objective(horizon=4, of="consensus", average=np.array([0.2, 0.3, 0.5])), "average"),
-        (Objective(horizon=4, push_sum_weights=np.array([1.0, 2.0, 3.0])), "push_sum_weights"),
+        (ErrorMeasure(horizon=4, of="consensus", average=np.array([0.2, 0.3, 0.5])), "average"),
+        (ErrorMeasure(horizon=4, push_sum_weights=np.array([1.0, 2.0, 3.0])), "push_sum_weights"),
     ):
         problem = TimeProblem.decentralized(
             mixing=COLUMN if field == "push_sum_weights" else ROW,
             participation=participation,
-            objective=objective,
+            error=objective,
         )
         design = solve(problem).design
         assert design is not None
-        with pytest.raises(InputError, match=rf"objective\.{field}"):
+        with pytest.raises(InputError, match=rf"error\.{field}"):
             save_design(design, tmp_path / "d.npz")
 
 
@@ -399,6 +399,6 @@ def test_push_sum_needs_columns_and_others_rows() -> None:
     participation = FixedEpoch(epochs=1, separation=2)
     with pytest.raises(InputError, match="rows that sum to 1"):
         TimeProblem.decentralized(mixing=COLUMN, participation=participation)
-    y = Objective(horizon=2, push_sum_weights=np.ones(3))
+    y = ErrorMeasure(horizon=2, push_sum_weights=np.ones(3))
     with pytest.raises(InputError, match="columns that sum to 1"):
-        SpaceTimeProblem(mixing=ROW, participation=participation, objective=y)
+        SpaceTimeProblem(mixing=ROW, participation=participation, error=y)

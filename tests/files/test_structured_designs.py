@@ -144,7 +144,7 @@ def test_the_problem_comes_back(kind: str, tmp_path: Path) -> None:
     if not isinstance(problem, SpaceProblem):
         assert not isinstance(again, SpaceProblem)
         assert again.participation == problem.participation
-    assert (again.objective is None) == (problem.objective is None)
+    assert (again.error is None) == (problem.error is None)
     assert (again.random is None) == (problem.random is None)
 
 

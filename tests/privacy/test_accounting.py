@@ -20,7 +20,7 @@ from noisedesign.privacy.accounting import delta_of, epsilon_of, mu_of
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.account.request import parse_account
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
@@ -356,7 +356,7 @@ def test_how_long_noise_is_used_is_said() -> None:
         space(target(steps=None))
     assert "participation" in str(caught.value)
     # An error that counts several steps says how many there are.
-    many = replace(space(), objective=Objective(horizon=5), privacy=target(steps=None))
+    many = replace(space(), error=ErrorMeasure(horizon=5), privacy=target(steps=None))
     assert calibrate(many) == calibrate(replace(many, privacy=target(steps=5)))
     with pytest.raises(InputError, match=r"^privacy\.steps: expected at least the 5 steps"):
         replace(many, privacy=target(steps=4))

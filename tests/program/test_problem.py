@@ -38,12 +38,10 @@ def test_weights_default_to_metropolis_hastings(problem: Any, fields: dict[str, 
 
 def test_further_arguments_go_through() -> None:
     target = nd.PrivacyTarget(epsilon=3.0, delta=1e-6)
-    consensus = nd.Objective(horizon=6, of="consensus")
-    made = nd.TimeProblem.from_graph(
-        GRAPH, participation=SCHEME, objective=consensus, privacy=target
-    )
+    consensus = nd.ErrorMeasure(horizon=6, of="consensus")
+    made = nd.TimeProblem.from_graph(GRAPH, participation=SCHEME, error=consensus, privacy=target)
     by_hand = nd.TimeProblem.decentralized(
-        mixing=nd.mixing_matrix(GRAPH), participation=SCHEME, objective=consensus
+        mixing=nd.mixing_matrix(GRAPH), participation=SCHEME, error=consensus
     )
     assert made.privacy is target
     assert made.workload == "decentralized"

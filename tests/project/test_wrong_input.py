@@ -101,7 +101,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "max_variance": 9.0,
             "min_variance": 0.1,
             "structure": nd.SpaceStructure(),
-            "objective": None,
+            "error": None,
             "random": None,
             "observers": (),
             "name": "s",
@@ -122,7 +122,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "workload": "gram",
             "mixing": None,
             "structure": nd.TimeStructure(),
-            "objective": None,
+            "error": None,
             "random": None,
             "name": "t",
             "nodes": (),
@@ -139,7 +139,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {
             "mixing": W,
             "participation": SCHEME,
-            "objective": None,
+            "error": None,
             "random": None,
             "nodes": ["a", "b", "c"],
         },
@@ -158,7 +158,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "time": nd.TimeStructure(),
             "space": nd.SpaceStructure(),
             "joint": "kronecker",
-            "objective": None,
+            "error": None,
             "random": None,
             "name": "st",
             "nodes": (),
@@ -268,8 +268,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "clusters": (nd.SpaceStructure, {"kind": "clusters", "clusters": (0, 0, 1)}),
     "TimeStructure": (nd.TimeStructure, {"kind": "banded", "bands": 2, "buffers": None}),
-    "Objective": (
-        nd.Objective,
+    "ErrorMeasure": (
+        nd.ErrorMeasure,
         {
             "horizon": 4,
             "of": "all-iterates",
@@ -282,7 +282,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         },
     ),
     "readout": (
-        lambda **kwargs: nd.Objective(**kwargs).readout(nodes=3),
+        lambda **kwargs: nd.ErrorMeasure(**kwargs).readout(nodes=3),
         {
             "horizon": 4,
             "node_weights": np.ones(3),
@@ -329,7 +329,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "CheckpointFile": (nd.CheckpointFile, {"path": "c.npz", "seconds": 1.0}),
 }
 
-LATER = {("Objective", "node_weights"), ("Objective", "average"), ("TimeProblem", "nodes")}
+LATER = {("ErrorMeasure", "node_weights"), ("ErrorMeasure", "average"), ("TimeProblem", "nodes")}
 """What is checked only where the number of nodes is known, and there may be none."""
 
 FILES = {
@@ -431,9 +431,9 @@ MEANT: dict[str, tuple[Callable[[], object], str, str]] = {
         "SpaceStructure(kind=",
     ),
     "objective as text": (
-        lambda: nd.SpaceProblem(mixing=W, objective="consensus"),
-        "objective",
-        "Objective(horizon=",
+        lambda: nd.SpaceProblem(mixing=W, error="consensus"),
+        "error",
+        "ErrorMeasure(horizon=",
     ),
     "participation as pair": (
         lambda: nd.TimeProblem.prefix(participation=(2, 3)),

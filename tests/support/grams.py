@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from noisedesign.base.checks import Array
-from noisedesign.system.workloads import Objective, Workload
+from noisedesign.system.workloads import ErrorMeasure, Workload
 
 
-def space_gram(mixing: Any, *, objective: Objective, time_covariance: Any = None) -> Array:
-    return Workload(mixing=mixing, objective=objective).space_gram(time_covariance)
+def space_gram(mixing: Any, *, error: ErrorMeasure, time_covariance: Any = None) -> Array:
+    return Workload(mixing=mixing, error=error).space_gram(time_covariance)
 
 
-def time_gram(mixing: Any, *, objective: Objective, node_covariance: Any = None) -> Array:
-    return Workload(mixing=mixing, objective=objective).time_gram(node_covariance)
+def time_gram(mixing: Any, *, error: ErrorMeasure, node_covariance: Any = None) -> Array:
+    return Workload(mixing=mixing, error=error).time_gram(node_covariance)
 
 
-def space_time_gram(mixing: Any, *, objective: Objective) -> Array:
-    return Workload(mixing=mixing, objective=objective).gram()
+def space_time_gram(mixing: Any, *, error: ErrorMeasure) -> Array:
+    return Workload(mixing=mixing, error=error).gram()

@@ -6,7 +6,7 @@ from typing import Any
 
 from noisedesign.program.noise import Noise
 from noisedesign.program.noise.streams import time_noise_stream
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.simulation.variance import VarianceReport, simulate_variance
 
 
@@ -16,7 +16,7 @@ def simulate_space(*, covariance: Any, **options: Any) -> VarianceReport:
         noise=lambda columns, seed: Noise.of_covariance(covariance).stream(
             dimension=columns, steps=1, seed=seed
         ),
-        objective=Objective(horizon=1),
+        error=ErrorMeasure(horizon=1),
         **options,
     )
 
@@ -27,7 +27,7 @@ def simulate_time(*, noising_matrix: Any, mixing: Any = None, **options: Any) ->
         noise=lambda columns, seed: time_noise_stream(
             noising_matrix, nodes=1 if mixing is None else len(mixing), dimension=columns, seed=seed
         ),
-        objective=Objective(horizon=len(noising_matrix)),
+        error=ErrorMeasure(horizon=len(noising_matrix)),
         mixing=mixing,
         **options,
     )

@@ -25,7 +25,7 @@ from noisedesign.system.directed import (
     push_sum_weights,
 )
 from noisedesign.system.participation import single
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from tests.support.grams import space_gram, space_time_gram
 
 row_stochastic_mixing = partial(directed_mixing, weights="row-stochastic")
@@ -141,18 +141,18 @@ def test_perron_vectors_are_sums_over_trees(graph: nx.DiGraph) -> None:
 def test_row_stochastic_models_agree_on_the_perron_mean() -> None:
     pi, horizon = perron_vector(ROW, stochastic="row"), 4
     # pi^T x moves by pi^T z alone: step s is in horizon - s + 1 of its values, 3 copies each.
-    mean = Objective(horizon=horizon, of="mean-model", average=pi)
-    np.testing.assert_allclose(space_gram(ROW, objective=mean), 30 * np.outer(pi, pi), rtol=1e-13)
+    mean = ErrorMeasure(horizon=horizon, of="mean-model", average=pi)
+    np.testing.assert_allclose(space_gram(ROW, error=mean), 30 * np.outer(pi, pi), rtol=1e-13)
     # The plain mean gets there only in the end, and so does every model.
-    plain = space_gram(ROW, objective=Objective(horizon=1, of="mean-model"))
+    plain = space_gram(ROW, error=ErrorMeasure(horizon=1, of="mean-model"))
     assert np.abs(plain - 3 * np.outer(pi, pi)).max() > 0.1
     last = np.eye(80)[-1]
     for average in (pi, None):
-        mean = Objective(horizon=80, of="mean-model", average=average, step_weights=last)
-        first = space_time_gram(ROW, objective=mean)[:3, :3]
+        mean = ErrorMeasure(horizon=80, of="mean-model", average=average, step_weights=last)
+        first = space_time_gram(ROW, error=mean)[:3, :3]
         np.testing.assert_allclose(first, 3 * np.outer(pi, pi), rtol=1e-12)
-        apart = Objective(horizon=80, of="consensus", average=average, step_weights=last)
-        assert np.abs(space_time_gram(ROW, objective=apart)[:3, :3]).max() < 1e-15
+        apart = ErrorMeasure(horizon=80, of="consensus", average=average, step_weights=last)
+        assert np.abs(space_time_gram(ROW, error=apart)[:3, :3]).max() < 1e-15
 
 
 def test_push_sum_models_agree_on_the_plain_mean() -> None:
@@ -163,19 +163,19 @@ def test_push_sum_models_agree_on_the_plain_mean() -> None:
     np.testing.assert_allclose(y[-1], np.array([3, 2, 4]) / 3, rtol=1e-12)
     last = np.eye(horizon)[-1]
     for sums, agree in ((y, True), (y[-1], True), (None, False)):
-        objective = Objective(
+        objective = ErrorMeasure(
             horizon=horizon, of="consensus", step_weights=last, push_sum_weights=sums
         )
-        block = space_time_gram(COLUMN, objective=objective)[:3, :3]
+        block = space_time_gram(COLUMN, error=objective)[:3, :3]
         assert bool(np.abs(block).max() < 1e-12) is agree
-    mean = Objective(horizon=2, of="mean-model", push_sum_weights=y[:2])
-    np.testing.assert_allclose(space_gram(COLUMN, objective=mean), np.ones((3, 3)), rtol=1e-14)
+    mean = ErrorMeasure(horizon=2, of="mean-model", push_sum_weights=y[:2])
+    np.testing.assert_allclose(space_gram(COLUMN, error=mean), np.ones((3, 3)), rtol=1e-14)
 
 
 def test_one_step_of_push_sum_by_hand() -> None:
     y = push_sum_weights(COLUMN, horizon=1)
     models = COLUMN / np.array([[5 / 6], [5 / 6], [4 / 3]])  # row sums of COLUMN
-    found = space_gram(COLUMN, objective=Objective(horizon=1, push_sum_weights=y))
+    found = space_gram(COLUMN, error=ErrorMeasure(horizon=1, push_sum_weights=y))
     np.testing.assert_allclose(found, models.T @ models, rtol=1e-14)
 
 
@@ -209,9 +209,9 @@ def gram_cases() -> list[np.ndarray]:
     pi = perron_vector(ROW, stochastic="row")
     y = push_sum_weights(COLUMN, horizon=5)
     return [
-        space_gram(ROW, objective=Objective(horizon=1)),
-        space_gram(ROW, objective=Objective(horizon=5, average=pi, momentum=0.5)),
-        space_gram(COLUMN, objective=Objective(horizon=5, push_sum_weights=y)),
+        space_gram(ROW, error=ErrorMeasure(horizon=1)),
+        space_gram(ROW, error=ErrorMeasure(horizon=5, average=pi, momentum=0.5)),
+        space_gram(COLUMN, error=ErrorMeasure(horizon=5, push_sum_weights=y)),
     ]
 
 

@@ -34,7 +34,7 @@ def fading(*, horizon: int) -> Array:
     return np.asarray(factor.T @ factor)
 
 
-def first_node(*, horizon: int, mixing: Array, objective: Any, random: Any) -> Array:
+def first_node(*, horizon: int, mixing: Array, error: Any, random: Any) -> Array:
     """The iterates of node 0 alone."""
     assert random is None
     rows = [np.eye(len(mixing))[0]]

@@ -22,7 +22,7 @@ from noisedesign.system.random_mixing import (
     maximal_matchings,
     pairwise_gossip,
 )
-from noisedesign.system.workloads import ERRORS, Objective
+from noisedesign.system.workloads import ERRORS, ErrorMeasure
 from tests.support import oracles
 from tests.support.grams import space_gram, space_time_gram, time_gram
 
@@ -187,7 +187,7 @@ def test_any_small_dropout(case: tuple[RandomMixing, list[Outcome]], seed: int) 
 # --- over a horizon -------------------------------------------------------------------------------
 
 
-def literal_gram(draws: tuple[np.ndarray, ...], objective: Objective) -> np.ndarray:
+def literal_gram(draws: tuple[np.ndarray, ...], objective: ErrorMeasure) -> np.ndarray:
     """H, nT x nT, of one sequence of mixing matrices, from a run of every unit of noise."""
     n, horizon = len(draws[0]), len(draws)
     noise = np.eye(n * horizon).reshape(horizon, n, n * horizon)
@@ -223,31 +223,29 @@ SMALL = oracles.metropolis(nx.path_graph(3))
 def test_every_shape_equals_all_sequences(
     model: RandomMixing, outcomes: list[Outcome], of: str
 ) -> None:
-    objective = Objective(horizon=3, of=of, learning_rates=[1.0, 0.5, 2.0], momentum=0.5)
+    objective = ErrorMeasure(horizon=3, of=of, learning_rates=[1.0, 0.5, 2.0], momentum=0.5)
     full = sum(
         np.prod([p for p, _ in sequence]) * literal_gram(tuple(w for _, w in sequence), objective)
         for sequence in itertools.product(outcomes, repeat=3)
     )
-    np.testing.assert_allclose(space_time_gram(model, objective=objective), full, atol=1e-12)
+    np.testing.assert_allclose(space_time_gram(model, error=objective), full, atol=1e-12)
     blocks = np.asarray(full).reshape(3, 3, 3, 3)
     np.testing.assert_allclose(
-        space_gram(model, objective=objective), np.einsum("susv->uv", blocks), atol=1e-12
+        space_gram(model, error=objective), np.einsum("susv->uv", blocks), atol=1e-12
     )
     np.testing.assert_allclose(
-        time_gram(model, objective=objective),
-        np.einsum("surv,uv->sr", blocks, np.eye(3)),
-        atol=1e-12,
+        time_gram(model, error=objective), np.einsum("surv,uv->sr", blocks, np.eye(3)), atol=1e-12
     )
 
 
 def test_nobody_out_is_the_fixed_mixing() -> None:
     w = oracles.metropolis(HOUSE)
-    objective = Objective(horizon=5, of="consensus", momentum=0.3)
+    objective = ErrorMeasure(horizon=5, of="consensus", momentum=0.3)
     for model in (NodeDropout(mixing=w, probability=0.0), EdgeDropout(mixing=w, probability=0.0)):
         np.testing.assert_array_equal(model.sample(np.random.default_rng(0)) > 0, w > 0)
         for gram in (space_gram, time_gram):
             np.testing.assert_allclose(
-                gram(model, objective=objective), gram(w, objective=objective), atol=1e-13
+                gram(model, error=objective), gram(w, error=objective), atol=1e-13
             )
 
 

@@ -14,7 +14,7 @@ from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.baselines import baseline, baseline_names, compared
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
@@ -97,7 +97,7 @@ def test_each_side_is_the_solve_of_that_side() -> None:
     horizon = 6
     joint = problem(budget=1.0)
     in_space = solve(
-        SpaceProblem(mixing=PATH_4, objective=Objective(horizon=horizon, of="all-iterates"))
+        SpaceProblem(mixing=PATH_4, error=ErrorMeasure(horizon=horizon, of="all-iterates"))
     ).design
     one_step = solve(SpaceProblem(mixing=PATH_4)).design
     in_time = solve(TimeProblem.decentralized(mixing=PATH_4, participation=SCHEME)).design
@@ -130,7 +130,7 @@ def test_a_trusted_server_costs_the_prefix_optimum_over_n_tau() -> None:
         {"joint": "full"},
         {"max_variance": 5.0},
         {"time": TimeStructure(kind="banded", bands=2), "space": SpaceStructure(kind="decor")},
-        {"objective": Objective(horizon=6, of="mean-model"), "max_variance": 4.0},
+        {"objective": ErrorMeasure(horizon=6, of="mean-model"), "max_variance": 4.0},
     ],
     ids=["kronecker", "full", "capped", "structured", "mean model"],
 )

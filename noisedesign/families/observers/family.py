@@ -64,7 +64,7 @@ class Observers(Family):
                 observers=problem.observers,
                 max_variance=problem.max_variance,
                 budget=problem.budget,
-                objective=problem.objective,
+                error=problem.error,
             )
 
     def without_options(self, program: ObserverProblem) -> str | None:

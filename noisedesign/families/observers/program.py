@@ -34,7 +34,7 @@ from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import single
-from noisedesign.system.workloads import Objective, Workload
+from noisedesign.system.workloads import ErrorMeasure, Workload
 
 LARGEST = 100
 """Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large
@@ -96,12 +96,12 @@ class ObserverProblem(Shown):
             at each step.
         budget: tau, scalar or shape (n,), in inverse squared noise: largest squared sensitivity of
             what an observer sees to a unit change of one gradient of a node.
-        objective: the squared error to keep small; default that of all iterates of all nodes.
+        error: the squared error to keep small; default that of all iterates of all nodes.
         correlated_over_time: whether the covariance is one of all nT noises instead of R, shape
             (n, n), drawn afresh at every step.
 
     Raises:
-        InputError: no observer; no cap; an objective over another horizon, or that no noise
+        InputError: no observer; no cap; an error over another horizon, or that no noise
             changes; values of the wrong length or sign; nodes the graph does not have.
     """
 
@@ -110,7 +110,7 @@ class ObserverProblem(Shown):
     observers: tuple[Observer, ...]
     max_variance: Any
     budget: Any = 1.0
-    objective: Objective | None = None
+    error: ErrorMeasure | None = None
     correlated_over_time: bool = False
 
     def __post_init__(self) -> None:
@@ -135,24 +135,24 @@ class ObserverProblem(Shown):
         for field in ("budget", "max_variance"):
             value = _checks.positive_vector(getattr(self, field), field=field, length=len(w))
             object.__setattr__(self, field, value)
-        if self.objective is None:
-            object.__setattr__(self, "objective", Objective(horizon=self.horizon))
-        elif self.objective.horizon != self.horizon:
+        if self.error is None:
+            object.__setattr__(self, "error", ErrorMeasure(horizon=self.horizon))
+        elif self.error.horizon != self.horizon:
             raise InputError(
-                "objective",
+                "error",
                 expected=f"the same horizon, {self.horizon} steps",
-                got=f"{self.objective.horizon}",
+                got=f"{self.error.horizon}",
             )
         if not np.trace(self.gram) > 0:
             raise InputError(
-                "objective", expected="an error that noise adds to", got="one that none changes"
+                "error", expected="an error that noise adds to", got="one that none changes"
             )
 
     @property
     def gram(self) -> Array:
         """H, shape (p, p), squared error per squared noise; p is n, or nT."""
-        assert self.objective is not None
-        error = Workload(mixing=self.mixing, objective=self.objective)
+        assert self.error is not None
+        error = Workload(mixing=self.mixing, error=self.error)
         return error.gram() if self.correlated_over_time else error.space_gram()
 
     @property

@@ -1,12 +1,12 @@
 """What a design's error is: which models, which steps, and what noise passes through on its way.
 
-An :class:`Objective` says what is measured; a :class:`Workload` turns it and a mixing into the H of
-the convex program, in space, in time or in both; a kind says how the H of a temporal problem comes
-about.
+An :class:`ErrorMeasure` says what is measured; a :class:`Workload` turns it and a mixing into the H
+of the convex program, in space, in time or in both; a kind says how the H of a temporal problem
+comes about.
 """
 
-from noisedesign.system.workloads.objective import ERRORS as ERRORS
-from noisedesign.system.workloads.objective import Objective as Objective
+from noisedesign.system.workloads.error import ERRORS as ERRORS
+from noisedesign.system.workloads.error import ErrorMeasure as ErrorMeasure
 from noisedesign.system.workloads.workload import WORKLOADS as WORKLOADS
 from noisedesign.system.workloads.workload import Workload as Workload
 from noisedesign.system.workloads.workload import WorkloadKind as WorkloadKind

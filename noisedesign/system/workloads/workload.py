@@ -1,4 +1,4 @@
-"""The error of an objective under a mixing, as Gram matrices H in space, in time and in both.
+"""The error of models under a mixing, as Gram matrices H in space, in time and in both.
 
 Noise has one coordinate a step and node, in time-major order (step * n + node). With its covariance
 Sigma the expected squared error is tr(H Sigma), H of shape (nT, nT); a Kronecker covariance S x R
@@ -14,7 +14,7 @@ the squared error that one unit of state entering at step s causes from there on
 block of H that couples them is (W^(s'-s))^T S_s'. With a fresh W_t drawn at every step both stay
 true in expectation, with E[W^T G W] and powers of E[W]: the factors are independent.
 
-The plain objective (all iterates) has shortcuts. Step s enters iterate t >= s with exponent
+The plain error (all iterates) has shortcuts. Step s enters iterate t >= s with exponent
 t - s + 1, so that with G_ab = tr(W^a R (W^b)^T), exponents a, b = 1 .. T,
 
     time_gram(R)_ss' = sum over t >= max(s, s') of G_(t-s+1)(t-s'+1):
@@ -42,7 +42,7 @@ from noisedesign.base import linalg as _linalg
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.random_mixing import RandomMixing
-from noisedesign.system.workloads.objective import Objective
+from noisedesign.system.workloads.error import ErrorMeasure
 
 _POWER_BLOCK_FLOATS = 4_000_000
 """Working set for powers of a non-symmetric W: 32 MB, whatever n and T are."""
@@ -61,22 +61,22 @@ class Modes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """What noise does to the error of ``objective`` where models mix by ``mixing``.
+    """What noise does to the error of ``error`` where models mix by ``mixing``.
 
     Every H is symmetric positive semidefinite, in squared error per squared noise.
 
     Args:
         mixing: W, shape (n, n), symmetric or not, or a :class:`RandomMixing` of which every step
             draws its own.
-        objective: what to measure, over which horizon.
+        error: what to measure, over which horizon.
 
     Raises:
-        InputError: W is not a finite square float64 matrix; later, where weights of the objective
+        InputError: W is not a finite square float64 matrix; later, where weights of the error
             are not for n nodes.
     """
 
     mixing: Any
-    objective: Objective
+    error: ErrorMeasure
 
     def __post_init__(self) -> None:
         if not isinstance(self.mixing, RandomMixing):
@@ -89,14 +89,14 @@ class Workload:
         mixing: Any,
         *,
         horizon: int,
-        objective: Objective | None = None,
+        error: ErrorMeasure | None = None,
         random: RandomMixing | None = None,
     ) -> Workload:
-        """The usual error, of all iterates, unless an objective says otherwise; W as it is, unless
+        """The usual error, of all iterates, unless a measure says otherwise; W as it is, unless
         it is drawn at every step."""
         return cls(
             mixing=mixing if random is None else random,
-            objective=objective or Objective(horizon=horizon),
+            error=error or ErrorMeasure(horizon=horizon),
         )
 
     @property
@@ -107,7 +107,7 @@ class Workload:
     @property
     def horizon(self) -> int:
         """T."""
-        return self.objective.horizon
+        return self.error.horizon
 
     # --- in time ----------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Workload:
             H'_ss' = sum_t a_t tr( R (W^(t-s+1))^T Q_t W^(t-s'+1) ).
 
         A fixed symmetric W takes O(T n^2 + T^2 n) time and O(n^2 + T^2 + T n) memory, and the plain
-        objective O(T n^3 + T^2 n^2) time; another, or push-sum weights of every step, takes
+        error O(T n^3 + T^2 n^2) time; another, or push-sum weights of every step, takes
         O(T n^2 + T^2) memory as well.
 
         Args:
@@ -136,7 +136,7 @@ class Workload:
             inner = self._powers_by_eigenvalues(r) if self._symmetric else self._power_products(r)
             return _linalg.symmetrized(sums_along_diagonals(inner)[::-1, ::-1])
         covariance = np.eye(n) if r is None else r
-        if self._symmetric and self.objective.time_invariant:
+        if self._symmetric and self.error.time_invariant:
             coupled = self._coupled_by_eigenvalues(covariance)
         else:
             coupled = self._coupled_by_suffixes(covariance)
@@ -144,7 +144,7 @@ class Workload:
         for lag in range(self.horizon):
             late = np.arange(lag, self.horizon)
             gram[late, late - lag] = gram[late - lag, late] = coupled[lag, late]
-        factor = self.objective.step_factor
+        factor = self.error.step_factor
         return _linalg.symmetrized(factor.T @ gram @ factor)
 
     def _powers_by_eigenvalues(self, covariance: Array | None) -> Array:
@@ -191,13 +191,13 @@ class Workload:
     def _coupled_by_eigenvalues(self, covariance: Array) -> Array:
         """The same for symmetric W = V diag(lambda) V^T, where S_s has a recursion by entries."""
         values, vectors = self._spectrum
-        readout = self.objective.readout(nodes=self.nodes)
+        readout = self.error.readout(nodes=self.nodes)
         terms = (vectors.T @ readout @ vectors) * (vectors.T @ covariance @ vectors)
         squares = np.multiply.outer(values, values)
         sums = np.empty((self.horizon, self.nodes))
         suffix = np.zeros_like(terms)
         for step in range(self.horizon - 1, -1, -1):
-            suffix = squares * (self.objective.steps[step] * terms + suffix)
+            suffix = squares * (self.error.steps[step] * terms + suffix)
             sums[step] = suffix.sum(axis=1)
         powers = np.vander(values, self.horizon, increasing=True)
         return np.asarray((sums @ powers).T)
@@ -227,7 +227,7 @@ class Workload:
             given = _covariance(time_covariance, field="time_covariance", size=horizon, each="step")
             if self._plain:
                 return self._weighted_powers(sums_along_diagonals(given)[::-1, ::-1])
-        factor = self.objective.step_factor
+        factor = self.error.step_factor
         inputs = factor @ factor.T if given is None else factor @ given @ factor.T
         rows, columns = np.nonzero(inputs)
         reach = int(np.abs(rows - columns).max(initial=0))
@@ -266,7 +266,7 @@ class Workload:
                 blocks[step, :, earlier] = block.T
                 blocks[earlier, :, step] = block
                 block = self._mean.T @ block
-        factor = self.objective.step_factor
+        factor = self.error.step_factor
         if np.array_equal(factor, np.eye(horizon)):
             return blocks.reshape(horizon * n, horizon * n)
         mixed = np.einsum("sp,suvw,vq->puqw", factor, blocks, factor, optimize=True)
@@ -274,7 +274,7 @@ class Workload:
 
     def factor(self) -> Array | None:
         """A, shape (nT, nT), with A^T A = :meth:`gram`: blocks W^(t-s+1). None but for the plain
-        objective."""
+        error."""
         if not self._plain:
             return None
         n, horizon = self.nodes, self.horizon
@@ -287,7 +287,7 @@ class Workload:
     @cached_property
     def modes(self) -> Modes | None:
         """Workloads of one pole each, lower triangular with entries lambda_j^(t-s+1), where H
-        splits: the plain objective of a symmetric W."""
+        splits: the plain error of a symmetric W."""
         if not (self._plain and self._symmetric):
             return None
         values, vectors = self._spectrum
@@ -304,7 +304,7 @@ class Workload:
 
     @property
     def _plain(self) -> bool:
-        return self.objective.plain and not isinstance(self.mixing, RandomMixing)
+        return self.error.plain and not isinstance(self.mixing, RandomMixing)
 
     @property
     def _mean(self) -> Array:
@@ -337,13 +337,13 @@ class Workload:
 
     def _suffix_grams(self) -> Iterator[tuple[int, Array]]:
         """Zero-based steps and S_s, the last step first."""
-        objective, mixing = self.objective, self.mixing
-        weights = objective.steps
-        readout = objective.readout(nodes=self.nodes)
+        error, mixing = self.error, self.mixing
+        weights = error.steps
+        readout = error.readout(nodes=self.nodes)
         suffix = np.zeros_like(readout)
         for step in range(self.horizon - 1, -1, -1):
-            if not objective.time_invariant:
-                readout = objective.readout(nodes=self.nodes, step=step)
+            if not error.time_invariant:
+                readout = error.readout(nodes=self.nodes, step=step)
             entering = weights[step] * readout + suffix
             if isinstance(mixing, RandomMixing):
                 suffix = _linalg.symmetrized(mixing.expected(entering))
@@ -376,7 +376,7 @@ class WorkloadKind:
 
     Attributes:
         form: H, shape (T, T), from the ``horizon`` T and, for a kind ``of_graph``, the ``mixing``
-            W, shape (n, n), the ``objective`` and the ``random`` mixing, each of them or None.
+            W, shape (n, n), the ``error`` and the ``random`` mixing, each of them or None.
             None: H itself is given, and stored. Otherwise it can be formed again.
         definition: what H is, in words.
         of_graph: whether it is the error of models on a graph.
@@ -393,14 +393,14 @@ class WorkloadKind:
         *,
         horizon: int,
         mixing: Array | None = None,
-        objective: Objective | None = None,
+        error: ErrorMeasure | None = None,
         random: RandomMixing | None = None,
     ) -> Array:
         """H of a kind that forms it."""
         assert self.form is not None
         if not self.of_graph:
             return self.form(horizon=horizon)
-        return self.form(horizon=horizon, mixing=mixing, objective=objective, random=random)
+        return self.form(horizon=horizon, mixing=mixing, error=error, random=random)
 
 
 def prefix_gram(*, horizon: int) -> Array:
@@ -416,7 +416,7 @@ def decentralized_gram(
     mixing: Any,
     *,
     horizon: int,
-    objective: Objective | None = None,
+    error: ErrorMeasure | None = None,
     random: RandomMixing | None = None,
 ) -> Array:
     """Gram matrix of all iterates of all nodes under gossip, shape (T, T).
@@ -431,7 +431,7 @@ def decentralized_gram(
     Args:
         mixing: W, shape (n, n), symmetric or not.
         horizon: T.
-        objective: which error counts, by default that of all iterates.
+        error: which error counts, by default that of all iterates.
         random: from which distribution W is drawn at every step, if from any.
 
     Returns:
@@ -440,8 +440,7 @@ def decentralized_gram(
     Raises:
         InputError: W is not a finite square float64 matrix, or horizon < 1.
     """
-    error = Workload.of(mixing, horizon=horizon, objective=objective, random=random)
-    return error.time_gram()
+    return Workload.of(mixing, horizon=horizon, error=error, random=random).time_gram()
 
 
 WORKLOADS: dict[str, WorkloadKind] = {

@@ -23,7 +23,7 @@ Source = Callable[[int, np.random.SeedSequence], Iterator[Array]]
 
 
 class Measure(Protocol):
-    """What is measured; :class:`noisedesign.system.workloads.Objective` is one."""
+    """What is measured; :class:`noisedesign.system.workloads.ErrorMeasure` is one."""
 
     @property
     def horizon(self) -> int: ...
@@ -87,13 +87,13 @@ def simulate_variance(
     *,
     noise: Source,
     predicted: float,
-    objective: Measure,
+    error: Measure,
     mixing: Any = None,
     random: Draws | None = None,
     workload_factor: Any = None,
     **how: Any,
 ) -> VarianceReport:
-    """The squared error of ``objective`` in runs of D-SGD, against ``predicted``.
+    """The squared error of ``error`` in runs of D-SGD, against ``predicted``.
 
     Every run follows x_{t+1} = W_t (x_t + eta_t m_t) with m_t = beta m_{t-1} + z_t, its own noise
     and, with ``random``, its own draws of W_t; where the workload is given by a factor L, the error
@@ -117,7 +117,7 @@ def simulate_variance(
         InputError: W or L is not finite and float64, W not square, L not of T columns; both;
             predicted <= 0; see ``how``.
     """
-    horizon = objective.horizon
+    horizon = error.horizon
     factor = _checked_factor(workload_factor, mixing=mixing, horizon=horizon)
     w = dynamics.mixing_or_single(mixing)
     n = len(w)
@@ -136,16 +136,16 @@ def simulate_variance(
             return np.asarray(np.einsum("cij,jc->ic", mixings, messages))
 
         drawn = _sized(noise(columns, sequence), n)
-        updates = drawn if objective.plain else _updates(objective, drawn)
+        updates = drawn if error.plain else _updates(error, drawn)
         sent = dynamics.run(w if random is None else mixed, updates)
-        if objective.plain:
+        if error.plain:
             return (iterates for _, iterates in sent)
         return (root @ iterates for root, (_, iterates) in zip(roots, sent, strict=True))
 
     if factor is not None:
         floats = 2 * horizon + len(factor)
         return _monte_carlo(products, floats=floats, predicted=predicted, **how)
-    roots = [] if objective.plain else _roots(objective, n)
+    roots = [] if error.plain else _roots(error, n)
     floats = max(3, horizon) * n + (n * n if random is not None else 0)
     return _monte_carlo(errors, floats=floats, predicted=predicted, **how)
 
@@ -157,19 +157,19 @@ def _sized(noise: Iterable[Array], nodes: int) -> Iterator[Array]:
         yield z
 
 
-def _updates(objective: Measure, noise: Iterable[Array]) -> Iterator[Array]:
+def _updates(error: Measure, noise: Iterable[Array]) -> Iterator[Array]:
     """eta_t m_t, step by step."""
     velocity: Array | float = 0.0
-    for rate, z in zip(np.diagonal(objective.step_factor), noise, strict=True):
-        velocity = objective.momentum * velocity + z
+    for rate, z in zip(np.diagonal(error.step_factor), noise, strict=True):
+        velocity = error.momentum * velocity + z
         yield rate * velocity
 
 
-def _roots(objective: Measure, nodes: int) -> list[Array]:
+def _roots(error: Measure, nodes: int) -> list[Array]:
     """(a_t Q_t)^1/2 of every step, shape (n, n)."""
     found = []
-    for step, weight in enumerate(objective.steps):
-        values, vectors = np.linalg.eigh(weight * objective.readout(nodes=nodes, step=step))
+    for step, weight in enumerate(error.steps):
+        values, vectors = np.linalg.eigh(weight * error.readout(nodes=nodes, step=step))
         found.append((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
     return found
 

@@ -23,7 +23,7 @@ from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.random_mixing import NodeDropout
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.baselines import baseline
 from noisedesign.tasks.solve import Solution, solve
 from tests.support import oracles
@@ -72,7 +72,7 @@ def test_independent_noise_where_h_is_diagonal() -> None:
     floor = np.array([3.0, 0.5, 1.0, 0.25 * 1.001])
     problem = SpaceProblem(
         mixing=w,
-        objective=Objective(horizon=1, node_weights=weights),
+        error=ErrorMeasure(horizon=1, node_weights=weights),
         budget=tau,
         min_variance=floor,
     )
@@ -150,7 +150,7 @@ def test_with_mixing_that_fails_and_a_horizon() -> None:
     ring = oracles.metropolis(nx.cycle_graph(7))
     random = NodeDropout(mixing=ring, probability=0.3)
     problem = SpaceProblem(
-        mixing=ring, random=random, objective=Objective(horizon=3), min_variance=4.0
+        mixing=ring, random=random, error=ErrorMeasure(horizon=3), min_variance=4.0
     )
     interval = oracles.floored_interval(np.asarray(problem.gram), floor=4.0)
     found = certified(problem)

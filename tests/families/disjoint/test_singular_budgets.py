@@ -28,7 +28,7 @@ from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import diagonal_dual
 from noisedesign.system.participation import single
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.solve import Solution, solve
 from tests.support import oracles
 
@@ -447,7 +447,7 @@ def test_the_advice_works_and_costs_what_it_says(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("graph", [nx.cycle_graph(12), nx.complete_graph(5)], ids=["ring", "K_5"])
 def test_the_advice_for_errors_over_a_horizon_works(graph: nx.Graph) -> None:
     """H is no W^T W then, but nobody can add to it: a cap is what there is to advise."""
-    asked = space(graph, objective=Objective(horizon=8))
+    asked = space(graph, error=ErrorMeasure(horizon=8))
     error = refused(asked)
     assert error.field == "mixing"
     cap, _, cost = advice(error)

@@ -22,7 +22,7 @@ from noisedesign.families.observers.solver import ObserverDesign, design_against
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.system.participation import single
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from tests.support import oracles
 
 Array = Any
@@ -128,7 +128,7 @@ def test_where_the_optimum_is_zero_the_gap_is_infinite() -> None:
         horizon=2,
         observers=everyone(4),
         max_variance=5.0,
-        objective=Objective(horizon=2, of="mean-model"),
+        error=ErrorMeasure(horizon=2, of="mean-model"),
     )
     assert design.certificate.feasible
     assert design.certificate.objective < 1e-6

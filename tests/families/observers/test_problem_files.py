@@ -100,14 +100,14 @@ def test_observers_of_a_file(table: str, expected: list[Observer]) -> None:
     problem = parse(PATH_5 + CAP + f"[observers]\n{table}\nhorizon = 2\n")
     assert list(problem.observers) == expected
     assert problem.horizon == 2
-    assert problem.objective is not None
-    assert problem.objective.of == "all-iterates"
+    assert problem.error is not None
+    assert problem.error.of == "all-iterates"
 
 
 def test_errors_go_with_the_horizon_of_the_observers() -> None:
     problem = parse(TEXT + '[error]\nof = "last-iterate"\n')
-    assert problem.objective is not None
-    assert (problem.objective.of, problem.horizon) == ("last-iterate", 3)
+    assert problem.error is not None
+    assert (problem.error.of, problem.horizon) == ("last-iterate", 3)
     last = list(slow.noise_to_state(W_5, 3))[-1].reshape(5, 3, 5)
     np.testing.assert_allclose(problem.gram, np.einsum("isu,isv->uv", last, last), rtol=1e-12)
     assert parse(TEXT + "[error]\nhorizon = 3\n").horizon == 3

@@ -18,7 +18,7 @@ from noisedesign.families.observers.program import ObserverProblem
 from noisedesign.families.observers.solver import ObserverDesign, design_against
 from noisedesign.privacy import views as threats
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.system.workloads import Objective
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.solve import solve
 from tests.support import dense_views, oracles, space_time_cases
 
@@ -36,9 +36,9 @@ def designed(
     return design_against(problem=ObserverProblem(**asked), backend=backend, monitor=monitor)
 
 
-def one_step(horizon: int) -> Objective:
+def one_step(horizon: int) -> ErrorMeasure:
     """The error after the first step only: H = W^T W."""
-    return Objective(horizon=horizon, step_weights=np.eye(horizon)[0])
+    return ErrorMeasure(horizon=horizon, step_weights=np.eye(horizon)[0])
 
 
 def everyone(n: int, **words: Any) -> list[threats.Observer]:
@@ -48,7 +48,7 @@ def everyone(n: int, **words: Any) -> list[threats.Observer]:
 def independent_cost(design: ObserverDesign) -> float:
     """What independent noise costs, H and all written out again for unit budgets."""
     w, horizon = design.problem.mixing, design.problem.horizon
-    steps = design.problem.objective.steps
+    steps = design.problem.error.steps
     workload = np.repeat(np.sqrt(steps), len(w))[:, None] * space_time_cases.stacked_workload(
         w, horizon
     )
@@ -135,7 +135,7 @@ def test_against_a_reader_of_all_messages_it_is_whispers_design() -> None:
         budget=tau,
         observers=[threats.ldp()],
         max_variance=[50.0] * 5,
-        objective=one_step(horizon),
+        error=one_step(horizon),
     )
     assert_certified(design)
     optimum = oracles.vertex_transitive_optimum(RING_5, tau=tau)
@@ -156,7 +156,7 @@ def test_whisper_with_budgets_and_cap_by_the_other_solver() -> None:
             budget=budget,
             max_variance=cap,
             observers=observers,
-            objective=one_step(2),
+            error=one_step(2),
         )
         assert_certified(design)
         assert design.certificate.objective == pytest.approx(other.certificate.objective, rel=GAP)
@@ -207,7 +207,7 @@ def test_ring_of_six_over_all_circulant_covariances(cap: float) -> None:
         horizon=horizon,
         observers=everyone(6),
         max_variance=cap,
-        objective=one_step(horizon),
+        error=one_step(horizon),
     )
     assert_certified(design)
     assert design.certificate.objective == pytest.approx(brute, rel=1e-5)
@@ -290,7 +290,7 @@ def test_over_time_less_noise_is_enough() -> None:
     ("w", "against_nodes", "whisper"), [(RING_6, 0.334, 0.593), (PATH_6, 0.634, 0.723)]
 )
 def test_ratios_to_independent_noise(w: Array, against_nodes: float, whisper: float) -> None:
-    asked = {"mixing": w, "horizon": 3, "max_variance": 200.0, "objective": one_step(3)}
+    asked = {"mixing": w, "horizon": 3, "max_variance": 200.0, "error": one_step(3)}
     design = designed(**asked, observers=everyone(6))
     everybody = designed(**asked, observers=[threats.ldp()])
     assert_certified(design)
@@ -397,7 +397,7 @@ def test_the_first_step_is_the_one_learnt_most_about(w: Array) -> None:
         ({"mixing": np.eye(3, dtype=np.float32)}, "mixing"),
         ({"horizon": 0}, "horizon"),
         ({"horizon": 200}, "horizon"),
-        ({"objective": Objective(horizon=3)}, "objective"),
+        ({"error": ErrorMeasure(horizon=3)}, "error"),
         ({"backend": "native"}, "backend"),
         ({"backend": "nobody"}, "backend"),
     ],
@@ -416,11 +416,11 @@ def test_bad_input_names_its_field(changed: dict[str, Any], field: str) -> None:
 
 def test_an_objective_that_no_noise_changes_is_refused() -> None:
     # On one node there is no consensus to lose.
-    with pytest.raises(InputError, match="objective"):
+    with pytest.raises(InputError, match="error"):
         ObserverProblem(
             mixing=np.ones((1, 1)),
             horizon=1,
             observers=(threats.ldp(),),
             max_variance=2.0,
-            objective=Objective(horizon=1, of="consensus"),
+            error=ErrorMeasure(horizon=1, of="consensus"),
         )

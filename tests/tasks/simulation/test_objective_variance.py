@@ -21,7 +21,7 @@ from noisedesign.system.random_mixing import (
     maximal_matchings,
     pairwise_gossip,
 )
-from noisedesign.system.workloads import ERRORS, Objective
+from noisedesign.system.workloads import ERRORS, ErrorMeasure
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.variance import Source, VarianceReport, simulate_variance
 from noisedesign.tasks.solve import solve
@@ -97,7 +97,7 @@ def test_fixed_noise_gives_the_error_of_one_run_by_hand(
     expected = errors_by_hand(w, noise, of, **how)
     report = simulate_variance(
         mixing=w,
-        objective=Objective(horizon=4, of=of, **how),
+        error=ErrorMeasure(horizon=4, of=of, **how),
         noise=fixed(noise),
         predicted=sum(expected),
         runs=30,
@@ -114,7 +114,7 @@ def test_one_step_by_hand() -> None:
     for of, expected in [("all-iterates", 5 / 9), ("mean-model", 3 / 9), ("consensus", 2 / 9)]:
         report = simulate_variance(
             mixing=PATH_3,
-            objective=Objective(horizon=1, of=of),
+            error=ErrorMeasure(horizon=1, of=of),
             noise=fixed(noise),
             predicted=expected,
             runs=30,
@@ -130,7 +130,7 @@ def test_one_step_by_hand() -> None:
 def test_white_noise_costs_the_trace_of_all_unit_runs(of: str, momentum: float) -> None:
     units = np.eye(12).reshape(12, 4, 3)
     per_step = np.sum([errors_by_hand(PATH_3, unit, of, momentum=momentum) for unit in units], 0)
-    objective = Objective(horizon=4, of=of, momentum=momentum)
+    objective = ErrorMeasure(horizon=4, of=of, momentum=momentum)
     report = simulated(PATH_3, objective, float(per_step.sum()))
     assert report.agrees
     np.testing.assert_allclose(report.per_step, per_step, rtol=0.1, atol=1e-12)
@@ -140,7 +140,7 @@ def test_white_noise_costs_the_trace_of_all_unit_runs(of: str, momentum: float) 
 
 def simulated(
     w: np.ndarray,
-    objective: Objective,
+    objective: ErrorMeasure,
     predicted: float,
     *,
     random: RandomMixing | None = None,
@@ -149,7 +149,7 @@ def simulated(
 ) -> VarianceReport:
     return simulate_variance(
         mixing=w,
-        objective=objective,
+        error=objective,
         noise=white(len(w), objective.horizon),
         random=random,
         predicted=predicted,
@@ -213,7 +213,7 @@ def test_random_mixing_costs_the_mean_over_all_sequences(
     n, horizon = len(w), 3
     units = np.eye(n * horizon).reshape(-1, horizon, n)
     exact = sum(expected_over_sequences(outcomes, unit, of, momentum) for unit in units)
-    objective = Objective(horizon=horizon, of=of, momentum=momentum)
+    objective = ErrorMeasure(horizon=horizon, of=of, momentum=momentum)
     assert simulated(w, objective, exact, random=random).agrees
     assert not simulated(w, objective, 1.25 * exact, random=random).agrees
     # The W without failures, or on average, is another one.
@@ -228,7 +228,7 @@ def test_every_run_draws_its_own_mixing() -> None:
     w = np.full((2, 2), 0.5)
     report = simulate_variance(
         mixing=w,
-        objective=Objective(horizon=1),
+        error=ErrorMeasure(horizon=1),
         noise=fixed(np.array([[1.0, -1.0]])),
         random=EdgeDropout(mixing=w, probability=0.5),
         predicted=1.0,
@@ -248,7 +248,7 @@ def test_every_step_draws_its_own_mixing() -> None:
     w = np.full((2, 2), 0.5)
     report = simulate_variance(
         mixing=w,
-        objective=Objective(horizon=2),
+        error=ErrorMeasure(horizon=2),
         noise=fixed(np.array([[1.0, -1.0], [0.0, 0.0]])),
         random=EdgeDropout(mixing=w, probability=0.5),
         predicted=1.5,
@@ -260,7 +260,7 @@ def test_every_step_draws_its_own_mixing() -> None:
 
 def test_seeds_and_blocks() -> None:
     w, random, _ = RANDOM["dropout"]
-    objective = Objective(horizon=2)
+    objective = ErrorMeasure(horizon=2)
     first, again = (simulated(w, objective, 5.0, random=random, runs=200) for _ in range(2))
     assert first.estimate == again.estimate
     other = simulated(w, objective, 5.0, random=random, runs=200, seed=1)
@@ -279,7 +279,7 @@ def test_noise_and_mixing_do_not_share_their_draws() -> None:
     for random in (None, RANDOM["dropout"][1]):
         simulate_variance(
             mixing=PATH_3,
-            objective=Objective(horizon=2),
+            error=ErrorMeasure(horizon=2),
             noise=source,
             random=random,
             predicted=1.0,
@@ -291,7 +291,7 @@ def test_noise_and_mixing_do_not_share_their_draws() -> None:
 def test_bad_input() -> None:
     good: dict[str, Any] = {
         "mixing": PATH_3,
-        "objective": Objective(horizon=2),
+        "objective": ErrorMeasure(horizon=2),
         "noise": white(3, 2),
         "predicted": 1.0,
     }

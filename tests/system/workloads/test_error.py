@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.system.workloads import ERRORS, Objective
+from noisedesign.system.workloads import ERRORS, ErrorMeasure
 from noisedesign.system.workloads.workload import decentralized_gram, prefix_gram
 from tests.support import oracles
 from tests.support.grams import space_gram, space_time_gram, time_gram
@@ -75,17 +75,17 @@ def in_time(full: np.ndarray, n: int, covariance: np.ndarray) -> np.ndarray:
 
 
 def check_all_shapes(w: np.ndarray, horizon: int, of: str, **how: Any) -> None:
-    n, objective = len(w), Objective(horizon=horizon, of=of, **how)
+    n, objective = len(w), ErrorMeasure(horizon=horizon, of=of, **how)
     full = literal_gram(w, horizon, of, **how)
-    np.testing.assert_allclose(space_time_gram(w, objective=objective), full, **CLOSE)
+    np.testing.assert_allclose(space_time_gram(w, error=objective), full, **CLOSE)
     rng = np.random.default_rng(n + horizon)
     time = np.cov(rng.normal(size=(horizon, 2 * horizon + 2))).reshape(horizon, horizon)
     space = np.cov(rng.normal(size=(n, 2 * n + 2))).reshape(n, n)
     for found, expected in [
-        (space_gram(w, objective=objective), in_space(full, n, np.eye(horizon))),
-        (space_gram(w, objective=objective, time_covariance=time), in_space(full, n, time)),
-        (time_gram(w, objective=objective), in_time(full, n, np.eye(n))),
-        (time_gram(w, objective=objective, node_covariance=space), in_time(full, n, space)),
+        (space_gram(w, error=objective), in_space(full, n, np.eye(horizon))),
+        (space_gram(w, error=objective, time_covariance=time), in_space(full, n, time)),
+        (time_gram(w, error=objective), in_time(full, n, np.eye(n))),
+        (time_gram(w, error=objective, node_covariance=space), in_time(full, n, space)),
     ]:
         np.testing.assert_allclose(found, expected, **CLOSE)
         np.testing.assert_array_equal(found, found.T)
@@ -96,7 +96,7 @@ def check_all_shapes(w: np.ndarray, horizon: int, of: str, **how: Any) -> None:
 
 @pytest.mark.parametrize("w", [PATH3, SKEWED, CYCLE3])
 def test_one_step_in_space_is_the_published_objective(w: np.ndarray) -> None:
-    found = space_gram(w, objective=Objective(horizon=1))
+    found = space_gram(w, error=ErrorMeasure(horizon=1))
     np.testing.assert_allclose(found, w.T @ w, **CLOSE)
 
 
@@ -104,25 +104,25 @@ def test_complete_averaging_in_space_by_hand() -> None:
     # W = J / n is its own power: step s reaches T - s + 1 iterates, T (T + 1) / 2 in all.
     w = np.full((4, 4), 0.25)
     for of, expected in [("all-iterates", 6 * w), ("mean-model", 6 * w), ("consensus", 0 * w)]:
-        found = space_gram(w, objective=Objective(horizon=3, of=of))
+        found = space_gram(w, error=ErrorMeasure(horizon=3, of=of))
         np.testing.assert_allclose(found, expected, atol=1e-15)
 
 
 def test_two_nodes_by_hand() -> None:
     # x_2 = W z, W = [[3/4, 1/4], [1/4, 3/4]]: half the sum is kept, half the difference halved.
     w = np.array([[0.75, 0.25], [0.25, 0.75]])
-    mean = space_gram(w, objective=Objective(horizon=1, of="mean-model"))
+    mean = space_gram(w, error=ErrorMeasure(horizon=1, of="mean-model"))
     np.testing.assert_allclose(mean, np.full((2, 2), 0.5), **CLOSE)
-    apart = space_gram(w, objective=Objective(horizon=1, of="consensus"))
+    apart = space_gram(w, error=ErrorMeasure(horizon=1, of="consensus"))
     np.testing.assert_allclose(apart, np.array([[1, -1], [-1, 1]]) / 8, **CLOSE)
 
 
 def test_momentum_by_hand() -> None:
     # One node, T = 2: x_2 = eta_1 z_1, x_3 = x_2 + eta_2 (beta z_1 + z_2).
-    objective = Objective(horizon=2, learning_rates=[3, 2], momentum=0.5)
+    objective = ErrorMeasure(horizon=2, learning_rates=[3, 2], momentum=0.5)
     expected = [[3**2 + (3 + 1) ** 2, (3 + 1) * 2], [(3 + 1) * 2, 2**2]]
     for gram in (time_gram, space_time_gram):
-        np.testing.assert_allclose(gram(np.ones((1, 1)), objective=objective), expected, **CLOSE)
+        np.testing.assert_allclose(gram(np.ones((1, 1)), error=objective), expected, **CLOSE)
     factor = [[3, 0], [1, 2]]
     np.testing.assert_allclose(objective.step_factor, factor, **CLOSE)
 
@@ -138,18 +138,18 @@ def test_a_skewed_mixing_in_exact_fractions() -> None:
         [sum(2 * a * b for a, b in zip(x, y, strict=True)) for y in (first, second)]
         for x in (first, second)
     ]
-    objective = Objective(horizon=2, of="consensus", step_weights=[0, 1])
-    found = time_gram(np.array(w, dtype=float), objective=objective)
+    objective = ErrorMeasure(horizon=2, of="consensus", step_weights=[0, 1])
+    found = time_gram(np.array(w, dtype=float), error=objective)
     np.testing.assert_allclose(found, np.array(entries, dtype=float), rtol=1e-14)
 
 
 def test_known_workloads_in_time() -> None:
-    objective = Objective(horizon=7)
+    objective = ErrorMeasure(horizon=7)
     for w in (PATH3, SKEWED, oracles.metropolis(nx.florentine_families_graph())):
-        found = time_gram(w, objective=objective)
+        found = time_gram(w, error=objective)
         np.testing.assert_allclose(found, decentralized_gram(w, horizon=7), rtol=1e-12)
     # The mean model is moved by sums of noise alone, with 1/n of its variance, n times over.
-    mean = time_gram(PATH3, objective=Objective(horizon=7, of="mean-model"))
+    mean = time_gram(PATH3, error=ErrorMeasure(horizon=7, of="mean-model"))
     np.testing.assert_allclose(mean, prefix_gram(horizon=7), rtol=1e-12)
 
 
@@ -191,8 +191,8 @@ def test_weighted_objectives(w: np.ndarray, of: str, sums: Any, average: Any) ->
 def test_every_weight_matters(field: str) -> None:
     # Literal runs pass the same weights; this is that they are not ignored by both.
     value = STEPS if field == "step_weights" else WEIGHTED[field]
-    changed = time_gram(SKEWED, objective=Objective(horizon=4, **{field: value}))
-    assert np.abs(changed - time_gram(SKEWED, objective=Objective(horizon=4))).max() > 0.1
+    changed = time_gram(SKEWED, error=ErrorMeasure(horizon=4, **{field: value}))
+    assert np.abs(changed - time_gram(SKEWED, error=ErrorMeasure(horizon=4))).max() > 0.1
 
 
 @st.composite
@@ -225,10 +225,10 @@ def test_any_small_case(case: tuple[np.ndarray, int, str, dict[str, Any]]) -> No
 def test_consensus_and_mean_add_up_to_all_iterates(w: np.ndarray) -> None:
     how: dict[str, Any] = {**WEIGHTED, "step_weights": STEPS, "horizon": 4}
     parts = [
-        space_time_gram(w, objective=Objective(of=of, **how)) for of in ERRORS if "-i" not in of
+        space_time_gram(w, error=ErrorMeasure(of=of, **how)) for of in ERRORS if "-i" not in of
     ]
     assert len(parts) == 2
-    whole = space_time_gram(w, objective=Objective(**how))
+    whole = space_time_gram(w, error=ErrorMeasure(**how))
     np.testing.assert_allclose(sum(parts), whole, **CLOSE)
 
 
@@ -237,9 +237,9 @@ def test_both_routes_in_time_meet() -> None:
     w = oracles.metropolis(nx.florentine_families_graph())
     tilted = w.copy()
     tilted[0, 8] += 1e-9
-    objective = Objective(horizon=20, of="consensus", momentum=0.5)
-    expected = time_gram(w, objective=objective)
-    np.testing.assert_allclose(time_gram(tilted, objective=objective), expected, rtol=1e-6)
+    objective = ErrorMeasure(horizon=20, of="consensus", momentum=0.5)
+    expected = time_gram(w, error=objective)
+    np.testing.assert_allclose(time_gram(tilted, error=objective), expected, rtol=1e-6)
 
 
 def test_longer_horizons_against_all_powers() -> None:
@@ -247,7 +247,7 @@ def test_longer_horizons_against_all_powers() -> None:
         oracles.metropolis(nx.florentine_families_graph()),
         oracles.row_normalized(nx.florentine_families_graph()),
     ):
-        found = time_gram(w, objective=Objective(horizon=60))
+        found = time_gram(w, error=ErrorMeasure(horizon=60))
         np.testing.assert_allclose(found, oracles.gram_of_powers(w, 60), rtol=1e-11)
 
 
@@ -278,7 +278,7 @@ def test_longer_horizons_against_all_powers() -> None:
 )
 def test_bad_objectives_are_named(how: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as caught:
-        Objective(**{"horizon": 3, **how})
+        ErrorMeasure(**{"horizon": 3, **how})
     assert caught.value.field == field
 
 
@@ -296,20 +296,20 @@ def test_bad_objectives_are_named(how: dict[str, Any], field: str) -> None:
 @pytest.mark.parametrize("gram", [space_gram, time_gram, space_time_gram])
 def test_weights_for_other_nodes_are_named(gram: Any, how: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as caught:
-        gram(PATH3, objective=Objective(horizon=2, **how))
+        gram(PATH3, error=ErrorMeasure(horizon=2, **how))
     assert caught.value.field == field
 
 
 def test_bad_matrices_are_named() -> None:
-    objective = Objective(horizon=2)
+    objective = ErrorMeasure(horizon=2)
     for gram in (space_gram, time_gram, space_time_gram):
         with pytest.raises(InputError, match=r"^mixing"):
-            gram(np.eye(2, dtype=np.float32), objective=objective)
+            gram(np.eye(2, dtype=np.float32), error=objective)
         with pytest.raises(InputError, match=r"^mixing"):
-            gram(np.ones((2, 3)), objective=objective)
+            gram(np.ones((2, 3)), error=objective)
     for bad in (np.eye(3), np.array([[1.0, 0.5], [0, 1]]), np.array([[1.0, 2], [2, 1]])):
         with pytest.raises(InputError, match=r"^time_covariance"):
-            space_gram(PATH3, objective=objective, time_covariance=bad)
+            space_gram(PATH3, error=objective, time_covariance=bad)
     for bad in (np.eye(2), np.diag([1.0, -1, 1])):
         with pytest.raises(InputError, match=r"^node_covariance"):
-            time_gram(PATH3, objective=objective, node_covariance=bad)
+            time_gram(PATH3, error=objective, node_covariance=bad)

@@ -5,7 +5,7 @@ updates u_t that is noise. With learning rates eta and heavy-ball momentum beta
 
     m_t = beta m_{t-1} + g_t + z_t,  m_0 = 0,      u_t = eta_t m_t   (up to sign),
 
-so that u = (F x I) z with F_ts = eta_t beta^(t-s) for s <= t: the T x T factor every objective
+so that u = (F x I) z with F_ts = eta_t beta^(t-s) for s <= t: the T x T factor every error
 shares. The error is the sum over steps of a_t x_{t+1}^T Q_t x_{t+1}, with Q_t by ``of``.
 """
 
@@ -25,7 +25,7 @@ ERRORS: tuple[str, ...] = get_args(Error)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Objective(Shown):
+class ErrorMeasure(Shown):
     """The squared error that noise causes, as weights on nodes and steps.
 
     With node weights w, and the mean model m^T x for an ``average`` m:
