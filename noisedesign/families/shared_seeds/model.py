@@ -94,7 +94,7 @@ def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
 
     def read(point: Point) -> Answer:
         blocks = [point.variables[p - 1] for p in numbers]
-        return _read(program, blocks, _multipliers(own, point), own=own, unit=unit)
+        return _read(program, own, unit, blocks, _multipliers(own, point))
 
     conic = assembly.finished(formulation="covariance", margin=MARGIN)
     return Model(conic=conic, read=read)
@@ -107,13 +107,9 @@ def _multipliers(own: SeedProgram, point: Point) -> Multipliers:
     if own.cap is not None:
         rows, cap = rows[:-n], rows[-n:]
     matrices, weights = [], []
-    asked = rows[len(rows) - len(coalitions) * (n - own.known_seeds) :]
-    for known, block, v in zip(
-        coalitions,
-        point.blocks[-len(coalitions) :],
-        asked.reshape(len(coalitions), -1),
-        strict=True,
-    ):
+    asked = rows[len(rows) - len(coalitions) * (n - own.known_seeds) :].reshape(len(coalitions), -1)
+    blocks = point.blocks[-len(coalitions) :]
+    for known, block, v in zip(coalitions, blocks, asked, strict=True):
         rest = np.setdiff1d(np.arange(n), known)
         matrices.append(np.zeros((n, n)))
         matrices[-1][np.ix_(rest, rest)] = block[: len(rest), : len(rest)]
@@ -123,12 +119,7 @@ def _multipliers(own: SeedProgram, point: Point) -> Multipliers:
 
 
 def _read(
-    program: SeedProgram,
-    blocks: Sequence[Array],
-    multipliers: Multipliers,
-    *,
-    own: SeedProgram,
-    unit: float,
+    program: SeedProgram, own: SeedProgram, unit: float, blocks: Sequence[Array], given: Multipliers
 ) -> Answer:
     """Noise of the blocks made feasible, and these multipliers, or those that follow from R and v
     where they prove more."""
@@ -142,7 +133,7 @@ def _read(
     feasible = feasible_blocks(setting, flat, program)
     if feasible is None:
         return Answer(stop=Stop.FAILED)
-    normal = multipliers.denormalized(1 / own.budget, unit=1.0)
+    normal = given.denormalized(1 / own.budget, unit=1.0)
     pairs = zip(setting.precisions(flat), np.maximum(normal.weights, 0.0), strict=True)
     followed = replace(normal, factors=np.stack([np.sqrt(v)[:, None] * x for x, v in pairs]))
     proofs = [one.denormalized(program.budget, unit=unit) for one in (normal, followed)]

@@ -386,9 +386,7 @@ def bounds(setting: Setting, point: Point) -> tuple[float, float, list[Array]]:
 # --- exactly feasible ---------------------------------------------------------------------------
 
 
-def feasible_blocks(
-    setting: Setting, blocks: Array, program: SeedProgram
-) -> tuple[Array, ...] | None:
+def feasible_blocks(setting: Setting, blocks: Array, program: SeedProgram) -> list[Array] | None:
     """Blocks of the least objective found that keep budgets and caps; None where none do.
 
     They are given in the normalised units of ``setting``, flat, and come back in those of
@@ -404,13 +402,11 @@ def feasible_blocks(
     except np.linalg.LinAlgError:
         return None
     kept = [blocks, layout.scaled(blocks, row)]
-    found = [
-        made for made in (_enlarged(setting, candidate) for candidate in kept) if made is not None
-    ]
+    found = [made for one in kept if (made := _enlarged(setting, one)) is not None]
     if not found:
         return None
     best = min(found, key=lambda made: float(setting.gram_blocks @ made))
-    return tuple(layout.listed(layout.scaled(best, 1 / np.sqrt(program.budget))))
+    return layout.listed(layout.scaled(best, 1 / np.sqrt(program.budget)))
 
 
 def _enlarged(setting: Setting, blocks: Array) -> Array | None:
