@@ -156,26 +156,15 @@ def _refusal(program: Program, answer: Found, direction: Array, bounded: str) ->
     terms = ", ".join(f"{names[i]}: {direction[i]:+.3f}" for i in sorted(top))
     more = ", ..." if np.count_nonzero(direction) > len(top) else ""
     where = f"noise along the null direction {{{terms}{more}}}"
-    if program.axes == "space" and program.exact_factor is not None:
-        return InputError(
-            "mixing",
-            expected="a matrix W whose optimal noise is bounded",
-            got=f"a singular W: {where} is cancelled by mixing, and {bounded}",
-            remedy=f"{cap_remedy(program, answer)} {LAZY}",
-        )
+    field, matrix, got = "workload", "a Gram matrix H", f"a singular H: {where} costs nothing"
+    remedy = "Add a small multiple of the identity to H, which puts a price on all noise."
     if program.axes == "space":
-        return InputError(
-            "mixing",
-            expected="a matrix W, and an error, whose optimal noise is bounded",
-            got=f"a singular H: {where} costs nothing, and {bounded}",
-            remedy=cap_remedy(program, answer),
-        )
-    return InputError(
-        "workload",
-        expected="a Gram matrix H whose optimal noise is bounded",
-        got=f"a singular H: {where} costs nothing, and {bounded}",
-        remedy="Add a small multiple of the identity to H, which puts a price on all noise.",
-    )
+        field, matrix, remedy = "mixing", "a matrix W, and an error,", cap_remedy(program, answer)
+        if program.exact_factor is not None:
+            got, matrix = f"a singular W: {where} is cancelled by mixing", "a matrix W"
+            remedy = f"{remedy} {LAZY}"
+    expected = f"{matrix} whose optimal noise is bounded"
+    return InputError(field, expected=expected, got=f"{got}, and {bounded}", remedy=remedy)
 
 
 def suggested_cap(program: Program) -> float:

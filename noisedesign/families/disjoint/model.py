@@ -280,12 +280,21 @@ def variances_within(
     assembly: Assembly, r: Covariance, *, cap: Array | None, floor: Array | None = None
 ) -> None:
     """Require floor <= diag(R) <= cap, shape (n,), squared noise, where they are given."""
+    diagonal: list[Piece] = []
+    for piece in r:
+        variable, row, column, value = np.broadcast_arrays(*piece)
+        on = row == column
+        diagonal.append((variable[on], row[on], row[on], value[on]))
+    _within(assembly, diagonal, cap, floor)
+
+
+def _within(assembly: Assembly, held: list[Piece], cap: Array | None, floor: Array | None) -> None:
+    """Require floor <= diag(R) <= cap, diag(R) given as pieces of linear rows."""
     for limit, sign in ((cap, -1.0), (floor, 1.0)):
         if limit is not None:
             node = np.arange(len(limit))
-            assembly.at_least_zero(
-                len(limit), [(CONSTANT, node, node, -sign * limit), *_diagonal(r, sign)]
-            )
+            signed = [(variable, i, j, sign * value) for variable, i, j, value in held]
+            assembly.at_least_zero(len(limit), [(CONSTANT, node, node, -sign * limit), *signed])
 
 
 def paper(program: Program) -> Formulation:
@@ -327,16 +336,6 @@ def paper(program: Program) -> Formulation:
         gram=lambda slack: np.asarray(np.linalg.inv(slack[1][:size, :size])),
         dual=dual,
     )
-
-
-def _diagonal(r: Covariance, sign: float) -> list[Piece]:
-    """The entries of diag(R), times a sign, as pieces of linear rows."""
-    found: list[Piece] = []
-    for piece in r:
-        variable, row, column, value = np.broadcast_arrays(*piece)
-        on = row == column
-        found.append((variable[on], row[on], row[on], sign * value[on]))
-    return found
 
 
 PRICE_LIFT = 0.03
@@ -490,13 +489,8 @@ def _limited(program: Program, near: Array, nodes: Array, parts: int) -> Balance
     assembly.at_least_zero(size, budgets)
     i, j = np.tril_indices(size)
     variance = inverse[:, i] * inverse[:, j] * np.where(i == j, 1.0, 2.0)
-    node = np.arange(size)
-    for limit, sign in ((program.cap, -1.0), (program.floor, 1.0)):
-        if limit is not None:
-            of = node[:, None]
-            assembly.at_least_zero(
-                size, [(CONSTANT, node, node, -sign * limit), (r[i, j], of, of, sign * variance)]
-            )
+    node = np.arange(size)[:, None]
+    _within(assembly, [(r[i, j], node, node, variance)], program.cap, program.floor)
     below = len(cuts[0])
     return Balanced(
         assembly=assembly,

@@ -316,9 +316,5 @@ def search(program: Program, start: Array, *, monitor: Monitor) -> Found:
                 break
             point, used = _advance(factor, point, gap=gap, found=found)
             evaluations += used
-    return Found(
-        stop=search.stop,
-        gram=gram_of(best, gap=gap),
-        dual=diagonal_dual(best.v),
-        evaluations=evaluations,
-    )
+    gram, dual = gram_of(best, gap=gap), diagonal_dual(best.v)
+    return Found(stop=search.stop, gram=gram, dual=dual, evaluations=evaluations)

@@ -207,6 +207,5 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
             frame = evaluate(program, x)
             evaluations += 1
     v, w = np.split(best, 2)
-    return Found(
-        stop=search.stop, gram=best_gram, dual=diagonal_dual(v, cap=w), evaluations=evaluations
-    )
+    dual = diagonal_dual(v, cap=w)
+    return Found(stop=search.stop, gram=best_gram, dual=dual, evaluations=evaluations)

@@ -6,7 +6,7 @@ multipliers is 0 / 0. So X is an unknown of its own here, for which the multipli
 right ones: what is missing of stationarity vanishes with mu and the rest.
 
 v, w and u are solved for in a dense system, formed by n matrix products. It serves a predictor and
-a corrector step, as in :mod:`capped` (see :mod:`floored_step`), and a singular value decomposition
+a corrector step, as in :mod:`capped` (below), and a singular value decomposition
 finds the next frame. The start is a point near the optimum without limits, its noise scaled up
 until all floors are met: the multipliers that belong to that are known, and nearly centred.
 
@@ -177,12 +177,8 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
             evaluations += 1
     if search.stop is Stop.INACCURATE and best.gap > ROUNDING:
         return smoothed.solve(program, monitor=monitor, best=best, spent=evaluations)
-    return Found(
-        stop=search.stop,
-        gram=best.gram,
-        dual=smoothed.dual_of(program, known.limits, best.x),
-        evaluations=evaluations,
-    )
+    dual = smoothed.dual_of(program, known.limits, best.x)
+    return Found(stop=search.stop, gram=best.gram, dual=dual, evaluations=evaluations)
 
 
 TO_BOUNDARY = 0.99
@@ -217,11 +213,8 @@ class State(NamedTuple):
 
     def reach(self, step: Step) -> tuple[float, float]:
         """How much of a step leaves multipliers and slacks positive, but for rounding at most 1."""
-        bound = self.bound
-        return (
-            longest(self.x[bound], step.x[bound]),
-            longest(self.slack[bound], step.slack[bound]),
-        )
+        x, slack, bound = self.x, self.slack, self.bound
+        return longest(x[bound], step.x[bound]), longest(slack[bound], step.slack[bound])
 
 
 class Step(NamedTuple):
