@@ -68,12 +68,8 @@ def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
     assembly = Assembly()
     numbers: list[Numbers] = []
     for nodes in own.sets:
-        p = assembly.symmetric(
-            "P",
-            len(nodes),
-            cost=own.gram[np.ix_(nodes, nodes)],
-            meaning=f"covariance of the seed shared by nodes {listed(nodes)}",
-        )
+        cost, shared = own.gram[np.ix_(nodes, nodes)], f"seed shared by nodes {listed(nodes)}"
+        p = assembly.symmetric("P", len(nodes), cost=cost, meaning=f"covariance of the {shared}")
         positive(assembly, len(nodes), [lower_triangle(p)])
         numbers.append(p)
     for known in own.coalitions:
@@ -86,10 +82,8 @@ def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
             if not set(nodes) & set(known)
         ]
         precision_within(assembly, r, own.budget[rest])
-    everything = [
-        moved(lower_triangle(p), np.array(nodes))
-        for nodes, p in zip(own.sets, numbers, strict=True)
-    ]
+    pairs = zip(own.sets, numbers, strict=True)
+    everything = [moved(lower_triangle(p), np.array(nodes)) for nodes, p in pairs]
     variances_within(assembly, everything, cap=own.cap)
 
     def read(point: Point) -> Answer:

@@ -188,9 +188,8 @@ def _lengths(system: NewtonSystem, step: _Change) -> tuple[float, float]:
     point, layout, longest = system.point, system.setting.layout, 1 / TO_BOUNDARY
     along = min(longest, longest_step(layout, point.blocks, step.blocks))
     dual_along = min(longest, longest_step(layout, point.dual, step.dual))
-    for v, dv in zip(point.weights, step.weights, strict=True):
-        dual_along = min(dual_along, _fraction(v, dv))
-    dual_along = min(dual_along, _fraction(point.prices, step.prices))
+    pairs = zip([*point.weights, point.prices], [*step.weights, step.prices], strict=True)
+    dual_along = min(dual_along, *(_fraction(v, dv) for v, dv in pairs))
     return min(along, _fraction(point.room, step.room)), dual_along
 
 
