@@ -64,11 +64,9 @@ class Outcome:
 def slack(block: Block, variables: Array) -> Array:
     """F_0 + x_1 F_1 + ..., symmetric, at x = ``variables``, shape (v,)."""
     entries, size = block.entries, block.size
-    lower = np.bincount(
-        entries.row * size + entries.column,
-        weights=entries.value * np.concatenate([[1.0], variables])[entries.variable],
-        minlength=size * size,
-    ).reshape(size, size)
+    place = entries.row * size + entries.column
+    weights = entries.value * np.concatenate([[1.0], variables])[entries.variable]
+    lower = np.bincount(place, weights, minlength=size * size).reshape(size, size)
     return np.asarray(lower + np.tril(lower, -1).T, dtype=np.float64)
 
 
@@ -91,11 +89,8 @@ def linear(
     known = entries.variable == CONSTANT
     offset = np.zeros(rows)
     np.add.at(offset, at[known], value[known])
-    shape = (rows, variables)
-    coefficients = sp.csc_array(
-        (value[~known], (at[~known], entries.variable[~known] - 1)), shape=shape
-    )
-    return coefficients, offset
+    place = (at[~known], entries.variable[~known] - 1)
+    return sp.csc_array((value[~known], place), shape=(rows, variables)), offset
 
 
 def rows_of(program: ConicProgram) -> tuple[Any, Array]:

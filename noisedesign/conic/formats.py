@@ -120,13 +120,8 @@ def write_lines(file: BinaryIO, written: Iterable[str]) -> None:
 
 
 def _cbf(program: ConicProgram, description: str) -> Iterator[str]:
-    yield comments(
-        program,
-        description,
-        mark="#",
-        first=0,
-        constraints="D + sum of x_j H_j positive semidefinite for every PSDCON, A x + b >= 0",
-    )
+    constraints = "D + sum of x_j H_j positive semidefinite for every PSDCON, A x + b >= 0"
+    yield comments(program, description, mark="#", constraints=constraints, first=0)
     yield f"VER\n2\n\nOBJSENSE\nMIN\n\nVAR\n{program.variables} 1\nF {program.variables}\n"
     if program.blocks:
         yield f"\nPSDCON\n{len(program.blocks)}\n"
@@ -167,14 +162,10 @@ def _sdpa(program: ConicProgram, description: str) -> Iterator[str]:
     sizes = [str(block.size) for block in program.blocks]
     if program.rows.size:
         sizes.append(str(-program.rows.size))
-    yield comments(
-        program,
-        description,
-        mark="*",
-        first=1,
-        constraints="sum of x_i F_i - F_0 positive semidefinite, a last block of negative size "
-        "diagonal",
+    constraints = (
+        "sum of x_i F_i - F_0 positive semidefinite, a last block of negative size diagonal"
     )
+    yield comments(program, description, mark="*", constraints=constraints, first=1)
     yield f"{program.variables}\n{len(blocks)}\n{' '.join(sizes)}\n{numbers(program.cost)}"
     block = np.repeat(np.arange(len(blocks)), [len(block.entries) for block in blocks])
     # The upper triangle is asked for: rows and columns change places.

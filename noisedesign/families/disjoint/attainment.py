@@ -215,28 +215,19 @@ def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:
     return max(0.0, float(np.sum(unit.gram * kept)) / lower - 1) * (1 + COST_MARGIN)
 
 
-def largest_variance(program: Program, noise: Noise) -> tuple[float, float]:
-    """The largest variance of a node or step, and the largest over that of independent noise."""
-    if program.axes == "space":
-        variance = np.diagonal(noise.covariance)
-        return float(variance.max()), float((variance * program.budget).max())
-    assert noise.strategy is not None
-    largest = float(np.square(noise.strategy.dense_noising()).sum(axis=1).max())
-    return largest, largest
-
-
 def remark(program: Program, noise: Noise) -> str:
     """What there is to say of a design whose noise is large because H is singular; else nothing."""
-    variance, ratio = largest_variance(program, noise)
+    if program.axes == "space":
+        variances, cap = np.diagonal(noise.covariance), f"{suggested_cap(program):g}"
+        variance, ratio = float(variances.max()), float((variances * program.budget).max())
+        matrix, way = "W", f" A cap bounds it: max_variance={cap} in Python, [limits] "
+        way += f"max_variance = {cap} in a problem file."
+    else:
+        assert noise.strategy is not None
+        variance = ratio = float(np.square(noise.strategy.dense_noising()).sum(axis=1).max())
+        matrix, way = "H", ""
     if ratio < LARGE:
         return ""
-    matrix, way = "H", ""
-    if program.axes == "space":
-        matrix = "W"
-        way = (
-            f" A cap bounds it: max_variance={suggested_cap(program):g} in Python, [limits] "
-            f"max_variance = {suggested_cap(program):g} in a problem file."
-        )
     return (
         f"{matrix} is singular and little bounds the noise along its null directions: the largest "
         f"variance of this design is {variance:.2g}, {ratio:.2g} times that of independent noise."

@@ -317,13 +317,8 @@ def paper(program: Program) -> Formulation:
     assembly.block(size, [rest])
     assembly.at_least_zero(1, [on_diagonal(own)])
     for node in nodes:
-        corner = (
-            CONSTANT,
-            np.array([size, size]),
-            np.array([node, size]),
-            np.array([1.0, program.budget[node]]),
-        )
-        assembly.block(size + 1, [*r, corner])
+        column, value = np.array([node, size]), np.array([1.0, program.budget[node]])
+        assembly.block(size + 1, [*r, (CONSTANT, np.array([size, size]), column, value)])
     variances_within(assembly, r, cap=program.cap, floor=program.floor)
 
     def dual(blocks: Sequence[Array], rows: Array) -> DualPoint:
@@ -456,9 +451,8 @@ def _on_patterns(patterns: Numbers, own: Numbers, nodes: Array, *, at: int) -> l
     pieces: list[Piece] = []
     for pattern in patterns:
         block = nodes[np.ix_(pattern, pattern)]
-        pieces.append(
-            (own[pattern][:, None], pattern[i] + at, pattern[j] + at, block[i].T * block[j].T)
-        )
+        value = block[i].T * block[j].T
+        pieces.append((own[pattern][:, None], pattern[i] + at, pattern[j] + at, value))
     return pieces
 
 
@@ -472,19 +466,15 @@ def _limited(program: Program, near: Array, nodes: Array, parts: int) -> Balance
     require_size(
         len(cuts) * triangle(size) + 2 * size * triangle(size), of="limits on every variance"
     )
-    assembly = Assembly()
-    r = assembly.symmetric(
-        "R'", size, cost=inverse @ program.gram @ inverse, meaning="scaled covariance of the noise"
-    )
+    assembly, cost = Assembly(), inverse @ program.gram @ inverse
+    r = assembly.symmetric("R'", size, cost=cost, meaning="scaled covariance of the noise")
     budgets: list[Piece] = [(CONSTANT, np.arange(size), np.arange(size), program.budget)]
     for cut in cuts:
         x = assembly.symmetric("X'", len(cut), meaning="scaled precision of some nodes")
         below = len(cut)
-        coupling = rest[:, cut] * scale[cut]
-        assembly.block(
-            below + size,
-            [lower_triangle(x), lower_triangle(r, at=below), constant(coupling, row=below)],
-        )
+        coupling = constant(rest[:, cut] * scale[cut], row=below)
+        pieces = [lower_triangle(x), lower_triangle(r, at=below), coupling]
+        assembly.block(below + size, pieces)
         budgets.append((np.diagonal(x), cut, cut, -(scale[cut] ** -2)))
     assembly.at_least_zero(size, budgets)
     i, j = np.tril_indices(size)

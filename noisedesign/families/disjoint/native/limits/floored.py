@@ -66,16 +66,9 @@ ROUNDING = 1e-7
 """A gap that stops shrinking below this is held up by rounding, not by the method."""
 
 
-class Beginning(NamedTuple):
-    """A state; multipliers of budgets and caps alone, and the bound that they prove."""
-
-    state: State
-    x: Array
-    lower: float
-
-
-def _start(program: Program, sides: Sides) -> Beginning:
-    """A feasible X, but for caps, and the multipliers that go with it.
+def _start(program: Program, sides: Sides) -> tuple[State, Array, float]:
+    """A feasible X, but for caps, and the multipliers that go with it; multipliers of budgets and
+    caps alone, and the bound that they prove.
 
     X and v are those of the dual without floors, at a v near its maximum. Where the noise is
     multiplied by some number and v by its square N stays as it is.
@@ -107,7 +100,7 @@ def _start(program: Program, sides: Sides) -> Beginning:
     z = np.divide(mu, slack[n:], out=price.copy(), where=bound[n:])
     z = np.where(caps, z, np.minimum(z, GIVING_WAY * diagonal[sides.node]))
     state = State(frame, np.concatenate([v, z]), slack, bound)
-    return Beginning(state, np.concatenate([v, price]), lower)
+    return state, np.concatenate([v, price]), lower
 
 
 class _Bounds:
@@ -153,9 +146,9 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
         return Found(stop=Stop.FAILED, message="H is singular, and nothing caps the noise")
     sides = sides_of(limits_of(program), room=TIED * monitor.gap)
     known = _Bounds(program, sides)
-    best, beginning = known.best, _start(program, sides)
-    best.see_dual(known.multipliers(beginning.x), beginning.lower)
-    state: State | None = beginning.state
+    state: State | None
+    best, (state, x, lower) = known.best, _start(program, sides)
+    best.see_dual(known.multipliers(x), lower)
     evaluations, waited, least, closest = 1, 0, np.inf, np.inf
     with Search(monitor) as search:
         while state is not None and waited < PATIENCE:
