@@ -197,8 +197,7 @@ class Setting:
         masks = []
         for members in self.layout.members:
             free = ~np.isin(members, coalition).any(axis=1)
-            k = members.shape[1]
-            masks.append(np.repeat(free, k * k))
+            masks.append(np.repeat(free, members.shape[1] ** 2))
         return Hidden(nodes, np.concatenate(masks))
 
     def restrict(self, flat: Array, index: int) -> Array:
