@@ -112,19 +112,18 @@ class System:
         """What is to be added to a step whose product is ``known``."""
         target = (looser * CG_RELATIVE) ** 2 * float(np.square(right) @ self.active)
         left = right - known
-        preconditioned = self.precondition(left)
-        if float(left @ preconditioned) <= target:
+        step = self.precondition(left)
+        if float(left @ step) <= target:
             return np.zeros_like(left)
-        return np.asarray(
-            conjugate_gradients(
-                self.product,
-                self.precondition,
-                right=left,
-                preconditioned=preconditioned,
-                target=target,
-                most=MAX_CG_STEPS,
-            ).x
+        found = conjugate_gradients(
+            self.product,
+            self.precondition,
+            right=left,
+            preconditioned=step,
+            target=target,
+            most=MAX_CG_STEPS,
         )
+        return np.asarray(found.x)
 
 
 def _directions(frame: Frame, x: Array, slack: Array, limit: Array) -> tuple[Array, Array]:

@@ -277,9 +277,8 @@ def _sums_over_pairs(frame: Frame) -> tuple[Array, Array, Array]:
     kernel = 1 / np.add.outer(frame.root, frame.root)
     sums = np.empty((3, n, n))
     for i in range(n):
-        side = np.concatenate(
-            [kernel * np.multiply.outer(row, row) for row in (outer[i], inner[i])], axis=1
-        )
+        rows = (outer[i], inner[i])
+        side = np.concatenate([kernel * np.multiply.outer(row, row) for row in rows], axis=1)
         seen = (inner @ side).reshape(n, 2, n)
         sums[0, i] = np.einsum("jk,jk->j", outer @ side[:, :n], outer)
         sums[1:, i] = np.einsum("jfk,jk->fj", seen, inner)
