@@ -141,10 +141,10 @@ def _lifted(shape: Blocks, point: Point) -> DeviceArray:
         participation=FixedEpoch(epochs=shape.epochs, separation=shape.patterns),
         budget=np.ones(shape.patterns),
     )
-    by_step = np.argsort(program.participation.patterns.ravel())
+    order = program.participation.patterns.ravel()
+    by_step = np.argsort(order)
     gram = on_host(_gram(point))[np.ix_(by_step, by_step)]
     lifted = repair.lifted(program, gram, dual=DualPoint(blocks=on_host(point.blocks)))
-    order = program.participation.patterns.ravel()
     return xp.asarray(lifted[np.ix_(order, order)], device=place_of(point.spread))
 
 
