@@ -20,7 +20,7 @@ from benchmarks.conic_variants import GAP, VARIANTS, DualModel, Variant, instanc
 from noisedesign.base.monitor import Monitor
 from noisedesign.conic.solvers import conic_solver
 from noisedesign.families.disjoint import model as conic_model
-from noisedesign.families.disjoint.family import FAMILY, answer_of
+from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.model import ConicModel
 from noisedesign.families.disjoint.program import Found, program_of
 from noisedesign.program.problem import Problem
@@ -78,7 +78,7 @@ def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Rec
         read = Found(
             stop=found.stop, gram=model.gram(found.point), dual=model.dual(found.point)
         ).denormalized(program)
-        answer = answer_of(program, read, FAMILY._noise)
+        answer = FAMILY.answer(program, read)
         bound = FAMILY.bound(program, answer.proof)
         judged = [
             FAMILY.certificate(program, noise, answer.proof, bound=bound, everywhere=None)

@@ -64,11 +64,9 @@ class Outcome:
 def slack(block: Block, variables: Array) -> Array:
     """F_0 + x_1 F_1 + ..., symmetric, at x = ``variables``, shape (v,)."""
     entries, size = block.entries, block.size
-    lower = np.bincount(
-        entries.row * size + entries.column,
-        weights=entries.value * np.concatenate([[1.0], variables])[entries.variable],
-        minlength=size * size,
-    ).reshape(size, size)
+    place = entries.row * size + entries.column
+    weights = entries.value * np.concatenate([[1.0], variables])[entries.variable]
+    lower = np.bincount(place, weights, minlength=size * size).reshape(size, size)
     return np.asarray(lower + np.tril(lower, -1).T, dtype=np.float64)
 
 
@@ -91,11 +89,8 @@ def linear(
     known = entries.variable == CONSTANT
     offset = np.zeros(rows)
     np.add.at(offset, at[known], value[known])
-    shape = (rows, variables)
-    coefficients = sp.csc_array(
-        (value[~known], (at[~known], entries.variable[~known] - 1)), shape=shape
-    )
-    return coefficients, offset
+    place = (at[~known], entries.variable[~known] - 1)
+    return sp.csc_array((value[~known], place), shape=(rows, variables)), offset
 
 
 def rows_of(program: ConicProgram) -> tuple[Any, Array]:
@@ -108,10 +103,9 @@ def square_of(block: Block, variables: int) -> tuple[Any, Array]:
     """F and F_0 of a block with all size^2 entries of its matrix, row after row."""
     entries, size = block.entries, block.size
     i, j = entries.row, entries.column
-    lower, below = linear(block, variables, at=i * size + j, rows=size * size)
-    upper, above = linear(
-        block, variables, at=j * size + i, rows=size * size, weight=np.where(i == j, 0.0, 1.0)
-    )
+    above_diagonal, rows = np.where(i == j, 0.0, 1.0), size * size
+    lower, below = linear(block, variables, at=i * size + j, rows=rows)
+    upper, above = linear(block, variables, at=j * size + i, rows=rows, weight=above_diagonal)
     return lower + upper, below + above
 
 
@@ -152,13 +146,9 @@ def triangles(program: ConicProgram, *, upper: bool) -> Triangles:
     matrices, offsets = [matrix], [offset]
     for block in program.blocks:
         i, j = block.entries.row, block.entries.column
-        matrix, offset = linear(
-            block,
-            program.variables,
-            at=_place(i, j, block.size, upper=upper),
-            rows=triangle(block.size),
-            weight=np.where(i == j, 1.0, np.sqrt(2)),
-        )
+        weight, at = np.where(i == j, 1.0, np.sqrt(2)), _place(i, j, block.size, upper=upper)
+        rows = triangle(block.size)
+        matrix, offset = linear(block, program.variables, at=at, rows=rows, weight=weight)
         matrices.append(matrix)
         offsets.append(offset)
     return Triangles(

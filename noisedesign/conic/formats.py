@@ -28,6 +28,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -110,23 +111,14 @@ def numbers(values: Array) -> str:
 
 def write_lines(file: BinaryIO, written: Iterable[str]) -> None:
     """Text to a file, gathered so that few writes are made."""
-    gathered: list[str] = []
-    for line in written:
-        gathered.append(line)
-        if len(gathered) == CHUNK:
-            file.write("".join(gathered).encode("utf-8"))
-            gathered.clear()
-    file.write("".join(gathered).encode("utf-8"))
+    rest = iter(written)
+    while gathered := list(islice(rest, CHUNK)):
+        file.write("".join(gathered).encode("utf-8"))
 
 
 def _cbf(program: ConicProgram, description: str) -> Iterator[str]:
-    yield comments(
-        program,
-        description,
-        mark="#",
-        first=0,
-        constraints="D + sum of x_j H_j positive semidefinite for every PSDCON, A x + b >= 0",
-    )
+    constraints = "D + sum of x_j H_j positive semidefinite for every PSDCON, A x + b >= 0"
+    yield comments(program, description, mark="#", constraints=constraints, first=0)
     yield f"VER\n2\n\nOBJSENSE\nMIN\n\nVAR\n{program.variables} 1\nF {program.variables}\n"
     if program.blocks:
         yield f"\nPSDCON\n{len(program.blocks)}\n"
@@ -136,12 +128,10 @@ def _cbf(program: ConicProgram, description: str) -> Iterator[str]:
     priced = np.flatnonzero(program.cost)
     yield from _section("OBJACOORD", priced, program.cost[priced])
     rows = program.rows.entries
-    fixed = rows.variable == CONSTANT
+    free = rows.variable != CONSTANT
     if program.rows.size:
-        yield from _section(
-            "ACOORD", rows.row[~fixed], rows.variable[~fixed] - 1, rows.value[~fixed]
-        )
-        yield from _section("BCOORD", rows.row[fixed], rows.value[fixed])
+        yield from _section("ACOORD", rows.row[free], rows.variable[free] - 1, rows.value[free])
+        yield from _section("BCOORD", rows.row[~free], rows.value[~free])
     yield from _blocks("HCOORD", program, constant=False)
     yield from _blocks("DCOORD", program, constant=True)
 
@@ -167,14 +157,10 @@ def _sdpa(program: ConicProgram, description: str) -> Iterator[str]:
     sizes = [str(block.size) for block in program.blocks]
     if program.rows.size:
         sizes.append(str(-program.rows.size))
-    yield comments(
-        program,
-        description,
-        mark="*",
-        first=1,
-        constraints="sum of x_i F_i - F_0 positive semidefinite, a last block of negative size "
-        "diagonal",
+    constraints = (
+        "sum of x_i F_i - F_0 positive semidefinite, a last block of negative size diagonal"
     )
+    yield comments(program, description, mark="*", constraints=constraints, first=1)
     yield f"{program.variables}\n{len(blocks)}\n{' '.join(sizes)}\n{numbers(program.cost)}"
     block = np.repeat(np.arange(len(blocks)), [len(block.entries) for block in blocks])
     # The upper triangle is asked for: rows and columns change places.
@@ -184,9 +170,8 @@ def _sdpa(program: ConicProgram, description: str) -> Iterator[str]:
     )
     value = np.where(variable == CONSTANT, -value, value)
     order = np.argsort(variable, kind="stable")
-    yield from lines(
-        variable[order], block[order] + 1, row[order] + 1, column[order] + 1, value[order]
-    )
+    columns = (variable, block + 1, row + 1, column + 1, value)
+    yield from lines(*(part[order] for part in columns))
 
 
 def _write_task(program: ConicProgram, path: Path, description: str) -> Path:

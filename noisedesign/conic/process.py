@@ -37,6 +37,7 @@ POLL_SECONDS = 0.02
 
 _PROGRAM, _OUTCOME, _READY = "program.npz", "outcome.npz", "ready"
 _COLUMNS = ("variable", "row", "column", "value")
+_REPORTED = ("stop", "message", "iterations", "build_seconds", "solve_seconds")
 _FACTS = ("balanced", "flat", "margin")
 _INPUT = 0
 KILLED = 9
@@ -136,13 +137,7 @@ def _read_program(path: Path) -> ConicProgram:
 
 
 def _write_outcome(path: Path, outcome: Outcome) -> None:
-    report = {
-        "stop": outcome.stop.value,
-        "message": outcome.message,
-        "iterations": outcome.iterations,
-        "build_seconds": outcome.build_seconds,
-        "solve_seconds": outcome.solve_seconds,
-    }
+    report = {name: getattr(outcome, name) for name in _REPORTED}
     arrays: dict[str, Any] = {"report": np.array(json.dumps(report))}
     if (point := outcome.point) is not None:
         arrays |= {f"block {number}": block for number, block in enumerate(point.blocks)}

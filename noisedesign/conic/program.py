@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,9 +106,7 @@ class ConicProgram:
 
     @property
     def size(self) -> ModelSize:
-        return ModelSize(
-            variables=self.variables, blocks=tuple(block.size for block in self.blocks)
-        )
+        return ModelSize(variables=self.variables, blocks=tuple(b.size for b in self.blocks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,28 +200,14 @@ class Assembly:
         self._rows += [(v, row + first, row + first, value) for v, row, _, value in pieces]
         self._row_count += count
 
-    def finished(
-        self,
-        *,
-        formulation: str,
-        name: str = "",
-        remarks: tuple[str, ...] = (),
-        balanced: bool = False,
-        flat: bool = False,
-        margin: float = 1.0,
-    ) -> ConicProgram:
-        """What was put together."""
+    def finished(self, **facts: Any) -> ConicProgram:
+        """What was put together; ``facts`` are further fields of :class:`ConicProgram`."""
         return ConicProgram(
             cost=np.concatenate(self._cost),
             blocks=tuple(self._blocks),
             rows=Block(size=self._row_count, entries=_sorted(self._rows)),
             groups=tuple(self._groups),
-            name=name,
-            formulation=formulation,
-            remarks=remarks,
-            balanced=balanced,
-            flat=flat,
-            margin=margin,
+            **facts,
         )
 
 
@@ -249,10 +234,9 @@ def on_diagonal(numbers: Numbers, value: Array | float = 1.0) -> Piece:
 
 
 def _sorted(pieces: Iterable[Piece]) -> Entries:
+    none = np.zeros(0, dtype=np.intp)
+    pieces = [(none, none, none, np.zeros(0)), *pieces]
     spread = [[part.ravel() for part in np.broadcast_arrays(*piece)] for piece in pieces]
-    if not spread:
-        none = np.zeros(0, dtype=np.intp)
-        return Entries(variable=none, row=none, column=none, value=np.zeros(0))
     variable, row, column, value = (np.concatenate(part) for part in zip(*spread, strict=True))
     kept = np.flatnonzero(value != 0)
     order = kept[np.lexsort((column[kept], row[kept], variable[kept]))]

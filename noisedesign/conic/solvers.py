@@ -76,11 +76,6 @@ class ConicSolver:
     parts: int = PARTS
     tuned: Callable[[ConicProgram, float | None], Options] | None = None
 
-    @property
-    def modelled(self) -> bool:
-        """Whether programs reach the solver through CVXPY, and not as arrays."""
-        return self.direct is None
-
     def load(self) -> None:
         """Solve something small, so that whatever is imported late is imported now."""
         assembly = Assembly()
@@ -106,7 +101,9 @@ class ConicSolver:
             options.update(self.accuracy(monitor.tolerance))
         if self.limit is not None and monitor.time_limit is not None:
             options.update(self.limit(max(monitor.remaining, 0.01)))
-        return _merged(options)
+        # MOSEK nests its parameters: those of accuracy and of the limit go into one dictionary.
+        nested = {key: options.pop(key) for key in tuple(options) if key.startswith("MSK_")}
+        return {**options, "mosek_params": nested} if nested else options
 
     def options_for(self, program: ConicProgram, *, monitor: Monitor) -> Options:
         """As :meth:`options`, with what is known of the program."""
@@ -155,18 +152,6 @@ def _looser(monitor: Monitor) -> Monitor | None:
     return replace(monitor, gap=monitor.gap * 10, tolerance=tolerance * 10)
 
 
-def _merged(options: Options) -> Options:
-    """MOSEK nests its parameters: those of accuracy and of the limit go into one dictionary."""
-    nested: Options = {}
-    flat: Options = {}
-    for key, value in options.items():
-        if key.startswith("MSK_"):
-            nested[key] = value
-        else:
-            flat[key] = value
-    return {**flat, "mosek_params": nested} if nested else flat
-
-
 def _mosek_licence() -> str | None:
     """What to do about a missing licence, or None where one can be checked out."""
     mosek = importlib.import_module("mosek")
@@ -196,9 +181,8 @@ def _tuned_scs(program: ConicProgram, gap: float | None) -> Options:
 
 def _tuned_clarabel(program: ConicProgram, gap: float | None) -> Options:
     """Answers of interior points are certified to up to three times their tolerance."""
-    tolerance = None if gap is None else gap / 3
     names = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
-    return {} if tolerance is None else dict.fromkeys(names, tolerance)
+    return {} if gap is None else dict.fromkeys(names, gap / 3)
 
 
 def through_scs(program: ConicProgram) -> Run:

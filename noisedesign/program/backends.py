@@ -224,7 +224,7 @@ class Conic(Backend):
 
     def versions(self) -> dict[str, str]:
         found = super().versions() | {self.name: self.solver.availability().version}
-        if self.solver.modelled:
+        if self.solver.direct is None:  # through CVXPY
             found["cvxpy"] = importlib.metadata.version("cvxpy")
         return found
 

@@ -18,7 +18,7 @@ import numpy as np
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.program.certificate import Certificate, ProvedBound
+from noisedesign.program.certificate import Certificate, ProvedBound, judge_covariance
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import Problem, SpaceProblem
 from noisedesign.program.registry import REGISTRY
@@ -326,6 +326,9 @@ class SpatialFamily(Family):
     def program_of_gram(self, gram: Array, *, structure: SpaceStructure, **of: Any) -> Any:
         """The program of an error Gram matrix H, shape (n, n), and of what :meth:`program` hands
         over besides."""
+
+    def judge(self, program: Any, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
+        return judge_covariance(program, noise.covariance, bound=bound)
 
     def independent(self, program: Any) -> Noise:
         room = 1 + 4 * settings.rank_tolerance(1)

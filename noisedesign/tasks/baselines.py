@@ -106,15 +106,12 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     same = name != CENTRAL or problem.axes == "space"
     proof = _proof(family, program, dual) if same else {}
     bound = family.bound(program, proof)
+    versions = get_backend("native").versions()
+    made = Provenance(method=name, backend="closed form", status="baseline", versions=versions)
     return Design(
         problem=wide if problem.axes == "space-time" else problem,
         noise=noise,
-        provenance=Provenance(
-            method=name,
-            backend="closed form",
-            status="baseline",
-            versions=get_backend("native").versions(),
-        ),
+        provenance=made,
         proof={} if name == CENTRAL else proof,
         certificate=family.certificate(program, noise, proof, bound=bound, everywhere=None),
         trust="central" if name == CENTRAL else "local",

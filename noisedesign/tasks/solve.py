@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -171,8 +171,9 @@ def solve(
     )
     answer = solver.answer(family, program, How(monitor, formulation, isolate))
     solver = get_backend(answer.solver) if answer.solver else solver
-    relaxed = _Relaxation.of(family, problem, time_limit=time_limit, gap=asked)
-    verdict = _Verdict(family, program, answer.proof, relaxed.bound, monitor.gap)
+    # With a time limit of its own: it is a small share of the work.
+    everywhere, relaxed = _relaxed(family, problem, Monitor(gap=asked, time_limit=time_limit))
+    verdict = _Verdict(family, program, answer.proof, everywhere, monitor.gap)
     best, method = verdict.best(answer.noises), "optimal"
     if best is None and answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
         best, method = verdict.best([family.independent(program)]), STAND_IN
@@ -181,7 +182,7 @@ def solve(
         noise, certificate = best
         provenance = Provenance(
             method=method,
-            backend=answer.solver or solver.name,
+            backend=solver.name,
             status=answer.stop.value,
             build_seconds=answer.build_seconds,
             solve_seconds=answer.solve_seconds,
@@ -195,7 +196,7 @@ def solve(
             certificate=certificate,
             provenance=provenance,
             proof=verdict.proof,
-            relaxed_proof=relaxed.proof,
+            relaxed_proof=relaxed,
             trust=family.trust,
             local=not family.convex,
         )
@@ -205,7 +206,7 @@ def solve(
         design = replace(design, provenance=replace(design.provenance, status=status))
     return Solution(
         problem=problem,
-        backend=answer.solver or solver.name,
+        backend=solver.name,
         status=status,
         design=design,
         remedy=remedy,
@@ -217,27 +218,17 @@ def solve(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Relaxation:
-    """The bound on noise of every structure, and what proves it; None where there is no other."""
-
-    bound: float | None = None
-    proof: Arrays = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, family: Family, problem: Problem, *, time_limit: float | None, gap: float
-    ) -> _Relaxation:
-        """With a time limit of its own: it is a small share of the work."""
-        if (wider := family.relaxed(problem)) is None:
-            return cls()
-        outer = family_of(wider)
-        try:
-            program = outer.program(wider)
-            proof = outer.multipliers(program, monitor=Monitor(gap=gap, time_limit=time_limit))
-        except InputError:  # no bound is known but that of the answer itself
-            return cls(bound=0.0)
-        return cls(bound=outer.bound(program, proof).value if proof else 0.0, proof=proof)
+def _relaxed(family: Family, problem: Problem, monitor: Monitor) -> tuple[float | None, Arrays]:
+    """The bound on noise of every structure, None where there is no other, and what proves it."""
+    if (wider := family.relaxed(problem)) is None:
+        return None, {}
+    outer = family_of(wider)
+    try:
+        program = outer.program(wider)
+        proof = outer.multipliers(program, monitor=monitor)
+    except InputError:  # no bound is known but that of the answer itself
+        return 0.0, {}
+    return outer.bound(program, proof).value if proof else 0.0, proof
 
 
 class _Verdict:
@@ -270,16 +261,12 @@ class _Verdict:
     def _bound(self, noise: Noise) -> ProvedBound:
         """Of what was proved; of what is known without a proof where that proves nothing."""
         negligible = settings.NEGLIGIBLE_PER_GAP * self.gap
-        if _finite(self.proof):
+        if all(np.isfinite(array).all() for array in self.proof.values()):
             proved = self.family.bound(self.program, self.proof, noise=noise, negligible=negligible)
             if proved.value > 0:
                 return proved
         self.proof = self.family.without_multipliers(self.proof)
         return self.family.bound(self.program, self.proof, noise=noise, negligible=negligible)
-
-
-def _finite(arrays: Arrays) -> bool:
-    return all(np.isfinite(array).all() for array in arrays.values())
 
 
 def _status(design: Design | None, answer: Answer, backend: Backend, gap: float) -> tuple[str, str]:

@@ -236,7 +236,9 @@ def _matrix_checks(stored: StoredDesign) -> list[Check]:
 
 
 def _strategy_checks(stored: StoredDesign) -> list[Check]:
-    strategy, noising = stored.design.strategy, _noising(stored)
+    strategy, noising = stored.design.strategy, stored.arrays.get("noising_matrix")
+    if noising is None:  # what the bands, coefficients or buffers of the file say it is
+        noising = stored.design.noising_matrix
     above = max(float(np.abs(np.triu(m, 1)).max()) for m in (strategy, noising))
     residual = float(np.abs(noising @ strategy - np.eye(len(strategy))).max())
     rounding = float(np.linalg.norm(noising) * np.linalg.norm(strategy))
@@ -246,12 +248,6 @@ def _strategy_checks(stored: StoredDesign) -> list[Check]:
         Check("causal", above == 0, 0.0, above, "largest entry of C and C^-1 above the diagonal"),
         Check("inverse", residual <= min(allowed, 1.0), 0.0, residual, note),
     ]
-
-
-def _noising(stored: StoredDesign) -> Array:
-    """C^-1: the array of the file, or what its bands, coefficients or buffers say it is."""
-    found = stored.arrays.get("noising_matrix")
-    return stored.design.noising_matrix if found is None else found
 
 
 def _covariance_check(covariance: Array) -> Check:
@@ -313,11 +309,13 @@ def _claim_checks(stored: StoredDesign) -> list[Check]:
         why = "not claimed: the noise protects only the average a trusted server releases"
         skipped = ("sensitivity", "feasible", "lower bound", "gap")
         return [objective, *(Check(name, None, note=why) for name in skipped)]
+    multipliers = design.proof or design.relaxed_proof
+    by = "the stored multipliers" if multipliers else "uniform multipliers"
     return [
         objective,
         _sensitivity_check(claimed, found, stored),
         _feasibility_check(claimed, found, stored),
-        _bound_check(claimed, found, stored),
+        _proved("lower bound", claimed.lower_bound, found.lower_bound, f"proved by {by}"),
         _gap_check(claimed, found),
         *_unrestricted_checks(claimed, found),
     ]
@@ -376,12 +374,6 @@ def _feasibility_check(claimed: Certificate, found: Certificate, stored: StoredD
     allowed = min(_rounding(stored), RELATIVE_TOLERANCE)
     note = f"largest constraint over its limit; allowed for rounding {allowed:.1e}"
     return Check("feasible", worst <= 1 + allowed, str(claimed.feasible).lower(), worst, note)
-
-
-def _bound_check(claimed: Certificate, found: Certificate, stored: StoredDesign) -> Check:
-    multipliers = stored.design.proof or stored.design.relaxed_proof
-    by = "the stored multipliers" if multipliers else "uniform multipliers"
-    return _proved("lower bound", claimed.lower_bound, found.lower_bound, f"proved by {by}")
 
 
 def _unrestricted_checks(claimed: Certificate, found: Certificate) -> list[Check]:

@@ -13,7 +13,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Stop
 from noisedesign.conic import process as isolated
 from noisedesign.conic.data import ERRORS
-from noisedesign.families.disjoint.family import FAMILY, answer_of
+from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.program import Found
 from noisedesign.program.backends import Conic, get_backend
 from noisedesign.program.family import Answer
@@ -51,7 +51,7 @@ def find(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
     """Let every conic solver find that."""
 
     def answer(self: Conic, family: object, program: Any, *how: Any) -> Answer:
-        return answer_of(program, found, FAMILY._noise)
+        return FAMILY.answer(program, found)
 
     monkeypatch.setattr(Conic, "answer", answer)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Stop
 from noisedesign.conic.solvers import Availability
-from noisedesign.families.disjoint.family import FAMILY, answer_of
+from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.native import barrier, diagonal
 from noisedesign.families.disjoint.program import Found, program_of
 from noisedesign.program import backends, certificate, repair
@@ -345,7 +345,7 @@ class Fake(backends.Backend):
 
     def answer(self, family: Any, program: Program, *_: Any) -> Any:
         self.seen.append(program.normalized())
-        return answer_of(program, self.found.denormalized(program), FAMILY._noise)
+        return FAMILY.answer(program, self.found.denormalized(program))
 
 
 def claimed(

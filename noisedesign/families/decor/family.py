@@ -11,7 +11,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.decor.program import DecorProgram, shares
 from noisedesign.privacy.seeds import SeedPlan, seed_plan
-from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
+from noisedesign.program.certificate import NOTHING, ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model, SpatialFamily
 from noisedesign.program.noise import Noise
 from noisedesign.program.repair import covariance_of
@@ -63,11 +63,6 @@ class Decor(SpatialFamily):
 
     def bound(self, program: DecorProgram, proof: Arrays, **_: Any) -> ProvedBound:
         return NOTHING
-
-    def judge(
-        self, program: DecorProgram, noise: Noise, proof: Arrays, *, bound: float
-    ) -> Certificate:
-        return judge_covariance(program, noise.covariance, bound=bound)
 
     def departure(self, program: DecorProgram, noise: Noise, proof: Arrays) -> float:
         """Distance from s I + c L."""

@@ -58,8 +58,7 @@ def stated(program: DecorProgram) -> Model:
         with np.errstate(divide="ignore"):
             near = float(np.log(shared) - np.log(own))
         precision = decor_precision(program, laplacian, near=near)
-        return Answer(
-            stop=Stop.SOLVED, noises=[Noise.of_covariance(covariance_of(program, precision))]
-        )
+        noise = Noise.of_covariance(covariance_of(program, precision))
+        return Answer(stop=Stop.SOLVED, noises=[noise])
 
     return Model(conic=assembly.finished(formulation="covariance"), read=read)

@@ -156,26 +156,15 @@ def _refusal(program: Program, answer: Found, direction: Array, bounded: str) ->
     terms = ", ".join(f"{names[i]}: {direction[i]:+.3f}" for i in sorted(top))
     more = ", ..." if np.count_nonzero(direction) > len(top) else ""
     where = f"noise along the null direction {{{terms}{more}}}"
-    if program.axes == "space" and program.exact_factor is not None:
-        return InputError(
-            "mixing",
-            expected="a matrix W whose optimal noise is bounded",
-            got=f"a singular W: {where} is cancelled by mixing, and {bounded}",
-            remedy=f"{cap_remedy(program, answer)} {LAZY}",
-        )
+    field, matrix, got = "workload", "a Gram matrix H", f"a singular H: {where} costs nothing"
+    remedy = "Add a small multiple of the identity to H, which puts a price on all noise."
     if program.axes == "space":
-        return InputError(
-            "mixing",
-            expected="a matrix W, and an error, whose optimal noise is bounded",
-            got=f"a singular H: {where} costs nothing, and {bounded}",
-            remedy=cap_remedy(program, answer),
-        )
-    return InputError(
-        "workload",
-        expected="a Gram matrix H whose optimal noise is bounded",
-        got=f"a singular H: {where} costs nothing, and {bounded}",
-        remedy="Add a small multiple of the identity to H, which puts a price on all noise.",
-    )
+        field, matrix, remedy = "mixing", "a matrix W, and an error,", cap_remedy(program, answer)
+        if program.exact_factor is not None:
+            got, matrix = f"a singular W: {where} is cancelled by mixing", "a matrix W"
+            remedy = f"{remedy} {LAZY}"
+    expected = f"{matrix} whose optimal noise is bounded"
+    return InputError(field, expected=expected, got=f"{got}, and {bounded}", remedy=remedy)
 
 
 def suggested_cap(program: Program) -> float:
@@ -226,28 +215,19 @@ def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:
     return max(0.0, float(np.sum(unit.gram * kept)) / lower - 1) * (1 + COST_MARGIN)
 
 
-def largest_variance(program: Program, noise: Noise) -> tuple[float, float]:
-    """The largest variance of a node or step, and the largest over that of independent noise."""
-    if program.axes == "space":
-        variance = np.diagonal(noise.covariance)
-        return float(variance.max()), float((variance * program.budget).max())
-    assert noise.strategy is not None
-    largest = float(np.square(noise.strategy.dense_noising()).sum(axis=1).max())
-    return largest, largest
-
-
 def remark(program: Program, noise: Noise) -> str:
     """What there is to say of a design whose noise is large because H is singular; else nothing."""
-    variance, ratio = largest_variance(program, noise)
+    if program.axes == "space":
+        variances, cap = np.diagonal(noise.covariance), f"{suggested_cap(program):g}"
+        variance, ratio = float(variances.max()), float((variances * program.budget).max())
+        matrix, way = "W", f" A cap bounds it: max_variance={cap} in Python, [limits] "
+        way += f"max_variance = {cap} in a problem file."
+    else:
+        assert noise.strategy is not None
+        variance = ratio = float(np.square(noise.strategy.dense_noising()).sum(axis=1).max())
+        matrix, way = "H", ""
     if ratio < LARGE:
         return ""
-    matrix, way = "H", ""
-    if program.axes == "space":
-        matrix = "W"
-        way = (
-            f" A cap bounds it: max_variance={suggested_cap(program):g} in Python, [limits] "
-            f"max_variance = {suggested_cap(program):g} in a problem file."
-        )
     return (
         f"{matrix} is singular and little bounds the noise along its null directions: the largest "
         f"variance of this design is {variance:.2g}, {ratio:.2g} times that of independent noise."

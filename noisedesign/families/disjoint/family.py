@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,21 +10,26 @@ import numpy as np
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError, one_of
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.disjoint import bound as judging
 from noisedesign.families.disjoint.program import (
     Found,
     arrays_of,
     central_program,
     doubtful,
-    independent_error,
+    dual_of,
     independent_gram,
     program_of,
 )
 from noisedesign.program import repair
-from noisedesign.program.certificate import Certificate, ProvedBound
+from noisedesign.program.certificate import (
+    Certificate,
+    ProvedBound,
+    judge_covariance,
+    judge_strategy,
+    proved_bound,
+)
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model, work_of_gram
 from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.program.program import DualPoint, Program, uniform_dual
 
 if TYPE_CHECKING:
     from noisedesign.conic.data import Point
@@ -60,7 +65,7 @@ class Disjoint(Family):
         found = self._native(program, monitor)
         if in_doubt:
             self._refuse(program, found, time_limit=monitor.time_left)
-        return answer_of(program, found.denormalized(program), self._noise)
+        return self.answer(program, found.denormalized(program))
 
     def multipliers(self, program: Program, *, monitor: Monitor) -> Arrays:
         found = self._native(program, monitor)
@@ -115,8 +120,7 @@ class Disjoint(Family):
 
         def read(point: Point) -> Answer:
             found = Found(stop=Stop.SOLVED, gram=made.gram(point), dual=made.dual(point))
-            mine = found.denormalized(program) if form.scaled else found
-            return answer_of(program, mine, self._noise)
+            return self.answer(program, found.denormalized(program) if form.scaled else found)
 
         return Model(conic=made.conic, read=read)
 
@@ -144,16 +148,26 @@ class Disjoint(Family):
     def bound(
         self, program: Program, proof: Arrays, *, negligible: float = settings.NEGLIGIBLE, **_: Any
     ) -> ProvedBound:
-        return judging.bound(program, proof, negligible=negligible)
+        """That of the multipliers; without any, of uniform ones."""
+        dual = dual_of(proof)
+        if dual is None:
+            return proved_bound(program, uniform_dual(program))
+        return proved_bound(program, dual, negligible=negligible)
 
     def judge(self, program: Program, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
-        return judging.judge(program, noise, bound=bound)
+        """Of a covariance R, or of a strategy C."""
+        if program.axes == "space":
+            return judge_covariance(program, noise.covariance, bound=bound)
+        return judge_strategy(program, noise.dense_strategy, bound=bound)
 
     def independent(self, program: Program) -> Noise:
         return self._noise(program, independent_gram(program))
 
     def independent_error(self, problem: Any) -> float:
-        return independent_error(problem)
+        """tr(H X^-1) of independent noise, squared noise."""
+        program = program_of(problem)
+        independent = program.coordinate_budget / program.participation.epochs
+        return float((program.gram.diagonal() / independent).sum())
 
     def sizes(self, problem: Any) -> dict[str, int]:
         if problem.axes == "space":
@@ -166,39 +180,30 @@ class Disjoint(Family):
             return Noise.of_covariance(repair.covariance_of(program, gram))
         return Noise.of_strategy(DenseStrategy(strategy=repair.strategy_of(program, gram)))
 
+    def answer(self, program: Program, found: Found) -> Answer:
+        """What was found, as noise and as multipliers of a design file."""
+        dual = found.dual
+        return Answer(
+            stop=found.stop,
+            noises=() if found.gram is None else self._noises(program, found.gram, dual),
+            proof={} if dual is None else arrays_of(program, dual),
+            message=found.message,
+            solve_seconds=found.solve_seconds,
+            evaluations=found.evaluations,
+        )
 
-def answer_of(
-    program: Program, found: Found, noise_of: Callable[[Program, Array], Noise]
-) -> Answer:
-    """What was found, as noise and as multipliers of a design file."""
-    dual = found.dual
-    return Answer(
-        stop=found.stop,
-        noises=() if found.gram is None else _noises(program, found.gram, dual, noise_of),
-        proof={} if dual is None else arrays_of(program, dual),
-        message=found.message,
-        solve_seconds=found.solve_seconds,
-        evaluations=found.evaluations,
-    )
-
-
-def _noises(
-    program: Program,
-    gram: Array,
-    dual: DualPoint | None,
-    noise_of: Callable[[Program, Array], Noise],
-) -> Iterator[Noise]:
-    """X made feasible, first as it costs least and then as thoroughly as it can be."""
-    for thorough in (False, True):
-        feasible = repair.feasible_gram(program, gram, dual=dual, thorough=thorough)
-        if feasible is None:
-            continue
-        try:
-            noise = noise_of(program, feasible)
-        except np.linalg.LinAlgError:
-            continue
-        del feasible  # freed early: peak memory
-        yield noise
+    def _noises(self, program: Program, gram: Array, dual: DualPoint | None) -> Iterator[Noise]:
+        """X made feasible, first as it costs least and then as thoroughly as it can be."""
+        for thorough in (False, True):
+            feasible = repair.feasible_gram(program, gram, dual=dual, thorough=thorough)
+            if feasible is None:
+                continue
+            try:
+                noise = self._noise(program, feasible)
+            except np.linalg.LinAlgError:
+                continue
+            del feasible  # freed early: peak memory
+            yield noise
 
 
 FAMILY = Disjoint()

@@ -280,12 +280,21 @@ def variances_within(
     assembly: Assembly, r: Covariance, *, cap: Array | None, floor: Array | None = None
 ) -> None:
     """Require floor <= diag(R) <= cap, shape (n,), squared noise, where they are given."""
+    diagonal: list[Piece] = []
+    for piece in r:
+        variable, row, column, value = np.broadcast_arrays(*piece)
+        on = row == column
+        diagonal.append((variable[on], row[on], row[on], value[on]))
+    _within(assembly, diagonal, cap, floor)
+
+
+def _within(assembly: Assembly, held: list[Piece], cap: Array | None, floor: Array | None) -> None:
+    """Require floor <= diag(R) <= cap, diag(R) given as pieces of linear rows."""
     for limit, sign in ((cap, -1.0), (floor, 1.0)):
         if limit is not None:
             node = np.arange(len(limit))
-            assembly.at_least_zero(
-                len(limit), [(CONSTANT, node, node, -sign * limit), *_diagonal(r, sign)]
-            )
+            signed = [(variable, i, j, sign * value) for variable, i, j, value in held]
+            assembly.at_least_zero(len(limit), [(CONSTANT, node, node, -sign * limit), *signed])
 
 
 def paper(program: Program) -> Formulation:
@@ -308,13 +317,8 @@ def paper(program: Program) -> Formulation:
     assembly.block(size, [rest])
     assembly.at_least_zero(1, [on_diagonal(own)])
     for node in nodes:
-        corner = (
-            CONSTANT,
-            np.array([size, size]),
-            np.array([node, size]),
-            np.array([1.0, program.budget[node]]),
-        )
-        assembly.block(size + 1, [*r, corner])
+        column, value = np.array([node, size]), np.array([1.0, program.budget[node]])
+        assembly.block(size + 1, [*r, (CONSTANT, np.array([size, size]), column, value)])
     variances_within(assembly, r, cap=program.cap, floor=program.floor)
 
     def dual(blocks: Sequence[Array], rows: Array) -> DualPoint:
@@ -327,16 +331,6 @@ def paper(program: Program) -> Formulation:
         gram=lambda slack: np.asarray(np.linalg.inv(slack[1][:size, :size])),
         dual=dual,
     )
-
-
-def _diagonal(r: Covariance, sign: float) -> list[Piece]:
-    """The entries of diag(R), times a sign, as pieces of linear rows."""
-    found: list[Piece] = []
-    for piece in r:
-        variable, row, column, value = np.broadcast_arrays(*piece)
-        on = row == column
-        found.append((variable[on], row[on], row[on], sign * value[on]))
-    return found
 
 
 PRICE_LIFT = 0.03
@@ -457,9 +451,8 @@ def _on_patterns(patterns: Numbers, own: Numbers, nodes: Array, *, at: int) -> l
     pieces: list[Piece] = []
     for pattern in patterns:
         block = nodes[np.ix_(pattern, pattern)]
-        pieces.append(
-            (own[pattern][:, None], pattern[i] + at, pattern[j] + at, block[i].T * block[j].T)
-        )
+        value = block[i].T * block[j].T
+        pieces.append((own[pattern][:, None], pattern[i] + at, pattern[j] + at, value))
     return pieces
 
 
@@ -473,30 +466,21 @@ def _limited(program: Program, near: Array, nodes: Array, parts: int) -> Balance
     require_size(
         len(cuts) * triangle(size) + 2 * size * triangle(size), of="limits on every variance"
     )
-    assembly = Assembly()
-    r = assembly.symmetric(
-        "R'", size, cost=inverse @ program.gram @ inverse, meaning="scaled covariance of the noise"
-    )
+    assembly, cost = Assembly(), inverse @ program.gram @ inverse
+    r = assembly.symmetric("R'", size, cost=cost, meaning="scaled covariance of the noise")
     budgets: list[Piece] = [(CONSTANT, np.arange(size), np.arange(size), program.budget)]
     for cut in cuts:
         x = assembly.symmetric("X'", len(cut), meaning="scaled precision of some nodes")
         below = len(cut)
-        coupling = rest[:, cut] * scale[cut]
-        assembly.block(
-            below + size,
-            [lower_triangle(x), lower_triangle(r, at=below), constant(coupling, row=below)],
-        )
+        coupling = constant(rest[:, cut] * scale[cut], row=below)
+        pieces = [lower_triangle(x), lower_triangle(r, at=below), coupling]
+        assembly.block(below + size, pieces)
         budgets.append((np.diagonal(x), cut, cut, -(scale[cut] ** -2)))
     assembly.at_least_zero(size, budgets)
     i, j = np.tril_indices(size)
     variance = inverse[:, i] * inverse[:, j] * np.where(i == j, 1.0, 2.0)
-    node = np.arange(size)
-    for limit, sign in ((program.cap, -1.0), (program.floor, 1.0)):
-        if limit is not None:
-            of = node[:, None]
-            assembly.at_least_zero(
-                size, [(CONSTANT, node, node, -sign * limit), (r[i, j], of, of, sign * variance)]
-            )
+    node = np.arange(size)[:, None]
+    _within(assembly, [(r[i, j], node, node, variance)], program.cap, program.floor)
     below = len(cuts[0])
     return Balanced(
         assembly=assembly,

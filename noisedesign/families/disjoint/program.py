@@ -10,7 +10,7 @@ import numpy as np
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Stop
 from noisedesign.program.family import Arrays
-from noisedesign.program.problem import Problem, TimeProblem
+from noisedesign.program.problem import TimeProblem
 from noisedesign.program.program import DualPoint, Program, denormalized_gram, diagonal_dual
 from noisedesign.system.participation import single
 from noisedesign.system.workloads.workload import prefix_gram
@@ -105,13 +105,6 @@ def doubtful(program: Program) -> bool:
 def independent_gram(program: Program) -> Array:
     """X of independent noise at full budget: budget_j / k on the diagonal (LDP)."""
     return np.diag(program.coordinate_budget / program.participation.epochs)
-
-
-def independent_error(problem: Problem) -> float:
-    """tr(H X^-1) of :func:`independent_gram`, squared noise."""
-    program = program_of(problem)
-    independent = program.coordinate_budget / program.participation.epochs
-    return float((program.gram.diagonal() / independent).sum())
 
 
 def arrays_of(program: Program, dual: DualPoint) -> dict[str, Array]:

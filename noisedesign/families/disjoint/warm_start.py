@@ -1,7 +1,5 @@
 """What a solve may start from: multipliers, a design, or the nearest of those found before.
 
-Where a solve begins: with multipliers of a problem like it, moved to this one.
-
 Any multipliers will do as a start, so the answer means the same; near ones save evaluations.
 """
 

@@ -33,12 +33,9 @@ class Kronecker(Family):
     }
 
     def program(self, problem: SpaceTimeProblem) -> KroneckerProgram:
-        if problem.space.known_seeds:
-            raise InputError(
-                "structure.known_seeds",
-                expected='0 for design = "space-time"',
-                got=str(problem.space.known_seeds),
-            )
+        if known := problem.space.known_seeds:
+            expected = '0 for design = "space-time"'
+            raise InputError("structure.known_seeds", expected=expected, got=str(known))
         return KroneckerProgram.of(
             problem, mixing=problem.mixing, time=problem.time, space=problem.space
         )
@@ -83,10 +80,9 @@ class Kronecker(Family):
     def seeds(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> SeedPlan | None:
         if not program.space.restricts:
             return None
-        inner, in_space = program.in_space(np.eye(program.workload.nodes)), noise.covariance
-        plan: SeedPlan | None = program.space_family.seeds(
-            inner, Noise.of_covariance(in_space), proof
-        )
+        inner = program.in_space(np.eye(program.workload.nodes))
+        in_space = Noise.of_covariance(noise.covariance)
+        plan: SeedPlan | None = program.space_family.seeds(inner, in_space, proof)
         return plan
 
     def independent(self, program: KroneckerProgram) -> Noise:

@@ -185,30 +185,20 @@ def design_kronecker(
         in_space = program.space_program(gram)
         return repair.covariance_of(in_space, optimal_gram(in_space, monitor))
 
-    found: list[Factors] = []
-    for time_first in (True, False):
-        if not found or not (monitor.expired or found[0].stop is Stop.INTERRUPTED):
-            found.append(
-                alternate(
-                    program.workload,
-                    time=program.participation.epochs * np.eye(program.workload.horizon),
-                    space=np.diag(1 / program.budget) if space_start is None else space_start,
-                    time_step=time_step or optimal_time,
-                    space_step=space_step or optimal_space,
-                    time_first=time_first,
-                    monitor=monitor,
-                )
-            )
+    in_space = np.diag(1 / program.budget) if space_start is None else space_start
+    start = program.participation.epochs * np.eye(program.workload.horizon), in_space
+    steps = time_step or optimal_time, space_step or optimal_space
+    found = [alternate(program.workload, start, steps, time_first=True, monitor=monitor)]
+    if not (monitor.expired or found[0].stop is Stop.INTERRUPTED):
+        found.append(alternate(program.workload, start, steps, time_first=False, monitor=monitor))
     return min(found, key=lambda factors: factors.objective)
 
 
 def alternate(
     workload: Workload,
+    start: tuple[Array, Array],
+    steps: tuple[Step, Step],
     *,
-    time: Array,
-    space: Array,
-    time_step: Step,
-    space_step: Step,
     time_first: bool,
     monitor: Monitor,
 ) -> Factors:
@@ -217,8 +207,9 @@ def alternate(
     The monitor's lower bounds are 0: alternating proves none.
 
     Args:
-        time: S to start from, shape (T, T); ``space``: R to start from, shape (n, n).
+        start: S, shape (T, T), and R, shape (n, n), to start from; ``steps``: in time, in space.
     """
+    (time, space), (time_step, space_step) = start, steps
     objective = float(np.sum(workload.time_gram(space) * time))
     history = [objective]
     with Search(monitor) as search:

@@ -54,9 +54,8 @@ def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> float:
         return 0.0
     prices = np.maximum(multipliers.cap, 0.0)
     used, gained = np.zeros_like(program.gram), 0.0
-    for seen, factor, weights in zip(
-        program.observers, multipliers.factors, multipliers.weights, strict=True
-    ):
+    parts = zip(program.observers, multipliers.factors, multipliers.weights, strict=True)
+    for seen, factor, weights in parts:
         v = np.maximum(weights, 0.0)
         if v.max(initial=0.0) > 0:
             # Observers without a price on any gradient gain nothing, whatever their N_a.
@@ -97,10 +96,8 @@ def arrays_of(program: ObserverProgram, multipliers: Multipliers) -> dict[str, A
     ``observer_ranks`` holds the number of rows of every F_a; ``observer_factors`` the rows F_a B_a,
     one number a coordinate of the noise; ``observer_weights`` v_a; ``dual_cap`` w.
     """
-    rows = [
-        factor @ _flat(seen)
-        for factor, seen in zip(multipliers.factors, program.observers, strict=True)
-    ]
+    pairs = zip(multipliers.factors, program.observers, strict=True)
+    rows = [factor @ _flat(seen) for factor, seen in pairs]
     return {
         "observer_ranks": np.array([len(r) for r in rows], dtype=np.float64),
         "observer_factors": np.concatenate([r.ravel() for r in rows]),
@@ -117,25 +114,19 @@ def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
         InputError: their numbers of entries are not those of the observers.
     """
     ranks = [int(rank) for rank in arrays["observer_ranks"]]
-    shapes = [
-        (rank, _flat(seen).shape[1]) for rank, seen in zip(ranks, program.observers, strict=False)
-    ]
+    rows = [_flat(seen) for seen in program.observers]
+    shapes = [(rank, row.shape[1]) for rank, row in zip(ranks, rows, strict=False)]
     counts = [seen.signals.shape[1] for seen in program.observers]
     flat, weights = arrays["observer_factors"], arrays["observer_weights"]
-    sizes = [rows * columns for rows, columns in shapes]
+    sizes = [rank * columns for rank, columns in shapes]
     if len(ranks) != len(program.observers) or min(ranks) < 0 or sum(sizes) != len(flat):
         _refuse("observer_factors", f"rows of {len(program.observers)} observers", flat)
     if sum(counts) != len(weights):
         _refuse("observer_weights", f"{sum(counts)} entries", weights)
-    parts = np.split(flat, np.cumsum(sizes)[:-1])
-    return Multipliers(
-        factors=tuple(
-            part.reshape(shape) @ _flat(seen).T
-            for part, shape, seen in zip(parts, shapes, program.observers, strict=True)
-        ),
-        weights=tuple(np.split(weights, np.cumsum(counts)[:-1])),
-        cap=arrays["dual_cap"],
-    )
+    parts = zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, rows, strict=True)
+    factors = tuple(part.reshape(shape) @ row.T for part, shape, row in parts)
+    split = tuple(np.split(weights, np.cumsum(counts)[:-1]))
+    return Multipliers(factors=factors, weights=split, cap=arrays["dual_cap"])
 
 
 def _flat(seen: ObservedNoise) -> Array:

@@ -51,13 +51,8 @@ room: answers are repaired with it, and half its sensitivity to spare does so at
 def stated(problem: ObserverProblem) -> Model:
     """In the units of the problem: Q is R."""
     whitenings = [np.eye(len(seen.signals)) for seen in problem.normalized.observers]
-    return _Units(
-        problem=problem,
-        root=np.diag(1 / problem.unit),
-        error=1 / problem.unit_error,
-        whitenings=whitenings,
-        rows=problem.unit**2,
-    ).model()
+    root, error = np.diag(1 / problem.unit), 1 / problem.unit_error
+    return _Units(problem, root, error, whitenings, problem.unit**2).model()
 
 
 def in_units(problem: ObserverProblem, noise: Array | None = None) -> Model:
@@ -72,19 +67,13 @@ def in_units(problem: ObserverProblem, noise: Array | None = None) -> Model:
     values, vectors = np.linalg.eigh(noise / np.multiply.outer(problem.unit, problem.unit))
     values = np.maximum(values, FLOOR * values[-1])
     root = _linalg.symmetrized((vectors * np.sqrt(values)) @ vectors.T)
-    return _Units(
-        problem=problem,
-        root=root,
-        error=float(np.sum((root @ program.gram) * root)),
-        whitenings=[
-            np.linalg.inv(np.linalg.cholesky(seen.covariance(root @ root)))
-            for seen in program.observers
-        ],
-        rows=1 / program.cap,
-    ).model()
+    error = float(np.sum((root @ program.gram) * root))
+    told = (seen.covariance(root @ root) for seen in program.observers)
+    whitenings = [np.linalg.inv(np.linalg.cholesky(covariance)) for covariance in told]
+    return _Units(problem, root, error, whitenings, 1 / program.cap).model()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Units:
     """Q in R = ``root`` Q ``root``, what an observer sees multiplied by its whitening, squared
     error divided by ``error``, and row i of the cap multiplied by ``rows``; all of it relative to
@@ -114,14 +103,9 @@ class _Units:
         for seen, whitening in zip(program.observers, self.whitenings, strict=True):
             rows, count = seen.signals.shape
             told = assembly.symmetric("X", count, meaning="what one observer can tell, squared")
-            assembly.block(
-                rows + count,
-                [
-                    *_seen(whitening @ seen.responses @ root, r),
-                    constant((whitening @ seen.signals).T, row=rows),
-                    lower_triangle(told, at=rows),
-                ],
-            )
+            own = _seen(whitening @ seen.responses @ root, r)
+            signals = constant((whitening @ seen.signals).T, row=rows)
+            assembly.block(rows + count, [*own, signals, lower_triangle(told, at=rows)])
             sums_at_most(assembly, np.diagonal(told)[:, None], np.ones(count))
         p, q = np.tril_indices(size)
         node = np.arange(size)[:, None]
@@ -140,11 +124,8 @@ class _Units:
         if found is None:
             return Answer(stop=Stop.FAILED)
         noise = repaired(problem, found[0] * np.multiply.outer(problem.unit, problem.unit))
-        return Answer(
-            stop=Stop.SOLVED,
-            noises=[Noise.of_covariance(noise)],
-            proof=arrays_of(program, found[1]),
-        )
+        proof = arrays_of(program, found[1])
+        return Answer(stop=Stop.SOLVED, noises=[Noise.of_covariance(noise)], proof=proof)
 
 
 def read(units: _Units, point: Point, r: Numbers) -> tuple[Array, Multipliers] | None:

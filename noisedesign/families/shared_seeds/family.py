@@ -16,7 +16,7 @@ from noisedesign.families.shared_seeds import bound as judging
 from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of
 from noisedesign.families.shared_seeds.program import SeedProgram, seed_program
 from noisedesign.privacy.seeds import SeedPlan, seed_plan
-from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
+from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
 from noisedesign.program.family import (
     ANY,
     OPERATIONS_PER_CALL,
@@ -87,10 +87,8 @@ class SharedSeeds(SpatialFamily):
         elif self._unmade(program, covariance, proof) <= ASSEMBLED:
             blocks = blocks_of(program.sets, proof["clique_blocks"])
             return judging.judge(program, blocks, bound=bound)
-        found = judge_covariance(program, covariance, bound=bound)
-        if not program.known_seeds:
-            return found
-        return replace(found, sensitivity_squared=float("inf"))
+        found = super().judge(program, noise, proof, bound=bound)
+        return replace(found, sensitivity_squared=float("inf")) if program.known_seeds else found
 
     def departure(self, program: SeedProgram, noise: Noise, proof: Arrays) -> float:
         """Also how far R is from the sum of its blocks."""

@@ -68,12 +68,8 @@ def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
     assembly = Assembly()
     numbers: list[Numbers] = []
     for nodes in own.sets:
-        p = assembly.symmetric(
-            "P",
-            len(nodes),
-            cost=own.gram[np.ix_(nodes, nodes)],
-            meaning=f"covariance of the seed shared by nodes {listed(nodes)}",
-        )
+        cost, shared = own.gram[np.ix_(nodes, nodes)], f"seed shared by nodes {listed(nodes)}"
+        p = assembly.symmetric("P", len(nodes), cost=cost, meaning=f"covariance of the {shared}")
         positive(assembly, len(nodes), [lower_triangle(p)])
         numbers.append(p)
     for known in own.coalitions:
@@ -86,15 +82,13 @@ def _model(program: SeedProgram, own: SeedProgram, *, unit: float) -> Model:
             if not set(nodes) & set(known)
         ]
         precision_within(assembly, r, own.budget[rest])
-    everything = [
-        moved(lower_triangle(p), np.array(nodes))
-        for nodes, p in zip(own.sets, numbers, strict=True)
-    ]
+    pairs = zip(own.sets, numbers, strict=True)
+    everything = [moved(lower_triangle(p), np.array(nodes)) for nodes, p in pairs]
     variances_within(assembly, everything, cap=own.cap)
 
     def read(point: Point) -> Answer:
         blocks = [point.variables[p - 1] for p in numbers]
-        return _read(program, blocks, _multipliers(own, point), own=own, unit=unit)
+        return _read(program, own, unit, blocks, _multipliers(own, point))
 
     conic = assembly.finished(formulation="covariance", margin=MARGIN)
     return Model(conic=conic, read=read)
@@ -107,13 +101,9 @@ def _multipliers(own: SeedProgram, point: Point) -> Multipliers:
     if own.cap is not None:
         rows, cap = rows[:-n], rows[-n:]
     matrices, weights = [], []
-    asked = rows[len(rows) - len(coalitions) * (n - own.known_seeds) :]
-    for known, block, v in zip(
-        coalitions,
-        point.blocks[-len(coalitions) :],
-        asked.reshape(len(coalitions), -1),
-        strict=True,
-    ):
+    asked = rows[len(rows) - len(coalitions) * (n - own.known_seeds) :].reshape(len(coalitions), -1)
+    blocks = point.blocks[-len(coalitions) :]
+    for known, block, v in zip(coalitions, blocks, asked, strict=True):
         rest = np.setdiff1d(np.arange(n), known)
         matrices.append(np.zeros((n, n)))
         matrices[-1][np.ix_(rest, rest)] = block[: len(rest), : len(rest)]
@@ -123,12 +113,7 @@ def _multipliers(own: SeedProgram, point: Point) -> Multipliers:
 
 
 def _read(
-    program: SeedProgram,
-    blocks: Sequence[Array],
-    multipliers: Multipliers,
-    *,
-    own: SeedProgram,
-    unit: float,
+    program: SeedProgram, own: SeedProgram, unit: float, blocks: Sequence[Array], given: Multipliers
 ) -> Answer:
     """Noise of the blocks made feasible, and these multipliers, or those that follow from R and v
     where they prove more."""
@@ -142,7 +127,7 @@ def _read(
     feasible = feasible_blocks(setting, flat, program)
     if feasible is None:
         return Answer(stop=Stop.FAILED)
-    normal = multipliers.denormalized(1 / own.budget, unit=1.0)
+    normal = given.denormalized(1 / own.budget, unit=1.0)
     pairs = zip(setting.precisions(flat), np.maximum(normal.weights, 0.0), strict=True)
     followed = replace(normal, factors=np.stack([np.sqrt(v)[:, None] * x for x, v in pairs]))
     proofs = [one.denormalized(program.budget, unit=unit) for one in (normal, followed)]

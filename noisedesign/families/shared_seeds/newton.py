@@ -45,15 +45,14 @@ class NewtonSystem:
         self.setting, self.point, self.monitor = setting, point, monitor
         layout = setting.layout
         self.scalings, self.inverse_scalings = scaling(layout, point.blocks, point.dual)
-        pairs = zip(point.weights, point.slacks, strict=True)
-        self.stiffness = [v / s for v, s in pairs]
+        self.stiffness = [v / s for v, s in zip(point.weights, point.slacks, strict=True)]
         self.cap_stiffness = point.prices / point.room
         self.curvatures = point.curvatures()
         self._diagonalize()
         self._factor_schur()
-        self.correction = None
-        if PairCorrection.applies(setting):
-            self.correction = PairCorrection(setting, point, self.scalings)
+        largest = max(members.shape[1] for members in layout.members)
+        of_pairs = largest == 2 and not len(setting.cap) and len(setting.hidden) == 1
+        self.correction = PairCorrection(setting, point, self.scalings) if of_pairs else None
 
     # --- product ------------------------------------------------------------------------------
 
@@ -87,13 +86,8 @@ class NewtonSystem:
             precision += self.setting.restrict(layout.gather(x), index)
             curvature += self.setting.restrict(layout.gather(n), index)
         self._factors, self._shrinks = [], []
-        parts = zip(
-            layout.split(precision / count),
-            layout.split(curvature),
-            self.inverse_scalings,
-            strict=True,
-        )
-        for x, n, w in parts:
+        means, curvatures = layout.split(precision / count), layout.split(curvature)
+        for x, n, w in zip(means, curvatures, self.inverse_scalings, strict=True):
             lower = np.asarray(np.linalg.cholesky(x), dtype=np.float64)
             half = np.asarray(np.linalg.inv(lower), dtype=np.float64)
             scaled = congruence(half, n)
@@ -244,10 +238,8 @@ class _Factor:
         """L^-1."""
         (first, second), (to_first, to_second) = self._pairs, self._to_nodes
         scaled = values[0] / self._root
-        ends = np.concatenate([first, second])
-        both = np.bincount(
-            ends, np.concatenate([to_first * scaled, to_second * scaled]), len(values[1])
-        )
+        shares = np.concatenate([to_first * scaled, to_second * scaled])
+        both = np.bincount(np.concatenate([first, second]), shares, len(values[1]))
         return scaled, self._node_inverse @ (values[1] - both)
 
     def solve_transposed(self, values: Vector) -> Vector:
@@ -271,11 +263,6 @@ class PairCorrection:
     that both factors are sparse but for the nodes. A projection along row scalings of R keeps
     it off the stiff directions of the budgets.
     """
-
-    @staticmethod
-    def applies(setting: Setting) -> bool:
-        largest = max(members.shape[1] for members in setting.layout.members)
-        return largest == 2 and not len(setting.cap) and len(setting.hidden) == 1
 
     def __init__(self, setting: Setting, point: Point, scalings: list[Array]) -> None:
         self._layout, self._blocks = setting.layout, point.blocks
@@ -331,10 +318,8 @@ class PairCorrection:
 
     def _add(self, total: Array, first: Array, both: Array, second: Array) -> None:
         """Add [[first, both], [both, second]] at every pair."""
-        ends = np.concatenate(self._pairs)
-        total[np.diag_indices(len(total))] += np.bincount(
-            ends, np.concatenate([first, second]), len(total)
-        )
+        ends, values = np.concatenate(self._pairs), np.concatenate([first, second])
+        total[np.diag_indices(len(total))] += np.bincount(ends, values, len(total))
         total[self._pairs] += both
         total[self._pairs[::-1]] += both
 
@@ -362,7 +347,8 @@ class PairCorrection:
 
     def apply(self, flat: Array) -> Array:
         layout, precision = self._layout, self._precision
-        parts = zip(layout.split(self._blocks), layout.split(flat), strict=True)
+        blocks = layout.split(self._blocks)
+        parts = zip(blocks, layout.split(flat), strict=True)
         shares = [2 * np.einsum("mij,mij->mi", p, r) for p, r in parts]
         along = layout.node_sums(shares) / self._twice
         flat = flat - layout.gather((precision * along) @ precision)
@@ -375,9 +361,7 @@ class PairCorrection:
         change = layout.assemble(result)
         row = np.einsum("ij,ij->i", precision @ change, precision) / self._twice
         found = []
-        for p, block, members in zip(
-            layout.split(self._blocks), layout.split(result), layout.members, strict=True
-        ):
+        for p, block, members in zip(blocks, layout.split(result), layout.members, strict=True):
             scales = row[members]
             found.append(block - (scales[:, :, None] + scales[:, None, :]) * p)
         return layout.join(found)

@@ -67,9 +67,8 @@ def seed_program(
     """
     size, known = len(gram), structure.known_seeds
     if known >= size:
-        raise InputError(
-            "structure.known_seeds", expected=f"less than the {size} nodes", got=str(known)
-        )
+        expected = f"less than the {size} nodes"
+        raise InputError("structure.known_seeds", expected=expected, got=str(known))
     sets = seed_sets(structure, mixing=mixing)
     if known:
         outliving = (nodes for nodes in sets if len(nodes) + known <= size)

@@ -188,22 +188,20 @@ def _lengths(system: NewtonSystem, step: _Change) -> tuple[float, float]:
     point, layout, longest = system.point, system.setting.layout, 1 / TO_BOUNDARY
     along = min(longest, longest_step(layout, point.blocks, step.blocks))
     dual_along = min(longest, longest_step(layout, point.dual, step.dual))
-    for v, dv in zip(point.weights, step.weights, strict=True):
-        dual_along = min(dual_along, _fraction(v, dv))
-    dual_along = min(dual_along, _fraction(point.prices, step.prices))
+    pairs = zip([*point.weights, point.prices], [*step.weights, step.prices], strict=True)
+    dual_along = min(dual_along, *(_fraction(v, dv) for v, dv in pairs))
     return min(along, _fraction(point.room, step.room)), dual_along
 
 
 def _centering(point: Point, predictor: _Change, lengths: tuple[float, float]) -> float:
     """Share of the present mu to aim for."""
     along, dual_along = (min(1.0, x) for x in lengths)
-    for s, ds in zip(point.slacks, predictor.slacks, strict=True):
+    pairs = [*zip(point.weights, predictor.weights, point.slacks, predictor.slacks, strict=True)]
+    for *_, s, ds in pairs:
         along = min(along, _fraction(s, ds))
     blocks, dual = point.blocks + along * predictor.blocks, point.dual + dual_along * predictor.dual
     left = float(blocks @ dual)
-    for v, dv, s, ds in zip(
-        point.weights, predictor.weights, point.slacks, predictor.slacks, strict=True
-    ):
+    for v, dv, s, ds in pairs:
         left += float((v + dual_along * dv) @ (s + along * ds))
     prices = point.prices + dual_along * predictor.prices
     left += float(prices @ (point.room + along * predictor.room))
@@ -340,9 +338,8 @@ def _bend(system: NewtonSystem, step: _Change, share: float) -> _Bend:
     """What a step would leave out, times ``share``: it is not going to be taken whole."""
     setting, point = system.setting, system.point
     products, slacks, curvatures = [], [], []
-    for index, (x, v, dv, ds) in enumerate(
-        zip(point.precisions, point.weights, step.weights, step.slacks, strict=True)
-    ):
+    parts = zip(point.precisions, point.weights, step.weights, step.slacks, strict=True)
+    for index, (x, v, dv, ds) in enumerate(parts):
         moved = x @ setting.layout.assemble(setting.restrict(step.blocks, index))
         first = moved @ x
         second = moved @ first
@@ -383,13 +380,8 @@ def _settled(system: NewtonSystem, found: Array, residual: Array) -> tuple[Array
 def _product(layout: Layout, system: NewtonSystem, step: _Change) -> Array:
     """dP dS, made symmetric where P and S are the same diagonal matrix, as blocks of S."""
     found = []
-    for w, s, dp, ds in zip(
-        system.scalings,
-        layout.split(system.point.dual),
-        layout.split(step.blocks),
-        layout.split(step.dual),
-        strict=True,
-    ):
+    parts = (layout.split(flat) for flat in (system.point.dual, step.blocks, step.dual))
+    for w, s, dp, ds in zip(system.scalings, *parts, strict=True):
         root = np.asarray(np.linalg.cholesky(w))
         values, vectors = np.linalg.eigh(congruence(transposed(root), s))
         root = root @ vectors

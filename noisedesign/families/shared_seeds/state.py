@@ -197,8 +197,7 @@ class Setting:
         masks = []
         for members in self.layout.members:
             free = ~np.isin(members, coalition).any(axis=1)
-            k = members.shape[1]
-            masks.append(np.repeat(free, k * k))
+            masks.append(np.repeat(free, members.shape[1] ** 2))
         return Hidden(nodes, np.concatenate(masks))
 
     def restrict(self, flat: Array, index: int) -> Array:
@@ -386,9 +385,7 @@ def bounds(setting: Setting, point: Point) -> tuple[float, float, list[Array]]:
 # --- exactly feasible ---------------------------------------------------------------------------
 
 
-def feasible_blocks(
-    setting: Setting, blocks: Array, program: SeedProgram
-) -> tuple[Array, ...] | None:
+def feasible_blocks(setting: Setting, blocks: Array, program: SeedProgram) -> list[Array] | None:
     """Blocks of the least objective found that keep budgets and caps; None where none do.
 
     They are given in the normalised units of ``setting``, flat, and come back in those of
@@ -404,13 +401,11 @@ def feasible_blocks(
     except np.linalg.LinAlgError:
         return None
     kept = [blocks, layout.scaled(blocks, row)]
-    found = [
-        made for made in (_enlarged(setting, candidate) for candidate in kept) if made is not None
-    ]
+    found = [made for one in kept if (made := _enlarged(setting, one)) is not None]
     if not found:
         return None
     best = min(found, key=lambda made: float(setting.gram_blocks @ made))
-    return tuple(layout.listed(layout.scaled(best, 1 / np.sqrt(program.budget))))
+    return layout.listed(layout.scaled(best, 1 / np.sqrt(program.budget)))
 
 
 def _enlarged(setting: Setting, blocks: Array) -> Array | None:

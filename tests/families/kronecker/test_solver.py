@@ -302,10 +302,8 @@ def test_the_two_starts_of_the_alternation(time_first: bool) -> None:
     in_time, in_space = np.linalg.inv(mafalda.gram), np.linalg.inv(whisper.gram)
     found = solver.alternate(
         asked.workload,
-        time=np.eye(horizon),
-        space=np.eye(n),
-        time_step=lambda gram: in_time,
-        space_step=lambda gram: in_space,
+        (np.eye(horizon), np.eye(n)),
+        (lambda gram: in_time, lambda gram: in_space),
         time_first=time_first,
         monitor=Monitor(gap=1e-9),
     )

@@ -24,7 +24,6 @@ is exact at any length. So the number of evaluations is that of Newton's method 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -225,20 +224,6 @@ def placed(point: Point, *, gap: float) -> Point:
     return point.scaled((float(point.used.max()) * (1 + slack)) ** 2)
 
 
-class Step(NamedTuple):
-    """What a model proposes: z = v_new / v at ``mu``, and what it is with less trust in it."""
-
-    z: Array
-    careful: Array
-    mu: float
-
-    def trials(self, point: Point) -> Iterator[Array]:
-        """Multipliers to try, the best first."""
-        yield point.v * (self.careful if point.distance > FAR else self.z)
-        for quarterings in range(MAX_QUARTERINGS):
-            yield point.v * (1 + (self.careful - 1) / 4**quarterings)
-
-
 def _end(point: Point, *, gap: float) -> float:
     """mu of a point on the path with AIM of the gap, were K the same there.
 
@@ -251,15 +236,16 @@ def _end(point: Point, *, gap: float) -> float:
     return mu
 
 
-def _step(point: Point, *, gap: float, found: float) -> Step:
-    """From a point at the gap ``found``."""
+def _step(point: Point, *, gap: float, found: float) -> tuple[Array, Array, float]:
+    """From a point at the gap ``found``: z = v_new / v, what it is with less trust in the model,
+    and the mu of both."""
     n, t = len(point.v), point.trace
     mu = max(_end(point, gap=gap), PATH_SHARE * min(found, 1.0) ** 2 * t / n)
     slopes = point.v * (1 - point.used)
     slack = np.maximum(slopes, max(mu, START_SHARE * found * t / n))
     curved = curvature(point)
     z = np.maximum(modelled(curved, slopes, mu=mu, slack=slack), _alone(point, curved))
-    return Step(z, np.maximum(z, LEAST * np.minimum(np.square(point.used), 1.0)), mu)
+    return z, np.maximum(z, LEAST * np.minimum(np.square(point.used), 1.0)), mu
 
 
 def _alone(point: Point, curved: Array) -> Array:
@@ -281,14 +267,16 @@ def _value(point: Point, *, mu: float) -> float:
 
 def _advance(factor: Array, point: Point, *, gap: float, found: float) -> tuple[Point, int]:
     """The next point and the decompositions it took."""
-    step = _step(point, gap=gap, found=found)
-    before, used = _value(point, mu=step.mu), 0
-    before -= ASCENT_SLACK * point.trace
-    trial = point
-    for v in step.trials(point):
-        trial = evaluate(factor, np.maximum(v, TINY), negligible=ROUNDING_PER_GAP * gap)
+    z, careful, mu = _step(point, gap=gap, found=found)
+    least = _value(point, mu=mu) - ASCENT_SLACK * point.trace
+    shares = [careful if point.distance > FAR else z]  # the best first
+    shares += [1 + (careful - 1) / 4**quarterings for quarterings in range(MAX_QUARTERINGS)]
+    used, trial = 0, point
+    for share in shares:
+        v = np.maximum(point.v * share, TINY)
+        trial = evaluate(factor, v, negligible=ROUNDING_PER_GAP * gap)
         used += 1
-        if _value(trial, mu=step.mu) >= before:
+        if _value(trial, mu=mu) >= least:
             break
     return trial, used
 
@@ -316,9 +304,5 @@ def search(program: Program, start: Array, *, monitor: Monitor) -> Found:
                 break
             point, used = _advance(factor, point, gap=gap, found=found)
             evaluations += used
-    return Found(
-        stop=search.stop,
-        gram=gram_of(best, gap=gap),
-        dual=diagonal_dual(best.v),
-        evaluations=evaluations,
-    )
+    gram, dual = gram_of(best, gap=gap), diagonal_dual(best.v)
+    return Found(stop=search.stop, gram=gram, dual=dual, evaluations=evaluations)

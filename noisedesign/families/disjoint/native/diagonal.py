@@ -14,7 +14,7 @@ That is for an H of full rank. Where H is singular multipliers of slack budgets 
 :mod:`barrier` takes over.
 
 The fixed point v <- diag(S) needs no curvature and always makes sense; it is the safeguard where
-a Newton step does not ascend, and the oracle the tests compare with.
+a Newton step does not ascend.
 
 Where H has symmetries (:mod:`symmetry`) the same is done with its blocks (:class:`Split`), an
 orbit in the place of a node, and where all nodes look alike there is a closed form.
@@ -220,17 +220,6 @@ def _start(program: Program) -> Array:
     """log v for v = diag(H)^1/2; a coordinate that costs nothing gets next to no weight."""
     diagonal = np.diagonal(program.gram)
     return np.asarray(np.log(np.maximum(diagonal, settings.EPS**2 * diagonal.max())) / 2)
-
-
-def fixed_point(program: Program, *, gap: float, max_evaluations: int = 10_000) -> Array:
-    """Multipliers v by v <- diag(S) alone, shape (n,): slow, short and hard to get wrong."""
-    point = evaluate(program, _start(program))
-    for _ in range(max_evaluations):
-        lower, upper = bounds(program, point, gap=gap, slack=_slack(point))
-        if upper <= lower * (1 + gap):
-            break
-        point = _fixed_point_step(program, point)
-    return on_host(point.v)
 
 
 def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:

@@ -42,7 +42,7 @@ from noisedesign.base.device import (
     place_of,
     squared_norm,
 )
-from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Search
 from noisedesign.families.disjoint.native.pattern_pairs import (
     ConstantDiagonal,
     onto_constant_diagonal,
@@ -79,7 +79,7 @@ def _evaluate(shape: Blocks, blocks: DeviceArray) -> Point:
     half = xp.permute_dims(split, (1, 0, 2)) @ cholesky_of(blocks)
     half = xp.reshape(xp.permute_dims(half, (1, 0, 2)), (rows, -1))
     squared = half @ half.T
-    del half  # as whatever has m^2 entries, once it is used
+    del half  # freed early: peak memory
     squared, basis = eigh(squared)
     root = xp.sqrt(xp.maximum(squared, settings.EPS**2 * float(squared[-1])))
     spread = shape.factor.T @ basis
@@ -141,10 +141,10 @@ def _lifted(shape: Blocks, point: Point) -> DeviceArray:
         participation=FixedEpoch(epochs=shape.epochs, separation=shape.patterns),
         budget=np.ones(shape.patterns),
     )
-    by_step = np.argsort(program.participation.patterns.ravel())
+    order = program.participation.patterns.ravel()
+    by_step = np.argsort(order)
     gram = on_host(_gram(point))[np.ix_(by_step, by_step)]
     lifted = repair.lifted(program, gram, dual=DualPoint(blocks=on_host(point.blocks)))
-    order = program.participation.patterns.ravel()
     return xp.asarray(lifted[np.ix_(order, order)], device=place_of(point.spread))
 
 
@@ -172,15 +172,9 @@ def _rescaled(point: Point) -> Point:
     scale = (point.trace / point.price) ** 2
     root_scale = float(np.sqrt(scale))
     trace = point.trace * root_scale
-    return Point(
-        point.blocks * scale,
-        point.root * root_scale,
-        point.spread,
-        point.gram_blocks / root_scale,
-        trace,
-        trace,
-        trace,
-    )
+    blocks, root = point.blocks * scale, point.root * root_scale
+    gram_blocks = point.gram_blocks / root_scale
+    return Point(blocks, root, point.spread, gram_blocks, trace, trace, trace)
 
 
 def _advance(
@@ -199,10 +193,8 @@ def _advance(
         try:
             trial = _evaluate(shape, point.blocks + length * direction)
             slope = float(namespace(direction).sum((trial.gram_blocks - free) * direction))
-            if (
-                trial.value >= wanted - VALUE_ROUNDING * abs(point.value)
-                or slope >= -SUFFICIENT_ASCENT * predicted
-            ):
+            higher = trial.value >= wanted - VALUE_ROUNDING * abs(point.value)
+            if higher or slope >= -SUFFICIENT_ASCENT * predicted:
                 return _rescaled(trial), evaluations
         except np.linalg.LinAlgError:
             pass  # outside the cone
@@ -257,19 +249,11 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
             point = advanced
             if best_ratio == np.inf:
                 best = point
-    return _answer(shape, best, search.stop, evaluations)
-
-
-def _answer(shape: Blocks, point: Point, stop: Stop, evaluations: int) -> Found:
-    """X in the order of the steps; the blocks already are pattern by pattern."""
-    gram = np.empty((len(shape.order), len(shape.order)))
-    gram[np.ix_(shape.order, shape.order)] = on_host(_gram(point))
-    return Found(
-        stop=stop,
-        gram=_linalg.symmetric(gram),
-        dual=DualPoint(blocks=on_host(point.blocks)),
-        evaluations=evaluations,
-    )
+    # X in the order of the steps; the blocks already are pattern by pattern.
+    gram = np.empty((len(order), len(order)))
+    gram[np.ix_(order, order)] = on_host(_gram(best))
+    dual = DualPoint(blocks=on_host(best.blocks))
+    return Found(stop=search.stop, gram=_linalg.symmetric(gram), dual=dual, evaluations=evaluations)
 
 
 MAX_CG_STEPS = 150

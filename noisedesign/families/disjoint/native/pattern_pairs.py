@@ -55,13 +55,8 @@ class ConstantDiagonal:
         size = xp.max(xp.linalg.diagonal(blocks), axis=1)[:, None, None]
         squared = xp.square(blocks) / size**2
         ones = xp.ones_like(blocks[:, :, :1])
-        bordered = xp.concat(
-            [
-                xp.concat([squared, -ones], axis=2),
-                xp.concat([xp.permute_dims(ones, (0, 2, 1)), 0 * size], axis=2),
-            ],
-            axis=1,
-        )
+        rows = ([squared, -ones], [xp.permute_dims(ones, (0, 2, 1)), 0 * size])
+        bordered = xp.concat([xp.concat(row, axis=2) for row in rows], axis=1)
         k = blocks.shape[1]
         self.multiplier = xp.linalg.inv(bordered)[:, :k, :k] / size**2
 
@@ -92,9 +87,8 @@ class Pairs:
         self.first, self.second = np.nonzero(meet)
         self.count = len(self.first)
         self.weight = np.where(self.first == self.second, 1.0, np.sqrt(2.0))
-        self.times_covered = np.bincount(
-            np.concatenate([steps.ravel() for steps in groups]), minlength=horizon
-        )
+        covered = np.concatenate([steps.ravel() for steps in groups])
+        self.times_covered = np.bincount(covered, minlength=horizon)
         number = np.zeros((horizon, horizon), dtype=np.intp)
         number[self.first, self.second] = np.arange(self.count)
         number = np.maximum(number, number.T)

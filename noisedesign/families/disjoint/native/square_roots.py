@@ -202,9 +202,8 @@ class Block:
         self.signs = signs[self.nodes]
         self.orbits, self.place = np.unique(orbit[self.nodes], return_inverse=True)
         entries = self.signs / sizes[orbit[self.nodes]]
-        self.vectors = scipy.sparse.csr_array(
-            (entries, (self.place, self.nodes)), shape=(len(self.orbits), program.size)
-        )
+        shape = (len(self.orbits), program.size)
+        self.vectors = scipy.sparse.csr_array((entries, (self.place, self.nodes)), shape=shape)
         self.gram = self._gathered(self._gathered(program.gram).T)
 
     @cached_property

@@ -112,19 +112,18 @@ class System:
         """What is to be added to a step whose product is ``known``."""
         target = (looser * CG_RELATIVE) ** 2 * float(np.square(right) @ self.active)
         left = right - known
-        preconditioned = self.precondition(left)
-        if float(left @ preconditioned) <= target:
+        step = self.precondition(left)
+        if float(left @ step) <= target:
             return np.zeros_like(left)
-        return np.asarray(
-            conjugate_gradients(
-                self.product,
-                self.precondition,
-                right=left,
-                preconditioned=preconditioned,
-                target=target,
-                most=MAX_CG_STEPS,
-            ).x
+        found = conjugate_gradients(
+            self.product,
+            self.precondition,
+            right=left,
+            preconditioned=step,
+            target=target,
+            most=MAX_CG_STEPS,
         )
+        return np.asarray(found.x)
 
 
 def _directions(frame: Frame, x: Array, slack: Array, limit: Array) -> tuple[Array, Array]:
@@ -207,6 +206,5 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
             frame = evaluate(program, x)
             evaluations += 1
     v, w = np.split(best, 2)
-    return Found(
-        stop=search.stop, gram=best_gram, dual=diagonal_dual(v, cap=w), evaluations=evaluations
-    )
+    dual = diagonal_dual(v, cap=w)
+    return Found(stop=search.stop, gram=best_gram, dual=dual, evaluations=evaluations)

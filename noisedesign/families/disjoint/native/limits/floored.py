@@ -6,7 +6,7 @@ multipliers is 0 / 0. So X is an unknown of its own here, for which the multipli
 right ones: what is missing of stationarity vanishes with mu and the rest.
 
 v, w and u are solved for in a dense system, formed by n matrix products. It serves a predictor and
-a corrector step, as in :mod:`capped` (see :mod:`floored_step`), and a singular value decomposition
+a corrector step, as in :mod:`capped` (below), and a singular value decomposition
 finds the next frame. The start is a point near the optimum without limits, its noise scaled up
 until all floors are met: the multipliers that belong to that are known, and nearly centred.
 
@@ -66,16 +66,9 @@ ROUNDING = 1e-7
 """A gap that stops shrinking below this is held up by rounding, not by the method."""
 
 
-class Beginning(NamedTuple):
-    """A state; multipliers of budgets and caps alone, and the bound that they prove."""
-
-    state: State
-    x: Array
-    lower: float
-
-
-def _start(program: Program, sides: Sides) -> Beginning:
-    """A feasible X, but for caps, and the multipliers that go with it.
+def _start(program: Program, sides: Sides) -> tuple[State, Array, float]:
+    """A feasible X, but for caps, and the multipliers that go with it; multipliers of budgets and
+    caps alone, and the bound that they prove.
 
     X and v are those of the dual without floors, at a v near its maximum. Where the noise is
     multiplied by some number and v by its square N stays as it is.
@@ -107,7 +100,7 @@ def _start(program: Program, sides: Sides) -> Beginning:
     z = np.divide(mu, slack[n:], out=price.copy(), where=bound[n:])
     z = np.where(caps, z, np.minimum(z, GIVING_WAY * diagonal[sides.node]))
     state = State(frame, np.concatenate([v, z]), slack, bound)
-    return Beginning(state, np.concatenate([v, price]), lower)
+    return state, np.concatenate([v, price]), lower
 
 
 class _Bounds:
@@ -153,9 +146,9 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
         return Found(stop=Stop.FAILED, message="H is singular, and nothing caps the noise")
     sides = sides_of(limits_of(program), room=TIED * monitor.gap)
     known = _Bounds(program, sides)
-    best, beginning = known.best, _start(program, sides)
-    best.see_dual(known.multipliers(beginning.x), beginning.lower)
-    state: State | None = beginning.state
+    state: State | None
+    best, (state, x, lower) = known.best, _start(program, sides)
+    best.see_dual(known.multipliers(x), lower)
     evaluations, waited, least, closest = 1, 0, np.inf, np.inf
     with Search(monitor) as search:
         while state is not None and waited < PATIENCE:
@@ -177,12 +170,8 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
             evaluations += 1
     if search.stop is Stop.INACCURATE and best.gap > ROUNDING:
         return smoothed.solve(program, monitor=monitor, best=best, spent=evaluations)
-    return Found(
-        stop=search.stop,
-        gram=best.gram,
-        dual=smoothed.dual_of(program, known.limits, best.x),
-        evaluations=evaluations,
-    )
+    dual = smoothed.dual_of(program, known.limits, best.x)
+    return Found(stop=search.stop, gram=best.gram, dual=dual, evaluations=evaluations)
 
 
 TO_BOUNDARY = 0.99
@@ -217,11 +206,8 @@ class State(NamedTuple):
 
     def reach(self, step: Step) -> tuple[float, float]:
         """How much of a step leaves multipliers and slacks positive, but for rounding at most 1."""
-        bound = self.bound
-        return (
-            longest(self.x[bound], step.x[bound]),
-            longest(self.slack[bound], step.slack[bound]),
-        )
+        x, slack, bound = self.x, self.slack, self.bound
+        return longest(x[bound], step.x[bound]), longest(slack[bound], step.slack[bound])
 
 
 class Step(NamedTuple):
@@ -291,9 +277,8 @@ def _sums_over_pairs(frame: Frame) -> tuple[Array, Array, Array]:
     kernel = 1 / np.add.outer(frame.root, frame.root)
     sums = np.empty((3, n, n))
     for i in range(n):
-        side = np.concatenate(
-            [kernel * np.multiply.outer(row, row) for row in (outer[i], inner[i])], axis=1
-        )
+        rows = (outer[i], inner[i])
+        side = np.concatenate([kernel * np.multiply.outer(row, row) for row in rows], axis=1)
         seen = (inner @ side).reshape(n, 2, n)
         sums[0, i] = np.einsum("jk,jk->j", outer @ side[:, :n], outer)
         sums[1:, i] = np.einsum("jfk,jk->fj", seen, inner)
