@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError, describe
 
 FEW_TAPS = 64

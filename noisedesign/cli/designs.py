@@ -71,8 +71,7 @@ def solve(
     from noisedesign.files.problem_file import load_problem
     from noisedesign.program.family import family_of
     from noisedesign.tasks import report
-    from noisedesign.tasks.solve import INTERRUPTED, LOCAL, OPTIMAL
-    from noisedesign.tasks.solve import solve as run
+    from noisedesign.tasks.solve import INTERRUPTED, LOCAL, OPTIMAL, solve as run
 
     loaded = [load_problem(problem) for problem in problems]
     several, watched = len(loaded) > 1, sys.stderr.isatty()

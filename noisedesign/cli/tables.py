@@ -187,8 +187,7 @@ def sweep(file: str, timeout: float | None, as_json: bool, **how: Any) -> None:
     Rows that the table already has are not run again.
     """
     from noisedesign.files.sweep_file import load_sweep
-    from noisedesign.tasks.sweep import TIMEOUT_SECONDS
-    from noisedesign.tasks.sweep import sweep as run
+    from noisedesign.tasks.sweep import TIMEOUT_SECONDS, sweep as run
 
     how["timeout"] = TIMEOUT_SECONDS if timeout is None else timeout
     summary = run(load_sweep(file), progress=counter("sweeping", "rows"), **how)

@@ -26,8 +26,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import memory
+from noisedesign.base import checks as _checks, memory
 from noisedesign.base.atomic import overwriting, write_atomically
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Bounds, Stop

@@ -13,8 +13,7 @@ import networkx as nx
 import numpy as np
 from pydantic import create_model
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import memory
+from noisedesign.base import checks as _checks, memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import read_regular
 from noisedesign.files.schema import Table, Text, of_kind

@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import InputError, describe
 from noisedesign.base.shown import Shown, ShownInline
 from noisedesign.files.problem_file import BELONGS, PROBLEM_FILE

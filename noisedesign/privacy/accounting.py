@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.target import CONVERSIONS, DEFAULT_ADJACENCY, PrivacyTarget
 

@@ -13,8 +13,7 @@ from functools import cache
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing, ShownInline
-from noisedesign.privacy import accounting
-from noisedesign.privacy import views as threats
+from noisedesign.privacy import accounting, views as threats
 from noisedesign.privacy.sensitivity import Sensitivity, squared_sensitivity
 from noisedesign.privacy.target import (
     ADJACENCIES,
@@ -24,8 +23,7 @@ from noisedesign.privacy.target import (
 )
 from noisedesign.privacy.views.noise import NodeNoise, Noise
 from noisedesign.privacy.views.observers import distances
-from noisedesign.system.participation import Participation
-from noisedesign.system.participation import require_room as participation_room
+from noisedesign.system.participation import Participation, require_room as participation_room
 
 FULL_STEP_BYTES, STEP_BYTES = 300, 6000
 """Least memory of an account over T steps of independent noise, over T: before a reader of all

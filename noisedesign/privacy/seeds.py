@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 
 

@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, asymmetry
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.sensitivity import EXACT, squared_sensitivity

@@ -21,8 +21,7 @@ from typing import Any, Literal, Self
 import networkx as nx
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import memory, settings
+from noisedesign.base import checks as _checks, memory, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.target import PrivacyTarget

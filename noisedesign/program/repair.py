@@ -19,8 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.program import DualPoint, Program

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError, symmetric_matrix
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.certificate import Certificate, judge_strategy

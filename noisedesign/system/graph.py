@@ -18,8 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import memory, settings
+from noisedesign.base import checks as _checks, memory, settings
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.regular_files import check_regular
 

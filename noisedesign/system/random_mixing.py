@@ -23,9 +23,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.system.graph import check_mixing, mixing_matrix

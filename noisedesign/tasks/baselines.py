@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import toeplitz
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
 from noisedesign.base.monitor import Monitor

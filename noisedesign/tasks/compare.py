@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.machine import FIELDS, Machine, this_machine
 from noisedesign.base.shown import ROWS, Shown

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from noisedesign.base.checks import InputError
-from noisedesign.base.tables import Record as Record
-from noisedesign.base.tables import print_table as print_table
+from noisedesign.base.tables import Record as Record, print_table as print_table
 from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.target import CHANGE_OVER_CLIP
 from noisedesign.program.calibration import calibrate

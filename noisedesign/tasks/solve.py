@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Checkpoint, Monitor, ProgressCallback, Stop
 from noisedesign.base.shown import Shown

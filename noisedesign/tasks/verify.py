@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import symmetrized
-from noisedesign.base.shown import Shown, ShownInline, shortened
-from noisedesign.base.shown import words as in_words
+from noisedesign.base.shown import Shown, ShownInline, shortened, words as in_words
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.files.design_file import (
     NotRebuiltError,

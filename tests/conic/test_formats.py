@@ -9,14 +9,12 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import noisedesign
 from noisedesign.base.checks import InputError
 from noisedesign.conic import formats
-from noisedesign.conic.formats import FORMATS
-from noisedesign.conic.formats import write as write_file
+from noisedesign.conic.formats import FORMATS, write as write_file
 from noisedesign.conic.program import MAX_ENTRIES, Assembly, ConicProgram, on_diagonal
 from noisedesign.families.banded import model as banded
 from noisedesign.families.decor import model as decor

@@ -17,8 +17,7 @@ from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.random_mixing import NodeDropout, RandomMixing, pairwise_gossip
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.solve import solve
-from tests.support import clique_oracles, oracles
-from tests.support import structured_oracles as slow
+from tests.support import clique_oracles, oracles, structured_oracles as slow
 from tests.support.space_time_cases import stacked_workload
 
 CLOSE = 2e-6

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.atomic import StorageError, write_atomically, write_bytes, write_text
 from noisedesign.base.checks import InputError

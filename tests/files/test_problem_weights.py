@@ -24,8 +24,7 @@ from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Check, verify
-from tests.support import dense_views, oracles
-from tests.support import structured_oracles as slow
+from tests.support import dense_views, oracles, structured_oracles as slow
 from tests.support.command_line import call
 
 SPACE = 'name = "x"\ndesign = "space"\n'

@@ -17,8 +17,7 @@ from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.participation import FixedEpoch, MinSeparation
 from noisedesign.tasks.solve import solve
-from tests.support import oracles
-from tests.support import structured_oracles as slow
+from tests.support import oracles, structured_oracles as slow
 from tests.support.space_time_cases import stacked_workload
 
 PATH_4 = '[graph]\nkind = "path"\nnodes = 4\n'

@@ -7,12 +7,10 @@ import math
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign import InputError
-from noisedesign.privacy import sensitivity as sensitivities
-from noisedesign.privacy import views as threats
+from noisedesign.privacy import sensitivity as sensitivities, views as threats
 from noisedesign.privacy.accounting import epsilon_of, noise_stddev_for, renyi_of
 from noisedesign.privacy.exposure import Exposure, account
 from noisedesign.privacy.sensitivity import four_numbers

@@ -9,8 +9,7 @@ import mpmath
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from noisedesign.base import linalg as _linalg

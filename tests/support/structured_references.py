@@ -16,8 +16,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from tests.support import ROOT, clique_oracles, oracles
-from tests.support import structured_oracles as slow
+from tests.support import ROOT, clique_oracles, oracles, structured_oracles as slow
 from tests.support.oracles import Array, Interval
 
 ROUNDING = 1e-12

@@ -10,8 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor

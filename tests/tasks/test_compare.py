@@ -17,8 +17,7 @@ from noisedesign.base import machine as machine_module
 from noisedesign.base.checks import InputError
 from noisedesign.base.machine import FIELDS, this_machine
 from noisedesign.files.problem_file import LoadedProblem, parse_problem
-from noisedesign.tasks import compare as run
-from noisedesign.tasks import rows as judging
+from noisedesign.tasks import compare as run, rows as judging
 from noisedesign.tasks.compare import COLUMNS, compare
 from noisedesign.tasks.solve import Solution, solve
 from tests.support.command_line import CAPPED, EPOCHS, PREFIX, RING, call, environment, write

@@ -22,8 +22,7 @@ from noisedesign.program.program import diagonal_dual
 from noisedesign.program.structure import TimeStructure
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch
-from noisedesign.tasks import compare as run
-from noisedesign.tasks import rows as judging
+from noisedesign.tasks import compare as run, rows as judging
 from noisedesign.tasks.compare import compare
 from noisedesign.tasks.rows import LOCAL_REASON
 from noisedesign.tasks.solve import Solution, solve

@@ -26,8 +26,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.files import results_file
 from noisedesign.files.results_file import open_results
 from noisedesign.files.sweep_file import Sweep, parse_sweep
-from noisedesign.tasks import rows as judging
-from noisedesign.tasks import sweep as sweeping
+from noisedesign.tasks import rows as judging, sweep as sweeping
 from noisedesign.tasks.sweep import Summary, columns_of, row_of, sweep
 from tests.support.command_line import EPOCHS, MODULE, RING, call, environment, write
 

@@ -16,8 +16,7 @@ import pytest
 
 from noisedesign.base import memory
 from noisedesign.base.checks import InputError
-from noisedesign.files import design_file as rebuild
-from noisedesign.files import graph_tables, problem_file
+from noisedesign.files import design_file as rebuild, graph_tables, problem_file
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.files.schema import Table

@@ -23,8 +23,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.banded_matrices import BLOCK_ROWS, BandedSolver, banded_product, dense
 from noisedesign.base.checks import Array
 from noisedesign.families.banded.program import Allowance, BandedProgram, allowance

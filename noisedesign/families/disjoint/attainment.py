@@ -20,8 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import native

@@ -40,8 +40,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.program import (

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.families.disjoint.program import dual_of, program_of
 from noisedesign.program.design import Design

@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.disjoint import native

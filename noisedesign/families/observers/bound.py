@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.families.observers.program import ObservedNoise, ObserverProblem, ObserverProgram
 from noisedesign.program.certificate import Certificate

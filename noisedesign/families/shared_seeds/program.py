@@ -21,8 +21,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.program.program import Program
 from noisedesign.program.structure import SpaceStructure

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.families.shared_seeds.bound import Multipliers, covariance
 from noisedesign.families.shared_seeds.program import SeedProgram, SeedSets, by_size

@@ -17,8 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.participation import Participation
 from noisedesign.system.workloads.toeplitz import PoleWorkload, Workload

@@ -26,9 +26,7 @@ import numpy as np
 import scipy.optimize
 import scipy.special
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import power_series as series
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, power_series as series, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum, same_horizon

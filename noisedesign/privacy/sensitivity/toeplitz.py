@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.base import power_series as series
-from noisedesign.base import settings
+from noisedesign.base import power_series as series, settings
 from noisedesign.base.checks import Array
 from noisedesign.privacy.sensitivity import (
     ABS_SUM_UPPER_BOUND,
@@ -36,8 +35,8 @@ from noisedesign.privacy.sensitivity import (
     EXACT,
     UPPER_BOUND,
     Sensitivity,
+    squared_sensitivity as squared_sensitivity_of_gram,
 )
-from noisedesign.privacy.sensitivity import squared_sensitivity as squared_sensitivity_of_gram
 from noisedesign.system.participation import Participation, every_step
 
 DENSE_FLOATS = 1 << 24

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import memory, settings
+from noisedesign.base import checks as _checks, memory, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise, Noise, SpaceTimeNoise

@@ -13,8 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import memory
+from noisedesign.base import checks as _checks, memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.noise.strategies import DenseStrategy, Strategy, strategy_of_arrays

@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from noisedesign.base import banded_matrices as banded_algebra
-from noisedesign.base import checks as _checks
-from noisedesign.base import power_series as series
-from noisedesign.base import settings
+from noisedesign.base import (
+    banded_matrices as banded_algebra,
+    checks as _checks,
+    power_series as series,
+    settings,
+)
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.base.shown import Shown

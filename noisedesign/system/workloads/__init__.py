@@ -5,10 +5,11 @@ of the convex program, in space, in time or in both; a kind says how the H of a 
 comes about.
 """
 
-from noisedesign.system.workloads.error import ERRORS as ERRORS
-from noisedesign.system.workloads.error import ErrorMeasure as ErrorMeasure
-from noisedesign.system.workloads.workload import WORKLOADS as WORKLOADS
-from noisedesign.system.workloads.workload import Workload as Workload
-from noisedesign.system.workloads.workload import WorkloadKind as WorkloadKind
-from noisedesign.system.workloads.workload import decentralized_gram as decentralized_gram
-from noisedesign.system.workloads.workload import prefix_gram as prefix_gram
+from noisedesign.system.workloads.error import ERRORS as ERRORS, ErrorMeasure as ErrorMeasure
+from noisedesign.system.workloads.workload import (
+    WORKLOADS as WORKLOADS,
+    Workload as Workload,
+    WorkloadKind as WorkloadKind,
+    decentralized_gram as decentralized_gram,
+    prefix_gram as prefix_gram,
+)

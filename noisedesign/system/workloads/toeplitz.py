@@ -13,9 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.power_series import filtered
 from noisedesign.system.workloads.workload import sums_along_diagonals

@@ -37,9 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.random_mixing import RandomMixing
 from noisedesign.system.workloads.error import ErrorMeasure

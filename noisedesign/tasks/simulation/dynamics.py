@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.program.noise import streams

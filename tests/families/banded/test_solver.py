@@ -6,14 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.banded import bound as banded_witness
-from noisedesign.families.banded import solver as banded
+from noisedesign.families.banded import bound as banded_witness, solver as banded
 from noisedesign.families.banded.bound import banded_lower_bound
 from noisedesign.families.banded.program import BandedProgram, allowance, banded_program
 from noisedesign.privacy.sensitivity import squared_sensitivity

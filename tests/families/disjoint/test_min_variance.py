@@ -14,8 +14,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor
 from noisedesign.families.decor import program as decor
 from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.native.limits import frame as variance_limits
-from noisedesign.families.disjoint.native.limits import smoothed
+from noisedesign.families.disjoint.native.limits import frame as variance_limits, smoothed
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.program.certificate import Certificate, lower_bound
 from noisedesign.program.problem import SpaceProblem

@@ -7,15 +7,16 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.native import diagonal, fixed_epoch
-from noisedesign.families.disjoint.native import fixed_epoch as fixed_epoch_newton
+from noisedesign.families.disjoint.native import (
+    diagonal,
+    fixed_epoch,
+    fixed_epoch as fixed_epoch_newton,
+)
 from noisedesign.families.disjoint.native.limits import capped
 from noisedesign.families.disjoint.native.square_roots import Preconditioner
 from noisedesign.families.disjoint.program import program_of

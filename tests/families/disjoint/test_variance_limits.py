@@ -12,8 +12,7 @@ import pytest
 
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.native.limits import floored, smoothed
-from noisedesign.families.disjoint.native.limits import floored as floored_step
+from noisedesign.families.disjoint.native.limits import floored, floored as floored_step, smoothed
 from noisedesign.families.disjoint.native.limits.frame import (
     Frame,
     Limits,

@@ -8,12 +8,10 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.disjoint import warm_start
-from noisedesign.families.disjoint import warm_start as start
+from noisedesign.families.disjoint import warm_start, warm_start as start
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.warm_start import INSIDE, Neighbours, Start, distance, start_of
 from noisedesign.files.checkpoint_file import CheckpointFile

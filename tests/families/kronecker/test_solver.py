@@ -10,9 +10,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop

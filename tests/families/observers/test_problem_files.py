@@ -36,8 +36,7 @@ from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.attacks import Watcher, audit_observers
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
-from tests.support import dense_views, oracles
-from tests.support import structured_oracles as slow
+from tests.support import dense_views, oracles, structured_oracles as slow
 from tests.support.command_line import call
 from tests.support.made_designs import with_matrix
 from tests.support.small_designs import falsify, space_design

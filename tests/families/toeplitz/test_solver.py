@@ -9,8 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
@@ -22,8 +21,7 @@ from noisedesign.families.toeplitz.solver import (
     optimize_buffered,
     optimize_toeplitz,
 )
-from noisedesign.privacy.sensitivity import EXACT
-from noisedesign.privacy.sensitivity import toeplitz as sensitivity
+from noisedesign.privacy.sensitivity import EXACT, toeplitz as sensitivity
 from noisedesign.program.noise import BandedInverse, BufferedToeplitz, ToeplitzStrategy
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.files.exports import exporter
-from noisedesign.files.exports import seeds as exporter_of_seeds
+from noisedesign.files.exports import exporter, seeds as exporter_of_seeds
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure

@@ -11,8 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign.privacy import sensitivity as sensitivities
 from noisedesign.privacy.sensitivity import (

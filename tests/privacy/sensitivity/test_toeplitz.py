@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.privacy.sensitivity import ABS_SUM_UPPER_BOUND, EXACT, UPPER_BOUND
-from noisedesign.privacy.sensitivity import toeplitz as sensitivity
+from noisedesign.privacy.sensitivity import (
+    ABS_SUM_UPPER_BOUND,
+    EXACT,
+    UPPER_BOUND,
+    toeplitz as sensitivity,
+)
 from noisedesign.privacy.sensitivity.toeplitz import squared_sensitivity
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
 from tests.support import oracles

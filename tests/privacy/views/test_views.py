@@ -10,8 +10,7 @@ import mpmath
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign import InputError
 from noisedesign.privacy import views as threats

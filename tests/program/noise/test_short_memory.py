@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.program.noise import (

@@ -9,8 +9,7 @@ from fractions import Fraction
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.system.datasets import ego_facebook

@@ -25,8 +25,7 @@ from noisedesign.system.workloads import ERRORS, ErrorMeasure
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.variance import Source, VarianceReport, simulate_variance
 from noisedesign.tasks.solve import solve
-from tests.support import oracles
-from tests.support import structured_oracles as slow
+from tests.support import oracles, structured_oracles as slow
 from tests.support.space_time_cases import kronecker_noise
 
 PATH_3 = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3

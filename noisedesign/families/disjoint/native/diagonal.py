@@ -30,8 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import (
     CPU,

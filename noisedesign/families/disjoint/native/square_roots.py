@@ -33,8 +33,7 @@ import array_api_compat
 import numpy as np
 import scipy.sparse
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import DeviceArray, Workload, eigh, namespace
 from noisedesign.families.disjoint.native.symmetry import Labels, Symmetry

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.system.graph import check_mixing
 

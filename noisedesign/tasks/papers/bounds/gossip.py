@@ -29,8 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from noisedesign.base import checks as _checks
-from noisedesign.base import settings
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.linalg import eigenvalues
 from noisedesign.tasks.papers import bounds

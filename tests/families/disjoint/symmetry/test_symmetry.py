@@ -8,8 +8,7 @@ import tracemalloc
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from noisedesign.families.disjoint.native import symmetry

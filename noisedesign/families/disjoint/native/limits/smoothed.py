@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base import settings
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.native.limits.frame import Limits, limits_of
