@@ -130,7 +130,7 @@ def test_a_trusted_server_costs_the_prefix_optimum_over_n_tau() -> None:
         {"joint": "full"},
         {"max_variance": 5.0},
         {"time": TimeStructure(kind="banded", bands=2), "space": SpaceStructure(kind="decor")},
-        {"objective": ErrorMeasure(horizon=6, of="mean-model"), "max_variance": 4.0},
+        {"error": ErrorMeasure(horizon=6, of="mean-model"), "max_variance": 4.0},
     ],
     ids=["kronecker", "full", "capped", "structured", "mean model"],
 )

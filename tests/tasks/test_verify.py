@@ -273,7 +273,7 @@ def test_no_condition_number_excuses_a_wrong_sensitivity(tmp_path: Path) -> None
     """R = diag(1, 1, 1e12): rounding of its inverse might be 5e-3, and the claim is off by 1e-4."""
     r = np.diag([1.0, 1.0, 1e12])
     objective = float(np.trace(PATH_3.T @ PATH_3 @ r))
-    honest = Certificate(error=objective, lower_bound=25 / 27, sensitivity_squared=1.0)
+    honest = Certificate(objective=objective, lower_bound=25 / 27, sensitivity_squared=1.0)
     design = with_matrix(space_design(), matrix=r, certificate=honest)
     assert verified(design, tmp_path / "honest.npz").ok
     lying = replace(design, certificate=replace(honest, sensitivity_squared=1 - 1e-4))

@@ -290,7 +290,7 @@ def test_noise_and_mixing_do_not_share_their_draws() -> None:
 def test_bad_input() -> None:
     good: dict[str, Any] = {
         "mixing": PATH_3,
-        "objective": ErrorMeasure(horizon=2),
+        "error": ErrorMeasure(horizon=2),
         "noise": white(3, 2),
         "predicted": 1.0,
     }
