@@ -26,9 +26,11 @@ QUICK = (
 """A few seconds in all; with every other small one in the slow tests."""
 LONG = {
     "scs": {"space-structures/florentine-known-seeds"},
-    "cvxopt": {"space-structures/florentine-known-seeds"},
+    "clarabel": {"space-time/ring-8-full"},
+    "cvxopt": {"space-structures/florentine-known-seeds", "space-time/ring-8-full"},
+    "sdpa": {"space-time/ring-8-full"},
 }
-"""Fifteen coalitions, and the same blocks before each: a minute and more."""
+"""Fifteen coalitions, and the same blocks before each; 64 coordinates of one block: minutes."""
 LARGER = ("mafalda/", "prefix/", "ego-148")
 
 
