@@ -122,7 +122,10 @@ class Native(Backend):
             options.refuse(by)
 
     def answer(self, family: Family, program: Any, how: How) -> Answer:
-        return family.solve(program, monitor=how.monitor)
+        started = time.perf_counter()
+        answer = family.solve(program, monitor=how.monitor)
+        seconds = answer.solve_seconds or time.perf_counter() - started
+        return replace(answer, solve_seconds=seconds)
 
 
 class Conic(Backend):

@@ -15,6 +15,7 @@ from noisedesign.program.problem import Problem, TimeProblem
 from noisedesign.program.registry import REGISTRY
 from noisedesign.system.participation import single
 from noisedesign.system.workloads.toeplitz import prefix_workload
+from noisedesign.tasks.solve import solve
 from tests.support.family_cases import CASES
 from tests.support.family_contract import Kept
 
@@ -61,6 +62,14 @@ def test_the_family_is_found(name: str) -> None:
 @every_case
 def test_the_noise_is_as_good_as_any(name: str) -> None:
     kept(name).noise_is_as_good_as_any()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_seconds_of_its_solver_are_told(name: str) -> None:
+    found = solve(CASES[name].problem)
+    assert 0 < found.solve_seconds <= found.seconds
+    assert found.design is not None
+    assert found.design.provenance.solve_seconds == found.solve_seconds
 
 
 @every_case
