@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -176,13 +176,15 @@ def solve(
     best, method = verdict.best(answer.noises), "optimal"
     if best is None and answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
         best, method = verdict.best([family.independent(program)]), STAND_IN
+    status, remedy = _status(best and best[1], method, family, answer, solver, asked)
     design = None
     if best is not None:
         noise, certificate = best
+        remedy = f"{remedy} {family.remark(program, noise)}".strip()
         provenance = Provenance(
             method=method,
             backend=solver.name,
-            status=answer.stop.value,
+            status=status,
             build_seconds=answer.build_seconds,
             solve_seconds=answer.solve_seconds,
             evaluations=answer.evaluations,
@@ -199,10 +201,6 @@ def solve(
             trust=family.trust,
             local=not family.convex,
         )
-    status, remedy = _status(design, answer, solver, asked)
-    if design is not None:
-        remedy = f"{remedy} {family.remark(program, design.noise)}".strip()
-        design = replace(design, provenance=replace(design.provenance, status=status))
     return Solution(
         problem=problem,
         backend=solver.name,
@@ -268,23 +266,30 @@ class _Verdict:
         return self.family.bound(self.program, self.proof, noise=noise, negligible=negligible)
 
 
-def _status(design: Design | None, answer: Answer, backend: Backend, gap: float) -> tuple[str, str]:
+def _status(
+    certificate: Certificate | None,
+    method: str,
+    family: Family,
+    answer: Answer,
+    backend: Backend,
+    gap: float,
+) -> tuple[str, str]:
     """Our verdict, from the certificate and not from the solver, and what to do about it."""
-    if design is None:
+    if certificate is None:
         why = answer.message or "its answer could not be made feasible"
         others = [*backend.remedies]
         # Where there is nothing to repair, no gap is loose enough.
         others += ["a looser --gap"] * (answer.noises != ())
         return FAILED, f"{why}. Try {', or '.join(others)}." if others else f"{why}."
-    if design.gap <= gap:
+    if certificate.gap <= gap:
         return OPTIMAL, ""
-    reached = f"certified gap {design.gap:.2g}, asked {gap:.2g}"
-    if design.provenance.method == STAND_IN:
+    reached = f"certified gap {certificate.gap:.2g}, asked {gap:.2g}"
+    if method == STAND_IN:
         reached = f"{answer.message or 'nothing was found'}; independent noise has a {reached}"
     if answer.stop is Stop.TIME_LIMIT:
         return Stop.TIME_LIMIT.value, f"{reached}. Allow more time."
     if answer.stop is Stop.INTERRUPTED:
         return Stop.INTERRUPTED.value, f"{reached}. Run it again to the end."
-    if design.local:
+    if not family.convex:
         return LOCAL, ""
     return INACCURATE, f"{reached}. {backend.short}"
