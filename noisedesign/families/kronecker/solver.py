@@ -209,18 +209,19 @@ def alternate(
         start: S, shape (T, T), and R, shape (n, n), to start from; ``steps``: in time, in space.
     """
     (time, space), (time_step, space_step) = start, steps
-    objective = float(np.sum(workload.time_gram(space) * time))
+    in_time = workload.time_gram(space)
+    objective = float(np.sum(in_time * time))
     history = [objective]
     with Search(monitor) as search:
         for half in range(2 * MAX_SWEEPS):
             if (half % 2 == 0) == time_first:
-                gram = workload.time_gram(space)
-                time = min(time, time_step(gram), key=lambda s: float(np.sum(gram * s)))
+                time = min(time, time_step(in_time), key=lambda s: float(np.sum(in_time * s)))
             else:
                 gram = workload.space_gram(time)
                 space = min(space, space_step(gram), key=lambda r: float(np.sum(gram * r)))
+                in_time = workload.time_gram(space)
             # The two ways to the same trace differ by rounding.
-            objective = min(objective, float(np.sum(workload.time_gram(space) * time)))
+            objective = min(objective, float(np.sum(in_time * time)))
             history.append(objective)
             monitor.report(lower=0.0, upper=objective)
             settled = half >= 1 and history[-3] <= objective * (1 + monitor.gap)
