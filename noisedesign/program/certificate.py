@@ -257,11 +257,14 @@ class InTime(Protocol):
     def participation(self) -> Participation: ...
 
 
-def judge_strategy(program: InTime, strategy: Array, *, bound: float) -> Certificate:
+def judge_strategy(
+    program: InTime, strategy: Array, *, bound: float, root: Array | None = None
+) -> Certificate:
     """Certificate of a temporal design C, shape (T, T), at its own scale.
 
     The objective is tr(H (C^T C)^-1), squared noise summed over the steps; the sensitivity is that
-    of :func:`noisedesign.privacy.sensitivity.squared_sensitivity`. ``bound`` is passed on.
+    of :func:`noisedesign.privacy.sensitivity.squared_sensitivity`, of C diag(1 / root) where the
+    square roots of the budgets are given. ``bound`` is passed on.
     """
     try:
         noise = np.asarray(np.linalg.solve(strategy.T, program.factor.T), dtype=np.float64)
@@ -270,7 +273,8 @@ def judge_strategy(program: InTime, strategy: Array, *, bound: float) -> Certifi
     except np.linalg.LinAlgError:
         objective = float("inf")
     worst, kind = float("inf"), EXACT
-    gram = strategy.T @ strategy
+    unit = strategy if root is None else strategy / root
+    gram = unit.T @ unit
     if np.isfinite(gram).all():
         sensitivity = squared_sensitivity(gram, program.participation)
         worst, kind = sensitivity.squared, sensitivity.kind

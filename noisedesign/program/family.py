@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -291,7 +292,12 @@ def family_of(problem: Problem) -> Family:
 
 def family_at(axes: str, kind: str) -> Family:
     """The family of noise of a kind along the axes, by their names in :mod:`.registry`."""
-    found: Family = import_module(REGISTRY[axes, kind].module).FAMILY
+    return _imported(REGISTRY[axes, kind].module)
+
+
+@cache
+def _imported(module: str) -> Family:
+    found: Family = import_module(module).FAMILY
     return found
 
 

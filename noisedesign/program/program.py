@@ -72,7 +72,7 @@ class Program:
         """Orthonormal basis of the null space of gram, shape (m, dim)."""
         return _linalg.null_space(self.factor, gram=self.gram)
 
-    @property
+    @cached_property
     def coordinate_budget(self) -> Array:
         """budget_j spread over the coordinates of pattern j, shape (m,)."""
         return np.tile(self.budget, self.participation.epochs)
@@ -87,9 +87,14 @@ class Program:
         """Whether some floor is above what every X within the budgets has anyway."""
         return self.floor is not None and bool((self.floor * self.coordinate_budget > 1).any())
 
+    @cached_property
+    def unit(self) -> bool:
+        """Whether every budget is 1."""
+        return bool((self.budget == 1.0).all())
+
     def normalized(self) -> Self:
         """The same program with unit budgets: X = D^1/2 X' D^1/2, D = diag(coordinate_budget)."""
-        if np.all(self.budget == 1.0):
+        if self.unit:
             return self
         root = np.sqrt(self.coordinate_budget)
         return replace(
@@ -113,6 +118,8 @@ class DualPoint(Shown):
 
     def denormalized(self, program: Program) -> DualPoint:
         """Multipliers of ``program`` from those of ``program.normalized()``."""
+        if program.unit:
+            return self
         cap, floor = (
             None if limit is None else limit * program.coordinate_budget
             for limit in (self.cap, self.floor)
@@ -123,7 +130,7 @@ class DualPoint(Shown):
 
 def denormalized_gram(program: Program, gram: Array) -> Array:
     """X of ``program`` from X' of ``program.normalized()``; X' itself at unit budgets."""
-    if np.all(program.budget == 1.0):
+    if program.unit:
         return gram
     root = np.sqrt(program.coordinate_budget)
     return gram * root[:, None] * root

@@ -170,8 +170,7 @@ def solve(
     )
     answer = solver.answer(family, program, How(monitor, formulation, isolate))
     solver = get_backend(answer.solver) if answer.solver else solver
-    # With a time limit of its own: it is a small share of the work.
-    everywhere, relaxed = _relaxed(family, problem, Monitor(gap=asked, time_limit=time_limit))
+    everywhere, relaxed = _relaxed(family, problem, gap=asked, time_limit=time_limit)
     verdict = _Verdict(family, program, answer.proof, everywhere, monitor.gap)
     best, method = verdict.best(answer.noises), "optimal"
     if best is None and answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
@@ -215,14 +214,19 @@ def solve(
     )
 
 
-def _relaxed(family: Family, problem: Problem, monitor: Monitor) -> tuple[float | None, Arrays]:
-    """The bound on noise of every structure, None where there is no other, and what proves it."""
+def _relaxed(
+    family: Family, problem: Problem, *, gap: float, time_limit: float | None
+) -> tuple[float | None, Arrays]:
+    """The bound on noise of every structure, None where there is no other, and what proves it.
+
+    It has a time limit of its own: it is a small share of the work.
+    """
     if (wider := family.relaxed(problem)) is None:
         return None, {}
     outer = family_of(wider)
     try:
         program = outer.program(wider)
-        proof = outer.multipliers(program, monitor=monitor)
+        proof = outer.multipliers(program, monitor=Monitor(gap=gap, time_limit=time_limit))
     except InputError:  # no bound is known but that of the answer itself
         return 0.0, {}
     return outer.bound(program, proof).value if proof else 0.0, proof

@@ -34,6 +34,8 @@ class Found:
 
     def denormalized(self, program: Program) -> Found:
         """Of ``program``, from what was found for ``program.normalized()``."""
+        if program.unit:
+            return self
         return replace(
             self,
             gram=None if self.gram is None else denormalized_gram(program, self.gram),

@@ -52,7 +52,7 @@ class Full(Disjoint):
     def judge(self, program: Program, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
         strategy = noise.dense_strategy
         root = np.sqrt(program.coordinate_budget)
-        judged = judge_strategy(program.normalized(), strategy / root, bound=bound)
+        judged = judge_strategy(program, strategy, bound=bound, root=root)
         if program.cap is None:
             return judged
         variance = np.square(np.linalg.inv(strategy)).sum(axis=1)
@@ -70,8 +70,8 @@ class Full(Disjoint):
 
     def _noise(self, program: Program, gram: Array) -> Noise:
         root = np.sqrt(program.coordinate_budget)
-        unit = repair.strategy_of(program.normalized(), gram / root / root[:, None])
-        return replace(Noise.of_strategy(DenseStrategy(strategy=unit * root)), full=True)
+        strategy = repair.strategy_of(program, gram / root / root[:, None])
+        return Noise(steps=len(root), strategy=DenseStrategy(strategy=strategy * root), full=True)
 
 
 FAMILY = Full()

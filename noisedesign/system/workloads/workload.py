@@ -178,10 +178,10 @@ class Workload:
         """c_ls = tr( R (W^l)^T S_s ), shape (T, T): how H' couples step s to the one l before."""
         horizon, size = self.horizon, covariance.size
         powers, suffixes = np.empty((horizon, size)), np.empty((horizon, size))
-        power = covariance
+        power, mean = covariance, self._mean
         for lag in range(horizon):
             powers[lag] = power.ravel()
-            power = self._mean @ power
+            power = mean @ power
         for step, suffix in self._suffix_grams():
             suffixes[step] = suffix.ravel()
         return np.asarray(powers @ suffixes.T)
@@ -233,9 +233,9 @@ class Workload:
         for step, suffix in self._suffix_grams():
             before = np.arange(step, max(step - reach, 0) - 1, -1)
             by_lag[: len(before)] += inputs[before, step, None, None] * suffix
-        later = np.zeros_like(by_lag[0])
+        later, mean = np.zeros_like(by_lag[0]), self._mean
         for lag in range(reach, 0, -1):
-            later = (later + by_lag[lag]) @ self._mean
+            later = (later + by_lag[lag]) @ mean
         return _linalg.symmetrized(by_lag[0] + later + later.T)
 
     def _weighted_powers(self, weights: Array) -> Array:
@@ -257,13 +257,15 @@ class Workload:
         Dense: O(T^2 n^3) time and O(T^2 n^2) memory.
         """
         horizon, n = self.horizon, self.nodes
+        back, mean = np.empty((horizon, n, n)), self._mean
+        back[0] = np.eye(n)
+        for lag in range(1, horizon):
+            np.matmul(mean.T, back[lag - 1], out=back[lag])
         blocks = np.empty((horizon, n, horizon, n))
         for step, suffix in self._suffix_grams():
-            block = suffix
-            for earlier in range(step, -1, -1):
-                blocks[step, :, earlier] = block.T
-                blocks[earlier, :, step] = block
-                block = self._mean.T @ block
+            coupled = back[step::-1] @ suffix
+            blocks[: step + 1, :, step] = coupled
+            blocks[step, :, : step + 1] = coupled.transpose(2, 0, 1)
         factor = self.error.step_factor
         if np.array_equal(factor, np.eye(horizon)):
             return blocks.reshape(horizon * n, horizon * n)
