@@ -17,12 +17,12 @@ from noisedesign.conic.solvers import through_clarabel
 from noisedesign.families.observers import model
 from noisedesign.families.observers.bound import Multipliers, lower_bound, multipliers_of
 from noisedesign.families.observers.program import ObservedNoise, ObserverProblem, ObserverProgram
-from noisedesign.families.observers.solver import ObserverDesign, design_against
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import ErrorMeasure
 from tests.support import oracles
+from tests.support.observer_designs import ObserverDesign, designed
 
 Array = Any
 
@@ -32,12 +32,6 @@ PATH_3 = oracles.metropolis(nx.path_graph(3))
 
 def everyone(n: int) -> list[threats.Observer]:
     return [threats.pndp(nodes=[node]) for node in range(n)]
-
-
-def designed(
-    *, backend: str = "clarabel", monitor: Monitor | None = None, **asked: Any
-) -> ObserverDesign:
-    return design_against(problem=ObserverProblem(**asked), backend=backend, monitor=monitor)
 
 
 # --- the bound --------------------------------------------------------------------------------
@@ -55,7 +49,7 @@ def bound_of(design: ObserverDesign, witness: Multipliers) -> float:
 def test_the_bound_follows_from_the_witness(solved: ObserverDesign) -> None:
     assert solved.witness is not None
     assert bound_of(solved, solved.witness) == solved.certificate.lower_bound
-    algorithm, found = solved.algorithm, []
+    algorithm, found = solved.problem.algorithm(solved.covariance), []
     for observer in solved.problem.observers:
         found += account(algorithm, observer, participation=single(2))
     worst = max(one.sensitivity_squared for one in found)
@@ -153,7 +147,7 @@ def test_another_solver_reaches_the_same_optimum(solved: ObserverDesign) -> None
 
 
 def with_answers(monkeypatch: pytest.MonkeyPatch, *changes: Any) -> Callable[..., ObserverDesign]:
-    """design_against on a path of three with answers of the solver changed, one after the other."""
+    """A design on a path of three with answers of the solver changed, one after the other."""
     remaining, read_once = iter(changes), model.read
     monkeypatch.setattr(model, "read", lambda *a: next(remaining)(*read_once(*a)))
     return partial(designed, mixing=PATH_3, horizon=2, observers=everyone(3))
@@ -248,10 +242,9 @@ def test_variances_never_exceed_the_cap_by_a_rounding(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(model, "read", answer)
     for cap in np.random.default_rng(5).uniform(1.2, 4.0, size=(20, 3)):
-        problem = ObserverProblem(
-            mixing=PATH_3, horizon=2, observers=tuple(everyone(3)), max_variance=cap
-        )
-        design = design_against(problem=problem)
+        asked: dict[str, Any] = {"mixing": PATH_3, "horizon": 2, "observers": tuple(everyone(3))}
+        problem = ObserverProblem(**asked, max_variance=cap)
+        design = designed(**asked, max_variance=cap)
         assert design.certificate.feasible
         assert np.count_nonzero(design.covariance) == 9
         assert design.stop is Stop.INACCURATE

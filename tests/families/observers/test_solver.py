@@ -12,14 +12,14 @@ import scipy.optimize
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Stop
 from noisedesign.families.observers.program import ObserverProblem
-from noisedesign.families.observers.solver import ObserverDesign, design_against
 from noisedesign.privacy import views as threats
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.solve import solve
 from tests.support import dense_views, oracles, space_time_cases
+from tests.support.observer_designs import ObserverDesign, designed
 
 Array = Any
 
@@ -27,12 +27,6 @@ GAP = 1e-5
 RING_6, PATH_6 = oracles.metropolis(nx.cycle_graph(6)), oracles.metropolis(nx.path_graph(6))
 PATH_3, RING_5 = oracles.metropolis(nx.path_graph(3)), oracles.metropolis(nx.cycle_graph(5))
 ASYMMETRIC = oracles.row_normalized(nx.path_graph(3))
-
-
-def designed(
-    *, backend: str = "clarabel", monitor: Monitor | None = None, **asked: Any
-) -> ObserverDesign:
-    return design_against(problem=ObserverProblem(**asked), backend=backend, monitor=monitor)
 
 
 def one_step(horizon: int) -> ErrorMeasure:
