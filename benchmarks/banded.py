@@ -26,7 +26,7 @@ from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import banded_lower_bound
 from noisedesign.families.banded.program import BandedProgram, banded_program
 from noisedesign.program.certificate import judge_strategy
-from noisedesign.program.temporal import unit_strategy
+from noisedesign.program.repair import unit_strategy
 from noisedesign.system.participation import MinSeparation, Participation, single
 from noisedesign.system.workloads.workload import prefix_gram
 

@@ -91,15 +91,10 @@ def on_host(array: DeviceArray) -> Array:
     return np.asarray(array_api_compat.to_device(array, "cpu"))
 
 
-def place_of(array: DeviceArray) -> Any:
-    """Where ``array`` lies, in words of its library."""
-    return array_api_compat.device(array)
-
-
 def identity(size: int, *, like: DeviceArray) -> DeviceArray:
     """The identity matrix in float64, which is not every library's default, where ``like`` lies."""
     xp = namespace(like)
-    return xp.eye(size, dtype=xp.float64, device=place_of(like))
+    return xp.eye(size, dtype=xp.float64, device=array_api_compat.device(like))
 
 
 def cholesky_of(array: DeviceArray) -> DeviceArray:

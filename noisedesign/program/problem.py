@@ -167,19 +167,6 @@ def _check_types(problem: Any, **own: _Kind) -> None:
         _check(getattr(problem, field_), field_, kind)
 
 
-def _check_buffers(structure: TimeStructure, horizon: int) -> None:
-    """A strategy of T steps has no use for more than T buffers."""
-    if structure.buffers is not None and structure.buffers > horizon:
-        expected = f"at most {horizon}, the number of steps"
-        raise InputError("structure.buffers", expected=expected, got=str(structure.buffers))
-
-
-def _check_horizon(participation: Any) -> None:
-    """A scheme over as many steps as there is room for."""
-    _check(participation, "participation", _SCHEME)
-    require_room(participation)
-
-
 class _OnGraph(Shown):
     """A problem whose W may be made of a graph."""
 
@@ -380,7 +367,9 @@ class TimeProblem(_OnGraph):
                 "participation", expected=f"{keys} = {len(gram)}, the size of the workload", got=got
             )
         self._set(gram=gram)
-        _check_buffers(self.structure, horizon)
+        if (buffers := self.structure.buffers) is not None and buffers > horizon:
+            expected = f"at most {horizon}, the number of steps"
+            raise InputError("structure.buffers", expected=expected, got=str(buffers))
         _check_steps(self.privacy, horizon)
         if (self.mixing is None) == WORKLOADS[self.workload].of_graph:
             raise InputError(
@@ -445,7 +434,8 @@ class TimeProblem(_OnGraph):
         """A kind of :data:`noisedesign.system.workloads.WORKLOADS` that forms H, with ``mixing``,
         ``error`` and ``random`` as in :meth:`decentralized` where it is of a graph."""
         _checks.one_of(kind, field="workload", allowed=tuple(WORKLOADS))
-        _check_horizon(participation)
+        _check(participation, "participation", _SCHEME)
+        require_room(participation)
         if WORKLOADS[kind].of_graph:
             _check(error, "error", _COMMON["error"])
             _check(random, "random", _COMMON["random"])
@@ -617,13 +607,13 @@ def caps_against_observers(problem: SpaceProblem) -> Array:
     Raises:
         InputError: naming what the search cannot take, or ``limits.max_variance``.
     """
-    structure, has, field_ = problem.structure, problem.random is not None, "limits.max_variance"
-    for other, given, expected in (
-        ("structure.space", str(structure) if structure.restricts else None, '"dense"'),
-        ("random", "random mixing" if has else None, "the same W at every step"),
-        ("limits.min_variance", None if problem.min_variance is None else "a floor", "nothing"),
+    structure, field_ = problem.structure, "limits.max_variance"
+    for other, refused, given, expected in (
+        ("structure.space", structure.restricts, str(structure), '"dense"'),
+        ("random", problem.random is not None, "random mixing", "the same W at every step"),
+        ("limits.min_variance", problem.min_variance is not None, "a floor", "nothing"),
     ):
-        if given is not None:
+        if refused:
             raise InputError(other, expected=f"{expected} against chosen observers", got=given)
     if problem.max_variance is None:
         raise InputError(
@@ -633,6 +623,4 @@ def caps_against_observers(problem: SpaceProblem) -> Array:
             remedy="Noise that none of them sees through, and that mixing cancels, "
             "would grow without bound.",
         )
-    return _checks.positive_vector(
-        problem.max_variance, field="limits.max_variance", length=len(problem.mixing)
-    )
+    return _checks.positive_vector(problem.max_variance, field=field_, length=len(problem.mixing))

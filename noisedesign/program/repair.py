@@ -22,6 +22,7 @@ import numpy as np
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.program.certificate import InTime
 from noisedesign.program.program import DualPoint, Program
 
 # --- feasible X -----------------------------------------------------------------------------
@@ -76,7 +77,10 @@ def feasible_gram(
 
 def _finished(program: Program, gram: Array) -> Array:
     gram = _made_positive(gram)
-    return gram if program.cap is None else _capped(program, gram)
+    if program.cap is None:
+        return gram
+    variance = np.diagonal(_linalg.inverse_of_positive(gram))
+    return _capped(program, gram, variance=variance)
 
 
 def lifted(program: Program, gram: Array, *, dual: DualPoint | None = None) -> Array:
@@ -157,23 +161,21 @@ def _made_positive(gram: Array) -> Array:
             return blend
 
 
-def _capped(program: Program, gram: Array) -> Array:
-    """X blended with independent noise at full budget until diag(X^-1) is within the cap.
+def _capped(program: Program, gram: Array, *, variance: Array) -> Array:
+    """X blended with independent noise at full budget until diag(X^-1), ``variance`` of X itself,
+    is within the cap; X itself where it is.
 
     diag(X^-1) is convex in X, so the share that brings the bound on every entry to the cap is
     enough.
     """
     assert program.cap is not None
     independent = program.coordinate_budget
-    variance = np.diagonal(_linalg.inverse_of_positive(gram))
     margin = _linalg.inversion_margin(np.diagonal(gram), variance)
-    target = program.cap * (1 - margin)
-    floor = 1 / independent
-    excess = variance - target
+    excess = variance - program.cap * (1 - margin)
     over = excess > 0
     if not over.any():
         return gram
-    share = min(1.0, float((excess[over] / (variance - floor)[over]).max()))
+    share = min(1.0, float((excess[over] / (variance - 1 / independent)[over]).max()))
     return np.asarray((1 - share) * gram + share * np.diag(independent))
 
 
@@ -194,13 +196,13 @@ def covariance_of(program: Program, gram: Array) -> Array:
     return covariance
 
 
-def strategy_of(program: Program, gram: Array) -> Array:
+def strategy_of(program: InTime, gram: Array) -> Array:
     """Lower triangular C with C^T C = X, scaled to squared sensitivity <= 1 in floating point."""
     return unit_strategy(program, _linalg.reversed_cholesky(gram))
 
 
-def unit_strategy(program: Program, strategy: Array) -> Array:
-    """A lower triangular strategy scaled to squared sensitivity <= 1 in floating point."""
+def unit_strategy(program: InTime, strategy: Array) -> Array:
+    """A lower triangular C scaled to squared sensitivity <= 1 in floating point, zeros kept."""
     squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
     room = 1 - 4 * settings.rank_tolerance(len(strategy))
     scaled = np.tril(strategy)
@@ -264,7 +266,7 @@ def settled(program: Program, covariance: Array, *, margin: float) -> Array:
     variance = np.diagonal(covariance)
     used = np.diagonal(_linalg.inverse_of_positive(covariance)) / program.budget
     wanted = variance * np.maximum(used, 1.0) * (1 + margin / 2)
-    wanted = np.clip(wanted, _floor(program), _cap(program))
+    wanted = np.clip(wanted, _floor(program), np.inf if program.cap is None else program.cap)
     found = _scaled(covariance, wanted / variance)
     np.fill_diagonal(found, wanted)
     return found
@@ -277,27 +279,16 @@ def _scaled(a: Array, squares: Array) -> Array:
 
 
 def _lowered(program: Program, covariance: Array) -> Array:
-    """R within its budgets and floors brought below its caps as well.
-
-    diag(X^-1) is convex in X, so the share of independent noise that brings the bound on every
-    entry to the cap is enough.
-    """
+    """R within its budgets and floors brought below its caps as well."""
     if program.cap is None:
         return covariance
-    variance, gram = np.diagonal(covariance), _linalg.inverse_of_positive(covariance)
-    margin = _linalg.inversion_margin(np.diagonal(gram), variance)
-    excess = variance - program.cap * (1 - margin)
-    over = excess > 0
-    if not over.any():
+    gram = _linalg.inverse_of_positive(covariance)
+    capped = _capped(program, gram, variance=np.diagonal(covariance))
+    if capped is gram:
         return covariance
-    share = min(1.0, float((excess[over] / (variance - 1 / program.budget)[over]).max()))
-    blend = _linalg.inverse_of_positive((1 - share) * gram + share * np.diag(program.budget))
+    blend = _linalg.inverse_of_positive(capped)
     return _scaled(blend, np.maximum(1.0, _floor(program) / np.diagonal(blend)))
 
 
 def _floor(program: Program) -> Array:
     return np.zeros(program.size) if program.floor is None else program.floor
-
-
-def _cap(program: Program) -> Array:
-    return np.full(program.size, np.inf) if program.cap is None else program.cap

@@ -47,11 +47,6 @@ class TemporalProgram:
         """L with L^T L = gram, shape (T, T)."""
         return _linalg.gram_factor(self.gram)
 
-    @cached_property
-    def expected_error(self) -> float:
-        """The size of the objective to expect: (tr H^1/2)^2 / T, the bound of equal multipliers."""
-        return _linalg.nuclear_norm(self.factor) ** 2 / self.size
-
 
 def temporal_program(*, gram: Any, participation: Participation) -> TemporalProgram:
     """The program of an error Gram matrix H, shape (T, T), squared error per squared noise.
@@ -79,13 +74,6 @@ def temporal_program(*, gram: Any, participation: Participation) -> TemporalProg
             "multiple of the identity, the price of that noise.",
         )
     return TemporalProgram(gram=h, participation=participation)
-
-
-def unit_strategy(program: TemporalProgram, strategy: Array) -> Array:
-    """A lower triangular C scaled to squared sensitivity <= 1 in floating point, zeros kept."""
-    squared = squared_sensitivity(strategy.T @ strategy, program.participation).squared
-    room = 1 - 4 * settings.rank_tolerance(len(strategy))
-    return np.asarray(np.tril(strategy) * (room / np.sqrt(squared)))
 
 
 class TemporalFamily(Family):

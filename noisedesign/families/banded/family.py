@@ -57,9 +57,7 @@ class Banded(TemporalFamily):
         return ProvedBound(lower_bound(program, proof, **by), 0.0)
 
     def departure(self, program: BandedProgram, noise: Noise, proof: Arrays) -> float:
-        steps = np.arange(program.size)
-        below = np.subtract.outer(steps, steps) >= program.bands
-        return largest_share(noise.dense_strategy, below)
+        return largest_share(noise.dense_strategy, np.tril(program.outside()))
 
     def sizes(self, problem: Any) -> dict[str, int]:
         return {"T": problem.participation.horizon}

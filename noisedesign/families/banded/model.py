@@ -18,7 +18,7 @@ from noisedesign.conic.program import (
 )
 from noisedesign.families.banded.bound import lower_bound
 from noisedesign.families.banded.program import BandedProgram, allowance
-from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
+from noisedesign.families.disjoint.model import gram_under_factor, lower_bound_scale, sums_at_most
 from noisedesign.program.family import Answer, Model
 from noisedesign.program.noise import BandedStrategy, Noise
 from noisedesign.program.temporal import unit_form
@@ -41,7 +41,7 @@ def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
         triangle(rank) + int(np.count_nonzero(np.triu(free))) + rank * size + sums,
         of=f"one block of {rank} + {size} rows",
     )
-    scale = program.expected_error if scaled else 1.0
+    scale = lower_bound_scale(program.factor) if scaled else 1.0
     assembly = Assembly()
     x = gram_under_factor(assembly, program.factor / np.sqrt(scale), free=free)
     diagonal = np.diagonal(x)

@@ -64,7 +64,10 @@ class Neighbours:
     def add(self, design: Design) -> None:
         """Remember the multipliers of ``design``, where it has such."""
         program, dual = _program(design.problem), dual_of(design.proof)
-        if program is None or dual is None or not _inner(dual):
+        if program is None or dual is None:
+            return
+        lowest = np.linalg.eigvalsh(dual.blocks)[:, 0]
+        if not (lowest >= INSIDE * dual.blocks[:, 0, 0]).all():
             return
         kept = (*self._kept, Start(dual=dual, program=program))[-MOST:]
         while sum(_bytes(start) for start in kept) > MOST_BYTES:
@@ -103,11 +106,6 @@ def _program(problem: Problem) -> Program | None:
         return None
     program = program_of(problem)
     return None if program.limited else program
-
-
-def _inner(dual: DualPoint) -> bool:
-    lowest = np.linalg.eigvalsh(dual.blocks)[:, 0]
-    return bool((lowest >= INSIDE * dual.blocks[:, 0, 0]).all())
 
 
 def _bytes(start: Start) -> int:

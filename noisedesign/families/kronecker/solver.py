@@ -292,10 +292,6 @@ SMALLEST_WEIGHT = 1e-12
 """A relative multiplier below which its logarithm is not started: at zero it could not move."""
 
 
-class _Enough(Exception):  # noqa: N818 - not an error: the way out of the minimiser
-    pass
-
-
 def _split(x: Array, program: SpaceTimeProgram) -> tuple[Array, Array, Array, Array]:
     """v, p, the unit rows of every V_j, shape (b, k, k), and the lengths they had."""
     n, b, k = len(program.budget), program.participation.separation, program.participation.epochs
@@ -360,12 +356,12 @@ def improved(witness: Witness, program: SpaceTimeProgram, *, monitor: Monitor) -
         if value > best_value:
             best_value, best = value, x.copy()
         if monitor.expired:
-            raise _Enough
+            raise TimeoutError  # the way out of the minimiser
         # The minimiser stops on changes relative to the value: it is kept near zero.
         first = value if first is None else first
         return first - value, -gradient
 
-    with contextlib.suppress(_Enough, KeyboardInterrupt):
+    with contextlib.suppress(TimeoutError, KeyboardInterrupt):
         scipy.optimize.minimize(
             negative,
             best,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from noisedesign.base import linalg, settings
+from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.overlapping.bound import (
@@ -17,8 +17,9 @@ from noisedesign.families.overlapping.program import overlapping_program
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
 from noisedesign.program.noise import DenseStrategy, Noise
+from noisedesign.program.repair import strategy_of
 from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalFamily, TemporalProgram, unit_strategy
+from noisedesign.program.temporal import TemporalFamily, TemporalProgram
 
 
 class Overlapping(TemporalFamily):
@@ -39,7 +40,7 @@ class Overlapping(TemporalFamily):
         from noisedesign.families.overlapping import solver
 
         found = solver.solve(program, monitor=monitor)
-        strategy = unit_strategy(program, linalg.reversed_cholesky(found.gram))
+        strategy = strategy_of(program, found.gram)
         return Answer(
             stop=found.stop,
             noises=[Noise.of_strategy(DenseStrategy(strategy=strategy))],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.base.linalg import reversed_cholesky
 from noisedesign.base.monitor import Stop
 from noisedesign.conic.data import Point, slacks
 from noisedesign.conic.program import (
@@ -16,11 +15,12 @@ from noisedesign.conic.program import (
     require_size,
     triangle,
 )
-from noisedesign.families.disjoint.model import gram_under_factor, sums_at_most
+from noisedesign.families.disjoint.model import gram_under_factor, lower_bound_scale, sums_at_most
 from noisedesign.families.overlapping.bound import PatternBlocks, pattern_arrays
 from noisedesign.program.family import Answer, Model
 from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.temporal import TemporalProgram, unit_strategy
+from noisedesign.program.repair import strategy_of
+from noisedesign.program.temporal import TemporalProgram
 
 
 def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
@@ -37,7 +37,7 @@ def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
         triangle(rank) + triangle(size) + rank * size + count * of_pattern,
         of=f"{count:,} patterns of up to {largest} steps",
     )
-    scale = program.expected_error if scaled else 1.0
+    scale = lower_bound_scale(program.factor) if scaled else 1.0
     assembly = Assembly()
     x = gram_under_factor(assembly, program.factor / np.sqrt(scale))
     patterns = [np.array(steps) for steps in participation.maximal_patterns()]
@@ -52,7 +52,7 @@ def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
 
     def read(point: Point) -> Answer:
         """Raises: numpy.linalg.LinAlgError: X is not positive definite."""
-        strategy = reversed_cholesky(slacks(conic, point.variables)[0][rank:, rank:])
+        strategy = strategy_of(program, slacks(conic, point.variables)[0][rank:, rank:])
         # Blocks are in the order of the patterns; that of a single step is a row, before its sum.
         own = iter(point.blocks[1:])
         rows = iter(point.rows)
@@ -63,7 +63,7 @@ def compact(program: TemporalProgram, *, scaled: bool = False) -> Model:
             multipliers.append(PatternBlocks(steps=steps[None], blocks=scale * u[None]))
         return Answer(
             stop=Stop.SOLVED,
-            noises=[Noise.of_strategy(DenseStrategy(strategy=unit_strategy(program, strategy)))],
+            noises=[Noise.of_strategy(DenseStrategy(strategy=strategy))],
             proof=pattern_arrays(multipliers),
         )
 

@@ -17,16 +17,6 @@ def overlapping_program(*, gram: Any, participation: Participation) -> TemporalP
             pattern.
     """
     program = temporal_program(gram=gram, participation=participation)
-    require_cover(participation)
-    return program
-
-
-def require_cover(participation: Participation) -> None:
-    """Refuse a scheme without limit on some step.
-
-    Raises:
-        InputError: a step is in no pattern.
-    """
     taking_part = participation.taking_part
     if not taking_part.all():
         raise InputError(
@@ -35,3 +25,4 @@ def require_cover(participation: Participation) -> None:
             got=f"none with step {int(taking_part.argmin())}: nothing limits how well it may be "
             "served",
         )
+    return program

@@ -35,7 +35,6 @@ from noisedesign.families.disjoint.native.pattern_pairs import (
     onto_constant_diagonal,
 )
 from noisedesign.families.overlapping.bound import PatternBlocks
-from noisedesign.families.overlapping.program import require_cover
 from noisedesign.privacy.sensitivity import listed, squared_sensitivity
 from noisedesign.program.temporal import TemporalProgram
 
@@ -85,7 +84,6 @@ class _Search:
                 "most as many bands as steps of separation, needs none.",
             )
         self.pairs = Pairs(program.size, [group.steps for group in groups])
-        require_cover(program.participation)
         if self.pairs.count > MAX_PAIRS:
             raise InputError(
                 "participation",
@@ -236,7 +234,7 @@ def solve(program: TemporalProgram, *, monitor: Monitor) -> OverlappingAnswer:
     """Solve (P) under any participation whose patterns can be listed, without a structure.
 
     Raises:
-        InputError: there are too many patterns, or pairs of steps in them; a step is in none.
+        InputError: there are too many patterns, or pairs of steps in them.
     """
     search = _Search(program, monitor)
     with one_thread():  # most matrices are single patterns

@@ -90,7 +90,7 @@ def optimize_toeplitz(
     most = horizon
     if not participation.disjoint and count > 1:
         most = min(horizon, stride)
-    bands = _in_range(most if bands is None else bands, field="bands", most=most)
+    bands = _checked_bands(most if bands is None else bands, most=most)
     family = Coefficients(bands=bands, horizon=horizon)
     return _searched(
         family,
@@ -123,7 +123,7 @@ def optimize_banded_inverse(
         InputError: horizons that differ, or bands out of range.
     """
     horizon = same_horizon(workload, participation)
-    bands = _in_range(bands, field="bands", most=horizon)
+    bands = _checked_bands(bands, most=horizon)
     start = _inverse_root(bands, power=-0.5)
     family = NoisingShares(horizon=horizon)
     return _searched(
@@ -283,11 +283,11 @@ def _buffers_start(losses: Array) -> Array:
     return Buffers.start(0.5 * scales / scales.sum(), losses)
 
 
-def _in_range(value: int, *, field: str, most: int) -> int:
-    value = _checks.positive_int(value, field=field)
-    if value > most:
-        raise InputError(field, expected=f"at most {most}", got=str(value))
-    return value
+def _checked_bands(bands: int, *, most: int) -> int:
+    bands = _checks.positive_int(bands, field="bands")
+    if bands > most:
+        raise InputError("bands", expected=f"at most {most}", got=str(bands))
+    return bands
 
 
 # --- columns --------------------------------------------------------------------------------------

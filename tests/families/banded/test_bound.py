@@ -17,7 +17,7 @@ from noisedesign.families.banded.bound import (
     repaired_multipliers,
 )
 from noisedesign.families.banded.program import BandedProgram, allowance, banded_program
-from noisedesign.program.temporal import unit_strategy
+from noisedesign.program.repair import unit_strategy
 from noisedesign.system.participation import FixedEpoch, Participation, single
 from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_band, random_gram
 

@@ -16,7 +16,7 @@ from noisedesign.families.banded.bound import banded_lower_bound
 from noisedesign.families.banded.program import BandedProgram, allowance, banded_program
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.certificate import judge_strategy
-from noisedesign.program.temporal import unit_strategy
+from noisedesign.program.repair import unit_strategy
 from noisedesign.system.participation import FixedEpoch, Participation, Patterns, single
 from tests.support import oracles
 from tests.support.banded_cases import Array, min_sep, patterns_of, prefix, random_gram

@@ -16,9 +16,11 @@ from noisedesign.families.banded.program import banded_program
 from noisedesign.families.disjoint.native.pattern_pairs import ConstantDiagonal, Pairs
 from noisedesign.families.overlapping import solver as min_separation
 from noisedesign.families.overlapping.bound import PatternBlocks, overlapping_lower_bound
+from noisedesign.families.overlapping.program import overlapping_program
 from noisedesign.families.overlapping.solver import Newton
 from noisedesign.program.certificate import Certificate, judge_strategy
-from noisedesign.program.temporal import temporal_program, unit_strategy
+from noisedesign.program.repair import unit_strategy
+from noisedesign.program.temporal import temporal_program
 from noisedesign.system.participation import (
     FixedEpoch,
     MinSeparation,
@@ -348,9 +350,10 @@ def test_schemes_that_are_too_large_are_refused() -> None:
     cases = [
         (min_sep(200, 20, 10), "fewer patterns.*banded"),
         (min_sep(130, 2, 2), "pairs of steps.*banded"),
-        (Patterns(horizon=3, steps=((0, 1),)), "cover every step.*step 2"),
     ]
     for participation, message in cases:
         program = temporal_program(gram=np.eye(participation.horizon), participation=participation)
         with pytest.raises(InputError, match=message):
             min_separation.solve(program, monitor=monitor)
+    with pytest.raises(InputError, match="cover every step.*step 2"):
+        overlapping_program(gram=np.eye(3), participation=Patterns(horizon=3, steps=((0, 1),)))

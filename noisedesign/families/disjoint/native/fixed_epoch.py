@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import array_api_compat
 import numpy as np
-from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.device import (
@@ -38,7 +38,6 @@ from noisedesign.base.device import (
     inner_product,
     namespace,
     on_host,
-    place_of,
     squared_norm,
 )
 from noisedesign.base.monitor import REACHED, Monitor, Search
@@ -144,7 +143,7 @@ def _lifted(shape: Blocks, point: Point) -> DeviceArray:
     by_step = np.argsort(order)
     gram = on_host(_gram(point))[np.ix_(by_step, by_step)]
     lifted = repair.lifted(program, gram, dual=DualPoint(blocks=on_host(point.blocks)))
-    return xp.asarray(lifted[np.ix_(order, order)], device=place_of(point.spread))
+    return xp.asarray(lifted[np.ix_(order, order)], device=array_api_compat.device(point.spread))
 
 
 def _start(shape: Blocks) -> DeviceArray:
@@ -210,7 +209,7 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
     k, b = program.participation.epochs, program.participation.separation
     order = program.participation.patterns.ravel()
     factor = np.ascontiguousarray(program.factor[:, order])
-    shape = Blocks(device.put(factor), b, k, order)
+    shape = Blocks(device.put(factor), b, k)
     least, solved = k * float(np.square(factor).sum()), False  # independent noise, X = I / k
     del factor
     kept = monitor.resumed(program)
@@ -272,7 +271,6 @@ class Blocks(NamedTuple):
     factor: DeviceArray
     patterns: int
     epochs: int
-    order: NDArray[np.intp]
 
 
 class Point(NamedTuple):

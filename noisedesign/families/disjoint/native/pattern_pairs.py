@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
-from noisedesign.base.device import DeviceArray, namespace, place_of
+from noisedesign.base.device import DeviceArray, namespace
 
 Steps = NDArray[np.intp]
 Blocks = Sequence[Array]
@@ -33,7 +34,7 @@ def onto_constant_diagonal(blocks: DeviceArray) -> DeviceArray:
     xp = namespace(blocks)
     projected = (blocks + xp.permute_dims(blocks, (0, 2, 1))) / 2
     mean = xp.mean(xp.linalg.diagonal(projected), axis=1)
-    mask = _diagonal(blocks.shape[1], xp, place_of(blocks))
+    mask = _diagonal(blocks.shape[1], xp, array_api_compat.device(blocks))
     return xp.where(mask, mean[:, None, None], projected)
 
 

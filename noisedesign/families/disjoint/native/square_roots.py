@@ -29,13 +29,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import array_api_compat
 import numpy as np
 import scipy.sparse
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
-from noisedesign.base.device import DeviceArray, Workload, eigh, namespace
+from noisedesign.base.device import DeviceArray, Workload, eigh, identity, namespace
 from noisedesign.families.disjoint.native.symmetry import Labels, Symmetry
 from noisedesign.program.program import Program
 
@@ -64,8 +63,13 @@ class SquareRoot(NamedTuple):
         return Curvature(self.root, self.basis, trace=trace, xp=self.xp)
 
     def curvature_above(self, *, trace: float) -> DeviceArray:
-        """A matrix above G / ``trace``, shape (n, n)."""
-        return curvature_above(self.root, self.basis, trace=trace)
+        """The Schur product of S^1/2 with itself over 2 ``trace``, (n, n): above G / trace."""
+        half = self.basis * self.root**0.25
+        schur = half @ half.T
+        del half  # freed early: peak memory
+        schur *= schur
+        schur /= 2 * trace
+        return schur
 
     def rescaled(self, ratio: DeviceArray) -> float:
         """tr(H X^-1) of X(v) with row and column i divided by ratio_i^1/2, shape (n,).
@@ -162,18 +166,8 @@ class Curvature:
         return self.xp.vecdot(self.basis @ inner, self.basis)
 
 
-def curvature_above(root: DeviceArray, basis: DeviceArray, *, trace: float) -> DeviceArray:
-    """The Schur product of S^1/2 with itself over 2 ``trace``, shape (n, n): above G / trace."""
-    half = basis * root**0.25
-    schur = half @ half.T
-    del half  # freed early: peak memory
-    schur *= schur
-    schur /= 2 * trace
-    return schur
-
-
 class Preconditioner:
-    """The inverse of :func:`curvature_above`, or of a sum of such; ``above`` is overwritten."""
+    """The inverse of a ``curvature_above``, or of a sum of such; ``above`` is overwritten."""
 
     def __init__(self, above: DeviceArray, *, xp: Any) -> None:
         # With a unit diagonal, as what multipliers of no weight leave is no larger than rounding.
@@ -181,9 +175,7 @@ class Preconditioner:
         above *= self.scale[:, None]
         above *= self.scale
         size = above.shape[0]
-        ridge = max(RIDGE, 8 * settings.rank_tolerance(size))
-        place = array_api_compat.device(above)
-        above += ridge * xp.eye(size, dtype=above.dtype, device=place)
+        above += max(RIDGE, 8 * settings.rank_tolerance(size)) * identity(size, like=above)
         lower = xp.linalg.cholesky(above)
         self.inverse = _linalg.inverse_of_triangular(lower, invert=xp.linalg.inv)
 
