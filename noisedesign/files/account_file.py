@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, TypeAdapter
+from pydantic import PlainValidator, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from noisedesign.base.checks import InputError
 from noisedesign.files.graph_tables import GraphOfKind, load_npy
-from noisedesign.files.schema import Table, Text, validated
+from noisedesign.files.schema import Table, Text, of_kind, table_of_kind, validated
 from noisedesign.files.tables import (
     OBSERVERS,
     AnyParticipationTable,
@@ -34,10 +35,25 @@ _BELONGS = {
 # --- algorithm ------------------------------------------------------------------------------------
 
 
-class _Algorithm(Table):
-    matrix: ClassVar[str | None] = None
-    """The option of the algorithm that the matrix in ``file`` is."""
+_ALGORITHMS: dict[str, dict[str, Any]] = {
+    **{kind: {} for kind in ("dp-d-sgd", "antipgd", "d-mf", "mafalda")},
+    "muffliato": {"rounds": int},
+    "mf-d-sgd": {"file": Text, "rounds": (int, 1)},
+    "space-time": {"file": Text, "rounds": (int, 1)},
+    "whisper": {"file": (Text | None, None)},
+    "decor": {"edge_stddev": (float | None, None)},
+    "zip-dl": {
+        "neighbourhood": (Literal["closed", "open"], "closed"),
+        "self_message": (Literal["unseen", "seen"], "unseen"),
+    },
+}
+"""Kinds of algorithm and their keys, with types and defaults; beside those, the stored design."""
 
+_MATRIX = {"mf-d-sgd": "strategy", "space-time": "covariance", "whisper": "covariance"}
+"""The option of an algorithm that the matrix in ``file`` is."""
+
+
+class AlgorithmTable(Table):
     kind: str
     noise_multiplier: float = 1.0
 
@@ -45,66 +61,21 @@ class _Algorithm(Table):
         """The options of the algorithm, by name; ``file`` is relative to ``folder``."""
         found = self.model_dump(exclude={"kind", "noise_multiplier", "file"})
         file = getattr(self, "file", None)
-        if self.matrix is not None and file is not None:
-            found[self.matrix] = load_npy(folder / file, field="algorithm.file")
+        if self.kind in _MATRIX and file is not None:
+            found[_MATRIX[self.kind]] = load_npy(folder / file, field="algorithm.file")
         return found
 
 
-class PlainAlgorithm(_Algorithm):
-    kind: Literal["dp-d-sgd", "antipgd", "d-mf", "mafalda"]
-
-
-class MuffliatoAlgorithm(_Algorithm):
-    kind: Literal["muffliato"]
-    rounds: int
-
-
-class StrategyAlgorithm(_Algorithm):
-    matrix: ClassVar[str | None] = "strategy"
-    kind: Literal["mf-d-sgd"]
-    file: Text
-    rounds: int = 1
-
-
-class SpaceTimeAlgorithm(_Algorithm):
-    matrix: ClassVar[str | None] = "covariance"
-    kind: Literal["space-time"]
-    file: Text
-    rounds: int = 1
-
-
-class WhisperAlgorithm(_Algorithm):
-    matrix: ClassVar[str | None] = "covariance"
-    kind: Literal["whisper"]
-    file: Text | None = None
-
-
-class DecorAlgorithm(_Algorithm):
-    kind: Literal["decor"]
-    edge_stddev: float | None = None
-
-
-class ZipDlAlgorithm(_Algorithm):
-    kind: Literal["zip-dl"]
-    neighbourhood: Literal["closed", "open"] = "closed"
-    self_message: Literal["unseen", "seen"] = "unseen"
-
-
-class DesignAlgorithm(_Algorithm):
+class DesignAlgorithm(AlgorithmTable):
     kind: Literal["design"]
     file: Text
 
 
-AlgorithmTable = (
-    PlainAlgorithm
-    | MuffliatoAlgorithm
-    | StrategyAlgorithm
-    | SpaceTimeAlgorithm
-    | WhisperAlgorithm
-    | DecorAlgorithm
-    | ZipDlAlgorithm
-    | DesignAlgorithm
-)
+@cache
+def algorithm_tables() -> tuple[type[Table], ...]:
+    """A table for every kind of algorithm."""
+    made = [table_of_kind(*item, base=AlgorithmTable) for item in _ALGORITHMS.items()]
+    return (*made, DesignAlgorithm)
 
 
 # --- observer -------------------------------------------------------------------------------------
@@ -133,7 +104,7 @@ SeedKey = Annotated[NamedSeed, PlainValidator(_seed)]
 """A node for its own seed, a list of two for the seed they share."""
 
 
-class _Observer(Table):
+class ObserverTable(Table):
     model: str
     victims: list[NodeKey] | None = None
     delta: float = DEFAULT_DELTA
@@ -172,35 +143,23 @@ def _rows(seed: Any, names: Sequence[str], field: str) -> Any:
     return row_of(seed, names, field=field)
 
 
-class OutsideObserver(_Observer):
-    model: Literal["ldp"]
+_OBSERVERS: dict[str, dict[str, Any]] = {
+    "ldp": {},
+    "insider": {"nodes": list[NodeKey]},
+    "tap": {"nodes": list[NodeKey]},
+    "pndp": {"nodes": list[NodeKey], "own_noise": (OwnNoise, "seeds")},
+    "secure-sum": {"nodes": list[NodeKey], "own_noise": (OwnNoise, "seeds")},
+    "secldp": {"nodes": (list[NodeKey], []), "known_seeds": (list[SeedKey], [])},
+    "shared-seed": {"nodes": (list[NodeKey], [])},
+}
+"""Trust models and their keys, with types and defaults."""
 
 
-class NodesObserver(_Observer):
-    model: Literal["insider", "tap"]
-    nodes: list[NodeKey]
-
-
-class ReceivingObserver(_Observer):
-    model: Literal["pndp", "secure-sum"]
-    nodes: list[NodeKey]
-    own_noise: OwnNoise = "seeds"
-
-
-class SeedObserver(_Observer):
-    model: Literal["secldp"]
-    nodes: list[NodeKey] = Field(default_factory=list)
-    known_seeds: list[SeedKey] = Field(default_factory=list)
-
-
-class SharedSeedObserver(_Observer):
-    model: Literal["shared-seed"]
-    nodes: list[NodeKey] = Field(default_factory=list)
-
-
-ObserverTable = (
-    OutsideObserver | NodesObserver | ReceivingObserver | SeedObserver | SharedSeedObserver
-)
+@cache
+def observer_tables() -> tuple[type[Table], ...]:
+    """A table for every trust model."""
+    made = (table_of_kind(*item, base=ObserverTable, key="model") for item in _OBSERVERS.items())
+    return tuple(made)
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -211,8 +170,8 @@ class AccountFile(Table):
     description: str = ""
     graph: GraphOfKind | None = None
     participation: AnyParticipationTable
-    algorithm: Annotated[AlgorithmTable, Field(discriminator="kind")]
-    observer: Annotated[ObserverTable, Field(discriminator="model")]
+    algorithm: Annotated[AlgorithmTable, of_kind(algorithm_tables)]
+    observer: Annotated[ObserverTable, of_kind(observer_tables, key="model")]
 
 
 _ACCOUNT_FILE = TypeAdapter(AccountFile)

@@ -66,10 +66,10 @@ def pack_into(
         archive.comment = comment
 
 
-def pack(members: Mapping[str, bytes], *, comment: bytes = b"") -> bytes:
+def pack(members: Mapping[str, bytes]) -> bytes:
     """The archive of :func:`pack_into`."""
     buffer = io.BytesIO()
-    pack_into(buffer, {name: (content,) for name, content in members.items()}, comment=comment)
+    pack_into(buffer, {name: (content,) for name, content in members.items()})
     return buffer.getvalue()
 
 

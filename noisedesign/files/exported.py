@@ -308,7 +308,10 @@ def content_from(found: Mapping[str, Any], metadata: dict[str, Any]) -> Exported
     Raises:
         InputError: an array of another dtype than float64; other noise than the metadata say.
     """
-    arrays, said = {name: _float64(a, name=name) for name, a in found.items()}, metadata["noise"]
+    arrays, said = {name: np.asarray(array) for name, array in found.items()}, metadata["noise"]
+    for name, array in arrays.items():
+        if array.dtype != np.float64:
+            raise InputError(f"{FIELD}.{name}", expected="float64", got=str(array.dtype))
     noise = noise_of_arrays(
         arrays, steps=said.get("steps"), nodes=said.get("nodes"), full=said["full"], field=FIELD
     )
@@ -323,15 +326,3 @@ def content_from(found: Mapping[str, Any], metadata: dict[str, Any]) -> Exported
 def not_ours(path: Path, got: str) -> InputError:
     """The error for a file that no generic exporter wrote."""
     return InputError(FIELD, expected="a file of `noisedesign export`", got=f"{path}: {got}")
-
-
-def _float64(array: Any, *, name: str) -> Array:
-    """The array, read-only.
-
-    Raises:
-        InputError: another dtype.
-    """
-    found = np.asarray(array)
-    if found.dtype != np.float64:
-        raise InputError(f"{FIELD}.{name}", expected="float64", got=str(found.dtype))
-    return found

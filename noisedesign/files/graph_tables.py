@@ -7,16 +7,15 @@ import tokenize
 from abc import ABC, abstractmethod
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import networkx as nx
 import numpy as np
-from pydantic import create_model
 
 from noisedesign.base import checks as _checks, memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import read_regular
-from noisedesign.files.schema import Table, Text, of_kind
+from noisedesign.files.schema import Table, Text, of_kind, table_of_kind
 from noisedesign.files.toml import renamed
 from noisedesign.system.datasets import EGO_FACEBOOK_NODES, ego_facebook
 from noisedesign.system.directed import (
@@ -167,9 +166,7 @@ def graph_tables() -> tuple[type[Table], ...]:
     made = []
     for kind, keys in GRAPH_KEYS.items():
         base = _MaybeDirected if kind in DIGRAPH_KINDS else _Weighted
-        fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
-        fields |= {key: (of, ...) for key, of in keys.items()}
-        made.append(create_model(f"{kind} graph", __base__=base, **fields))
+        made.append(table_of_kind(kind, keys, base=base))
     return (*made, EgoFacebookGraph, EdgesGraph, MatrixGraph)
 
 

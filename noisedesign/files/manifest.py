@@ -438,24 +438,16 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
         return ["design"]
     said, again = stated(stored), stated(rebuilt)
     different = [_TOLD.get(key, key) for key in said if said[key] != again[key]]
-    different += [
-        name
-        for name in ("budget", "max_variance", "min_variance")
-        if not _equal(getattr(stored, name, None), getattr(rebuilt, name, None))
-    ]
-    for name in ("mixing", "gram"):
+    exact = dict.fromkeys(("budget", "max_variance", "min_variance"), 0.0)
+    for name, allowed in (exact | {"mixing": tolerance, "gram": tolerance}).items():
         a, b = getattr(stored, name, None), getattr(rebuilt, name, None)
-        if not (different and name == "gram") and relative_difference(a, b) > tolerance:
+        if not (different and name == "gram") and relative_difference(a, b) > allowed:
             different.append(name)
     return different
 
 
 _TOLD = {"random": "mixing randomness"}
 """What differs, where the manifest has another name for it."""
-
-
-def _equal(a: Array | None, b: Array | None) -> bool:
-    return a is b if a is None or b is None else np.array_equal(a, b)
 
 
 def relative_difference(a: Array | None, b: Array | None) -> float:

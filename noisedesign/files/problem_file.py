@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, create_model
+from pydantic import Field, TypeAdapter
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.files.graph_tables import Graph, GraphOfKind, load_npy
-from noisedesign.files.schema import Table, Text, of_kind, validated
+from noisedesign.files.schema import Table, Text, of_kind, table_of_kind, validated
 from noisedesign.files.tables import (
     BudgetTable,
     ErrorTable,
@@ -75,9 +75,7 @@ class GramTable(WorkloadTable):
 
 @cache
 def _workload_table(kind: str, workload: WorkloadKind) -> type[Table]:
-    base = GramTable if workload.form is None else WorkloadTable
-    only: Any = Literal[kind]
-    return create_model(f"{kind}_workload", __base__=base, kind=(only, ...))
+    return table_of_kind(kind, {}, base=GramTable if workload.form is None else WorkloadTable)
 
 
 def workload_tables() -> tuple[type[Table], ...]:

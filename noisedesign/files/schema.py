@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import (
     BaseModel,
@@ -20,6 +20,7 @@ from pydantic import (
     Tag,
     TypeAdapter,
     ValidationError,
+    create_model,
     model_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -57,19 +58,28 @@ class Table(BaseModel):
         return data
 
 
-def of_kind(tables: Callable[[], tuple[type[Table], ...]]) -> PlainValidator:
-    """Whichever table its ``kind`` names, of those there are when a file is read."""
+def of_kind(tables: Callable[[], tuple[type[Table], ...]], *, key: str = "kind") -> PlainValidator:
+    """Whichever table its ``key`` names, of those there are when a file is read."""
 
     def validated_by_kind(value: Any) -> Any:
-        return _union(tables()).validate_python(value)
+        return _union(tables(), key).validate_python(value)
 
     return PlainValidator(validated_by_kind)
 
 
 @cache
-def _union(tables: tuple[type[Table], ...]) -> TypeAdapter[Any]:
-    any_of: Any = Annotated[Union[tables], Field(discriminator="kind")]  # noqa: UP007
+def _union(tables: tuple[type[Table], ...], key: str) -> TypeAdapter[Any]:
+    any_of: Any = Annotated[Union[tables], Field(discriminator=key)]  # noqa: UP007
     return TypeAdapter(any_of)
+
+
+def table_of_kind(
+    kind: str, keys: Mapping[str, Any], *, base: type[Table], key: str = "kind"
+) -> type[Table]:
+    """``base`` for one kind, with its keys: a type of each, or a type and a default."""
+    fields: dict[str, Any] = {key: (Literal[kind], ...)}
+    fields |= {name: of if isinstance(of, tuple) else (of, ...) for name, of in keys.items()}
+    return create_model(f"{kind} {base.__name__}", __base__=base, **fields)
 
 
 _EXPECTED = {

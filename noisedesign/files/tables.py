@@ -15,14 +15,14 @@ from typing import Annotated, Any, Literal, Self
 
 import networkx as nx
 import numpy as np
-from pydantic import BeforeValidator, PlainValidator, create_model
+from pydantic import BeforeValidator, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.regular_files import read_regular
 from noisedesign.files.graph_tables import Graph
-from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of_kind
+from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of_kind, table_of_kind
 from noisedesign.files.toml import renamed
 from noisedesign.privacy import views
 from noisedesign.privacy.target import PrivacyTarget
@@ -94,9 +94,7 @@ class HorizonTable(SchemeTable):
 
 @cache
 def _scheme_table(kind: str, scheme: Any) -> type[Table]:
-    keys: dict[str, Any] = {"kind": Literal[kind]} | scheme.keys()
-    fields: dict[str, Any] = {key: (of, ...) for key, of in keys.items()}
-    return create_model(f"{scheme.__name__}Table", __base__=SchemeTable, **fields)
+    return table_of_kind(kind, scheme.keys(), base=SchemeTable)
 
 
 def participation_tables(*, for_designs: bool = False) -> tuple[type[Table], ...]:

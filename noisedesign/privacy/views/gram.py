@@ -434,7 +434,7 @@ def by_covariance(
     # Near rounding a square root decides better than the covariance, at more than twice the memory.
     split = None
     if lower is None:
-        split = whitening(mechanism.dense()[1], loudness=mechanism.loudness)
+        split = whitening(mechanism.dense_noise(), loudness=mechanism.loudness)
     for victim in victims:
         signal = _victim_columns(responses, victim)
         if split is None:
@@ -481,7 +481,7 @@ def _victim_columns(responses: Array, victim: int) -> Array:
 def _covariance(mechanism: LinearMechanism, powers: Array) -> Array:
     """K, shape (T m, T m), rows in the order t * m + observation; ``powers`` are H F^k."""
     if mechanism.joint is not None:
-        _, root = mechanism.dense()
+        root = mechanism.dense_noise()
         return np.asarray(root @ root.T)
     noising: Array = np.eye(mechanism.horizon)
     if mechanism.strategy is not None:

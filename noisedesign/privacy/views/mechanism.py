@@ -97,14 +97,17 @@ class LinearMechanism(Shown):
 
     def dense(self) -> tuple[Array, Array]:
         """A, shape (m T, n T), and B, rows in the order of time: for systems small enough."""
-        t, n, p = self.horizon, len(self.transition), self.state_noise.shape[1]
+        t, n = self.horizon, len(self.transition)
         a = self.gradient_response(np.eye(t * n).reshape(t, n, t * n))
+        return a.reshape(-1, t * n), self.dense_noise()
+
+    def dense_noise(self) -> Array:
+        """B of :meth:`dense` alone."""
+        t, p = self.horizon, self.state_noise.shape[1]
         white: Array = np.eye(t * p).reshape(t, p, t * p)
         if self.joint is not None:
             white = np.eye(self.joint.shape[1])
-        b = self.noise_response(white)
-        rows = t * len(self.output)
-        return a.reshape(rows, t * n), b.reshape(rows, white.shape[-1])
+        return self.noise_response(white).reshape(t * len(self.output), white.shape[-1])
 
 
 def view(algorithm: Algorithm, observer: Observer) -> LinearMechanism:

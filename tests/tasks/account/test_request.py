@@ -552,10 +552,11 @@ def test_the_readme_names_every_account_and_every_key() -> None:
     section = text[text.index("\n## Account files") :]
     assert all(f"`{path.name}`" in section for path in SHIPPED)
     models = [model for model in vars(account_file).values() if isinstance(model, type)]
-    participation = tables.participation_tables()
+    made = (account_file.algorithm_tables, account_file.observer_tables)
+    kinds = [table for of in (*made, tables.participation_tables) for table in of()]
     fields = [
         model.model_fields
-        for model in (*models, *participation)
+        for model in (*models, *kinds)
         if issubclass(model, Table) and model is not Table
     ]
     keys = {key for table in fields for key in table}

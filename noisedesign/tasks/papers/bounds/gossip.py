@@ -226,11 +226,10 @@ def theorem_17(
     L = _checks.real(smoothness, field="smoothness", low=0)
     mu = _checks.real(strong_convexity, field="strong_convexity", low=0)
     if mu > L:
-        raise _checks.InputError(
-            "strong_convexity", expected=f"at most smoothness = {L:g}", got=f"{mu:g}"
-        )
-    zeta2 = _nonnegative(heterogeneity_squared, field="heterogeneity_squared")
-    start2 = _nonnegative(start_distance_squared, field="start_distance_squared")
+        expected = f"at most smoothness = {L:g}"
+        raise InputError("strong_convexity", expected=expected, got=f"{mu:g}")
+    zeta2 = _checks.nonnegative(heterogeneity_squared, field="heterogeneity_squared")
+    start2 = _checks.nonnegative(start_distance_squared, field="start_distance_squared")
     rate = _checks.real(rate, field="rate", low=0)
     squared = theorem_15_squared_sensitivity(mixing=w, observers=(0,), horizon=steps)
     noise_stddev = dwork_roth_stddev(sensitivity=math.sqrt(squared), epsilon=epsilon, delta=delta)
@@ -248,10 +247,3 @@ def theorem_17(
         start=L * start2 / gap * math.exp(-rate * gap * mu / L * steps),
         dropped=privacy * L / (mu**2 * n * gap * steps),
     )
-
-
-def _nonnegative(value: Any, *, field: str) -> float:
-    number = _checks.real(value, field=field)
-    if number < 0:
-        raise _checks.InputError(field, expected="a number >= 0", got=f"{number:g}")
-    return number

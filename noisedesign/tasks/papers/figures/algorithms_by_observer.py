@@ -90,13 +90,7 @@ def squared_error(algorithm: threats.Algorithm) -> float:
     before = threats.view(algorithm, threats.ldp())
     # Reading F x + q instead of messages is reading the models of the next step.
     models = replace(before, output=before.transition, output_noise=before.state_noise)
-    steps, p = models.horizon, models.state_noise.shape[1]
-    white = (
-        np.eye(steps * p).reshape(steps, p, steps * p)
-        if models.joint is None
-        else np.eye(models.joint.shape[1])
-    )
-    return float(np.square(models.noise_response(white)).sum())
+    return float(np.square(models.dense_noise()).sum())
 
 
 def rows_for(
