@@ -102,14 +102,6 @@ class _Wanted:
     backend: str
     asked: Record
 
-    @property
-    def name(self) -> str:
-        return self.problem.name
-
-    @property
-    def design(self) -> str:
-        return self.problem.axes
-
 
 def compare(
     problems: Sequence[Problem | LoadedProblem],
@@ -171,7 +163,7 @@ def compare(
             # The first solve of a process loads code; other solvers have processes of their own.
             solve(WARM_UP)
         for row in left:
-            announce(f"{place[row.key]} {row.name} with {row.backend}")
+            announce(f"{place[row.key]} {row.problem.name} with {row.backend}")
             yield _computed(row) | machine.record()
 
     how: dict[str, Any] = {"columns": COLUMNS, "kind": COMPARISON, "types": TYPES}
@@ -242,9 +234,10 @@ def _seconds(answer: Record) -> float:
 
 
 def _answer(row: _Wanted) -> Record:
+    blank = rows.named(row.problem.name, row.problem.axes, row.backend)
     if left := get_backend(row.backend).stand_in(family_of(row.problem)):
         reason = f"problems against chosen observers are left to {left}"
-        return rows.unanswered(row, status=REFUSED, reason=reason)
+        return blank | {"status": REFUSED, "reason": reason}
 
     def answer() -> Record:
         gap, limit, formulation = (row.asked[name] for name in ASKED)
@@ -252,7 +245,7 @@ def _answer(row: _Wanted) -> Record:
             row.problem, backend=row.backend, gap=gap, time_limit=limit, formulation=formulation
         )[0]
 
-    return rows.attempted(row, answer)
+    return rows.attempted(blank, answer)
 
 
 SHIFT_SECONDS = 10.0

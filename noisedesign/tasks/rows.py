@@ -50,22 +50,19 @@ Progress = Callable[[int, int], None]
 
 
 class Row(Protocol):
-    """One row to compute: a problem and who solves it."""
+    """One row to compute."""
 
     @property
     def key(self) -> str: ...
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def design(self) -> str: ...
-
-    @property
-    def backend(self) -> str: ...
-
 
 R = TypeVar("R", bound=Row)
+
+
+def named(name: str, design: str, backend: str) -> Record:
+    """The columns of a row that has no answer yet."""
+    asked = {"name": name, "design": design, "backend": backend}
+    return dict.fromkeys(COLUMNS) | asked | {"solved": False, "feasible": False}
 
 
 def answered(
@@ -99,7 +96,7 @@ def answered(
     )
     if solution.status == Stop.INTERRUPTED:
         raise KeyboardInterrupt  # whoever pressed Ctrl-C wants out
-    row = _blank(problem.name, problem.axes, backend) | {
+    row = named(problem.name, problem.axes, backend) | {
         **{name: getattr(solution, name) for name in _OF_A_SOLUTION},
         "solved": solution.status == OPTIMAL and solution.feasible,
         "reason": LOCAL_REASON if solution.status == LOCAL else solution.remedy,
@@ -114,28 +111,18 @@ def answered(
     return row, design
 
 
-def attempted(row: Row, answer: Callable[[], Record]) -> Record:
-    """What ``answer`` returns; whatever goes wrong is a status with a reason."""
+def attempted(row: Record, answer: Callable[[], Record]) -> Record:
+    """What ``answer`` returns; whatever goes wrong is a status with a reason of a ``named`` row."""
     started = time.perf_counter()
     try:
         return answer()
     except InputError as error:
-        return unanswered(row, status=REFUSED, reason=str(error))
+        return row | {"status": REFUSED, "reason": str(error)}
     except Exception as error:  # one problem that nobody foresaw is no reason to lose the others
         seconds = time.perf_counter() - started
         reason = f"{type(error).__name__}: {error}"
         spent = {"build_seconds": 0.0, "solve_seconds": seconds, "seconds": seconds}
-        return unanswered(row, status=FAILED, reason=reason) | spent
-
-
-def unanswered(row: Row, *, status: str, reason: str) -> Record:
-    """The columns of a problem without an answer."""
-    return _blank(row.name, row.design, row.backend) | {"status": status, "reason": reason}
-
-
-def _blank(name: str, design: str, backend: str) -> Record:
-    named = {"name": name, "design": design, "backend": backend}
-    return dict.fromkeys(COLUMNS) | named | {"solved": False, "feasible": False}
+        return row | {"status": FAILED, "reason": reason} | spent
 
 
 def _versions(solution: Solution) -> str:

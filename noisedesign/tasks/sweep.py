@@ -160,7 +160,7 @@ def row_of(row: SweepRow, neighbours: Neighbours) -> Record:
             neighbours.add(design)
         return {WARM: start is not None} | found
 
-    return _asked(row) | judging.attempted(row, answer)
+    return _asked(row) | judging.attempted(_named(row), answer)
 
 
 def row_on_one_thread(row: SweepRow) -> Record:
@@ -169,9 +169,8 @@ def row_on_one_thread(row: SweepRow) -> Record:
         return row_of(row, _worker)
 
 
-def _unanswered(row: SweepRow, *, status: str, reason: str) -> Record:
-    """The row of a problem without an answer."""
-    return _asked(row) | judging.unanswered(row, status=status, reason=reason)
+def _named(row: SweepRow) -> Record:
+    return judging.named(row.name, row.design, row.backend)
 
 
 def _asked(row: SweepRow) -> Record:
@@ -287,7 +286,8 @@ def _on_workers(distributed: Any, client: Any, rows: Sequence[SweepRow]) -> Iter
         if future.cancelled() or not isinstance(future.exception(), distributed.KilledWorker):
             yield _answer_of(future)
         elif len(rows) == 1:
-            yield _unanswered(row, status=FAILED, reason="it ended every worker that computed it")
+            why = {"status": FAILED, "reason": "it ended every worker that computed it"}
+            yield _asked(row) | _named(row) | why
         else:
             blamed.append(row)
     for row in blamed:
