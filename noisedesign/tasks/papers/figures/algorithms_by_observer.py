@@ -62,6 +62,10 @@ BRIGHT = 0.55
 """Share of the colour scale above which black letters are easier to read than white ones."""
 
 
+_OF_MODEL = ("model", "victim", "distance", "mu", "which", "note")
+"""Fields of a row that are those of the trust model."""
+
+
 class Row(NamedTuple):
     """What the worst placed victim loses to one observer.
 
@@ -126,17 +130,8 @@ def rows_for(
             adjacency="zero-out",
         )
         for found in every_model(setting, node=node):
-            yield Row(
-                algorithm=kind,
-                model=found.model,
-                victim=found.victim,
-                distance=found.distance,
-                mu=found.mu,
-                which=found.which,
-                noise_multiplier=multiplier,
-                squared_error=common,
-                note=found.note,
-            )
+            known = {name: getattr(found, name) for name in _OF_MODEL}
+            yield Row(algorithm=kind, noise_multiplier=multiplier, squared_error=common, **known)
 
 
 def draw(rows: Sequence[Row], *, title: str) -> Any:
@@ -192,15 +187,8 @@ def _parts(quick: bool, announce: Announce) -> Iterator[list[Row]]:
     w, names, participation, node = _setting(quick)
     for kind, options in ALGORITHMS.items():
         announce(f"{kind}: every observer")
-        yield list(
-            rows_for(
-                mixing=w,
-                nodes=names,
-                participation=participation,
-                node=node,
-                algorithms={kind: options},
-            )
-        )
+        asked: dict[str, Any] = {"participation": participation, "algorithms": {kind: options}}
+        yield list(rows_for(mixing=w, nodes=names, node=node, **asked))
 
 
 def _title(quick: bool) -> str:

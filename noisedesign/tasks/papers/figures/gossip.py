@@ -96,13 +96,13 @@ def cases(*, quick: bool) -> Iterator[Case]:
     )
 
 
-def random_case(name: str, graph: nx.Graph, *, seed: int = SEED) -> Case:
+def random_case(name: str, graph: nx.Graph) -> Case:
     """Draw the observed node, then one of its neighbours and one other node.
 
     Nodes are numbered in the order of ``graph.nodes``; the relation that does not occur is left
     out.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     adjacency = nx.to_numpy_array(graph, weight=None)
     observer = int(rng.integers(len(adjacency)))
     near = adjacency[observer] != 0

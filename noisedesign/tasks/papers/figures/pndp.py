@@ -112,32 +112,22 @@ def rows_for(
 
 def summaries(rows: Sequence[Row]) -> list[Summary]:
     """Rows of one graph, weights and distance put together, in the order they first occur."""
-    groups: dict[tuple[str, str, int], list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row.distance):
-        groups.setdefault((row.graph, row.weights, row.distance), []).append(row)
     order = list(dict.fromkeys((row.graph, row.weights) for row in rows))
-    found = [_summary(key, group) for key, group in groups.items()]
-    return sorted(found, key=lambda item: order.index((item.graph, item.weights)))
+    groups: dict[tuple[str, str, int], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (order.index((row.graph, row.weights)), row.distance)):
+        groups.setdefault((row.graph, row.weights, row.distance), []).append(row)
+    found = []
+    for key, group in groups.items():
+        spread: dict[str, Any] = {"ldp": group[0].ldp}
+        for measure in MEASURES:
+            values = np.array([getattr(row, measure) for row in group])
+            spread[measure] = np.array([values.min(), values.mean(), values.max()])
+        found.append(Summary(*key, len(group), **spread))
+    return found
 
 
-def _summary(key: tuple[str, str, int], group: list[Row]) -> Summary:
-    def spread(measure: str) -> Array:
-        values = np.array([getattr(row, measure) for row in group])
-        return np.array([values.min(), values.mean(), values.max()])
-
-    graph, weights, distance = key
-    return Summary(
-        graph=graph,
-        weights=weights,
-        distance=distance,
-        victims=len(group),
-        ldp=group[0].ldp,
-        **{measure: spread(measure) for measure in MEASURES},
-    )
-
-
-def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
-    """One panel a graph, a row of panels for each weighting; ``horizon`` is that of the rows."""
+def draw(rows: Sequence[Row]) -> Any:
+    """One panel a graph, a row of panels for each weighting; of ``HORIZON`` steps."""
     found = summaries(rows)
     graphs = list(dict.fromkeys(row.graph for row in rows))
     kinds = list(dict.fromkeys(row.weights for row in rows))
@@ -157,7 +147,7 @@ def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(
         "DP-D-SGD before one node that reads its neighbours' messages and knows its own noise\n"
-        f"T = {horizon} steps, full participation, clip 1, noise of standard deviation 1"
+        f"T = {HORIZON} steps, full participation, clip 1, noise of standard deviation 1"
     )
     return figure
 
