@@ -119,11 +119,10 @@ def as_stored(value: Any) -> StoredDesign | StoredStreamingDesign:
         return value
     arrays, manifest = _said(value, problem_text="")
     manifest = json.loads(json.dumps(manifest))
+    said: dict[str, Any] = {"manifest": manifest, "path": Path(), "arrays": arrays}
     if isinstance(value, StreamingDesign):
-        return StoredStreamingDesign(design=value, manifest=manifest, path=Path(), arrays=arrays)
-    return StoredDesign(
-        design=design_of(value), problem_text="", manifest=manifest, path=Path(), arrays=arrays
-    )
+        return StoredStreamingDesign(design=value, **said)
+    return StoredDesign(design=design_of(value), problem_text="", **said)
 
 
 def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -215,7 +214,7 @@ def _check_seal(content: bytes) -> None:
 
 def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) -> dict[str, Any]:
     """The JSON object that describes ``design``, stored as ``arrays``."""
-    problem, certificate = design.problem, design.certificate
+    problem, certificate, made = design.problem, design.certificate, design.provenance
     kinds = {name: spec.kind for name, spec in specs_of(problem, arrays).items()}
     said = stated(problem)
     manifest = Manifest.model_validate(
@@ -236,7 +235,8 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "gap": certificate.gap,
             "feasible": bool(certificate.feasible),
             "adjacency": problem.privacy and problem.privacy.adjacency,
-            "provenance": _provenance(design.provenance),
+            "provenance": asdict(made)
+            | {"status": str(made.status), "evaluations": int(made.evaluations)},
             "problem": {"text": problem_text, "sha256": text_sha256(problem_text)},
             "unrestricted_lower_bound": certificate.unrestricted_lower_bound,
             "local": bool(design.local),
@@ -249,15 +249,6 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
 def text_sha256(text: str) -> str:
     """sha256 of the UTF-8 bytes of ``text``, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def _provenance(provenance: Provenance) -> dict[str, Any]:
-    fields = asdict(provenance)
-    return fields | {
-        "status": str(provenance.status),
-        "evaluations": int(provenance.evaluations),
-        "history": tuple(fields["history"]),
-    }
 
 
 # --- reading --------------------------------------------------------------------------------
@@ -278,6 +269,8 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
     arrays = _arrays(members, manifest)
     parts = parts_of(arrays, manifest)
     _check_trust(manifest)
+    made = manifest.provenance.model_dump()
+    history = tuple(Bounds(**bounds) for bounds in made.pop("history"))
     design = Design(
         **parts._asdict(),
         certificate=Certificate(
@@ -289,7 +282,7 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
             unrestricted_lower_bound=manifest.unrestricted_lower_bound,
             floor_ratio=manifest.floor_ratio,
         ),
-        provenance=_provenance_of(manifest),
+        provenance=Provenance(**made, history=history),
         trust=manifest.trust,
         local=manifest.local,
     )
@@ -327,12 +320,6 @@ def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -
                 field, expected=f"shape {entry.shape}", got=f"shape {arrays[name].shape}"
             )
     return arrays
-
-
-def _provenance_of(manifest: Manifest) -> Provenance:
-    fields = manifest.provenance.model_dump()
-    history = tuple(Bounds(**bounds) for bounds in fields.pop("history"))
-    return Provenance(**fields, history=history)
 
 
 MOST_FASTEST = 60

@@ -231,15 +231,14 @@ def content_of(
     """
     if design.trust != "central":
         require_feasible(design)
-    beside: dict[str, Array] = {}
     if isinstance(design, StreamingDesign):
-        found = design.calibration
-        known = _facts(design, design, found, problem_text)
+        stated: Problem | StreamingDesign = design
+        found, stored = design.calibration, {}
     else:
-        found = calibrate(design.problem)
-        known = _facts(design, design.problem, found, problem_text)
-        stored = arrays_of(design)
-        beside = {name: stored[name] for name in PROBLEM_ARRAYS if name in stored}
+        stated = design.problem
+        found, stored = calibrate(stated), arrays_of(design)
+    known = _facts(design, stated, found, problem_text)
+    beside = {name: stored[name] for name in PROBLEM_ARRAYS if name in stored}
     target = found.mu is not None
     if calibrated and not target:
         expected = "a design with a privacy target"

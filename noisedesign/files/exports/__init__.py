@@ -29,13 +29,11 @@ TRAINERS = ("jax-privacy", "mfdl", "whisper-dsgd")
 class Exporter(Protocol):
     """What every module of this package is."""
 
-    @property
-    def ACCEPTS(self) -> tuple[str, ...]:  # noqa: N802
-        """Kinds of design it can write: "space", "time", "space-time", "streaming"."""
+    ACCEPTS: tuple[str, ...]
+    """Kinds of design it can write: "space", "time", "space-time", "streaming"."""
 
-    @property
-    def DESCRIPTION(self) -> str:  # noqa: N802
-        """One line: what it writes."""
+    DESCRIPTION: str
+    """One line: what it writes."""
 
 
 class Format(Exporter, Protocol):

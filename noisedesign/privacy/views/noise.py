@@ -62,7 +62,17 @@ class FullView:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NodeNoise:
+class _FactoredNoise:
+    factor: Array
+
+    @property
+    def loudness(self) -> float:
+        """Largest standard deviation of a node's noise at a step."""
+        return float(np.linalg.norm(self.factor, axis=1).max(initial=0.0))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NodeNoise(_FactoredNoise):
     """Noise C^-1 Z L^T of the nodes, Z white: row t is what the n nodes add at step t.
 
     Attributes:
@@ -72,7 +82,6 @@ class NodeNoise:
         strategy: C, shape (T, T), lower triangular; None for noise independent over steps.
     """
 
-    factor: Array
     seeds: tuple[frozenset[int], ...] | None
     strategy: Array | None = None
 
@@ -108,14 +117,9 @@ class NodeNoise:
             exposed=np.tile(split.exposed()[:, None], horizon),
         )
 
-    @property
-    def loudness(self) -> float:
-        """Largest standard deviation of a node's noise."""
-        return loudness_of(self.factor)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SpaceTimeNoise:
+class SpaceTimeNoise(_FactoredNoise):
     """Dealt noise with any covariance over nodes and steps.
 
     Attributes:
@@ -123,7 +127,6 @@ class SpaceTimeNoise:
         count: n.
     """
 
-    factor: Array
     count: int
 
     def remaining(self, known: Knowledge) -> Array:
@@ -147,11 +150,6 @@ class SpaceTimeNoise:
         return FullView(
             scale=np.ones(self.count), grams=grams, which=tuple(range(self.count)), exposed=exposed
         )
-
-    @property
-    def loudness(self) -> float:
-        """Largest standard deviation of a node's noise at a step."""
-        return loudness_of(self.factor)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -334,11 +332,6 @@ def whitening(factor: Array, *, loudness: float) -> Whitening:
     silent = shares * units
     silent /= np.abs(silent).max(axis=1, initial=0.0, keepdims=True)
     return Whitening(*map(np.ascontiguousarray, (scaled, silent, shares)))
-
-
-def loudness_of(factor: Array) -> float:
-    """Largest standard deviation of the rows of F times white noise."""
-    return float(np.linalg.norm(factor, axis=1).max(initial=0.0))
 
 
 def row_space_projected_out(factor: Array, rows: list[int]) -> Array:
