@@ -1,0 +1,127 @@
+"""Secrets, and the keys derived from them.
+
+A secret is 32 bytes that nobody else may have: one for each node, one for each seed that nodes
+share. The key of a step is HKDF-SHA256 of the secret (RFC 5869), salted with the digest of the
+design, for the words "noise", the name of the stream and the step: another node, seed, step or
+design has another key, and a key betrays neither the secret nor any other key.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from noisedesign.base import atomic, checks as _checks
+from noisedesign.base.checks import InputError
+
+SECRET_BYTES = 32
+VERSION = b"noisedesign noise 1"
+_SECRET = f"{SECRET_BYTES} bytes, as Secret.new() draws them"
+
+
+@dataclass(frozen=True, eq=False)
+class Secret:
+    """What the noise of one node, or of one shared seed, is derived from. Shown without its bytes.
+
+    Raises:
+        InputError: not 32 bytes, or bytes that nobody drew (all the same).
+    """
+
+    value: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, bytes):
+            raise InputError("secret", expected=_SECRET, got=_checks.describe(self.value))
+        if len(self.value) != SECRET_BYTES:
+            raise InputError("secret", expected=_SECRET, got=f"{len(self.value)} bytes")
+        if len(set(self.value)) == 1:
+            raise InputError("secret", expected=_SECRET, got=f"{SECRET_BYTES} times one byte")
+
+    @classmethod
+    def new(cls) -> Self:
+        """A secret from the operating system's generator."""
+        return cls(secrets.token_bytes(SECRET_BYTES))
+
+    @classmethod
+    def of(cls, value: Any, *, field: str = "secret") -> Secret:
+        """A secret as it is, 32 bytes, or the path of a file of one.
+
+        Raises:
+            InputError: none of these.
+        """
+        if isinstance(value, Secret):
+            return value
+        if isinstance(value, bytes):
+            return cls(value)
+        if isinstance(value, (str, Path)):
+            return cls.load(value)
+        expected = f"a Secret, {SECRET_BYTES} bytes or the path of a file of them"
+        raise InputError(field, expected=expected, got=_checks.describe(value))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The secret of a file that :meth:`save` wrote.
+
+        Raises:
+            InputError: no such file, or no secret in it.
+        """
+        file = _checks.path(path, field="secret")
+        try:
+            text = file.read_bytes()[: 4 * SECRET_BYTES].decode("ascii").strip()
+            return cls(bytes.fromhex(text))
+        except OSError as error:
+            got = error.strerror or str(error)
+            raise InputError("secret", expected=f"a file {file}", got=got) from None
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            got = "other text"
+            expected = f"{2 * SECRET_BYTES} hexadecimal digits in {file}"
+            raise InputError("secret", expected=expected, got=got) from None
+
+    def save(self, path: str | Path) -> Path:
+        """Written as hexadecimal digits, readable by this user only. Never over another file.
+
+        Raises:
+            InputError: there is a file already: another run may need its secret.
+        """
+        file = _checks.path(path, field="secret")
+        try:
+            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise InputError("secret", expected="a new file", got=f"{file}, which exists") from None
+        except OSError as error:
+            raise atomic.StorageError(file, error) from error
+        with os.fdopen(handle, "w", encoding="ascii") as stream:
+            stream.write(self.value.hex() + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        return file
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that tell secrets apart and betray nothing of them."""
+        return derived(self.value, salt=b"", info=VERSION + b" fingerprint", length=16).hex()
+
+    def child(self, name: str, *, digest: str) -> Secret:
+        """A secret of its own for what ``name`` says, of the design with that digest: what a
+        dealer gives away."""
+        info = VERSION + b" child " + name.encode()
+        return Secret(derived(self.value, salt=bytes.fromhex(digest), info=info))
+
+    def step_key(self, stream: str, step: int, *, digest: str) -> bytes:
+        """The key of ChaCha20 for one stream and step."""
+        info = b"%s noise %s %d" % (VERSION, stream.encode(), step)
+        return derived(self.value, salt=bytes.fromhex(digest), info=info)
+
+
+def derived(secret: bytes, *, salt: bytes, info: bytes, length: int = SECRET_BYTES) -> bytes:
+    """HKDF-SHA256 of a secret."""
+    return HKDF(algorithm=SHA256(), length=length, salt=salt, info=info).derive(secret)

@@ -1,0 +1,246 @@
+"""What one node must know to draw its noise, and nothing else: a design reduced to its part.
+
+Noise of node u at step t is z_t = (C^-1 v)_t with white noise v_s = sum_k a_k w_k,s: ``streams``
+have the a_k, ``filter`` is C^-1. A full space-time design has no such C: its ``streams`` are those
+of all nodes with coefficients of every pair of steps.
+
+Every plan of one design has the same ``digest``. The file of a plan is JSON beside .npy arrays in
+one archive, which numpy and the standard library read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import atomic, checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.noise.filters import Filter, Fresh, filter_of
+
+FORMAT, VERSION = "noisedesign-node", 1
+MOST_BYTES = 2**32
+_MANIFEST = "plan.json"
+
+OWN, SHARED, DEALT = "own", "shared", "dealt"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the design protects, and what the trainer must keep to.
+
+    Attributes:
+        noise_stddev: standard deviation that the noise was scaled by, in units of the gradients.
+        mu: GDP parameter of the whole run, for the least protected node.
+        epsilon, delta, adjacency: the target that mu meets.
+        clip: the norm that every gradient is clipped to; noise is added to their sum.
+        participation: how often one record may take part, in words.
+        max_participations, min_sep: at most how often, and how many steps apart at least; None
+            where the scheme says it by patterns of its own.
+        trust: who the noise protects from.
+        batch_size: what sums are divided by before noise is added; None where noise is added to
+            the sums.
+    """
+
+    noise_stddev: float
+    mu: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    adjacency: str | None = None
+    clip: float | None = None
+    participation: str | None = None
+    max_participations: int | None = None
+    min_sep: int | None = None
+    trust: str = "local"
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stream:
+    """White noise that goes into the noise of a node, times ``coefficient`` (not squared).
+
+    ``name`` tells it from the others of the design; ``holders`` are the nodes that draw from it;
+    ``source`` whose secret it comes from: the node's own, the one its holders share, a dealer's.
+    """
+
+    name: str
+    coefficient: float
+    source: str = OWN
+    holders: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """One node's part of a design.
+
+    Attributes:
+        digest: SHA-256 of the design, 64 hexadecimal digits.
+        node: zero-based.
+        nodes: n; None where every node has the same plan, however many they are.
+        horizon: T, after which nothing may be drawn.
+        filter: noise from white noise.
+        streams: white noise from secrets.
+        claim: what it protects.
+        couplings: of a full design, shape (T, T, n): how noise of step t takes step s of every
+            stream; else None.
+        name: of the node.
+    """
+
+    digest: str
+    node: int
+    horizon: int
+    streams: tuple[Stream, ...]
+    claim: Claim
+    filter: Filter = field(default_factory=Fresh)
+    nodes: int | None = None
+    couplings: Array | None = None
+    name: str = ""
+
+    def node_plan(self, node: int | None = None) -> Plan:
+        """Itself.
+
+        Raises:
+            InputError: it is that of another node.
+        """
+        if node is None or node == self.node:
+            return self
+        if self.nodes is None:
+            return replace(self, node=_checks.positive_int(node, field="node", minimum=0))
+        expected = f"{self.node}, whose file this is"
+        raise InputError("node", expected=expected, got=_checks.describe(node))
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """Whose secrets it needs."""
+        return frozenset(stream.source for stream in self.streams)
+
+    @property
+    def variances(self) -> Array:
+        """Of its noise at every step, shape (T,), in squared units of the gradients."""
+        weights = np.array([stream.coefficient for stream in self.streams])
+        if self.couplings is not None:
+            return np.asarray(np.square(self.couplings * weights).sum(axis=(1, 2)))
+        taken, found = float(weights @ weights), np.empty(self.horizon)
+        impulses = _responses(self.filter, self.horizon)
+        for t in range(self.horizon):
+            found[t] = taken * float(np.square(impulses(t)).sum())
+        return found
+
+    def save(self, path: str | Path) -> Path:
+        """Written whole or not at all."""
+        arrays = dict(self.filter.arrays())
+        if self.couplings is not None:
+            arrays["couplings"] = self.couplings
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "digest": self.digest,
+            "node": self.node,
+            "nodes": self.nodes,
+            "name": self.name,
+            "horizon": self.horizon,
+            "filter": self.filter.kind,
+            "claim": asdict(self.claim),
+            "streams": [asdict(stream) for stream in self.streams],
+            "arrays": {name: list(array.shape) for name, array in arrays.items()},
+        }
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(_MANIFEST, json.dumps(manifest, allow_nan=False, indent=2))
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, array, allow_pickle=False)
+        return atomic.write_bytes(path, content.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Raises InputError: no such file, another kind of file, a newer version, or damage."""
+        file = _checks.path(path, field="plan")
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _read(archive, str(file))
+        except OSError as error:
+            got = error.strerror or str(error)
+            raise InputError("plan", expected=f"a file {file}", got=got) from None
+        except (zipfile.BadZipFile, EOFError) as error:
+            raise _damaged(str(file), str(error)) from None
+
+
+def _responses(filter_: Filter, horizon: int) -> Any:
+    """t -> row t of C^-1, by unit impulses."""
+    kept = np.zeros((filter_.rows, horizon))
+    unit = np.eye(horizon)
+    return lambda t: filter_.step(t, lambda s: unit[s].copy(), kept)
+
+
+def _damaged(file: str, got: str) -> InputError:
+    remedy = "Take the file again from where it was made."
+    return InputError("plan", expected=f"a whole {file}", got=got, remedy=remedy)
+
+
+def _read(archive: zipfile.ZipFile, file: str) -> Plan:
+    if _MANIFEST not in archive.namelist():
+        raise InputError("plan", expected="a node's file", got=f"{file}, which is another kind")
+    if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
+        raise _damaged(file, "more than 4 GiB")
+    try:
+        manifest = json.loads(archive.read(_MANIFEST))
+        if manifest["format"] != FORMAT:
+            raise KeyError("format")
+        if manifest["version"] != VERSION:
+            raise InputError(
+                "plan.version",
+                expected=f"{VERSION}",
+                got=f"{manifest['version']}",
+                remedy="It was written by another version of noisedesign: use that one.",
+            )
+        arrays = {
+            name: _array(archive, name, tuple(shape)) for name, shape in manifest["arrays"].items()
+        }
+        return _plan(manifest, arrays)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise _damaged(file, f"{type(error).__name__}: {error}") from None
+
+
+def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array:
+    with archive.open(f"{name}.npy") as entry:
+        found = np.lib.format.read_array(entry, allow_pickle=False)
+    if found.dtype != np.float64 or found.shape != shape or not np.isfinite(found).all():
+        raise ValueError(f"{name}: expected finite float64 of shape {shape}")
+    return np.asarray(found)
+
+
+def _plan(manifest: Mapping[str, Any], arrays: dict[str, Array]) -> Plan:
+    horizon = _checks.positive_int(manifest["horizon"], field="plan.horizon")
+    digest = str(manifest["digest"])
+    if len(bytes.fromhex(digest)) != 32:
+        raise ValueError("digest: expected 64 hexadecimal digits")
+    couplings = arrays.pop("couplings", None)
+    streams = tuple(
+        Stream(**{**stream, "holders": tuple(stream["holders"])}) for stream in manifest["streams"]
+    )
+    filter_ = filter_of(manifest["filter"], arrays, horizon=horizon)
+    for name, array in filter_.arrays().items():
+        if name in ("noising_matrix", "strategy_bands") and array.shape[-1] != horizon:
+            raise ValueError(f"{name}: expected {horizon} columns, got {array.shape[-1]}")
+    if couplings is not None and couplings.shape != (horizon, horizon, len(streams)):
+        raise ValueError(f"couplings: expected one number for {horizon} x {horizon} steps a stream")
+    return Plan(
+        digest=digest,
+        node=manifest["node"],
+        nodes=manifest["nodes"],
+        name=manifest["name"],
+        horizon=horizon,
+        filter=filter_,
+        streams=streams,
+        couplings=couplings,
+        claim=Claim(**manifest["claim"]),
+    )

@@ -1,0 +1,161 @@
+"""What was drawn from which secret: a small database on this machine, which refuses a second use.
+
+Noise hides a gradient once. The same noise on other data shows the difference of the two, so a
+secret serves one node, one design and one run, and a step of it one sum of gradients. What happens
+on another machine cannot be seen here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from noisedesign.base.checks import InputError
+
+ENVIRONMENT = "NOISEDESIGN_RECORDS"
+_VERSION = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS uses (
+    secret TEXT NOT NULL, node INTEGER NOT NULL, digest TEXT NOT NULL, streams TEXT NOT NULL,
+    dimension INTEGER, PRIMARY KEY (secret, node)
+);
+CREATE TABLE IF NOT EXISTS steps (
+    secret TEXT NOT NULL, node INTEGER NOT NULL, step INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (secret, node, step)
+);
+"""
+_NEW = "Draw a new one: Secret.new()."
+
+
+def default_path() -> Path:
+    """``$NOISEDESIGN_RECORDS``, or a file of the user's state folder."""
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        return Path(named)
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home()))
+    else:
+        base = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state"))
+    return base / "noisedesign" / "records.sqlite3"
+
+
+class Record:
+    """The database at ``path``, made where there is none."""
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = default_path() if path is None else Path(path)
+        with self._open() as database:
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version not in (0, _VERSION):
+                got = f"version {version}"
+                raise InputError("record", expected=f"version {_VERSION} in {self.path}", got=got)
+            database.executescript(_TABLES)
+            database.execute(f"PRAGMA user_version = {_VERSION}")
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """One transaction."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.path, timeout=60)) as database, database:
+                yield database
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(
+                "record",
+                expected=f"a record of what was drawn at {self.path}",
+                got=f"{error}",
+                remedy=f"Name another file in {ENVIRONMENT}; without the old one nobody sees "
+                "whether a secret served before, so take new secrets.",
+            ) from None
+
+    def claim(
+        self, *, secret: str, node: int, digest: str, streams: str, shared: bool, resume: bool
+    ) -> None:
+        """That the secret with this fingerprint serves a node in one run.
+
+        Args:
+            streams: what is drawn from it, in words.
+            shared: whether other nodes may draw from it too.
+            resume: whether this run goes on with one before.
+
+        Raises:
+            InputError: it served another node, another design, or another run.
+        """
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            known = database.execute(
+                "SELECT node, digest, streams FROM uses WHERE secret = ?", (secret,)
+            ).fetchall()
+            for other, design, served in known:
+                if design != digest:
+                    got = f"one that served the design {design[:12]}"
+                    raise InputError(
+                        "secret", expected="a secret of this design alone", got=got, remedy=_NEW
+                    )
+                if other != node and not (shared and served == streams):
+                    got = f"that of node {other}"
+                    raise InputError(
+                        "secret", expected=f"a secret of node {node} alone", got=got, remedy=_NEW
+                    )
+                if other == node and served != streams:
+                    got = f"one that served {served}"
+                    raise InputError(
+                        "secret", expected=f"a secret for {streams}", got=got, remedy=_NEW
+                    )
+            begun = database.execute(
+                "SELECT max(step) FROM steps WHERE secret = ? AND node = ?", (secret, node)
+            ).fetchone()[0]
+            if begun is not None and not resume:
+                raise InputError(
+                    "secret",
+                    expected="one that no run has used",
+                    got=f"one whose noise was added up to step {begun}",
+                    remedy=f"Go on with that run by resume=True. For another run: {_NEW}",
+                )
+            database.execute(
+                "INSERT OR IGNORE INTO uses VALUES (?, ?, ?, ?, NULL)",
+                (secret, node, digest, streams),
+            )
+
+    def use(
+        self, secrets: Sequence[str], *, node: int, step: int, data: bytes, dimension: int
+    ) -> None:
+        """That the noise of a step, from all these secrets, is added to what has this hash.
+
+        Raises:
+            InputError: it was added to something else, or to a model of another size.
+        """
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            for secret in secrets:
+                _use(database, (secret, node), step=step, data=data, dimension=dimension)
+
+
+def _use(
+    database: sqlite3.Connection, where: tuple[str, int], *, step: int, data: bytes, dimension: int
+) -> None:
+    (size,) = database.execute(
+        "SELECT dimension FROM uses WHERE secret = ? AND node = ?", where
+    ).fetchone()
+    if size not in (None, dimension):
+        expected = f"{size} numbers, as in the steps before"
+        raise InputError("parameters", expected=expected, got=f"{dimension}")
+    found = database.execute(
+        "SELECT data FROM steps WHERE secret = ? AND node = ? AND step = ?", (*where, step)
+    ).fetchone()
+    if found is None:
+        database.execute(
+            "UPDATE uses SET dimension = ? WHERE secret = ? AND node = ?", (dimension, *where)
+        )
+        database.execute("INSERT INTO steps VALUES (?, ?, ?, ?)", (*where, step, data))
+    elif found[0] != data:
+        raise InputError(
+            "step",
+            expected="noise of every step for one sum of gradients",
+            got=f"other data at step {step}, whose noise was added before",
+            remedy="The difference of both would show the data. Go on with the next step.",
+        )
