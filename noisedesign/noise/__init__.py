@@ -1,9 +1,41 @@
 """Noise for training runs: what one node draws, step by step, from its own secrets.
 
-It loads numpy and cryptography and nothing else, so that a node needs no solver.
+It loads numpy and cryptography and nothing else, so that a node needs no solver. A name is loaded
+with its module when it is first asked for (PEP 562).
 """
 
-from noisedesign.noise.keys import Secret as Secret
-from noisedesign.noise.plan import Claim as Claim, Plan as Plan, Stream as Stream
-from noisedesign.noise.record import Record as Record
-from noisedesign.noise.source import NodeNoise as NodeNoise, noise as noise
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from noisedesign.noise.attendance import Attendance as Attendance, Rule as Rule
+    from noisedesign.noise.keys import Secret as Secret
+    from noisedesign.noise.plan import Claim as Claim, Plan as Plan, Stream as Stream
+    from noisedesign.noise.record import Record as Record
+    from noisedesign.noise.source import NodeNoise as NodeNoise, noise as noise
+
+_MODULES = {
+    "Attendance": "attendance",
+    "Rule": "attendance",
+    "Secret": "keys",
+    "Claim": "plan",
+    "Plan": "plan",
+    "Stream": "plan",
+    "Record": "record",
+    "NodeNoise": "source",
+    "noise": "source",
+}
+
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

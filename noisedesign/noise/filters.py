@@ -68,7 +68,7 @@ class Rows(Filter):
     noising_matrix: Array
 
     def step(self, t: int, white: White, kept: Array) -> Array:
-        total = np.multiply(white(0), self.noising_matrix[t, 0])
+        total: Array = white(0) * self.noising_matrix[t, 0]
         for s in range(1, t + 1):
             if self.noising_matrix[t, s]:
                 total += white(s) * self.noising_matrix[t, s]
@@ -142,7 +142,7 @@ class Moving(Filter):
         draw, taps = white(t), self.noising_coefficients
         if kept.dtype != np.float64:
             draw = draw.astype(kept.dtype).astype(np.float64)
-        noise = draw * taps[0]
+        noise: Array = draw * taps[0]
         for i in range(1, min(t, self.rows) + 1):
             noise += np.multiply(kept[(t - i) % self.rows], taps[i], dtype=np.float64)
         if self.rows:

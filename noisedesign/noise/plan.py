@@ -22,6 +22,7 @@ import numpy as np
 
 from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.noise.attendance import Rule
 from noisedesign.noise.filters import Filter, Fresh, filter_of
 
 FORMAT, VERSION = "noisedesign-node", 1
@@ -41,8 +42,7 @@ class Claim:
         epsilon, delta, adjacency: the target that mu meets.
         clip: the norm that every gradient is clipped to; noise is added to their sum.
         participation: how often one record may take part, in words.
-        max_participations, min_sep: at most how often, and how many steps apart at least; None
-            where the scheme says it by patterns of its own.
+        rule: the same for a trainer to hold every record to.
         trust: who the noise protects from.
         batch_size: what sums are divided by before noise is added; None where noise is added to
             the sums.
@@ -55,8 +55,7 @@ class Claim:
     adjacency: str | None = None
     clip: float | None = None
     participation: str | None = None
-    max_participations: int | None = None
-    min_sep: int | None = None
+    rule: Rule | None = None
     trust: str = "local"
     batch_size: int | None = None
 
@@ -218,6 +217,15 @@ def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array
     return np.asarray(found)
 
 
+def _claim(said: Mapping[str, Any]) -> Claim:
+    rule = said["rule"]
+    if rule is not None:
+        patterns = rule["patterns"]
+        listed = None if patterns is None else tuple(map(tuple, patterns))
+        rule = Rule(**{**rule, "patterns": listed})
+    return Claim(**{**said, "rule": rule})
+
+
 def _plan(manifest: Mapping[str, Any], arrays: dict[str, Array]) -> Plan:
     horizon = _checks.positive_int(manifest["horizon"], field="plan.horizon")
     digest = str(manifest["digest"])
@@ -242,5 +250,5 @@ def _plan(manifest: Mapping[str, Any], arrays: dict[str, Array]) -> Plan:
         filter=filter_,
         streams=streams,
         couplings=couplings,
-        claim=Claim(**manifest["claim"]),
+        claim=_claim(manifest["claim"]),
     )

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
+from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, Normals
 from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream
@@ -139,15 +140,15 @@ class NodeNoise:
         return array
 
     def _checked_step(self, t: Any) -> int:
-        t = _checks.positive_int(t, field="step", minimum=0)
-        if t >= self.plan.horizon:
+        step = _checks.positive_int(t, field="step", minimum=0)
+        if step >= self.plan.horizon:
             raise InputError(
                 "step",
                 expected=f"0 to {self.plan.horizon - 1}: the design is for {self.plan.horizon}",
-                got=str(t),
+                got=str(step),
                 remedy="No further step was ever accounted for: design for more steps.",
             )
-        return t
+        return step
 
     def _block(self, t: int, block: int, width: int, dtype: np.dtype[Any]) -> Array:
         """The first ``width`` numbers, or more, of a block at step t."""
@@ -170,7 +171,8 @@ class NodeNoise:
         while lane.step < t:
             lane.step += 1
             lane.last = filter_.step(lane.step, white, lane.kept).astype(dtype)
-        return lane.last
+        found: Array = lane.last
+        return found
 
     def _white(self, s: int, block: int, width: int) -> Array:
         """sum_k a_k w_k,s over a block, float64."""
@@ -221,7 +223,7 @@ class NodeNoise:
             raise InputError("parameters", expected="at least one array", got="none")
         dimension = sum(array.size for array in arrays)
         if self._record is not None:
-            data = _hash(arrays)
+            data = self._hash(arrays)
             node, used = self.plan.node, self._used
             self._record.use(used, node=node, step=t, data=data, dimension=dimension)
         start = 0
@@ -235,6 +237,21 @@ class NodeNoise:
                 part += noise
             start += flat.size
         self._added = max(self._added, t)
+
+    def _hash(self, arrays: list[Floats]) -> bytes:
+        """Of shapes and bytes, keyed: who reads the record cannot try out guesses of the data."""
+        secret = self._of[self.plan.streams[0].name]
+        key = secret.step_key("record", 0, digest=self.plan.digest)
+        found = hashlib.blake2b(digest_size=16, key=key)
+        for array in arrays:
+            found.update(repr((array.shape, array.dtype.str)).encode())
+            found.update(array.data)
+        return found.digest()
+
+    def attendance(self) -> Attendance:
+        """Who takes part when, from the first step on; empty."""
+        assert self.plan.claim.rule is not None
+        return Attendance(self.plan.claim.rule, horizon=self.plan.horizon)
 
     # --- resuming -------------------------------------------------------------------------------
 
@@ -336,16 +353,6 @@ def _gradient(array: Any, at: int) -> Floats:
             got = "one that is not"
             raise InputError(field, expected="finite numbers", got=got, remedy=remedy)
     return array
-
-
-def _hash(arrays: list[Floats]) -> bytes:
-    """Of shapes and bytes; nothing of the data can be found from it by trying: it is as long as a
-    hash of secrets, and of more numbers than anybody can guess."""
-    found = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        found.update(repr((array.shape, array.dtype.str)).encode())
-        found.update(array.data)
-    return found.digest()
 
 
 def noise(

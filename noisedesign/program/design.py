@@ -11,9 +11,12 @@ from typing import Any
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.monitor import Bounds
 from noisedesign.base.shown import Shown, words
+from noisedesign.noise.plan import Plan
 from noisedesign.privacy.seeds import SeedPlan
+from noisedesign.program.calibration import calibrate
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import family_of
+from noisedesign.program.node_plan import claim_of, node_plan
 from noisedesign.program.noise import Noise, Strategy
 from noisedesign.program.problem import Problem
 
@@ -130,6 +133,35 @@ class Design(Shown):
         """Objective over that of independent noise at the same budgets."""
         return self.objective / self.ldp_objective
 
+    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+        """What one node must know to draw its noise, scaled to the privacy target.
+
+        Args:
+            node: zero-based; needed where nodes differ.
+            batch_size: what the trainer divides sums of gradients by, if it does: the noise is
+                divided by it too.
+
+        Raises:
+            InputError: no target; no such node; noise that does not protect every message, or is
+                not feasible.
+        """
+        if self.trust != "local" or not self.certificate.feasible:
+            got = "one that is not feasible" if self.trust == "local" else f"trust {self.trust!r}"
+            raise InputError("design", expected="one that protects every message", got=got)
+        found = calibrate(self.problem)
+        claim = claim_of(found, trust=self.trust, batch_size=batch_size)
+        noise = self.noise if self._seeds is None else replace(self.noise, space=self._seeds)
+        names = self.problem.nodes
+        return node_plan(noise.scaled(found.noise_stddev), claim, node=node, names=names)
+
+    @cached_property
+    def _seeds(self) -> SeedPlan | None:
+        """Who shares which seed, where the noise is made of shared seeds."""
+        if self.noise.full or self.noise.space is None:
+            return None
+        family = family_of(self.problem)
+        return family.seeds(family.program(self.problem), self.noise, self.proof)
+
     def _title(self) -> str:
         return f"Design of {self.problem.name!r}"
 
@@ -172,11 +204,7 @@ def seed_plan_of(design: Design) -> SeedPlan:
     """
     if design.noise.space is None and not design.noise.full:
         raise InputError("design", expected="a space or space-time design", got="a time design")
-    plan = None
-    if not design.noise.full:
-        family = family_of(design.problem)
-        plan = family.seeds(family.program(design.problem), design.noise, design.proof)
-    if plan is None:
+    if (plan := design._seeds) is None:
         expected = "edge-local, hops, neighbourhood, clusters, decor or independent"
         got = "a design that is not made of shared seeds"
         raise InputError("structure.space", expected=expected, got=got)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError, describe, listed, positive_int
+from noisedesign.noise.attendance import Rule
 
 Steps = NDArray[np.intp]
 
@@ -119,6 +120,12 @@ class Participation:
         return bool((np.diff(steps, axis=1) > 0).all()) and all(
             any(pattern.issuperset(row) for pattern in maximal) for row in steps.tolist()
         )
+
+    @property
+    def rule(self) -> Rule:
+        """What a trainer holds every record to."""
+        patterns = tuple(self.maximal_patterns())
+        return Rule(most=self.largest_size, min_sep=1, patterns=patterns)
 
     def cover(self) -> Cover | None:
         """What the diagonal of a banded X may be; None where no such description is known."""
@@ -231,6 +238,10 @@ class FixedEpoch(Participation):
 
     def longest(self, most: int) -> Steps:
         return self.patterns
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(most=self.epochs, min_sep=self.separation, residue=self.separation)
 
     def cover(self) -> Cover:
         """Every step on its own, one budget for each residue class, which follow one another."""
@@ -382,6 +393,10 @@ class MinSeparation(Participation):
     def allows(self, steps: Steps) -> bool:
         apart = (np.diff(steps, axis=1) >= self.separation).all()
         return bool(apart) and steps.shape[1] <= self.largest_size
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(most=self.max_participations, min_sep=self.separation)
 
     def cover(self) -> Cover:
         """Every window of b steps at cost 1 and, where k is a restriction, all steps at cost k.

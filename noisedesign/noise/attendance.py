@@ -1,0 +1,113 @@
+"""Who took part when, against the participation the design is for.
+
+The privacy of a run holds for a record that takes part as the design says and no other way. A
+trainer tells which records are in the batch of every step; one too often, or too soon, is refused
+before its gradient is used.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """At which sets of zero-based steps one record may take part.
+
+    Attributes:
+        most: at most so often.
+        min_sep: any two of them at least so many steps apart.
+        residue: all of them equal modulo this; None where they need not be.
+        patterns: all of them in one of these sets; None where nothing is listed.
+    """
+
+    most: int
+    min_sep: int = 1
+    residue: int | None = None
+    patterns: tuple[tuple[int, ...], ...] | None = None
+
+    def broken(self, steps: tuple[int, ...]) -> str:
+        """What ascending ``steps`` of one record break, in words; nothing where they are allowed.
+        The last step is the new one."""
+        if len(set(steps)) < len(steps):
+            return f"twice in step {steps[-1]}"
+        if len(steps) > self.most:
+            return f"{len(steps)} times, where the design is for {self.most}"
+        if any(b - a < self.min_sep for a, b in itertools.pairwise(steps)):
+            return f"in steps {_listed(steps)}, less than {self.min_sep} apart"
+        if self.residue is not None and len({s % self.residue for s in steps}) > 1:
+            return f"in steps {_listed(steps)}, not a multiple of {self.residue} apart"
+        if self.patterns is not None and not any(set(steps) <= set(p) for p in self.patterns):
+            return f"in steps {_listed(steps)}, which are in no pattern of the design"
+        return ""
+
+
+def _listed(steps: tuple[int, ...]) -> str:
+    return ", ".join(map(str, steps)) if len(steps) < 6 else f"{steps[0]}, ..., {steps[-1]}"
+
+
+class Attendance:
+    """The steps every record took part in, in one run.
+
+    Args:
+        rule: of the design.
+        horizon: T.
+    """
+
+    def __init__(self, rule: Rule, *, horizon: int) -> None:
+        self.rule, self.horizon = rule, horizon
+        self._steps: dict[Hashable, tuple[int, ...]] = {}
+
+    def check(self, records: Iterable[Hashable], t: int) -> None:
+        """That ``records`` may be in the batch of step ``t``, and that they are: all, or none.
+
+        The same record at the same step again is the same step again, as after a crash; the same
+        record twice in one batch is refused.
+
+        Raises:
+            InputError: a record more often, or closer together, than the design is for.
+        """
+        t = _checks.positive_int(t, field="step", minimum=0)
+        if t >= self.horizon:
+            raise InputError("step", expected=f"0 to {self.horizon - 1}", got=str(t))
+        found: dict[Hashable, tuple[int, ...]] = {}
+        for record in records:
+            key = record.item() if hasattr(record, "item") else record
+            if key in found:
+                raise self._refusal(key, f"twice in the batch of step {t}")
+            before = self._steps.get(key, ())
+            steps = before if t in before else tuple(sorted((*before, t)))
+            if reason := self.rule.broken(steps):
+                raise self._refusal(key, reason)
+            found[key] = steps
+        self._steps |= found
+
+    def _refusal(self, record: Hashable, reason: str) -> InputError:
+        return InputError(
+            "records",
+            expected="every record as often and as far apart as the design is for",
+            got=f"record {record!r} {reason}",
+            remedy="Batch records in the order of the design, or design for this participation.",
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON values, for records that are numbers or words."""
+        return {"steps": [[record, list(steps)] for record, steps in self._steps.items()]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after :meth:`state_dict`.
+
+        Raises:
+            InputError: not such a state.
+        """
+        try:
+            self._steps = {record: tuple(map(int, steps)) for record, steps in state["steps"]}
+        except (KeyError, TypeError, ValueError):
+            expected = "what Attendance.state_dict gave"
+            raise InputError("state", expected=expected, got=_checks.describe(state)) from None
