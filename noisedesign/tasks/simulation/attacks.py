@@ -34,6 +34,9 @@ from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import dynamics
 from noisedesign.tasks.simulation.audit import Attack, AuditReport, Drawn, audit
 
+Source = Callable[[int, np.random.SeedSequence], Iterable[Array]]
+"""From a number of columns and a seed to noise, an array of shape (n, columns) a step."""
+
 SPACE_STEPS = 2
 """Steps run in space: the difference is at the last, so that the attacker has to subtract the
 mixed messages of the step before."""
@@ -77,7 +80,13 @@ def audit_space(
 
 
 def audit_time(
-    *, noising_matrix: Any, mixing: Any = None, patterns: Any, claimed_mu: float, **how: Any
+    *,
+    noising_matrix: Any,
+    mixing: Any = None,
+    patterns: Any,
+    claimed_mu: float,
+    draw: Source | None = None,
+    **how: Any,
 ) -> AuditReport:
     """Audit of temporal noise over the whole horizon: the worst pattern and directions.
 
@@ -86,6 +95,7 @@ def audit_time(
         mixing: W, shape (n, n), may be singular; None for one model that is not mixed.
         patterns: integer array, shape (patterns, k), zero-based steps.
         claimed_mu: claim (not squared) for changes of norm 1 at every step of a pattern.
+        draw: noise that another program draws from the matrix; by default it is drawn here.
         how: noise_stddev and runs, see :func:`noisedesign.tasks.simulation.audit.audit`.
 
     Raises:
@@ -104,16 +114,16 @@ def audit_time(
     weights = np.zeros((len(noising), len(w), directions.shape[1]))
     weights[:, 0] = precision @ gradients
 
-    def draw(columns: int, sequence: np.random.SeedSequence) -> Iterator[Drawn]:
-        drawn = streams.time_noise_stream(noising, nodes=len(w), dimension=columns, seed=sequence)
-        return ((noise, noise[:0]) for noise in drawn)
+    def matrix_noise(columns: int, sequence: np.random.SeedSequence) -> Iterator[Array]:
+        return streams.time_noise_stream(noising, nodes=len(w), dimension=columns, seed=sequence)
 
+    source = matrix_noise if draw is None else draw
     attack = Attack(
         mixing=w,
         node=0,
         gradients=gradients,
         weights=dynamics.message_weights(w, weights),
-        draw=draw,
+        draw=lambda columns, seed: ((noise, noise[:0]) for noise in source(columns, seed)),
         steps=tuple(steps.tolist()),
     )
     return audit(attack, claimed_mu=claimed_mu, **how)
