@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -337,7 +337,7 @@ def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProb
     path = lookup(path)
     text = read_text(path, field=FIELD)
     with located(path):
-        return _parse(text, folder=path.parent, path=path, mixing=mixing)
+        return replace(parse_problem(text, folder=path.parent, mixing=mixing), path=path)
 
 
 def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None) -> LoadedProblem:
@@ -347,20 +347,13 @@ def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None)
         mixing: the W to take where ``graph.weights`` asks for the fastest, if it is as fast as any:
             that of a design whose problem is read again.
     """
-    return _parse(text, folder=Path(folder), path=None, mixing=mixing)
-
-
-def _parse(
-    text: str, *, folder: Path, path: Path | None, mixing: Array | None = None
-) -> LoadedProblem:
     file = tables_of(text)
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
-        problem=file.problem(folder, mixing),
+        problem=file.problem(Path(folder), mixing),
         text=text,
         reference=reference,
-        path=path,
         tags=tuple(file.tags),
         description=file.description,
     )
