@@ -111,6 +111,9 @@ class Native(Backend):
     def availability(self) -> Availability:
         return Availability(installed=True, version=f"numpy {np.__version__}")
 
+    def require_ready(self) -> None:
+        """It always is."""
+
     def stand_in(self, family: Family) -> str:
         return family.stand_in
 
