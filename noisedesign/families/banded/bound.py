@@ -29,6 +29,7 @@ from noisedesign.base.checks import Array
 from noisedesign.families.banded.program import Allowance, BandedProgram, allowance
 from noisedesign.program.family import Arrays
 from noisedesign.program.noise import BandedStrategy, Noise
+from noisedesign.program.temporal import bound_by
 
 PSD_MARGIN = 8
 """Multiple of the rank tolerance that the smallest eigenvalue of the scaled multipliers keeps:
@@ -96,25 +97,14 @@ def banded_lower_bound(
 ) -> float:
     """No feasible banded X has a smaller tr(H X^-1), whoever made the multipliers.
 
-    ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(diag U) after repair of U, shape (T, T), through the
-    nuclear norm of L K, H = L^T L, U = K K^T. The Cholesky factorisation solves a problem whose
-    entries differ by (T + 1) EPS / 2 times (v_i v_j)^1/2, which is worth T times that of the price
-    (|X_ij| <= (X_ii X_jj)^1/2), and is taken off; so is the rounding of the nuclear norm.
-    0 where the multipliers prove nothing.
+    ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(diag U) after repair of U, shape (T, T). 0 where the
+    multipliers prove nothing.
     """
     u = repaired_multipliers(program, multipliers)
     if u is None:
         return 0.0
-    try:
-        half = program.factor @ np.linalg.cholesky(u)
-    except np.linalg.LinAlgError:
-        return 0.0
-    size = program.size
     price = allowance(program.participation).price(np.diagonal(u).copy())
-    price *= 1 + size * settings.rank_tolerance(size + 1)
-    trace = _linalg.nuclear_norm(half, negligible=negligible)
-    bound = trace / price * trace
-    return bound if 0 < bound < np.inf else 0.0
+    return bound_by(program, u, price, negligible=negligible)
 
 
 def factored_lower_bound(program: BandedProgram, factor: Array) -> float:

@@ -62,11 +62,6 @@ class Unbounded(NamedTuple):
         """Whether it is beyond all that float64 can tell from infinity."""
         return self.share >= UNBOUNDED * self.within
 
-    @property
-    def conceivable(self) -> bool:
-        """Whether it might be proved by multipliers of PROOF_GAP."""
-        return self.share >= UNBOUNDED * PROOF_GAP
-
 
 def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
     """The null direction of H in which designs that are as good as ``dual`` tells are largest.
@@ -123,7 +118,7 @@ def refuse_divergent(program: Program, answer: Found, *, time_limit: float | Non
             raise _refusal(program, answer, direction, "no budget seems to bound it")
         return
     found = along_null_direction(program, answer.dual)
-    if not found.proved and found.conceivable:
+    if not found.proved and found.share >= UNBOUNDED * PROOF_GAP:  # what PROOF_GAP might prove
         monitor = Monitor(gap=PROOF_GAP, time_limit=time_limit, start=answer.dual.blocks)
         closer = native.solve(program.normalized(), monitor=monitor)
         if closer.stop is Stop.INTERRUPTED:
