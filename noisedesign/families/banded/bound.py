@@ -50,17 +50,24 @@ def lower_bound(
     noise: Noise | None = None,
     negligible: float = settings.NEGLIGIBLE,
 ) -> float:
-    """By the stored multipliers, or by those that C proves its bound with; 0 without either."""
+    """By the stored multipliers, or by those that C proves its bound with; 0 without either.
+
+    Those follow from C, at any scale, and the shares z, shape (m,), of the diagonal of X (see
+    :mod:`.program`): nothing of size T x T need be kept.
+    """
     multipliers, shares = proof.get("dual_matrix"), proof.get("dual_shares")
     if multipliers is None:
         expected = allowance(program.participation).cost.shape
         if shares is None or noise is None or shares.shape != expected:
             return 0.0
         bands = BandedStrategy.of_dense(noise.dense_strategy, bands=program.bands).bands
-        try:
-            multipliers = multipliers_of_bands(program, bands=bands, shares=shares)
+        columns = np.ascontiguousarray(bands.T)
+        try:  # unless H is singular
+            inverse = _linalg.inverse_of_triangular(program.factor.copy())
+            factor, _ = witness(program, columns=columns, shares=shares, inverse=inverse)
         except np.linalg.LinAlgError:
             return 0.0
+        multipliers = multipliers_above(program, factor)
     return banded_lower_bound(program, multipliers, negligible=negligible)
 
 
@@ -83,9 +90,7 @@ def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | 
     root = np.sqrt(v)
     unit = unit / root[:, None] / root
     margin = PSD_MARGIN * settings.rank_tolerance(program.size)
-    try:
-        np.linalg.cholesky(unit + (1 - margin) * np.eye(program.size))
-    except np.linalg.LinAlgError:
+    if not _linalg.is_positive(unit + (1 - margin) * np.eye(program.size)):
         # Finite: the trace of ``unit`` is 0, so its smallest eigenvalue is negative here.
         lowest = float(np.linalg.eigvalsh(unit)[0])
         unit *= (1 - margin) / (-lowest + margin * max(1.0, float(np.abs(unit).sum(axis=1).max())))
@@ -164,23 +169,6 @@ def diagonal_above(band: Array) -> Array:
 
 
 # --- multipliers of a strategy ------------------------------------------------------------------
-
-
-def multipliers_of_bands(program: BandedProgram, *, bands: Array, shares: Array) -> Array:
-    """U, shape (T, T), that C itself proves its bound with: nothing of size T x T need be kept.
-
-    Args:
-        bands: of C, shape (p, T), [d, t] = C[t + d, t], at any scale.
-        shares: z, shape (m,), of the diagonal of X (see :mod:`.program`).
-
-    Raises:
-        numpy.linalg.LinAlgError: H is not positive definite.
-    """
-    inverse = _linalg.inverse_of_triangular(program.factor.copy())
-    columns = np.ascontiguousarray(bands.T)
-    return multipliers_above(
-        program, witness(program, columns=columns, shares=shares, inverse=inverse)[0]
-    )
 
 
 def witness(

@@ -153,7 +153,13 @@ def _refusal(program: Program, answer: Found, direction: Array, bounded: str) ->
     field, matrix, got = "workload", "a Gram matrix H", f"a singular H: {where} costs nothing"
     remedy = "Add a small multiple of the identity to H, which puts a price on all noise."
     if program.axes == "space":
-        field, matrix, remedy = "mixing", "a matrix W, and an error,", cap_remedy(program, answer)
+        field, matrix, cap = "mixing", "a matrix W, and an error,", suggested_cap(program)
+        share = 100 * cost_of_cap(program, answer, cap=cap)
+        remedy = (
+            f"Cap diag(R) by limits.max_variance: max_variance={cap:g} in Python, [limits] "
+            f"max_variance = {cap:g} in a problem file, which costs at most {share:.2g} % more "
+            "than the infimum of all designs."
+        )
         if program.exact_factor is not None:
             got, matrix = f"a singular W: {where} is cancelled by mixing", "a matrix W"
             remedy = f"{remedy} {LAZY}"
@@ -166,17 +172,6 @@ def suggested_cap(program: Program) -> float:
     value = settings.SUGGESTED_CAP / float(program.coordinate_budget.min())
     digit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.ceil(value / digit * (1 - settings.sqrt_eps())) * digit:.2g}")
-
-
-def cap_remedy(program: Program, answer: Found) -> str:
-    """A cap that works, where to write it, and what it costs at most."""
-    cap = suggested_cap(program)
-    share = 100 * cost_of_cap(program, answer, cap=cap)
-    return (
-        f"Cap diag(R) by limits.max_variance: max_variance={cap:g} in Python, [limits] "
-        f"max_variance = {cap:g} in a problem file, which costs at most {share:.2g} % more than "
-        "the infimum of all designs."
-    )
 
 
 def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:
