@@ -167,7 +167,7 @@ def inverse_of_positive(a: Array) -> Array:
     unit = a * root
     unit *= root[:, None]
     lower = np.linalg.cholesky(unit)
-    del unit  # as whatever has n^2 entries, once it is used
+    del unit  # freed early: peak memory
     inverse_of_triangular(lower)
     inverse: Array = lower.T @ lower  # numpy makes a product with one's own transpose symmetric
     inverse *= root

@@ -268,7 +268,7 @@ def judge_strategy(
     try:
         noise = np.asarray(np.linalg.solve(strategy.T, program.factor.T), dtype=np.float64)
         objective = _linalg.inner(noise, noise)
-        del noise  # as whatever has T^2 entries, once it is used
+        del noise  # freed early: peak memory
     except np.linalg.LinAlgError:
         objective = float("inf")
     worst, kind = float("inf"), EXACT

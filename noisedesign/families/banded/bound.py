@@ -68,6 +68,7 @@ def lower_bound(
         except np.linalg.LinAlgError:
             return 0.0
         multipliers = multipliers_above(program, factor)
+        del inverse, factor  # freed early: peak memory
     return banded_lower_bound(program, multipliers, negligible=negligible)
 
 
