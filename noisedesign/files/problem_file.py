@@ -31,7 +31,7 @@ from noisedesign.files.tables import (
     limits_of,
     models_of,
 )
-from noisedesign.files.toml import located, lookup, parsed, read_text, renamed
+from noisedesign.files.toml import opened, parsed, renamed
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, WorkloadKind
@@ -334,10 +334,8 @@ def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProb
         InputError: naming the dotted key at fault and this file; no such file, a folder, not
             UTF-8, not TOML.
     """
-    path = lookup(path)
-    text = read_text(path, field=FIELD)
-    with located(path):
-        return replace(parse_problem(text, folder=path.parent, mixing=mixing), path=path)
+    with opened(path, field=FIELD) as (found, text):
+        return replace(parse_problem(text, folder=found.parent, mixing=mixing), path=found)
 
 
 def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None) -> LoadedProblem:
