@@ -66,7 +66,7 @@ def measured(name: str, problem: Problem, variant: Variant, limit: float) -> Rec
     for key, value in kept.items():
         setattr(conic_model, key, value)
     monitor = Monitor(gap=GAP, tolerance=GAP / 10, time_limit=limit)
-    options = backend.options_for(model.conic, monitor=monitor)
+    options = backend.options(monitor, model.conic)
     options |= variant.options or {}
     seconds: list[float] = []
     while not seconds or (seconds[0] < SHORT and len(seconds) < 3):

@@ -41,31 +41,43 @@ def banded_product(a: Array, reach: int, b: Array) -> Array:
 
 
 class BandedSolver:
-    """C^-1 B and C^-T B for dense B, shape (T, n)."""
+    """C^-1 B and C^-T B for dense B, shape (T, n).
 
-    def __init__(self, columns: Array) -> None:
-        self.c = dense(columns)
+    C is written ``into`` an array of zeros, or of another C of as many bands, where one is given.
+    """
+
+    def __init__(self, columns: Array, *, into: Array | None = None) -> None:
         horizon, self.bands = columns.shape
-        self.rows = max(self.bands, min(BLOCK_ROWS, horizon))
-        starts = range(0, horizon, self.rows)
-        self.spans = [slice(a, min(a + self.rows, horizon)) for a in starts]
-        self.inverse = _inverse_blocks(self.c, self.rows)
+        self.c = np.zeros((horizon, horizon)) if into is None else into
+        _write(self.c, columns)
+        rows = max(self.bands, min(BLOCK_ROWS, horizon))
+        self.spans = [slice(a, min(a + rows, horizon)) for a in range(0, horizon, rows)]
+        self.inverse = _inverse_blocks(self.c, rows)
+
+    def above(self, rows: slice) -> slice:
+        """The columns left of a diagonal block that its rows reach."""
+        return slice(max(rows.start - self.bands + 1, 0), rows.start)
+
+    def below(self, rows: slice) -> slice:
+        """The rows below a diagonal block that its columns reach."""
+        return slice(rows.stop, rows.stop + self.bands - 1)
 
     def solve(self, b: Array) -> Array:
         """C^-1 B."""
         solution = np.empty(b.shape)
         for rows, inverse in zip(self.spans, self.inverse, strict=True):
-            above = slice(max(rows.start - self.bands + 1, 0), rows.start)
+            above = self.above(rows)
             rest = b[rows] - self.c[rows, above] @ solution[above]
             np.matmul(inverse[: len(rest), : len(rest)], rest, out=solution[rows])
         return solution
 
-    def solve_transposed(self, b: Array) -> Array:
+    def solve_transposed(self, b: Array, *, out: Array | None = None) -> Array:
         """C^-T B."""
-        solution = np.empty(b.shape)
+        solution = np.empty(b.shape) if out is None else out
         for rows, inverse in zip(self.spans[::-1], self.inverse[::-1], strict=True):
-            below = slice(rows.stop, rows.stop + self.bands - 1)
-            rest = b[rows] - self.c[below, rows].T @ solution[below]
+            below = self.below(rows)
+            rest = self.c[below, rows].T @ solution[below]
+            np.subtract(b[rows], rest, out=rest)
             np.matmul(inverse[: len(rest), : len(rest)].T, rest, out=solution[rows])
         return solution
 
@@ -89,51 +101,34 @@ class BandedError:
     """
 
     def __init__(self, gram: Array, bands: int) -> None:
-        self.gram, self.bands, self.horizon = gram, bands, len(gram)
-        self.rows = max(bands, min(BLOCK_ROWS, self.horizon))
-        self.starts = range(0, self.horizon, self.rows)
+        self.gram, self.bands = gram, bands
         self.c, self.once, self.lower, self.last = (np.zeros_like(gram) for _ in range(4))
 
     def __call__(self, columns: Array) -> tuple[float, Array]:
         """The error, and its gradient by ``columns``, both of shape (T, p)."""
-        _write(self.c, columns)
-        inverse = _inverse_blocks(self.c, self.rows)
-        self._solve_transposed(inverse)
-        self._solve_for_lower(inverse)
-        return float(np.trace(self.lower)), -2 * self._band(inverse)
+        solver = BandedSolver(columns, into=self.c)
+        solver.solve_transposed(self.gram, out=self.once)
+        self._solve_for_lower(solver)
+        return float(np.trace(self.lower)), -2 * self._band(solver)
 
-    def _solve_transposed(self, inverse: Array) -> None:
-        """``once`` = C^-T H."""
-        for number in reversed(range(len(self.starts))):
-            a, e, below = self._spans(number)
-            rest = self.c[below, a:e].T @ self.once[below]
-            np.subtract(self.gram[a:e], rest, out=rest)
-            np.matmul(inverse[number, : e - a, : e - a].T, rest, out=self.once[a:e])
-
-    def _solve_for_lower(self, inverse: Array) -> None:
+    def _solve_for_lower(self, solver: BandedSolver) -> None:
         """``lower`` = M = C^-T once^T, in the blocks on and below its diagonal."""
-        for number in reversed(range(len(self.starts))):
-            a, e, below = self._spans(number)
-            rest = self.c[below, a:e].T @ self.lower[below, :e]
-            np.subtract(self.once[:e, a:e].T, rest, out=rest)
-            np.matmul(inverse[number, : e - a, : e - a].T, rest, out=self.lower[a:e, :e])
+        for rows, inverse in zip(solver.spans[::-1], solver.inverse[::-1], strict=True):
+            below = solver.below(rows)
+            rest = self.c[below, rows].T @ self.lower[below, : rows.stop]
+            np.subtract(self.once[: rows.stop, rows].T, rest, out=rest)
+            inverse = inverse[: len(rest), : len(rest)].T
+            np.matmul(inverse, rest, out=self.lower[rows, : rows.stop])
 
-    def _band(self, inverse: Array) -> Array:
+    def _band(self, solver: BandedSolver) -> Array:
         """(C^-1 M)[t, t + d], shape (T, p)."""
-        for number in range(len(self.starts)):
-            a, e, _ = self._spans(number)
-            above = slice(max(a - self.bands + 1, 0), a)
-            rest = self.c[a:e, above] @ self.last[above, a:]
+        for rows, inverse in zip(solver.spans, solver.inverse, strict=True):
+            above, a = solver.above(rows), rows.start
+            rest = self.c[rows, above] @ self.last[above, a:]
             # Blocks on the diagonal of ``lower`` are whole.
-            np.subtract(self.lower[a:, a:e].T, rest, out=rest)
-            np.matmul(inverse[number, : e - a, : e - a], rest, out=self.last[a:e, a:])
-        band = np.zeros((self.horizon, self.bands))
+            np.subtract(self.lower[a:, rows].T, rest, out=rest)
+            np.matmul(inverse[: len(rest), : len(rest)], rest, out=self.last[rows, a:])
+        band = np.zeros((len(self.gram), self.bands))
         for d in range(self.bands):
-            band[: self.horizon - d, d] = np.diagonal(self.last, d)
+            band[: len(band) - d, d] = np.diagonal(self.last, d)
         return band
-
-    def _spans(self, number: int) -> tuple[int, int, slice]:
-        """First and last row of a block, and the rows below that its columns reach."""
-        a = self.starts[number]
-        e = min(a + self.rows, self.horizon)
-        return a, e, slice(e, e + self.bands - 1)

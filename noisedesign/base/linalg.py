@@ -34,6 +34,15 @@ def eigenvalues(a: Array) -> Array:
     return np.asarray(np.linalg.eigvalsh(symmetrized(a)), dtype=np.float64)
 
 
+def is_positive(a: Array) -> bool:
+    """Whether a is positive definite to working precision: its Cholesky factorisation ends."""
+    try:
+        np.linalg.cholesky(a)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 def reversed_cholesky(gram: Array) -> Array:
     """Lower triangular C with C^T C = gram (Cholesky of the order-reversed matrix).
 
@@ -75,12 +84,7 @@ def null_space(factor: Array, *, gram: Array) -> Array:
     scaled[np.diag_indices(size)] -= (
         8 * settings.rank_tolerance(size) * float(np.abs(scaled).sum(axis=1).max())
     )
-    try:
-        # A Cholesky factorisation costs a tenth of what singular vectors do, and mostly settles it.
-        np.linalg.cholesky(scaled)
-    except np.linalg.LinAlgError:
-        pass
-    else:
+    if is_positive(scaled):  # at a tenth of the cost of singular vectors, and mostly it is
         return np.zeros((size, 0))
     _, values, right = np.linalg.svd(factor * unit)
     full = np.zeros(size)
@@ -163,7 +167,7 @@ def inverse_of_positive(a: Array) -> Array:
     unit = a * root
     unit *= root[:, None]
     lower = np.linalg.cholesky(unit)
-    del unit  # as whatever has n^2 entries, once it is used
+    del unit  # freed early: peak memory
     inverse_of_triangular(lower)
     inverse: Array = lower.T @ lower  # numpy makes a product with one's own transpose symmetric
     inverse *= root

@@ -98,7 +98,8 @@ def _parts(
         yield _pairs([(_words(c), _cell(records[0].get(c))) for c in shared], width)
     if not own:
         return
-    numbers = _numbered(records, [c for c in own if c in notes])
+    said = dict.fromkeys(_cell(r.get(c)) for r in records for c in own if c in notes)
+    numbers = {text: f"[{n}]" for n, text in enumerate(filter(None, said), start=1)}
     rows = [
         [numbers.get(_cell(r.get(c)), "") if c in notes else _cell(r.get(c)) for c in own]
         for r in records
@@ -131,12 +132,6 @@ def _shared(records: list[Record], columns: list[str], keep: Sequence[str]) -> l
         and all(r.get(c) == records[0].get(c) for r in records)
     ]
     return [] if found == columns else found
-
-
-def _numbered(records: list[Record], columns: Sequence[str]) -> dict[str, str]:
-    """Every different note, by the number it has."""
-    found = (_cell(record.get(column)) for record in records for column in columns)
-    return {text: f"[{n}]" for n, text in enumerate(dict.fromkeys(filter(None, found)), start=1)}
 
 
 def _columns(

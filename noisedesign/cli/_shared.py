@@ -52,7 +52,7 @@ class Writing(click.Command):
             os.path.realpath(lookup(name)): param.human_readable_name.rstrip(".")
             for key, param in options.items()
             if isinstance(param, click.Argument)
-            for name in _each(ctx.params[key])
+            for name in (ctx.params[key] if param.nargs < 0 else [ctx.params[key]])
         }
         with overwriting(ctx.params.pop("force")):
             for key, param in options.items():
@@ -77,10 +77,6 @@ def _check_output(path: str, *, field: str, kind: Output, taken: dict[str, str])
             picture_format(path, field=field)
         if kind.kind is not None:
             check_replaceable(path, kind.kind, field=field)
-
-
-def _each(value: Any) -> tuple[str, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")

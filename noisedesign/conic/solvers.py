@@ -94,8 +94,9 @@ class ConicSolver:
             installed=True, version=version, licensed=problem is None, remedy=problem or ""
         )
 
-    def options(self, monitor: Monitor) -> Options:
-        """Solver options for the accuracy and time that the monitor allows."""
+    def options(self, monitor: Monitor, program: ConicProgram | None = None) -> Options:
+        """Solver options for the accuracy and time that the monitor allows, and for what is known
+        of the program."""
         options: Options = dict(self.always or {})
         if monitor.tolerance is not None:
             options.update(self.accuracy(monitor.tolerance))
@@ -103,12 +104,9 @@ class ConicSolver:
             options.update(self.limit(max(monitor.remaining, 0.01)))
         # MOSEK nests its parameters: those of accuracy and of the limit go into one dictionary.
         nested = {key: options.pop(key) for key in tuple(options) if key.startswith("MSK_")}
-        return {**options, "mosek_params": nested} if nested else options
-
-    def options_for(self, program: ConicProgram, *, monitor: Monitor) -> Options:
-        """As :meth:`options`, with what is known of the program."""
-        options = self.options(monitor)
-        if program.balanced and self.tuned is not None:
+        if nested:
+            options["mosek_params"] = nested
+        if program is not None and program.balanced and self.tuned is not None:
             options |= self.tuned(program, None if monitor.tolerance is None else monitor.gap)
         return options
 
@@ -123,7 +121,7 @@ class ConicSolver:
             asked = replace(monitor, tolerance=monitor.tolerance / program.margin)
         while True:
             try:
-                found = ready(self.options_for(program, monitor=asked))
+                found = ready(self.options(asked, program))
             except KeyboardInterrupt:
                 found = Outcome(stop=Stop.INTERRUPTED)
             iterations += found.iterations
@@ -179,10 +177,7 @@ def _tuned_scs(program: ConicProgram, gap: float | None) -> Options:
     return options
 
 
-def _tuned_clarabel(program: ConicProgram, gap: float | None) -> Options:
-    """Answers of interior points are certified to up to three times their tolerance."""
-    names = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
-    return {} if gap is None else dict.fromkeys(names, gap / 3)
+CLARABEL_TOLERANCES = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
 
 
 def through_scs(program: ConicProgram) -> Run:
@@ -294,10 +289,12 @@ CONIC_SOLVERS: tuple[ConicSolver, ...] = (
     ConicSolver(
         name="clarabel", solver="CLARABEL", distribution="clarabel",
         remedy="pip install clarabel",
-        accuracy=lambda tol: {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol},
+        accuracy=lambda tol: dict.fromkeys(CLARABEL_TOLERANCES, tol),
         memory=lambda model: 48 * model.entry_pairs,
         limit=lambda seconds: {"time_limit": seconds},
-        direct=through_clarabel, tuned=_tuned_clarabel,
+        direct=through_clarabel,
+        # Answers of interior points are certified to up to three times their tolerance.
+        tuned=lambda _, gap: {} if gap is None else dict.fromkeys(CLARABEL_TOLERANCES, gap / 3),
     ),
     ConicSolver(
         name="mosek", solver="MOSEK", distribution="Mosek",

@@ -115,15 +115,11 @@ def _proofs(
 ) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
     """Of the families of a problem and its relaxation, the latter by the names they are stored."""
     outer = {} if wider is None else _proof(family_of(wider), wider)
-    own = _proof(family_of(problem), problem)
-    return own, dict(_relaxed(name, spec) for name, spec in outer.items())
-
-
-def _relaxed(name: str, spec: ArraySpec) -> tuple[str, ArraySpec]:
-    stored = relaxed_name(name)
-    if stored == name:
-        return name, spec
-    return stored, ArraySpec(f"{spec.kind} without a structure", spec.axes)
+    stored = {}
+    for name, spec in outer.items():
+        at, kind = relaxed_name(name), f"{spec.kind} without a structure"
+        stored[at] = spec if at == name else ArraySpec(kind, spec.axes)
+    return _proof(family_of(problem), problem), stored
 
 
 def _proof(family: Family, problem: Problem) -> dict[str, ArraySpec]:

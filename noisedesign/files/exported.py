@@ -261,15 +261,12 @@ def content_of(
     }
     if calibrated:
         noise = noise.scaled(found.noise_stddev)
-        metadata["note"] = _CALIBRATED.format(where=_where(noise))
+        where = "covariance (its square), or in the coefficients of the seeds, and not in C"
+        if noise.space is None:
+            assert noise.strategy is not None
+            where = f"{', '.join(noise.strategy.names)} (C is divided by it, C^-1 multiplied)"
+        metadata["note"] = _CALIBRATED.format(where=where)
     return Exported(noise=noise, metadata=metadata, beside=beside)
-
-
-def _where(noise: Noise) -> str:
-    if noise.space is not None:
-        return "covariance (its square), or in the coefficients of the seeds, and not in C"
-    assert noise.strategy is not None
-    return f"{', '.join(noise.strategy.names)} (C is divided by it, C^-1 multiplied)"
 
 
 # --- reading --------------------------------------------------------------------------------------

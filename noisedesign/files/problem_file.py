@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,7 +31,7 @@ from noisedesign.files.tables import (
     limits_of,
     models_of,
 )
-from noisedesign.files.toml import located, lookup, parsed, read_text, renamed
+from noisedesign.files.toml import opened, parsed, renamed
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, WorkloadKind
@@ -334,10 +334,8 @@ def load_problem(path: str | Path, *, mixing: Array | None = None) -> LoadedProb
         InputError: naming the dotted key at fault and this file; no such file, a folder, not
             UTF-8, not TOML.
     """
-    path = lookup(path)
-    text = read_text(path, field=FIELD)
-    with located(path):
-        return _parse(text, folder=path.parent, path=path, mixing=mixing)
+    with opened(path, field=FIELD) as (found, text):
+        return replace(parse_problem(text, folder=found.parent, mixing=mixing), path=found)
 
 
 def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None) -> LoadedProblem:
@@ -347,20 +345,13 @@ def parse_problem(text: str, *, folder: str | Path, mixing: Array | None = None)
         mixing: the W to take where ``graph.weights`` asks for the fastest, if it is as fast as any:
             that of a design whose problem is read again.
     """
-    return _parse(text, folder=Path(folder), path=None, mixing=mixing)
-
-
-def _parse(
-    text: str, *, folder: Path, path: Path | None, mixing: Array | None = None
-) -> LoadedProblem:
     file = tables_of(text)
     # Cheap checks first: a wrong reference should not cost an eigendecomposition.
     reference = None if file.reference is None else Reference(**file.reference.model_dump())
     return LoadedProblem(
-        problem=file.problem(folder, mixing),
+        problem=file.problem(Path(folder), mixing),
         text=text,
         reference=reference,
-        path=path,
         tags=tuple(file.tags),
         description=file.description,
     )

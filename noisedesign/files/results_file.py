@@ -218,18 +218,12 @@ class ParquetResults(ResultsFile):
         try:
             table = arrow.parquet.read_table(io.BytesIO(content))
             columns, rows = table.column_names, list(table.to_pylist())
-        except (
-            arrow.ArrowException,
-            OSError,
-            ValueError,
-        ) as error:  # ValueError: text that is none
+        except (arrow.ArrowException, OSError, ValueError) as error:  # the last: text that is none
             got = f"{self.path}: {error}"
             raise InputError(FIELD, expected="a parquet file", got=got) from error
-        if self.format in columns and rows:
-            self._check_format(rows[0])
-        self._check_columns(columns)
-        for row in rows:
+        for row in rows if self.format in columns else ():
             self._check_format(row)
+        self._check_columns(columns)
         return rows
 
     def _write_all(self) -> None:

@@ -125,12 +125,12 @@ def _told(
             return _unknown_key(path, context["key"], context["allowed"], belongs)
         case "missing":
             expected = f"a [{path[-1]}] table" if path[-1] in _TABLES else "a value"
-            return InputError(_dotted(path), expected=expected, got="nothing")
+            return InputError(".".join(path), expected=expected, got="nothing")
         case "union_tag_not_found":
             key = _quoted(context["discriminator"])[0]
             remedy = "" if path else next((belongs[key] for key in data if key in belongs), "")
             return InputError(
-                _dotted([*path, key]), expected="a value", got="nothing", remedy=remedy
+                ".".join([*path, key]), expected="a value", got="nothing", remedy=remedy
             )
         case "union_tag_invalid":
             key = _quoted(context["discriminator"])[0]
@@ -140,7 +140,7 @@ def _told(
             return _wrong_word(path, _quoted(context["expected"]), details["input"])
         case kind:
             expected = _EXPECTED.get(kind, details["msg"])
-            return InputError(_dotted(path), expected=expected, got=describe(details["input"]))
+            return InputError(".".join(path), expected=expected, got=describe(details["input"]))
 
 
 def _path(details: ErrorDetails, data: Mapping[str, Any]) -> list[str]:
@@ -162,26 +162,22 @@ def _path(details: ErrorDetails, data: Mapping[str, Any]) -> list[str]:
     return path
 
 
-def _dotted(path: Sequence[str]) -> str:
-    return ".".join(path)
-
-
 def _unknown_key(
     path: Sequence[str], key: str, allowed: Sequence[str], belongs: Mapping[str, str]
 ) -> InputError:
     remedy = did_you_mean(key, allowed)
     if not path and key in belongs:
         remedy = belongs[key]
-    where = f"[{_dotted(path)}]" if path else "the file"
+    where = f"[{'.'.join(path)}]" if path else "the file"
     expected = f"only the keys {', '.join(allowed)} in {where}"
     got = f"unknown key {key}"
-    return InputError(_dotted([*path, key]), expected=expected, got=got, remedy=remedy)
+    return InputError(".".join([*path, key]), expected=expected, got=got, remedy=remedy)
 
 
 def _wrong_word(path: Sequence[str], words: Sequence[str], value: Any) -> InputError:
     expected = "one of " + ", ".join(words)
     got = describe(value)
-    return InputError(_dotted(path), expected=expected, got=got, remedy=did_you_mean(value, words))
+    return InputError(".".join(path), expected=expected, got=got, remedy=did_you_mean(value, words))
 
 
 def did_you_mean(word: Any, known: Sequence[str]) -> str:

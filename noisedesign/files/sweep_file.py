@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from noisedesign.base.shown import Shown, ShownInline
 from noisedesign.files.problem_file import BELONGS, PROBLEM_FILE
 from noisedesign.files.results_file import RESULTS_FORMAT, SWEEP
 from noisedesign.files.schema import did_you_mean, validated
-from noisedesign.files.toml import dumped, located, lookup, parsed, read_text, renamed
+from noisedesign.files.toml import dumped, opened, parsed, read_text, renamed
 from noisedesign.program.backends import get_backend
 
 FIELD = "sweep"
@@ -90,10 +90,8 @@ def load_sweep(path: str | Path) -> Sweep:
         InputError: naming the dotted key at fault and this file; no such file, a folder, not
             UTF-8, not TOML.
     """
-    path = lookup(path)
-    text = read_text(path, field=FIELD)
-    with located(path):
-        return parse_sweep(text, folder=path.parent)
+    with opened(path, field=FIELD) as (found, text):
+        return parse_sweep(text, folder=found.parent)
 
 
 def parse_sweep(text: str, *, folder: str | Path) -> Sweep:
@@ -105,7 +103,9 @@ def parse_sweep(text: str, *, folder: str | Path) -> Sweep:
     limit = data.get("time_limit")
     limit = None if limit is None else _checks.real(limit, field="time_limit", low=0)
     grid = grid_of(data.get("grid"))
-    belongs = _belongs({*base, *(key.partition(".")[0] for key in grid)})
+    # Of keys at the top that are no problem's: perhaps one of a sweep is meant.
+    tops = {*base, *(key.partition(".")[0] for key in grid)}
+    belongs = BELONGS | {key: meant for key in tops if (meant := did_you_mean(key, OWN_KEYS))}
     rows = []
     for parameters, tables in points(base, grid):
         _check(tables, grid=grid, belongs=belongs)
@@ -153,12 +153,6 @@ def _backends(names: Any) -> list[str]:
         with renamed({"backend": "backends"}):
             get_backend(name)
     return names
-
-
-def _belongs(keys: Iterable[str]) -> dict[str, str]:
-    """What to say of keys at the top that are no problem's: perhaps one of a sweep is meant."""
-    meant = {key: did_you_mean(key, OWN_KEYS) for key in keys}
-    return BELONGS | {key: remedy for key, remedy in meant.items() if remedy}
 
 
 def _check(

@@ -69,6 +69,15 @@ def located(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def opened(path: str | Path, *, field: str) -> Iterator[tuple[Path, str]]:
+    """The file that :func:`lookup` finds, and its text; errors within this name it."""
+    found = lookup(path)
+    text = read_text(found, field=field)
+    with located(found):
+        yield found, text
+
+
+@contextmanager
 def renamed(keys: dict[str, str]) -> Iterator[None]:
     """Errors about an argument of the library, told as errors about a key of the file.
 

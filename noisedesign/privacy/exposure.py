@@ -166,11 +166,7 @@ def require_room(noise: Noise, observer: threats.Observer, participation: Partic
     """
     dense = not isinstance(noise, NodeNoise) or noise.strategy is not None
     step = FULL_STEP_BYTES if observer.sees == "all" else STEP_BYTES
-
-    def bytes_of(steps: int) -> int:
-        return 8 * steps * steps if dense else step * steps
-
-    participation_room(participation, bytes_of=bytes_of)
+    participation_room(participation, bytes_of=lambda steps: steps * (8 * steps if dense else step))
 
 
 def epsilon_at(mu: float, delta: float) -> float:

@@ -111,6 +111,9 @@ class Native(Backend):
     def availability(self) -> Availability:
         return Availability(installed=True, version=f"numpy {np.__version__}")
 
+    def require_ready(self) -> None:
+        """It always is."""
+
     def stand_in(self, family: Family) -> str:
         return family.stand_in
 
@@ -268,13 +271,18 @@ class Options:
 
     def refuse(self, by: str) -> None:
         """Raise InputError where anything is asked for, since ``by`` can do none of it."""
-        if index_of(self.device) is not None:
-            able = "runs on CUDA devices"
-            raise _refusal("device", able, by, expected="cpu", got=describe(self.device))
-        if self.checkpoint is not None:
-            raise _refusal("checkpoint", "keeps checkpoints", by)
-        if self.start is not None:
-            raise _refusal("start", "can start from multipliers", by)
+        elsewhere, device = index_of(self.device) is not None, describe(self.device)
+        for field, asked, able, expected, got in (
+            ("device", elsewhere, "runs on CUDA devices", "cpu", device),
+            ("checkpoint", self.checkpoint is not None, "keeps checkpoints", "none here", "one"),
+            ("start", self.start is not None, "can start from multipliers", "none here", "one"),
+        ):
+            if asked:
+                remedy = (
+                    f"What {able} are the native solvers of problems without limits, structures "
+                    f"and observers, not {by}."
+                )
+                raise InputError(field, expected=expected, got=got, remedy=remedy)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -284,13 +292,3 @@ class Options:
             InputError: no such device here.
         """
         return device_of(self.device).versions
-
-
-def _refusal(
-    field: str, able: str, by: str, *, expected: str = "none here", got: str = "one"
-) -> InputError:
-    remedy = (
-        f"What {able} are the native solvers of problems without limits, structures and "
-        f"observers, not {by}."
-    )
-    return InputError(field, expected=expected, got=got, remedy=remedy)

@@ -89,21 +89,25 @@ def repaired_dual(program: Program, dual: DualPoint) -> DualPoint:
 
     u is lowered, all of it by one factor, until H + diag(w) - diag(u) is positive semidefinite.
     """
-    blocks = (dual.blocks + dual.blocks.transpose(0, 2, 1)) / 2
-    if blocks.shape[1] == 1:
-        blocks = np.maximum(blocks, 0.0)
-    else:
-        values, vectors = np.linalg.eigh(blocks)
-        blocks = (vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
-        diagonal = np.einsum("jii->ji", blocks)
-        diagonal[:] = diagonal.max(axis=1, keepdims=True)  # adds a nonnegative diagonal
     cap = None
     if program.cap is not None:
         cap = np.zeros(program.size) if dual.cap is None else np.maximum(dual.cap, 0.0)
     floor = None
     if program.floor is not None and dual.floor is not None:
         floor = _affordable(program, cap, np.maximum(dual.floor, 0.0))
-    return DualPoint(blocks=blocks, cap=cap, floor=floor)
+    return DualPoint(blocks=repaired_blocks(dual.blocks), cap=cap, floor=floor)
+
+
+def repaired_blocks(blocks: Array) -> Array:
+    """The nearest sensible positive semidefinite blocks, (n, k, k), with constant diagonals."""
+    blocks = (blocks + blocks.transpose(0, 2, 1)) / 2
+    if blocks.shape[1] == 1:
+        return np.maximum(blocks, 0.0)
+    values, vectors = np.linalg.eigh(blocks)
+    positive = (vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
+    diagonal = np.einsum("jii->ji", positive)
+    diagonal[:] = diagonal.max(axis=1, keepdims=True)  # adds a nonnegative diagonal
+    return np.asarray(positive)
 
 
 def _affordable(program: Program, cap: Array | None, floor: Array) -> Array | None:
@@ -222,8 +226,10 @@ def judge_covariance(program: Program, covariance: Array, *, bound: float) -> Ce
     ratio = floor_ratio = None
     if program.cap is not None:
         ratio = float((np.diagonal(covariance) / program.cap).max())
-    if program.floor is not None:
-        floor_ratio = _floor_ratio(program.floor, np.diagonal(covariance))
+    if program.floor is not None:  # infinite where a variance is not positive, or no number
+        variance = np.diagonal(covariance)
+        positive = bool((variance > 0).all())
+        floor_ratio = float((program.floor / variance).max()) if positive else float("inf")
     worst = float("inf")
     largest = max(float(covariance.max()), -float(covariance.min()))
     if asymmetry(covariance) <= settings.rank_tolerance(len(covariance)) * largest:
@@ -237,13 +243,6 @@ def judge_covariance(program: Program, covariance: Array, *, bound: float) -> Ce
         variance_ratio=ratio,
         floor_ratio=floor_ratio,
     )
-
-
-def _floor_ratio(floor: Array, variance: Array) -> float:
-    """Largest floor over its variance; infinite where there is none, or one that is no number."""
-    if not (variance > 0).all():
-        return float("inf")
-    return float((floor / variance).max())
 
 
 class InTime(Protocol):
@@ -269,7 +268,7 @@ def judge_strategy(
     try:
         noise = np.asarray(np.linalg.solve(strategy.T, program.factor.T), dtype=np.float64)
         objective = _linalg.inner(noise, noise)
-        del noise  # as whatever has T^2 entries, once it is used
+        del noise  # freed early: peak memory
     except np.linalg.LinAlgError:
         objective = float("inf")
     worst, kind = float("inf"), EXACT

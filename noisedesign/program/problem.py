@@ -46,7 +46,7 @@ ANY_TIME = TimeStructure()
 """Noise without a structure."""
 
 
-def _check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
+def check_steps(privacy: PrivacyTarget | None, horizon: int) -> None:
     if privacy is not None and privacy.steps not in (None, horizon):
         expected = f"{horizon}, the horizon of the design, or nothing"
         raise InputError("privacy.steps", expected=expected, got=str(privacy.steps))
@@ -57,7 +57,7 @@ def _check_use_in_space(
 ) -> None:
     """It is said how long noise in space is used, where that decides on its privacy."""
     if participation is not None:
-        _check_steps(privacy, participation.horizon)
+        check_steps(privacy, participation.horizon)
         used, field = participation.horizon, "participation"
     elif privacy is None:
         return
@@ -83,7 +83,7 @@ def _check_use_against_observers(
     participation: Participation | None, privacy: PrivacyTarget | None, horizon: int
 ) -> None:
     """Budgets before observers are for a record that takes part once: a target says so."""
-    _check_steps(privacy, horizon)
+    check_steps(privacy, horizon)
     once = f"single participation in {horizon} steps (epochs = 1, separation = {horizon})"
     if participation is None and privacy is not None:
         expected = f"{once}, which is what budgets before observers are for"
@@ -370,7 +370,7 @@ class TimeProblem(_OnGraph):
         if (buffers := self.structure.buffers) is not None and buffers > horizon:
             expected = f"at most {horizon}, the number of steps"
             raise InputError("structure.buffers", expected=expected, got=str(buffers))
-        _check_steps(self.privacy, horizon)
+        check_steps(self.privacy, horizon)
         if (self.mixing is None) == WORKLOADS[self.workload].of_graph:
             raise InputError(
                 "mixing",
@@ -537,7 +537,7 @@ class SpaceTimeProblem(_OnGraph):
         if self.joint == "full" and (self.time.restricts or self.space.restricts):
             expected = '"kronecker" for a structure in time or space'
             raise InputError("structure.joint", expected=expected, got='"full"')
-        _check_steps(self.privacy, self.participation.horizon)
+        check_steps(self.privacy, self.participation.horizon)
         self._set(nodes=_checks.node_names(self.nodes, count=n))
 
     @property

@@ -148,17 +148,13 @@ def _objective(program: Program, gram: Array) -> float:
 def _made_positive(gram: Array) -> Array:
     """X blended with its own diagonal, which changes no budget, until it is positive definite."""
     blend, share = gram, 0.0
-    while True:
-        try:
-            np.linalg.cholesky(blend)
-        except np.linalg.LinAlgError:
-            share = max(2 * share, settings.sqrt_eps())
-            if share >= 1:
-                return np.diag(np.diagonal(gram))
-            blend = (1 - share) * gram
-            np.fill_diagonal(blend, np.diagonal(gram))
-        else:
-            return blend
+    while not _linalg.is_positive(blend):
+        share = max(2 * share, settings.sqrt_eps())
+        if share >= 1:
+            return np.diag(np.diagonal(gram))
+        blend = (1 - share) * gram
+        np.fill_diagonal(blend, np.diagonal(gram))
+    return blend
 
 
 def _capped(program: Program, gram: Array, *, variance: Array) -> Array:

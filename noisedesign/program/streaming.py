@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Stop
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.calibration import Calibration, calibration
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.noise import Noise
+from noisedesign.program.problem import check_steps
 from noisedesign.system.participation import Participation
 
 if TYPE_CHECKING:
@@ -56,10 +56,7 @@ class StreamingDesign(Shown):
     axes: ClassVar[str] = "streaming"
 
     def __post_init__(self) -> None:
-        steps = None if self.privacy is None else self.privacy.steps
-        if steps not in (None, self.horizon):
-            expected = f"{self.horizon}, the horizon of the design, or nothing"
-            raise InputError("privacy.steps", expected=expected, got=str(steps))
+        check_steps(self.privacy, self.horizon)
 
     def _facts(self) -> dict[str, object]:
         return {

@@ -76,6 +76,24 @@ def temporal_program(*, gram: Any, participation: Participation) -> TemporalProg
     return TemporalProgram(gram=h, participation=participation)
 
 
+def bound_by(program: TemporalProgram, u: Array, price: float, *, negligible: float) -> float:
+    """( tr (H^1/2 U H^1/2)^1/2 )^2 / price for U, shape (T, T); 0 where that proves nothing.
+
+    Through the nuclear norm of L K, H = L^T L, U = K K^T. The Cholesky factorisation solves a
+    problem whose entries differ by (T + 1) EPS / 2 times (u_i u_j)^1/2, which is worth T times that
+    of the price (|X_ij| <= (X_ii X_jj)^1/2), and is taken off; so is the rounding of the norm.
+    """
+    try:
+        half = program.factor @ np.linalg.cholesky(u)
+    except np.linalg.LinAlgError:
+        return 0.0
+    size = program.size
+    price *= 1 + size * settings.rank_tolerance(size + 1)
+    trace = _linalg.nuclear_norm(half, negligible=negligible)
+    bound = trace / price * trace
+    return bound if 0 < bound < np.inf else 0.0
+
+
 class TemporalFamily(Family):
     """Strategies C, shape (T, T), lower triangular, of unit squared sensitivity."""
 

@@ -318,7 +318,7 @@ def profiles(rows: Sequence[Row]) -> list[Profile]:
     return found
 
 
-def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record]:
+def summary(rows: Sequence[Row]) -> list[Record]:
     """One record a backend: counts, shifted geometric means, and the curve at some times.
 
     ``best_found`` counts local optima: the best a search found, where no one knows the optimum.
@@ -347,9 +347,9 @@ def summary(rows: Sequence[Row], *, shift: float = SHIFT_SECONDS) -> list[Record
                 "best_found": searched,
                 "refused": refused,
                 "failed": profile.problems - solved - late - searched - refused,
-                "mean_seconds": _mean(own, shift),
+                "mean_seconds": _mean(own),
                 "common": len(common),
-                "mean_seconds_common": _mean(shared, shift) if shared else None,
+                "mean_seconds_common": _mean(shared) if shared else None,
             }
             | {f"{WITHIN}{t:g}_s": profile.share(within=t) for t in WITHIN_SECONDS if t <= limit}
         )
@@ -370,9 +370,9 @@ def record(found: Comparison) -> Record:
     }
 
 
-def _mean(rows: Sequence[Row], shift: float) -> float:
+def _mean(rows: Sequence[Row]) -> float:
     times = ((seconds_of(row), float(row["time_limit"])) for row in rows)
-    return shifted_geometric_mean([limit if t is None else t for t, limit in times], shift=shift)
+    return shifted_geometric_mean([limit if t is None else t for t, limit in times])
 
 
 def _by_backend(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -138,12 +138,9 @@ def _finite(value: Any) -> Any:
     return INFINITE if isinstance(value, float) and math.isinf(value) else value
 
 
-CLIPS = {1.0: "the clip", 2.0: "twice the clip"}
-
-
 def scale_words(scale: Setting) -> str:
     """What mu and epsilon of an account are for: noise, adjacency, participation, delta."""
-    clips = CLIPS[CHANGE_OVER_CLIP[scale.adjacency]]
+    clips = {1.0: "the clip", 2.0: "twice the clip"}[CHANGE_OVER_CLIP[scale.adjacency]]
     return (
         f"noise multiplier {scale.noise_multiplier:.6g}, adjacency {scale.adjacency} (a step "
         f"changes by up to {clips}), participation {scale.participation}, "

@@ -275,7 +275,11 @@ def on_cluster(rows: Sequence[SweepRow], *, address: str, timeout: float) -> Ite
             workers that cannot run this package.
         OSError: the cluster was lost.
     """
-    distributed = _distributed()
+    try:
+        import distributed
+    except ImportError as error:
+        expected, remedy = "the package distributed", "pip install 'noisedesign[dask]'"
+        raise InputError(CLUSTER, expected=expected, got="none", remedy=remedy) from error
     with closing(_client(distributed, address, timeout)) as client:
         yield from _on_workers(distributed, client, rows)
 
@@ -309,16 +313,6 @@ def _finished(
             future.release()
     finally:
         client.cancel(futures)
-
-
-def _distributed() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        expected = "the package distributed"
-        remedy = "pip install 'noisedesign[dask]'"
-        raise InputError(CLUSTER, expected=expected, got="none", remedy=remedy) from error
-    return distributed
 
 
 def _client(distributed: Any, address: str, timeout: float) -> Any:

@@ -137,27 +137,27 @@ graph.seed = {seeds}
 """
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_workers_end_when_their_parent_is_killed(rows: int, tmp_path: Path) -> None:
-    """While they are still loading, and with rows in work; what keeps track of them ends too."""
-    plan = write(tmp_path, SWEEP.format(seeds=list(range(2000))), "sweep.toml")
-    table = tmp_path / "rows.csv"
+def assert_ends_whole(
+    plan: Path,
+    table: Path,
+    at_work: Callable[[list[psutil.Process]], bool],
+    variables: dict[str, str],
+) -> None:
+    """A sweep of two workers that is killed once it is at work: all that it began ends."""
     sweep = subprocess.Popen(
         [*MODULE, "sweep", str(plan), "-o", str(table), "--jobs", "2"],
-        env=environment(),
+        env=variables,
         stderr=subprocess.DEVNULL,
     )
     left: list[psutil.Process] = []
 
-    def at_work() -> bool:
+    def begun() -> bool:
         assert sweep.poll() is None
         left[:] = psutil.Process(sweep.pid).children(recursive=True)
-        workers = sum("LokyProcess" in " ".join(process.cmdline()) for process in left)
-        found = table.read_text().count("\n") - 1 if table.exists() else 0
-        return workers == 2 and found >= rows
+        return at_work(left)
 
     try:
-        assert eventually(at_work)
+        assert eventually(begun)
         sweep.kill()
         sweep.wait()
         assert eventually(lambda: all(over(process) for process in left))
@@ -167,6 +167,20 @@ def test_workers_end_when_their_parent_is_killed(rows: int, tmp_path: Path) -> N
         for process in left:
             if not over(process):
                 process.kill()
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_workers_end_when_their_parent_is_killed(rows: int, tmp_path: Path) -> None:
+    """While they are still loading, and with rows in work; what keeps track of them ends too."""
+    plan = write(tmp_path, SWEEP.format(seeds=list(range(2000))), "sweep.toml")
+    table = tmp_path / "rows.csv"
+
+    def at_work(left: list[psutil.Process]) -> bool:
+        workers = sum("LokyProcess" in " ".join(process.cmdline()) for process in left)
+        found = table.read_text().count("\n") - 1 if table.exists() else 0
+        return workers == 2 and found >= rows
+
+    assert_ends_whole(plan, table, at_work, environment())
 
 
 @pytest.mark.slow
@@ -184,27 +198,11 @@ weights = "lazy-metropolis-hastings"
 graph.nodes = [80, 81, 82, 83]
 """
     plan = write(tmp_path, text, "sweep.toml")
-    sweep = subprocess.Popen(
-        [*MODULE, "sweep", str(plan), "-o", str(tmp_path / "rows.csv"), "--jobs", "2"],
-        env=environment(TMPDIR=str(tmp_path)),
-        stderr=subprocess.DEVNULL,
-    )
-    left: list[psutil.Process] = []
 
-    def solving() -> bool:
-        assert sweep.poll() is None
-        left[:] = psutil.Process(sweep.pid).children(recursive=True)
-        return len(list(tmp_path.glob("*/ready"))) == 2
-
-    try:
-        assert eventually(solving)
+    def solving(left: list[psutil.Process]) -> bool:
+        if len(list(tmp_path.glob("*/ready"))) != 2:
+            return False
         assert len(left) >= 4  # two workers, two solvers
-        sweep.kill()
-        sweep.wait()
-        assert eventually(lambda: all(over(process) for process in left))
-    finally:
-        sweep.kill()
-        sweep.wait()
-        for process in left:
-            if not over(process):
-                process.kill()
+        return True
+
+    assert_ends_whole(plan, tmp_path / "rows.csv", solving, environment(TMPDIR=str(tmp_path)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -259,40 +258,36 @@ def test_any_name_will_do(tmp_path: Path) -> None:
 
 # --- what is refused ------------------------------------------------------------------------
 
-REFUSED: dict[str, tuple[Callable[[], str], str, str]] = {
-    "victim looks": (lambda: PATH + "victims = [0, 1]\n", "observer.victims: ", "0, who looks"),
+REFUSED: dict[str, tuple[str, str, str]] = {
+    "victim looks": (PATH + "victims = [0, 1]\n", "observer.victims: ", "0, who looks"),
     "unknown node": (
-        lambda: edited(PATH, ("nodes = [0]", 'nodes = ["Medici"]')),
+        edited(PATH, ("nodes = [0]", 'nodes = ["Medici"]')),
         "observer.nodes: ",
         "0, 1, 2",
     ),
     "pattern outside": (
-        lambda: edited(PATH, ('"every-step"', '"patterns"\npatterns = [[0, 4]]')),
+        edited(PATH, ('"every-step"', '"patterns"\npatterns = [[0, 4]]')),
         "participation.patterns: ",
         "steps 0 to 3",
     ),
     "noise not finite": (
-        lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = inf')),
+        edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = inf')),
         "algorithm.noise_multiplier: ",
         "inf",
     ),
     "negative noise": (
-        lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = -1.0')),
+        edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nnoise_multiplier = -1.0')),
         "algorithm.noise_multiplier: ",
         "-1",
     ),
-    "unknown model": (
-        lambda: edited(PATH, ('"pndp"', '"pdnp"')),
-        "observer.model: ",
-        "Did you mean pndp?",
-    ),
+    "unknown model": (edited(PATH, ('"pndp"', '"pdnp"')), "observer.model: ", "Did you mean pndp?"),
     "no such seeds": (
-        lambda: edited(PATH, ('"pndp"\nnodes = [0]', '"secldp"\nknown_seeds = [[0, 1]]')),
+        edited(PATH, ('"pndp"\nnodes = [0]', '"secldp"\nknown_seeds = [[0, 1]]')),
         "observer.known_seeds: ",
         "seeds that dp-d-sgd has",
     ),
     "no such edge": (
-        lambda: edited(
+        edited(
             PATH,
             ('"dp-d-sgd"', '"decor"\nedge_stddev = 1.0'),
             ('"pndp"\nnodes = [0]', '"secldp"\nknown_seeds = [["0", "2"]]'),
@@ -301,30 +296,24 @@ REFUSED: dict[str, tuple[Callable[[], str], str, str]] = {
         "seeds that decor has",
     ),
     "everybody looks": (
-        lambda: edited(PATH, ("nodes = [0]", "nodes = [0, 1, 2]")),
+        edited(PATH, ("nodes = [0]", "nodes = [0, 1, 2]")),
         "observer.nodes: ",
         "all 3",
     ),
-    "no graph": (
-        lambda: edited(PATH, ('[graph]\nkind = "path"\nnodes = 3\n', "")),
-        "graph: ",
-        "[graph]",
-    ),
+    "no graph": (edited(PATH, ('[graph]\nkind = "path"\nnodes = 3\n', "")), "graph: ", "[graph]"),
     "key of another kind": (
-        lambda: edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nrounds = 2')),
+        edited(PATH, ('"dp-d-sgd"', '"dp-d-sgd"\nrounds = 2')),
         "algorithm.rounds: ",
         "kind",
     ),
-    "a problem": (lambda: EPOCHS, "design: ", "problem files"),
+    "a problem": (EPOCHS, "design: ", "problem files"),
 }
 
 
 @pytest.mark.parametrize(("text", "field", "words"), list(REFUSED.values()), ids=list(REFUSED))
 @pytest.mark.parametrize("json", [(), ("--json",)])
-def test_refused(
-    text: Callable[[], str], field: str, words: str, json: tuple[str, ...], tmp_path: Path
-) -> None:
-    assert_refused(call("account", write(tmp_path, text()), *json), field, words)
+def test_refused(text: str, field: str, words: str, json: tuple[str, ...], tmp_path: Path) -> None:
+    assert_refused(call("account", write(tmp_path, text), *json), field, words)
 
 
 def test_designs_that_are_refused(tmp_path: Path) -> None:

@@ -141,11 +141,6 @@ MATRICES: dict[str, tuple[Command, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("command", "field", "words"), list(MATRICES.values()), ids=list(MATRICES))
-def test_matrices(command: Command, field: str, words: str, tmp_path: Path) -> None:
-    assert_refused(call(*command(tmp_path)), field, words)
-
-
 def test_what_a_temporal_design_does_not_need(tmp_path: Path) -> None:
     """Symmetry and column sums: a spatial design without them is refused, a temporal one not."""
     assert call(*with_matrix(ROW_ONLY, "time")(tmp_path), "--json").json()["status"] == "optimal"
@@ -293,8 +288,14 @@ PROBLEMS: dict[str, tuple[Command, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("command", "field", "words"), list(PROBLEMS.values()), ids=list(PROBLEMS))
-def test_problems_and_options(command: Command, field: str, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "field", "words"),
+    [*MATRICES.values(), *PROBLEMS.values()],
+    ids=[*MATRICES, *PROBLEMS],
+)
+def test_matrices_problems_and_options(
+    command: Command, field: str, words: str, tmp_path: Path
+) -> None:
     assert_refused(call(*command(tmp_path)), field, words)
 
 

@@ -364,7 +364,7 @@ def test_solvers_are_asked_for_the_loosest_tolerance_that_is_certified() -> None
 
     def options(program: Program, formulation: str, watch: Monitor = watch) -> dict[str, Any]:
         conic = conic_model.build(program, formulation=formulation).conic
-        return backend.options_for(conic, monitor=watch)
+        return backend.options(watch, conic)
 
     assert options(free, "balanced")["eps_rel"] == pytest.approx(1e-4 / 30)
     assert options(capped, "balanced")["eps_rel"] == pytest.approx(1e-8 / 30)
@@ -373,9 +373,9 @@ def test_solvers_are_asked_for_the_loosest_tolerance_that_is_certified() -> None
     assert options(free, "balanced", Monitor(gap=1e-6))["scale"] == 1.0
     clarabel = backend_of("clarabel")
     balanced = conic_model.build(free, formulation="balanced").conic
-    asked = clarabel.options_for(balanced, monitor=watch)
+    asked = clarabel.options(watch, balanced)
     assert asked == pytest.approx(dict.fromkeys(ACCURACY["clarabel"], 1e-8 / 3))
-    assert clarabel.options_for(balanced, monitor=Monitor(gap=1e-6)) == {}
+    assert clarabel.options(Monitor(gap=1e-6), balanced) == {}
 
 
 # --- statuses ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import networkx as nx
 import numpy as np
@@ -196,15 +197,21 @@ def test_unreachable_victims_lose_nothing() -> None:
 # --- order and monotonicity -----------------------------------------------------------------------
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
-@given(
-    kind=st.sampled_from(ALGORITHMS),
-    model=st.sampled_from(OBSERVERS),
-    n=st.integers(3, 6),
-    p=st.floats(0.2, 1.0),
-    seed=st.integers(0, 10**6),
-    horizon=st.integers(1, 4),
-)
+def random_runs(*, least: int) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """An algorithm of at least so many nodes before an observer, at random."""
+    drawn = given(
+        kind=st.sampled_from(ALGORITHMS),
+        model=st.sampled_from(OBSERVERS),
+        n=st.integers(least, 6),
+        p=st.floats(0.2, 1.0),
+        seed=st.integers(0, 10**6),
+        horizon=st.integers(1, 4),
+    )
+    kept = settings(derandomize=True, max_examples=150, deadline=None)
+    return lambda test: kept(drawn(test))
+
+
+@random_runs(least=3)
 def test_more_observers_never_learn_less(
     kind: str, model: str, n: int, p: float, seed: int, horizon: int
 ) -> None:
@@ -216,15 +223,7 @@ def test_more_observers_never_learn_less(
             assert value >= few[node] * (1 - 1e-8) - 1e-10
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
-@given(
-    kind=st.sampled_from(ALGORITHMS),
-    model=st.sampled_from(OBSERVERS),
-    n=st.integers(2, 6),
-    p=st.floats(0.2, 1.0),
-    seed=st.integers(0, 10**6),
-    horizon=st.integers(1, 4),
-)
+@random_runs(least=2)
 def test_never_above_a_reader_of_all_messages(
     kind: str, model: str, n: int, p: float, seed: int, horizon: int
 ) -> None:

@@ -29,6 +29,7 @@ from noisedesign.base.checks import Array
 from noisedesign.families.banded.program import Allowance, BandedProgram, allowance
 from noisedesign.program.family import Arrays
 from noisedesign.program.noise import BandedStrategy, Noise
+from noisedesign.program.temporal import bound_by
 
 PSD_MARGIN = 8
 """Multiple of the rank tolerance that the smallest eigenvalue of the scaled multipliers keeps:
@@ -49,17 +50,25 @@ def lower_bound(
     noise: Noise | None = None,
     negligible: float = settings.NEGLIGIBLE,
 ) -> float:
-    """By the stored multipliers, or by those that C proves its bound with; 0 without either."""
+    """By the stored multipliers, or by those that C proves its bound with; 0 without either.
+
+    Those follow from C, at any scale, and the shares z, shape (m,), of the diagonal of X (see
+    :mod:`.program`): nothing of size T x T need be kept.
+    """
     multipliers, shares = proof.get("dual_matrix"), proof.get("dual_shares")
     if multipliers is None:
         expected = allowance(program.participation).cost.shape
         if shares is None or noise is None or shares.shape != expected:
             return 0.0
         bands = BandedStrategy.of_dense(noise.dense_strategy, bands=program.bands).bands
-        try:
-            multipliers = multipliers_of_bands(program, bands=bands, shares=shares)
+        columns = np.ascontiguousarray(bands.T)
+        try:  # unless H is singular
+            inverse = _linalg.inverse_of_triangular(program.factor.copy())
+            factor, _ = witness(program, columns=columns, shares=shares, inverse=inverse)
         except np.linalg.LinAlgError:
             return 0.0
+        multipliers = multipliers_above(program, factor)
+        del inverse, factor  # freed early: peak memory
     return banded_lower_bound(program, multipliers, negligible=negligible)
 
 
@@ -82,9 +91,7 @@ def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | 
     root = np.sqrt(v)
     unit = unit / root[:, None] / root
     margin = PSD_MARGIN * settings.rank_tolerance(program.size)
-    try:
-        np.linalg.cholesky(unit + (1 - margin) * np.eye(program.size))
-    except np.linalg.LinAlgError:
+    if not _linalg.is_positive(unit + (1 - margin) * np.eye(program.size)):
         # Finite: the trace of ``unit`` is 0, so its smallest eigenvalue is negative here.
         lowest = float(np.linalg.eigvalsh(unit)[0])
         unit *= (1 - margin) / (-lowest + margin * max(1.0, float(np.abs(unit).sum(axis=1).max())))
@@ -96,25 +103,14 @@ def banded_lower_bound(
 ) -> float:
     """No feasible banded X has a smaller tr(H X^-1), whoever made the multipliers.
 
-    ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(diag U) after repair of U, shape (T, T), through the
-    nuclear norm of L K, H = L^T L, U = K K^T. The Cholesky factorisation solves a problem whose
-    entries differ by (T + 1) EPS / 2 times (v_i v_j)^1/2, which is worth T times that of the price
-    (|X_ij| <= (X_ii X_jj)^1/2), and is taken off; so is the rounding of the nuclear norm.
-    0 where the multipliers prove nothing.
+    ( tr (H^1/2 U H^1/2)^1/2 )^2 / price(diag U) after repair of U, shape (T, T). 0 where the
+    multipliers prove nothing.
     """
     u = repaired_multipliers(program, multipliers)
     if u is None:
         return 0.0
-    try:
-        half = program.factor @ np.linalg.cholesky(u)
-    except np.linalg.LinAlgError:
-        return 0.0
-    size = program.size
     price = allowance(program.participation).price(np.diagonal(u).copy())
-    price *= 1 + size * settings.rank_tolerance(size + 1)
-    trace = _linalg.nuclear_norm(half, negligible=negligible)
-    bound = trace / price * trace
-    return bound if 0 < bound < np.inf else 0.0
+    return bound_by(program, u, price, negligible=negligible)
 
 
 def factored_lower_bound(program: BandedProgram, factor: Array) -> float:
@@ -174,23 +170,6 @@ def diagonal_above(band: Array) -> Array:
 
 
 # --- multipliers of a strategy ------------------------------------------------------------------
-
-
-def multipliers_of_bands(program: BandedProgram, *, bands: Array, shares: Array) -> Array:
-    """U, shape (T, T), that C itself proves its bound with: nothing of size T x T need be kept.
-
-    Args:
-        bands: of C, shape (p, T), [d, t] = C[t + d, t], at any scale.
-        shares: z, shape (m,), of the diagonal of X (see :mod:`.program`).
-
-    Raises:
-        numpy.linalg.LinAlgError: H is not positive definite.
-    """
-    inverse = _linalg.inverse_of_triangular(program.factor.copy())
-    columns = np.ascontiguousarray(bands.T)
-    return multipliers_above(
-        program, witness(program, columns=columns, shares=shares, inverse=inverse)[0]
-    )
 
 
 def witness(

@@ -25,7 +25,7 @@ from noisedesign.base import settings
 from noisedesign.base.banded_matrices import BandedError, dense
 from noisedesign.base.checks import Array
 from noisedesign.base.machine import one_thread
-from noisedesign.base.monitor import REACHED, Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.banded.bound import banded_lower_bound, multipliers_above, witness
 from noisedesign.families.banded.program import BandedProgram, allowance
 from noisedesign.families.banded.recursion import RecursiveError, inverse_factor
@@ -165,7 +165,7 @@ class _Search:
         self.factor: Array | None = None
         self.own = 0.0  # the bound of the best columns themselves
 
-    def run(self) -> Stop:
+    def run(self, search: Search) -> None:
         """Minimise until the gap is reached, time is up or nothing moves any more."""
         for _ in range(RESTARTS):
             scipy.optimize.minimize(
@@ -184,11 +184,8 @@ class _Search:
             )
             if not self.solved and not self.monitor.expired:
                 self.bound()
-            if self.solved:
-                return Stop.SOLVED
-            if self.monitor.expired:
-                return Stop.TIME_LIMIT
-        return Stop.INACCURATE
+            if search.ended(solved=self.solved):
+                break
 
     def evaluate(self, variables: Array) -> tuple[float, Array]:
         """log tr(H X^-1) and its gradient, or something large where it overflows."""
@@ -260,10 +257,7 @@ class _Search:
 
 def solve(program: BandedProgram, *, monitor: Monitor) -> BandedAnswer:
     """Solve (B) until the gap of its own bounds is ``monitor.gap``."""
-    search = _Search(program, monitor)
-    with one_thread():  # the matrix products are of blocks of few rows
-        try:
-            stop = search.run()
-        except KeyboardInterrupt:
-            stop = Stop.INTERRUPTED
-    return search.answer(stop)
+    descent = _Search(program, monitor)
+    with one_thread(), Search(monitor) as search:  # the matrix products are of blocks of few rows
+        descent.run(search)
+    return descent.answer(search.stop)

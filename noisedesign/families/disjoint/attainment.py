@@ -62,11 +62,6 @@ class Unbounded(NamedTuple):
         """Whether it is beyond all that float64 can tell from infinity."""
         return self.share >= UNBOUNDED * self.within
 
-    @property
-    def conceivable(self) -> bool:
-        """Whether it might be proved by multipliers of PROOF_GAP."""
-        return self.share >= UNBOUNDED * PROOF_GAP
-
 
 def along_null_direction(program: Program, dual: DualPoint) -> Unbounded:
     """The null direction of H in which designs that are as good as ``dual`` tells are largest.
@@ -123,7 +118,7 @@ def refuse_divergent(program: Program, answer: Found, *, time_limit: float | Non
             raise _refusal(program, answer, direction, "no budget seems to bound it")
         return
     found = along_null_direction(program, answer.dual)
-    if not found.proved and found.conceivable:
+    if not found.proved and found.share >= UNBOUNDED * PROOF_GAP:  # what PROOF_GAP might prove
         monitor = Monitor(gap=PROOF_GAP, time_limit=time_limit, start=answer.dual.blocks)
         closer = native.solve(program.normalized(), monitor=monitor)
         if closer.stop is Stop.INTERRUPTED:
@@ -158,7 +153,13 @@ def _refusal(program: Program, answer: Found, direction: Array, bounded: str) ->
     field, matrix, got = "workload", "a Gram matrix H", f"a singular H: {where} costs nothing"
     remedy = "Add a small multiple of the identity to H, which puts a price on all noise."
     if program.axes == "space":
-        field, matrix, remedy = "mixing", "a matrix W, and an error,", cap_remedy(program, answer)
+        field, matrix, cap = "mixing", "a matrix W, and an error,", suggested_cap(program)
+        share = 100 * cost_of_cap(program, answer, cap=cap)
+        remedy = (
+            f"Cap diag(R) by limits.max_variance: max_variance={cap:g} in Python, [limits] "
+            f"max_variance = {cap:g} in a problem file, which costs at most {share:.2g} % more "
+            "than the infimum of all designs."
+        )
         if program.exact_factor is not None:
             got, matrix = f"a singular W: {where} is cancelled by mixing", "a matrix W"
             remedy = f"{remedy} {LAZY}"
@@ -171,17 +172,6 @@ def suggested_cap(program: Program) -> float:
     value = settings.SUGGESTED_CAP / float(program.coordinate_budget.min())
     digit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.ceil(value / digit * (1 - settings.sqrt_eps())) * digit:.2g}")
-
-
-def cap_remedy(program: Program, answer: Found) -> str:
-    """A cap that works, where to write it, and what it costs at most."""
-    cap = suggested_cap(program)
-    share = 100 * cost_of_cap(program, answer, cap=cap)
-    return (
-        f"Cap diag(R) by limits.max_variance: max_variance={cap:g} in Python, [limits] "
-        f"max_variance = {cap:g} in a problem file, which costs at most {share:.2g} % more than "
-        "the infimum of all designs."
-    )
 
 
 def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,6 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.program import (
     Found,
     arrays_of,
-    central_program,
     doubtful,
     dual_of,
     independent_gram,
@@ -30,6 +30,7 @@ from noisedesign.program.certificate import (
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model, work_of_gram
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.program import DualPoint, Program, uniform_dual
+from noisedesign.system.workloads.workload import prefix_gram
 
 if TYPE_CHECKING:
     from noisedesign.conic.data import Point
@@ -56,7 +57,15 @@ class Disjoint(Family):
         return work_of_gram(problem) if problem.axes == "space" else 0.0
 
     def central(self, problem: Any) -> Program | None:
-        return central_program(problem) if problem.axes == "time" else None
+        """In time: the average has sensitivity 1 / n, and all n nodes hold the same model, so
+        H = prefix / n. A problem without a graph has one model, and its workload is the server's.
+        """
+        if problem.axes != "time":
+            return None
+        program, mixing = program_of(problem), problem.mixing
+        if mixing is None:
+            return program
+        return replace(program, gram=prefix_gram(horizon=program.size) / len(mixing))
 
     def solve(self, program: Program, *, monitor: Monitor) -> Answer:
         in_doubt = doubtful(program)

@@ -10,10 +10,8 @@ import numpy as np
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Stop
 from noisedesign.program.family import Arrays
-from noisedesign.program.problem import TimeProblem
 from noisedesign.program.program import DualPoint, Program, denormalized_gram, diagonal_dual
 from noisedesign.system.participation import single
-from noisedesign.system.workloads.workload import prefix_gram
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,18 +69,6 @@ def program_of(problem: Any) -> Program:
         raise InputError("design", expected="space or time", got=problem.axes)
     scheme = problem.fixed_epoch
     return Program(gram=problem.gram, participation=scheme, budget=np.ones(scheme.separation))
-
-
-def central_program(problem: TimeProblem) -> Program:
-    """(P) of a trusted server that adds one noise to the average of the n nodes.
-
-    The average has sensitivity 1 / n, and all n nodes hold the same model, so H = prefix / n. A
-    problem without a graph has one model, and the server's workload is its own.
-    """
-    program = program_of(problem)
-    if problem.mixing is None:
-        return program
-    return replace(program, gram=prefix_gram(horizon=program.size) / len(problem.mixing))
 
 
 def doubtful(program: Program) -> bool:

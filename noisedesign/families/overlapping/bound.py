@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.base import linalg as _linalg, settings
+from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.program.temporal import TemporalProgram
+from noisedesign.program.certificate import repaired_blocks
+from noisedesign.program.temporal import TemporalProgram, bound_by
 from noisedesign.system.participation import Participation
 
 RAISED = 8
@@ -89,9 +90,8 @@ def overlapping_lower_bound(
 ) -> float:
     """No feasible X has a smaller tr(H X^-1), whoever made the multipliers.
 
-    Blocks are made positive semidefinite with constant diagonals first. The rounding of the
-    factorisation of U is at most T times (T + 1) EPS / 2 of the price, as every pattern has
-    sum X_tt <= 1 and |X_st| <= (X_ss X_tt)^1/2, and is taken off. 0 where they prove nothing.
+    Blocks are made positive semidefinite with constant diagonals first; every pattern has
+    sum X_tt <= 1, as :func:`bound_by` takes for granted. 0 where they prove nothing.
 
     Raises:
         InputError: some steps are no pattern of the participation.
@@ -103,30 +103,14 @@ def overlapping_lower_bound(
     u, price = np.zeros((size, size)), 0.0
     for group in multipliers:
         _check(group.steps, program.participation)
-        blocks = _repaired(group.blocks / largest)
+        blocks = repaired_blocks(group.blocks / largest)
         price += float(blocks[:, 0, 0].sum())
         rows, columns = np.broadcast_arrays(group.steps[:, :, None], group.steps[:, None, :])
         np.add.at(u, (rows, columns), blocks)
     raised = RAISED * settings.rank_tolerance(size) * float(np.diagonal(u).max())
     u[np.diag_indices(size)] += raised
     price += size * raised
-    try:
-        half = program.factor @ np.linalg.cholesky(u)
-    except np.linalg.LinAlgError:
-        return 0.0
-    price *= 1 + size * settings.rank_tolerance(size + 1)
-    trace = _linalg.nuclear_norm(half, negligible=negligible)
-    bound = trace / price * trace
-    return bound if 0 < bound < np.inf else 0.0
-
-
-def _repaired(blocks: Array) -> Array:
-    """The nearest sensible positive semidefinite blocks with constant diagonals."""
-    values, vectors = np.linalg.eigh((blocks + blocks.transpose(0, 2, 1)) / 2)
-    positive = (vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
-    diagonal = np.einsum("jii->ji", positive)
-    diagonal[:] = diagonal.max(axis=1, keepdims=True)  # adds a nonnegative diagonal
-    return np.asarray(positive)
+    return bound_by(program, u, price, negligible=negligible)
 
 
 def _check(steps: NDArray[np.intp], participation: Participation) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.machine import one_thread
-from noisedesign.base.monitor import REACHED, Monitor, Stop
+from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.native.pattern_pairs import (
     Blocks,
     ConstantDiagonal,
@@ -140,10 +140,9 @@ class _Search:
             self.proof, self.lower = (self.pairs.groups, point.blocks), lower
         self.monitor.report(lower=self.lower * self.scale, upper=self.upper * self.scale)
 
-    def run(self) -> Stop:
+    def run(self, search: Search) -> None:
         """Follow the central path; bounds are taken where it is met, and at the end."""
         barrier = FIRST_BARRIER * self.point.trace / self.size
-        stop = Stop.INACCURATE
         while self.iterations < MAX_ITERATIONS:
             decrement = self._advance(barrier)
             if decrement is None:
@@ -153,12 +152,11 @@ class _Search:
                 if self.size * barrier <= DROP_BELOW * self.point.trace:
                     self._drop(barrier)
                 barrier *= FALL
-            if self.solved or self.monitor.expired:
-                stop = Stop.TIME_LIMIT
+            if search.ended(solved=self.solved):
                 break
         if not self.solved:
             self.bound()
-        return Stop.SOLVED if self.solved else stop
+            search.ended(solved=self.solved)
 
     @property
     def solved(self) -> bool:
@@ -236,13 +234,10 @@ def solve(program: TemporalProgram, *, monitor: Monitor) -> OverlappingAnswer:
     Raises:
         InputError: there are too many patterns, or pairs of steps in them.
     """
-    search = _Search(program, monitor)
-    with one_thread():  # most matrices are single patterns
-        try:
-            stop = search.run()
-        except KeyboardInterrupt:
-            stop = Stop.INTERRUPTED
-        return search.answer(stop)
+    path = _Search(program, monitor)
+    with one_thread(), Search(monitor) as search:  # most matrices are single patterns
+        path.run(search)
+    return path.answer(search.stop)
 
 
 SYSTEM_FLOOR = 1e-8

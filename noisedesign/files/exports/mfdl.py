@@ -163,7 +163,11 @@ def _place(problem: TimeProblem, graph_name: str) -> Path:
 
 def _graph_name(problem: Problem, problem_text: str) -> tuple[str, bool]:
     """The trainer's name of the graph, and whether the trainer can build that graph itself."""
-    graph = _graph_table(problem_text)
+    try:
+        graph = tomllib.loads(problem_text).get("graph", {})
+    except tomllib.TOMLDecodeError:
+        graph = {}
+    graph = graph if isinstance(graph, dict) else {}
     kind = graph.get("kind")
     if kind == "grid" and graph.get("rows") == graph.get("columns"):
         return "grid", True
@@ -172,14 +176,6 @@ def _graph_name(problem: Problem, problem_text: str) -> tuple[str, bool]:
     if isinstance(kind, str) and kind in _GRAPHS:
         return _GRAPHS[kind], True
     return re.sub(r"[^A-Za-z0-9_-]+", "-", problem.name).strip("-") or "design", False
-
-
-def _graph_table(problem_text: str) -> dict[str, Any]:
-    try:
-        graph = tomllib.loads(problem_text).get("graph", {})
-    except tomllib.TOMLDecodeError:
-        return {}
-    return graph if isinstance(graph, dict) else {}
 
 
 def _make_folder(folder: Path) -> None:

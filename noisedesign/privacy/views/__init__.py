@@ -17,10 +17,7 @@ from noisedesign.privacy.views.mechanism import (
     check_kinds as check_kinds,
     view as view,
 )
-from noisedesign.privacy.views.noise import Gram as Gram, VictimGram as VictimGram
 from noisedesign.privacy.views.observers import (
-    MODELS as MODELS,
-    OWN_NOISE as OWN_NOISE,
     Observer as Observer,
     insider as insider,
     ldp as ldp,

@@ -23,9 +23,6 @@ ROUNDINGS = 8
 """Multiple of the rounding of a decomposition below which an eigenvalue of a covariance is zero;
 forming F F^T leaves up to twice that rounding."""
 
-NEIGHBOURHOODS = ("closed", "open")
-SELF_MESSAGES = ("unseen", "seen")
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Algorithm(Shown):
@@ -181,8 +178,8 @@ def zip_dl(
         InputError: unknown words; a variance that is negative or not finite.
     """
     w = check_mixing(mixing, stochastic="row", connected=False)
-    _checks.one_of(neighbourhood, field="algorithm.neighbourhood", allowed=NEIGHBOURHOODS)
-    _checks.one_of(self_message, field="algorithm.self_message", allowed=SELF_MESSAGES)
+    _checks.one_of(neighbourhood, field="algorithm.neighbourhood", allowed=("closed", "open"))
+    _checks.one_of(self_message, field="algorithm.self_message", allowed=("unseen", "seen"))
     noise = MessageNoise(
         mixing=w,
         variance=_variance(variance, field="algorithm.variance"),

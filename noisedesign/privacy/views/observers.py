@@ -18,7 +18,6 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.views.noise import Knowledge
 
 Sees = Literal["all", "received", "sums", "sent"]
-MODELS = ("ldp", "pndp", "secldp", "insider", "shared-seed", "secure-sum", "tap")
 OWN_NOISE = ("seeds", "values", "counted")
 
 Seed = int | tuple[int, int]

@@ -126,9 +126,6 @@ class Noise:
         """
         if self._root is not None:
             return int(self._root.shape[1])
-        return self._count(nodes)
-
-    def _count(self, nodes: int | None) -> int:
         if nodes is None:
             return 1 if self.nodes is None else self.nodes
         if self.nodes not in (None, nodes):

@@ -8,6 +8,7 @@ of being kept: what is held at any time is O(n d) for the current step and at mo
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -76,13 +77,10 @@ def covariance_root(covariance: Any) -> Array:
     r = _checks.symmetric_matrix(
         covariance, field="covariance", tolerance=settings.SYMMETRY_TOLERANCE
     )
-    try:
+    with contextlib.suppress(np.linalg.LinAlgError):
         return np.asarray(np.linalg.cholesky(r), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(r)
-    if values[0] < -settings.GRAM_NEGATIVITY * max(values[-1], 0.0) or values[-1] <= 0:
-        got = f"eigenvalues from {values[0]:.3g} to {values[-1]:.3g}"
-        raise InputError("covariance", expected="a nonzero positive semidefinite matrix", got=got)
+    r = _checks.semidefinite_matrix(r, field="covariance", nonzero=True)
+    values, vectors = np.linalg.eigh(r)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 

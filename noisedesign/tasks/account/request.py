@@ -13,7 +13,7 @@ from noisedesign.base.shown import Listing
 from noisedesign.files.account_file import FIELD, AccountFile, DesignAlgorithm, account_tables
 from noisedesign.files.design_file import load_design
 from noisedesign.files.tables import HorizonTable
-from noisedesign.files.toml import located, lookup, read_text, renamed
+from noisedesign.files.toml import opened, renamed
 from noisedesign.privacy import exposure
 from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.views import Algorithm, Observer
@@ -65,10 +65,8 @@ def load_account(path: str | Path) -> AccountRequest:
         InputError: naming the dotted key at fault and this file; no such file, a folder, not
             UTF-8, not TOML.
     """
-    path = lookup(path)
-    text = read_text(path, field=FIELD)
-    with located(path):
-        return parse_account(text, folder=path.parent, name=path.stem)
+    with opened(path, field=FIELD) as (found, text):
+        return parse_account(text, folder=found.parent, name=found.stem)
 
 
 def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> AccountRequest:

@@ -186,7 +186,9 @@ def every_model(
             model=model, observer=words, delta=setting.delta, adjacency=setting.adjacency
         )
         try:
-            worst = _worst(setting.before(observer))
+            exposures = setting.before(observer)
+            most = max(exposure.mu for exposure in exposures)
+            worst = next(exposure for exposure in exposures if exposure.mu >= most * (1 - TIE))
             known = {name: getattr(worst, name) for name in _KNOWN}
             note = "; ".join(filter(None, [worst.words, _remark(algorithm, model)]))
             rows.append(replace(row, victim=worst.node, note=note, **known))
@@ -208,11 +210,6 @@ def _observers(node: int, *, alone: bool) -> Iterator[tuple[str, Observer]]:
         yield "insider", threats.insider(nodes=(node,))
         yield "secldp", threats.secldp(nodes=(node,))
     yield "shared-seed", threats.shared_seed(nodes=() if alone else (node,))
-
-
-def _worst(exposures: Sequence[Exposure]) -> Exposure:
-    most = max(exposure.mu for exposure in exposures)
-    return next(exposure for exposure in exposures if exposure.mu >= most * (1 - TIE))
 
 
 def _remark(algorithm: Algorithm, model: str) -> str:

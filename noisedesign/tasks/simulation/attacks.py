@@ -66,8 +66,7 @@ def audit_space(
             not positive definite (some direction is not hidden at all), budget <= 0; see ``how``.
     """
     w = _checks.matrix(mixing, field="mixing", square=True)
-    root = streams.covariance_root(covariance)
-    dynamics.check_shape(root, field="covariance", size=len(w), of="as mixing")
+    root = _root(covariance, len(w))
     tau = _budgets(budget, len(w))
     try:
         precision = inverse_of_positive(np.asarray(covariance, dtype=np.float64))
@@ -106,7 +105,11 @@ def audit_time(
     noising = streams.check_noising(noising_matrix)
     w = dynamics.mixing_or_single(mixing)
     chosen = check_patterns(patterns, horizon=len(noising))
-    precision = _precision_in_time(noising)
+    if not np.diag(noising).all():
+        got = f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0"
+        raise _unhidden("noising_matrix", "an invertible matrix", got)
+    strategy = np.linalg.solve(noising, np.eye(len(noising)))
+    precision = strategy.T @ strategy  # from the exported matrix and from nothing else
     steps, directions = worst_difference(precision, chosen)
     gradients = np.zeros((len(noising), directions.shape[1]))
     gradients[steps] = directions
@@ -136,13 +139,12 @@ def _unhidden(field: str, expected: str, got: str) -> InputError:
     return InputError(field, expected=expected, got=got, remedy=remedy)
 
 
-def _precision_in_time(noising: Array) -> Array:
-    """(C^-1 C^-T)^-1 = C^T C, from the exported matrix and from nothing else."""
-    if not np.diag(noising).all():
-        got = f"diagonal entry {int((np.diag(noising) == 0).argmax())} = 0"
-        raise _unhidden("noising_matrix", "an invertible matrix", got)
-    strategy = np.linalg.solve(noising, np.eye(len(noising)))
-    return np.asarray(strategy.T @ strategy)
+def _root(covariance: Any, nodes: int) -> Array:
+    root = streams.covariance_root(covariance)
+    if len(root) != nodes:
+        expected = f"shape ({nodes}, {nodes}), as mixing"
+        raise InputError("covariance", expected=expected, got=f"{root.shape}")
+    return root
 
 
 def _budgets(budget: Any, nodes: int) -> Array:
@@ -344,23 +346,17 @@ def audit_observers(
             ``how``.
     """
     w = _checks.matrix(mixing, field="mixing", square=True)
-    n, root = len(w), streams.covariance_root(covariance)
-    dynamics.check_shape(root, field="covariance", size=n, of="as mixing")
+    n, root = len(w), _root(covariance, len(w))
     steps = _checks.positive_int(horizon, field="horizon")
     tau = _budgets(budget, n)
-    messages = _messages(w, steps)
+    units: Iterable[Array] = np.eye(steps * n).reshape(steps, n, steps * n)
+    # Of a run on all updates, shape (T, n, T n), time-major.
+    messages = np.stack([message for message, _ in dynamics.run(w, units)])
     found = [_of_watcher(watcher, w, messages, root, tau) for watcher in watchers]
     shown, attack = max(found, key=lambda item: item[0], default=(0.0, None))
     if attack is None or shown <= 0:
         raise InputError("watchers", expected="one that messages reach", got="none")
     return audit(attack, claimed_mu=claimed_mu, **how)
-
-
-def _messages(mixing: Array, steps: int) -> Array:
-    """All messages of a run on all updates, shape (T, n, T n), time-major."""
-    n = len(mixing)
-    units: Iterable[Array] = np.eye(steps * n).reshape(steps, n, steps * n)
-    return np.stack([message for message, _ in dynamics.run(mixing, units)])
 
 
 def _of_watcher(

@@ -14,15 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base import checks as _checks, settings
-from noisedesign.base.checks import Array, InputError
+from noisedesign.base.checks import Array
 from noisedesign.base.shown import Shown
 from noisedesign.program.noise import streams
-
-
-def check_shape(matrix: Array, *, field: str, size: int, of: str) -> None:
-    """Refuse a square matrix that is not size x size."""
-    if len(matrix) != size:
-        raise InputError(field, expected=f"shape ({size}, {size}), {of}", got=f"{matrix.shape}")
 
 
 def mixing_or_single(mixing: Any) -> Array:

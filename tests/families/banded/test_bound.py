@@ -8,7 +8,7 @@ import scipy.optimize
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.banded_matrices import dense
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.bound import (
     banded_lower_bound,
@@ -224,7 +224,9 @@ def test_bounds_of_a_witness_err_by_the_square_of_the_distance(
     gram = prefix(size) if short else random_gram(size, 9)
     program = banded_program(gram=gram, participation=participation, bands=4)
     search = banded._Search(program, Monitor(gap=1e-11))
-    assert search.run() is Stop.SOLVED
+    with Search(search.monitor) as ended:
+        search.run(ended)
+    assert ended.stop is Stop.SOLVED
     optimum = search.lower
     away = np.random.default_rng(0).standard_normal(len(search.at)) * search.at
     gaps = []

@@ -567,7 +567,7 @@ def test_fixed_epoch_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     k, b = 4, 3
     program = program_of(decentralized(FLORENTINE, k, b))
     order = program.participation.patterns.ravel()
-    shape = fixed_epoch_newton.Blocks(np.ascontiguousarray(program.factor[:, order]), b, k, order)
+    shape = fixed_epoch_newton.Blocks(np.ascontiguousarray(program.factor[:, order]), b, k)
     rng = np.random.default_rng(0)
     raw = rng.standard_normal((b, k, 2 * k))
     raw /= np.linalg.norm(raw, axis=2, keepdims=True)

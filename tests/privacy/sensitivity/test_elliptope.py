@@ -20,21 +20,7 @@ from noisedesign.privacy.sensitivity.elliptope import (
 )
 from noisedesign.privacy.sensitivity.unit_vectors import balancing_signs, best_signs
 from tests.support import oracles
-
-ROUNDING = 1e-12
-
-TRIANGLE = 1.5 * np.eye(3) - 0.5
-"""Gram of three unit vectors at 120 degrees: they turn against each other to reach 9/2, signs 4."""
-
-
-def laplacian_of_cycle(size: int) -> np.ndarray:
-    shift = np.roll(np.eye(size), 1, axis=0)
-    return np.asarray(2 * np.eye(size) - shift - shift.T)
-
-
-def random_gram(k: int, seed: int, *, rank: int | None = None) -> np.ndarray:
-    root = np.random.default_rng(seed).standard_normal((rank or k, k))
-    return np.asarray(root.T @ root)
+from tests.support.sensitivity_cases import ROUNDING, TRIANGLE, cycle, random_gram
 
 
 def sparse(m: np.ndarray) -> scipy.sparse.csr_array:
@@ -61,7 +47,7 @@ def test_three_vectors_at_120_degrees_by_hand() -> None:
 
 @pytest.mark.parametrize("size", [3, 5, 7, 31])
 def test_odd_cycles(size: int) -> None:
-    check(block_bounds(laplacian_of_cycle(size)), oracles.odd_cycle_elliptope(size), width=SOLVED)
+    check(block_bounds(cycle(size)), oracles.odd_cycle_elliptope(size), width=SOLVED)
 
 
 @pytest.mark.parametrize("a", [0.0, 0.3, 1.0])
@@ -157,7 +143,7 @@ def test_no_correlation_matrix_passes_the_upper_bound(k: int, seed: int) -> None
 @pytest.mark.parametrize("size", [131, 201])
 def test_large_blocks_need_no_interior_point(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elliptope, "_interior_bounds", None)
-    check(block_bounds(laplacian_of_cycle(size)), oracles.odd_cycle_elliptope(size), width=SOLVED)
+    check(block_bounds(cycle(size)), oracles.odd_cycle_elliptope(size), width=SOLVED)
 
 
 @pytest.mark.parametrize("products", [0, 50, 1500])
@@ -179,7 +165,7 @@ def test_the_searches_agree_and_the_second_finishes(
 def test_a_column_is_added_at_a_saddle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elliptope, "_interior_bounds", None)
     monkeypatch.setattr(elliptope, "RANK", 1)
-    check(block_bounds(laplacian_of_cycle(131)), oracles.odd_cycle_elliptope(131), width=SOLVED)
+    check(block_bounds(cycle(131)), oracles.odd_cycle_elliptope(131), width=SOLVED)
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
@@ -233,7 +219,7 @@ def test_the_upper_bound_holds_in_exact_arithmetic() -> None:
     with mpmath.workdps(40):
         for size in (3, 5, 9):
             exact = size * (2 + 2 * mpmath.cos(mpmath.pi / size))
-            found = block_bounds(laplacian_of_cycle(size))
+            found = block_bounds(cycle(size))
             assert found.lower * (1 - 1e-15) <= exact <= found.upper
     assert block_bounds(TRIANGLE).upper >= 4.5
 
@@ -261,7 +247,7 @@ def test_what_cholesky_lets_pass_is_added(size: int) -> None:
 
 @pytest.mark.parametrize("size", [3, 31, 101])
 def test_long_odd_cycles(size: int) -> None:
-    found = sparse_bounds(sparse(laplacian_of_cycle(size)))
+    found = sparse_bounds(sparse(cycle(size)))
     check(found, oracles.odd_cycle_elliptope(size), width=1e-5)
 
 
@@ -300,16 +286,16 @@ def test_an_unfinished_ascent_still_bounds(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_largest_eigenvalue_helps_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unit_vectors, "STEPS", 1)
     exact = oracles.odd_cycle_elliptope(31)  # which is 31 lambda_max
-    assert exact <= sparse_bounds(sparse(laplacian_of_cycle(31))).upper <= exact * (1 + 1e-8)
+    assert exact <= sparse_bounds(sparse(cycle(31))).upper <= exact * (1 + 1e-8)
 
 
 def test_a_band_too_wide_to_factorise_leaves_the_sum_of_absolute_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(elliptope, "BAND_ENTRIES", 3 * 5 - 1)
-    m = laplacian_of_cycle(3)
+    m = cycle(3)
     assert sparse_bounds(sparse(m)).upper == pytest.approx(9, rel=1e-4)
-    pentagon = sparse(laplacian_of_cycle(5))
+    pentagon = sparse(cycle(5))
     assert sparse_bounds(pentagon).upper == 20
     assert certified_multiple(pentagon, np.ones(5)) == math.inf
 

@@ -22,32 +22,9 @@ from noisedesign.privacy.sensitivity import (
     four_numbers,
     squared_sensitivity,
 )
-from noisedesign.system.participation import (
-    FixedEpoch,
-    MinSeparation,
-    Participation,
-    Patterns,
-    every_step,
-    single,
-)
+from noisedesign.system.participation import FixedEpoch, Participation, Patterns, every_step, single
 from tests.support import oracles
-
-ROUNDING = 1e-12
-SHARP = 1e-8
-"""How close a number that is called exact has to be."""
-
-PENTAGON = 2 * np.eye(5) - np.roll(np.eye(5), 1, axis=0) - np.roll(np.eye(5), -1, axis=0)
-"""Laplacian of a 5-cycle: signs reach 16, unit vectors 5 (2 + 2 cos 36 degrees) = 18.09."""
-
-
-def random_gram(k: int, seed: int, *, rank: int | None = None) -> np.ndarray:
-    root = np.random.default_rng(seed).standard_normal((rank or k, k))
-    return np.asarray(root.T @ root)
-
-
-def min_separation(horizon: int, separation: int, most: int) -> MinSeparation:
-    return MinSeparation(horizon=horizon, separation=separation, max_participations=most)
-
+from tests.support.sensitivity_cases import PENTAGON, ROUNDING, SHARP, min_separation, random_gram
 
 # --- min separation -------------------------------------------------------------------------------
 

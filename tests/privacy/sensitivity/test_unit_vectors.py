@@ -10,21 +10,9 @@ import scipy.sparse
 
 from noisedesign.privacy.sensitivity.unit_vectors import ascend, first_guess, widened
 from tests.support import oracles
+from tests.support.sensitivity_cases import TRIANGLE, cycle, random_gram
 
 MANY = 10_000
-
-TRIANGLE = 1.5 * np.eye(3) - 0.5
-
-
-def cycle(size: int) -> np.ndarray:
-    """Laplacian: 4 (size - 1) for alternating signs, more for vectors that turn."""
-    shift = np.roll(np.eye(size), 1, axis=0)
-    return np.asarray(2 * np.eye(size) - shift - shift.T)
-
-
-def random_gram(k: int, seed: int, *, rank: int) -> np.ndarray:
-    root = np.random.default_rng(seed).standard_normal((rank, k))
-    return np.asarray(root.T @ root)
 
 
 def value(m: np.ndarray, vectors: np.ndarray) -> float:

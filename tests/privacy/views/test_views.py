@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from noisedesign import InputError
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.views import gram as routes
-from noisedesign.privacy.views.noise import Knowledge
+from noisedesign.privacy.views.noise import Gram, Knowledge, VictimGram
 from noisedesign.privacy.views.observers import distances
 from tests.support import oracles
 
@@ -31,13 +31,13 @@ def covariance(size: int, seed: int = 0) -> np.ndarray:
 
 def grams_of(
     algorithm: threats.Algorithm, observer: threats.Observer, victims: list[int]
-) -> list[threats.VictimGram]:
+) -> list[VictimGram]:
     found = list(threats.grams(threats.view(algorithm, observer), victims))
     assert [victim for victim, _ in found] == victims
     return [gram for _, gram in found]
 
 
-def dense(gram: threats.Gram) -> np.ndarray:
+def dense(gram: Gram) -> np.ndarray:
     return gram if isinstance(gram, np.ndarray) else gram.toarray()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tracemalloc
 from fractions import Fraction
 
 import networkx as nx
@@ -17,6 +16,7 @@ from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.workloads import workload
 from noisedesign.system.workloads.workload import decentralized_gram, prefix_gram
 from tests.support import oracles
+from tests.support.peaks import peak_bytes
 
 CLOSE = 1e-13
 """Relative: sums of at most a few hundred terms of one sign."""
@@ -176,12 +176,7 @@ def test_blocks_of_columns_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _peak_megabytes(w: np.ndarray, horizon: int) -> float:
-    tracemalloc.start()
-    try:
-        decentralized_gram(w, horizon=horizon)
-        return tracemalloc.get_traced_memory()[1] / 1e6
-    finally:
-        tracemalloc.stop()
+    return peak_bytes(lambda: decentralized_gram(w, horizon=horizon)) / 1e6
 
 
 @pytest.mark.parametrize("weights", ["metropolis-hastings", "row-normalized"])

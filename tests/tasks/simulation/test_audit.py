@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +25,7 @@ from noisedesign.tasks.simulation.dynamics import (
     message_weights,
     proportion_upper_limit,
 )
+from tests.support.peaks import peak_bytes
 
 RING = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
 COMPLETE = np.full((3, 3), 1 / 3)
@@ -221,33 +221,21 @@ def test_statistic_is_the_log_density_ratio_of_all_messages(w: np.ndarray) -> No
 # Verdicts ----------------------------------------------------------------------------------------
 
 
-def test_claim_that_is_too_low_is_exceeded() -> None:
-    space = audit_space(mixing=RING, covariance=np.eye(4), claimed_mu=0.8, runs=10_000)
+@pytest.mark.parametrize(("share", "low"), [(0.8, True), (1.3, False)])
+def test_claim_that_is_too_low_is_exceeded_and_one_too_high_not_close(
+    share: float, low: bool
+) -> None:
+    space = audit_space(mixing=RING, covariance=np.eye(4), claimed_mu=share, runs=10_000)
     time = audit_time(
         noising_matrix=np.eye(4),
         mixing=RING,
         patterns=np.array([[0, 2]]),
-        claimed_mu=0.8 * math.sqrt(2),
+        claimed_mu=share * math.sqrt(2),
         runs=10_000,
     )
     for report in (space, time):
-        assert report.exceeds
-        assert report.close
-        assert not report.agrees
-
-
-def test_claim_that_is_too_high_is_not_close() -> None:
-    space = audit_space(mixing=RING, covariance=np.eye(4), claimed_mu=1.3, runs=10_000)
-    time = audit_time(
-        noising_matrix=np.eye(4),
-        mixing=RING,
-        patterns=np.array([[0, 2]]),
-        claimed_mu=1.3 * math.sqrt(2),
-        runs=10_000,
-    )
-    for report in (space, time):
-        assert not report.close
-        assert not report.exceeds
+        assert report.exceeds == low
+        assert report.close == low
         assert not report.agrees
 
 
@@ -368,14 +356,6 @@ def test_report_repeats_for_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_does_not_grow_with_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "WORKING_SET_FLOATS", 20_000)
 
-    def peak(job: Callable[[], object]) -> int:
-        tracemalloc.start()
-        try:
-            job()
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
     def job(runs: int) -> Callable[[], object]:
         return lambda: audit_time(
             noising_matrix=np.eye(20),
@@ -386,7 +366,7 @@ def test_memory_does_not_grow_with_runs(monkeypatch: pytest.MonkeyPatch) -> None
         )
 
     job(500)()
-    assert peak(job(25_000)) < 1.1 * peak(job(500)) + 10_000
+    assert peak_bytes(job(25_000)) < 1.1 * peak_bytes(job(500)) + 10_000
 
 
 # Worst directions --------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.program.noise import Noise, streams
 from noisedesign.program.noise.streams import time_noise_stream
 from noisedesign.tasks.simulation.dynamics import RunningMoments, message_weights, run
+from tests.support.peaks import peak_bytes
 from tests.support.simulated import simulate_space, simulate_time
 
 RING = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
@@ -284,15 +284,6 @@ def test_progress_reaches_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
         progress=lambda done, total: seen.append((done, total)),
     )
     assert seen == [(20, 50), (40, 50), (50, 50)]
-
-
-def peak_bytes(job: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
-        job()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("design", ["time", "space", "factor"])

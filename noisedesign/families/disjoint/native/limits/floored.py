@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
+from noisedesign.base.linalg import is_positive
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.native.limits import smoothed
 from noisedesign.families.disjoint.native.limits.frame import (
@@ -312,7 +313,7 @@ def taken(system: System, step: Step) -> State | None:
     along_x, along = (min(1.0, step.share * whole) for whole in state.reach(step))
     eye = np.eye(n)
     while along > settings.EPS and not (
-        _positive(eye + along / SHRINK * step.f) and _positive(eye - along / GROW * step.f)
+        is_positive(eye + along / SHRINK * step.f) and is_positive(eye - along / GROW * step.f)
     ):
         along *= BACKTRACK
     shorter = min(along_x, along)
@@ -330,11 +331,3 @@ def taken(system: System, step: Step) -> State | None:
     true = sides.limit(n) - sides.held(frame.precision, frame.variance)
     slack = np.where(state.bound & (true > TRUE_SLACK * slack), true, slack)
     return state._replace(frame=frame, x=x, slack=slack)
-
-
-def _positive(a: Array) -> bool:
-    try:
-        np.linalg.cholesky(a)
-    except np.linalg.LinAlgError:
-        return False
-    return True
