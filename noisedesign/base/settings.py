@@ -18,6 +18,10 @@ size EPS, so sums of a thousand weights pass and a typing error of 1e-9 does not
 SYMMETRY_TOLERANCE = 1e-12
 """Relative asymmetry that counts as rounding rather than as a different matrix."""
 
+STRUCTURE_TOLERANCE = 1e-9
+"""Relative entries that a structure forbids: a stream that leaves them out changes objective and
+sensitivity by no more than these are compared to. Inverses and alternations leave about 1e-13."""
+
 GRAM_NEGATIVITY = 1e-10
 """Eigenvalues of a supplied Gram matrix may be this far below zero, relative to the largest:
 what forming A^T A in float64 leaves behind. Below it the matrix is not a Gram matrix."""

@@ -10,19 +10,22 @@ import importlib.metadata
 import platform
 import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from noisedesign.base import memory
+from noisedesign.base import memory, settings
 from noisedesign.base.checks import InputError, describe, one_of
 from noisedesign.base.device import CPU, device_of, index_of
-from noisedesign.base.monitor import Checkpoint, Monitor
+from noisedesign.base.monitor import Checkpoint, Monitor, Stop
+from noisedesign.base.plugins import Group
 from noisedesign.conic.data import errors
 from noisedesign.conic.solvers import CONIC_SOLVERS, Availability, ConicSolver
 from noisedesign.program.family import Answer, Family, Form, Model, formulations, not_convex
+from noisedesign.program.noise import Noise
 
 if TYPE_CHECKING:
     from noisedesign.conic.data import Outcome
@@ -94,6 +97,10 @@ class Backend(ABC):
     def versions(self) -> dict[str, str]:
         """Versions of what shapes a design's digits."""
         return {"python": platform.python_version(), "numpy": np.__version__}
+
+    def blamed(self) -> AbstractContextManager[None]:
+        """Within this, whatever goes wrong with its answer is its own mistake."""
+        return nullcontext()
 
 
 class Native(Backend):
@@ -232,23 +239,145 @@ class Conic(Backend):
         return found
 
 
+_ADDED = Group("noisedesign.backends", field="backend", what="a backend")
+
+
+class Foreign(Backend):
+    """A backend of another distribution.
+
+    What it raises is told as a mistake of that distribution. Of its answer the noise and the
+    multipliers count, judged like those of any other; it signs as nobody else, and what it says of
+    its own errors is not repeated.
+    """
+
+    def __init__(self, backend: Backend, *, distribution: str) -> None:
+        self.backend, self.distribution, self.name = backend, distribution, backend.name
+        self.takes, self.remedies = str(backend.takes), tuple(map(str, backend.remedies))
+        self.short, self.remembers = str(backend.short), bool(backend.remembers)
+
+    def blamed(self) -> AbstractContextManager[None]:
+        return _ADDED.blames(self.distribution)
+
+    @property
+    def formulations(self) -> tuple[str, ...]:
+        with self.blamed():
+            return tuple(self.backend.formulations)
+
+    def availability(self) -> Availability:
+        with self.blamed():
+            found = self.backend.availability()
+            return replace(found, version=f"{found.version} ({self.distribution})".strip())
+
+    def check_options(self, family: Family, program: Any, options: Options) -> None:
+        with self.blamed():
+            self.backend.check_options(family, program, options)
+
+    def check(self, family: Family, program: Any, formulation: str | None) -> str:
+        with self.blamed():
+            return str(self.backend.check(family, program, formulation))
+
+    def answer(self, family: Family, program: Any, how: How) -> Answer:
+        with self.blamed():
+            found = self.backend.answer(family, program, how)
+            if not isinstance(found, Answer):
+                raise TypeError(f"expected an Answer, got {describe(found)}")
+            known = [name for name in family.proof if name in found.proof]
+            proof = {name: np.array(found.proof[name], np.float64) for name in known}
+            return replace(
+                found,
+                stop=Stop(found.stop),
+                noises=self._noises(family, program, replace(found, proof=proof)),
+                proof=proof,
+                message=str(found.message),
+                solver="",
+                evaluations=int(found.evaluations),
+                build_seconds=float(found.build_seconds),
+                solve_seconds=float(found.solve_seconds),
+                measure=lambda: None,
+            )
+
+    def _noises(self, family: Family, program: Any, answer: Answer) -> Iterator[Noise]:
+        """Those that are of the kind and the structure of the family."""
+        stated = family.independent(program)
+        for noise in answer.noises:
+            if not isinstance(noise, Noise):
+                raise TypeError(f"expected Noise, got {describe(noise)}")
+            of = (noise.axes, noise.nodes, noise.steps)
+            if of != (stated.axes, stated.nodes, stated.steps):
+                raise ValueError(f"expected {stated.axes} noise of the problem, got {of}")
+            if not all(np.isfinite(array).all() for array in noise.arrays().values()):
+                continue
+            if family.departure(program, noise, answer.proof) <= settings.STRUCTURE_TOLERANCE:
+                yield noise
+
+    def versions(self) -> dict[str, str]:
+        with self.blamed():
+            version = importlib.metadata.version(self.distribution)
+            return super().versions() | {self.distribution: version}
+
+
+class Unusable(Backend):
+    """The place of a backend of another distribution that cannot be loaded, and why."""
+
+    takes = "nothing"
+    short = ""
+
+    def __init__(self, name: str, reason: InputError) -> None:
+        self.name, self.reason = name, reason
+
+    @property
+    def formulations(self) -> tuple[str, ...]:
+        return ()
+
+    def availability(self) -> Availability:
+        return Availability(installed=False, licensed=False, remedy=str(self.reason))
+
+    def check_options(self, family: Family, program: Any, options: Options) -> None:
+        raise self.reason
+
+    def answer(self, family: Family, program: Any, how: How) -> Answer:
+        raise self.reason
+
+
 _BACKENDS: dict[str, Backend] = {
     backend.name: backend for backend in (Native(), *map(Conic, CONIC_SOLVERS))
 }
 
 
 def all_backends() -> tuple[Backend, ...]:
-    """Every backend the toolkit knows, installed or not."""
-    return tuple(_BACKENDS.values())
+    """Every backend the toolkit knows, installed or not, those of other distributions last."""
+
+    def added(name: str) -> Backend:
+        try:
+            return _added(name)
+        except InputError as error:
+            return Unusable(name, error)
+
+    return (*_BACKENDS.values(), *map(added, _ADDED.names(_BACKENDS)))
 
 
 def get_backend(name: str) -> Backend:
     """The backend of that name.
 
     Raises:
-        InputError: no such backend.
+        InputError: no such backend, or one of another distribution that cannot be used.
     """
-    return _BACKENDS[one_of(name, field="backend", allowed=tuple(_BACKENDS))]
+    if isinstance(name, str) and name in _BACKENDS:
+        return _BACKENDS[name]
+    names = (*_BACKENDS, *_ADDED.names(_BACKENDS))
+    return _added(one_of(name, field="backend", allowed=names))
+
+
+def _added(name: str) -> Backend:
+    value, distribution = _ADDED.load(name)
+    with _ADDED.blames(distribution):
+        backend = value() if isinstance(value, type) and issubclass(value, Backend) else value
+        if not isinstance(backend, Backend):
+            expected = "a Backend of noisedesign.program.backends, or its class"
+            raise TypeError(f"expected {expected}, got {describe(value)}")
+        if backend.name != name:
+            raise ValueError(f"expected a backend named {name!r}, got {backend.name!r}")
+        return Foreign(backend, distribution=distribution)
 
 
 @dataclass(frozen=True, kw_only=True)

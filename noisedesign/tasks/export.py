@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.atomic import overwriting, write_bytes
 from noisedesign.base.checks import InputError
 from noisedesign.files.archive import npy_bytes
-from noisedesign.files.exported import content_of
-from noisedesign.files.exports import FORMATS, TRAINERS, Format, Trainer, exporter, noise_of, takers
+from noisedesign.files.exported import content_of, require_protection
+from noisedesign.files.exports import (
+    FORMATS,
+    Format,
+    blamed,
+    exporter,
+    is_trainer,
+    noise_of,
+    takers,
+)
 from noisedesign.program.design import Design, design_of
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.tasks.baselines import baseline
@@ -59,21 +67,34 @@ def export(
         got = f"the {design.axes} design {name!r}"
         remedy = f"It can be exported to {', '.join(able)}." if able else ""
         raise InputError("design", expected=expected, got=got, remedy=remedy)
-    with overwriting(overwrite):
-        if to not in TRAINERS:
-            content = content_of(
-                design, noise_of(chosen, design), problem_text=problem_text, calibrated=calibrated
-            )
-            return cast("Format", chosen).write(content, path)
+    if is_trainer(chosen):
         if calibrated is False:
             expected = f"calibrated noise for {to}"
             remedy = f"Export it to {', '.join(FORMATS[:-1])} to scale it yourself."
             raise InputError("calibrated", expected=expected, got="uncalibrated", remedy=remedy)
         design = design_of(design)
-        written = cast("Trainer", chosen).export(design, path, problem_text=problem_text)
+        require_protection(design)
+    with overwriting(overwrite), blamed(to):
+        if not is_trainer(chosen):
+            held_noise = noise_of(chosen, design)
+            content = content_of(
+                design, held_noise, problem_text=problem_text, calibrated=calibrated
+            )
+            return _paths(cast("Format", chosen).write(content, path))
+        assert isinstance(design, Design)
+        written = _paths(chosen.export(design, path, problem_text=problem_text))
         companions = getattr(chosen, "companions", None)
         others: dict[Path, str] = {} if companions is None else companions(design, path)
         return written + tuple(
             write_bytes(at, npy_bytes(baseline(design.problem, other).strategy))
             for at, other in others.items()
         )
+
+
+def _paths(written: Any) -> tuple[Path, ...]:
+    """What an exporter says that it wrote, which is there."""
+    paths = tuple(map(Path, written))
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing or not paths:
+        raise ValueError(f"it wrote no {', '.join(missing) or 'file'}")
+    return paths

@@ -119,7 +119,7 @@ def solve(
             has one: a loaded file or a design, whose problem is solved.
         backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; what is not convex,
             Toeplitz strategies and products of time and space, is for "native" alone. Against
-            chosen observers "native" stands for "clarabel".
+            chosen observers "native" stands for "clarabel". Other distributions may add backends.
         gap: relative duality gap to certify, default 1e-6, or 1e-5 against observers. Given
             explicitly, conic solvers are asked for an accuracy to match; otherwise they run at
             their own defaults.
@@ -172,7 +172,8 @@ def solve(
     solver = get_backend(answer.solver) if answer.solver else solver
     everywhere, relaxed = _relaxed(family, problem, gap=asked, time_limit=time_limit)
     verdict = _Verdict(family, program, answer.proof, everywhere, monitor.gap)
-    best, method = verdict.best(answer.noises), "optimal"
+    with solver.blamed():
+        best, method = verdict.best(answer.noises), "optimal"
     if best is None and answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
         best, method = verdict.best([family.independent(program)]), STAND_IN
     status, remedy = _status(best and best[1], method, family, answer, solver, asked)

@@ -44,10 +44,6 @@ products agree to about 1e-12, and a gap of 1e-9 on request stays meaningful."""
 PROBLEM_TOLERANCE = 1e-12
 """A problem rebuilt from its text: closed forms evaluated again, perhaps by another BLAS."""
 
-STRUCTURE_TOLERANCE = 1e-9
-"""Relative entries that a structure forbids: a stream that leaves them out changes objective and
-sensitivity by no more than these are compared to. Inverses and alternations leave about 1e-13."""
-
 ROUNDINGS = 8
 """Multiple of size * EPS * condition allowed to an inverse; the certificate's own head room."""
 
@@ -289,7 +285,7 @@ def _structure_checks(stored: StoredDesign) -> list[Check]:
     except np.linalg.LinAlgError as error:
         return [Check("structure", False, claimed, note=str(error))]
     note = "largest departure from it, relative"
-    return [Check("structure", found <= STRUCTURE_TOLERANCE, claimed, found, note)]
+    return [Check("structure", found <= settings.STRUCTURE_TOLERANCE, claimed, found, note)]
 
 
 # --- numbers --------------------------------------------------------------------------------

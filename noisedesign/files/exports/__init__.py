@@ -2,17 +2,22 @@
 
 To add one: a module here with ``ACCEPTS`` and ``DESCRIPTION``, its name below, and ``write`` and
 ``read`` of a generic format (:class:`Format`) or ``export`` of a trainer's own (:class:`Trainer`).
+Other distributions add theirs by an entry point of the group ``noisedesign.exporters``: a module,
+or an object, with the same names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeGuard, cast
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import MATLAB_5
+from noisedesign.base.plugins import Group
 from noisedesign.base.regular_files import read_regular
 from noisedesign.files.array_files import files_of
 from noisedesign.files.exported import Exported, parsed_metadata
@@ -24,6 +29,9 @@ __all__ = ["Exported", "exporter", "exporter_names", "read"]
 
 FORMATS = ("npy", "csv", "mat", "safetensors", "seeds")
 TRAINERS = ("jax-privacy", "mfdl", "whisper-dsgd")
+KINDS = ("space", "time", "space-time", "streaming")
+
+_ADDED = Group("noisedesign.exporters", field="to", what="an exporter")
 
 
 class Exporter(Protocol):
@@ -57,14 +65,45 @@ class Trainer(Exporter, Protocol):
 
 
 def exporter_names() -> tuple[str, ...]:
-    """The formats that `noisedesign export` knows."""
-    return (*FORMATS, *TRAINERS)
+    """The formats that `noisedesign export` knows, those of other distributions last."""
+    own = (*FORMATS, *TRAINERS)
+    return (*own, *_ADDED.names(own))
 
 
 def exporter(name: str) -> Exporter:
-    """The exporter of that name, imported now. Raises InputError for another name."""
+    """The exporter of that name, imported now.
+
+    Raises:
+        InputError: another name; an exporter of another distribution that cannot be used.
+    """
+    if name in FORMATS or name in TRAINERS:
+        return cast("Exporter", import_module(f"{__name__}.{name.replace('-', '_')}"))
     _checks.one_of(name, field="to", allowed=exporter_names())
-    return cast("Exporter", import_module(f"{__name__}.{name.replace('-', '_')}"))
+    added, distribution = _ADDED.load(name)
+    accepts, description = getattr(added, "ACCEPTS", None), getattr(added, "DESCRIPTION", None)
+    if not (isinstance(accepts, tuple) and accepts and set(accepts) <= set(KINDS)):
+        got = f"{name} with ACCEPTS {_checks.describe(accepts)}, which is no tuple of kinds"
+        raise _ADDED.refusal(distribution, got)
+    if not isinstance(description, str):
+        raise _ADDED.refusal(distribution, f"{name} without a DESCRIPTION")
+    if not (is_trainer(added) or callable(getattr(added, "write", None))):
+        raise _ADDED.refusal(distribution, f"{name} with neither export nor write")
+    return cast("Exporter", added)
+
+
+def is_trainer(chosen: Exporter) -> TypeGuard[Trainer]:
+    """Whether it writes a trainer's own files, from the design, and no generic format."""
+    return callable(getattr(chosen, "export", None))
+
+
+@contextmanager
+def blamed(name: str) -> Iterator[None]:
+    """Within this, what an exporter of another distribution does wrong is told as its mistake."""
+    if name in FORMATS or name in TRAINERS:
+        yield
+        return
+    with _ADDED.blames(_ADDED.load(name).distribution):
+        yield
 
 
 def noise_of(chosen: Exporter, design: Design | StreamingDesign) -> Noise:
@@ -79,14 +118,16 @@ def noise_of(chosen: Exporter, design: Design | StreamingDesign) -> Noise:
 
 def takers(design: Design | StreamingDesign) -> list[str]:
     """The formats that a design can be exported to; seeds need one that is made of them."""
-    return [name for name in exporter_names() if _takes(exporter(name), design)]
+    return [name for name in exporter_names() if _takes(name, design)]
 
 
-def _takes(chosen: Exporter, design: Design | StreamingDesign) -> bool:
-    if design.axes not in chosen.ACCEPTS:
-        return False
+def _takes(name: str, design: Design | StreamingDesign) -> bool:
     try:
-        noise_of(chosen, design)
+        with blamed(name):
+            chosen = exporter(name)
+            if design.axes not in chosen.ACCEPTS:
+                return False
+            noise_of(chosen, design)
     except InputError:
         return False
     return True

@@ -19,7 +19,7 @@ from noisedesign.base.atomic import write_bytes
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import read_regular
 from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
-from noisedesign.files.exported import factor, require_protection, to_json, trainer_facts
+from noisedesign.files.exported import factor, to_json, trainer_facts
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 
@@ -42,11 +42,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     ``stddev`` (not squared) is step sensitivity / mu for the privacy target of the problem. Where
     it has none it is 1 and protects nobody yet: the metadata say what to multiply it by, and
     ``calibrated`` is False.
-
-    Raises:
-        InputError: the design does not protect every message.
     """
-    require_protection(design)
     calibration = calibrate(design.problem)
     metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     members = {

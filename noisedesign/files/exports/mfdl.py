@@ -29,7 +29,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.settings import STOCHASTIC_TOLERANCE
 from noisedesign.files.archive import npy_bytes
 from noisedesign.files.array_files import require_own_description
-from noisedesign.files.exported import facts, require_protection, to_json
+from noisedesign.files.exported import facts, to_json
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, TimeProblem
@@ -67,10 +67,9 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     sums goes there itself.
 
     Raises:
-        InputError: the design does not protect every message; a cache folder is given for a
+        InputError: a cache folder is given for a
             workload that MFDL has no place for.
     """
-    require_protection(design)
     problem = cast("TimeProblem", design.problem)
     name, known = _graph_name(problem, problem_text)
     target = path

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from noisedesign.base.atomic import write_bytes
 from noisedesign.files.archive import NPY, npy_bytes, pack
-from noisedesign.files.exported import require_protection, to_json, trainer_facts
+from noisedesign.files.exported import to_json, trainer_facts
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design
 
@@ -35,11 +35,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     participation the covariance is calibrated for, clip, adjacency and the protected unit. Without
     a privacy target the covariance is R at the stated budgets, which protects nobody yet: ``note``
     says what to multiply it by.
-
-    Raises:
-        InputError: the design does not protect every message.
     """
-    require_protection(design)
     found = calibrate(design.problem)
     metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     metadata["protected_unit"] = "one example"
