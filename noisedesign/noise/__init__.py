@@ -8,6 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from noisedesign.noise.agreement import (
+        Agreement as Agreement,
+        Identity as Identity,
+        deal as deal,
+    )
     from noisedesign.noise.attendance import Attendance as Attendance, Rule as Rule
     from noisedesign.noise.keys import Secret as Secret
     from noisedesign.noise.plan import Claim as Claim, Plan as Plan, Stream as Stream
@@ -15,6 +20,9 @@ if TYPE_CHECKING:
     from noisedesign.noise.source import NodeNoise as NodeNoise, noise as noise
 
 _MODULES = {
+    "Agreement": "agreement",
+    "Identity": "agreement",
+    "deal": "agreement",
     "Attendance": "attendance",
     "Rule": "attendance",
     "Secret": "keys",

@@ -55,6 +55,7 @@ class NodeNoise:
     ) -> None:
         self.plan, self.secret = plan, secret
         self._of = {stream.name: self._secret_of(stream, seeds) for stream in plan.streams}
+        self._drawn = {stream.name: self._drawn_from(stream) for stream in plan.streams}
         self._record = record
         self._lanes: dict[tuple[int, np.dtype[Any]], _Lane] = {}
         self._key = lru_cache(maxsize=4 * len(plan.streams) + 64)(self._fresh_key)
@@ -63,25 +64,40 @@ class NodeNoise:
         self._claim(resume)
 
     def _secret_of(self, stream: Stream, seeds: Mapping[str, Secret]) -> Secret:
-        if stream.source == SHARED:
-            if stream.name not in seeds:
-                others = ", ".join(str(u) for u in stream.holders if u != self.plan.node)
-                raise InputError(
-                    "seeds",
-                    expected=f"the secret {stream.name!r}, shared with node {others}",
-                    got=f"{len(seeds)} others" if seeds else "none",
-                    remedy="Agree on it with noisedesign.noise.Agreement.",
-                )
+        if stream.source != OWN and stream.name in seeds:
             return Secret.of(seeds[stream.name], field="seeds")
-        assert self.secret is not None
+        if stream.source == SHARED:
+            others = ", ".join(str(u) for u in stream.holders if u != self.plan.node)
+            raise InputError(
+                "seeds",
+                expected=f"the secret {stream.name!r}, shared with node {others}",
+                got=f"{len(seeds)} others" if seeds else "none",
+                remedy="Agree on it with noisedesign.noise.Agreement.",
+            )
+        if self.secret is None:
+            raise InputError(
+                "secret",
+                expected="the dealer's, the same at every node, or seeds that a dealer gave",
+                got="none",
+                remedy="Noise of nodes with secrets of their own would not be correlated. "
+                "noisedesign.noise.deal makes the seeds.",
+            )
         return self.secret
+
+    def _drawn_from(self, stream: Stream) -> Secret:
+        """Of what is dealt, the seed that :func:`noisedesign.noise.deal` gives away."""
+        held = self._of[stream.name]
+        if stream.source == DEALT and held is self.secret:
+            return held.child(stream.name, digest=self.plan.digest)
+        return held
 
     def _claim(self, resume: bool) -> None:
         """One entry a secret: no two streams of different sources may come from one."""
         entries: dict[str, tuple[str, bool]] = {}
         for stream in self.plan.streams:
             print_ = self._of[stream.name].fingerprint
-            served = stream.name if stream.source == SHARED else stream.source
+            own = self._of[stream.name] is self.secret
+            served = stream.source if own else stream.name
             if entries.setdefault(print_, (served, stream.source != OWN))[0] != served:
                 expected, got = "a secret of its own for every seed", "one secret for two"
                 raise InputError("seeds", expected=expected, got=got)
@@ -202,7 +218,7 @@ class NodeNoise:
         return drawn
 
     def _fresh_key(self, stream: str, step: int) -> Normals:
-        return Normals(self._of[stream].step_key(stream, step, digest=self.plan.digest))
+        return Normals(self._drawn[stream].step_key(stream, step, digest=self.plan.digest))
 
     # --- adding ---------------------------------------------------------------------------------
 
@@ -372,9 +388,11 @@ def noise(
         design: a :class:`Plan`, the path of a node's file, or a design or loaded export, which
             need the whole toolkit.
         node: zero-based; a node's file knows its own.
-        secret: the node's own, or of noise that is dealt the dealer's; by default a new one from
-            the operating system, kept in ``.secret``: save it, where the run may have to go on.
-        seeds: the secrets a node shares with others, by name of their streams.
+        secret: the node's own, by default a new one from the operating system, kept in
+            ``.secret``: save it, where the run may have to go on. Of noise that is dealt the
+            dealer's, unless seeds are given.
+        seeds: the secrets a node shares with others, or that a dealer gave it, by name of their
+            streams.
         clip: the norm gradients are clipped to; must be that of the design.
         batch_size: what sums of gradients are divided by; must be that of the plan.
         record: where uses of secrets are recorded, by default ``$NOISEDESIGN_RECORDS`` or the
@@ -389,11 +407,13 @@ def noise(
     _agrees("clip", clip, plan.claim.clip)
     _agrees("batch_size", batch_size, plan.claim.batch_size)
     own = None
-    if plan.sources & {OWN, DEALT}:
-        own = Secret.new() if secret is None else Secret.of(secret)
-    elif secret is not None:
-        expected = "none: all noise of this node is from shared seeds"
-        raise InputError("secret", expected=expected, got="one")
+    if secret is not None:
+        if not plan.sources & {OWN, DEALT}:
+            expected = "none: all noise of this node is from shared seeds"
+            raise InputError("secret", expected=expected, got="one")
+        own = Secret.of(secret)
+    elif OWN in plan.sources:
+        own = Secret.new()
     kept = None if record is False else Record(record)
     return NodeNoise(plan, secret=own, seeds=seeds or {}, record=kept, resume=resume)
 

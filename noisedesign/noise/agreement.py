@@ -1,0 +1,587 @@
+"""Seeds that nodes share: agreed between them without a dealer, or given away by one.
+
+Two nodes agree by X25519 (RFC 7748) with keys made for this run. The key of the pair is HKDF-SHA256
+of what they have in common, salted with the hash of a transcript: digest of the design, both
+node numbers, both public keys, both identities where nodes have some, and the names and holders of
+all streams they share. Each proves by a tag (HMAC-SHA256 of the transcript and its own number) that
+it has the same key, so that whatever differs at the two is noticed before noise is drawn.
+
+Three nodes or more take a seed that the lowest of them draws and sends to each other member, sealed
+under the key of the pair (ChaCha20-Poly1305, RFC 8439); all of them prove to all that theirs is the
+same.
+
+With long-term identities (Ed25519, RFC 8032) every node signs the transcript, and takes no key that
+the other did not sign, as in the SIGMA protocols (Krawczyk, CRYPTO 2003). Without them nodes are
+protected from whoever reads their messages, and not from whoever replaces them: an active attacker
+between two nodes can agree with each of them in place of the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+from noisedesign.noise.keys import SECRET_BYTES, Secret, derived
+from noisedesign.noise.plan import OWN, SHARED, Plan
+
+FORMAT, VERSION = "noisedesign-agreement", 1
+MOST_BYTES = 1 << 20
+"""Of a message: what is longer is none."""
+KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 32
+
+HELLO, CONFIRM, SEED, TAG = "hello", "confirm", "seed", "tag"
+_LABEL = b"noisedesign agreement 1 "
+_ONE_USE = bytes(12)
+"""The nonce of a key that seals one message."""
+_STOP = (
+    "One of them has another plan, or somebody altered a message on its way. Draw no noise; "
+    "give every node its part of one design, and agree again."
+)
+
+Letters = list[tuple[int, bytes]]
+"""Messages, each with the node it is for."""
+Group = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Identity:
+    """Long-term signing key of one node; the others know its ``public`` part.
+
+    Its secret is for this alone, and outlives runs; that of the noise is new for every run.
+    """
+
+    secret: Secret = field(repr=False)
+
+    @classmethod
+    def new(cls) -> Self:
+        """One from the operating system's generator."""
+        return cls(Secret.new())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """That of a file that :meth:`save` wrote. Raises InputError as :meth:`Secret.load`."""
+        return cls(Secret.load(path))
+
+    def save(self, path: str | Path) -> Path:
+        """Raises InputError as :meth:`Secret.save`."""
+        return self.secret.save(path)
+
+    @cached_property
+    def _key(self) -> Ed25519PrivateKey:
+        seed = derived(self.secret.value, salt=b"", info=_LABEL + b"identity")
+        return Ed25519PrivateKey.from_private_bytes(seed)
+
+    @cached_property
+    def public(self) -> bytes:
+        """What the others know it by, 32 bytes: no secret, but to be had from the node itself."""
+        return self._key.public_key().public_bytes_raw()
+
+    def sign(self, content: bytes) -> bytes:
+        """Ed25519 signature, 64 bytes."""
+        return self._key.sign(content)
+
+
+class Agreement:
+    """The part of one node in agreeing on the seeds of one run.
+
+    Messages are bytes for any transport; those of one node to another arrive in the order they were
+    sent, and may pass through others::
+
+        agreement = Agreement(plan)
+        letters = agreement.start()
+        while letters or not agreement.finished:
+            for receiver, message in letters:
+                send(receiver, message)
+            letters = [] if agreement.finished else agreement.take(receive())
+        source = noise(plan, secret=Secret.new(), seeds=agreement.secrets())
+
+    A message that is refused changes nothing. An agreement serves one run: for another, or after an
+    error, make a new one. A node that may have to resume keeps what ``secrets`` gave
+    (:meth:`Secret.save`), since nobody can compute it again.
+
+    Args:
+        plan: of this node.
+        identity: of this node; its peers must know its public part.
+        identities: public part of the identity of every node this one shares a seed with, by node,
+            from a source that is trusted. Together with ``identity``, or not at all.
+
+    Attributes:
+        peers: the nodes it shares seeds with, ascending.
+        authenticated: whether nobody else can take the place of a peer. Without identities an
+            attacker who alters messages is not excluded.
+
+    Raises:
+        InputError: an identity without those of all peers, or the reverse; a plan whose streams
+            have no holders.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        identity: Identity | None = None,
+        identities: Mapping[int, bytes] | None = None,
+    ) -> None:
+        self.plan, self.identity = plan, identity
+        self._streams = {s.name: _holders(s.holders, plan) for s in plan.streams if _shared(s)}
+        members = {node for holders in self._streams.values() for node in holders}
+        self.peers = tuple(sorted(members - {plan.node}))
+        self.authenticated = identity is not None
+        self._identities = _identities(identity, identities, self.peers)
+        self._private: X25519PrivateKey | None = X25519PrivateKey.generate()
+        self.public = self._private.public_key().public_bytes_raw()
+        self._pairs: dict[int, _Pair] = {}
+        self._groups = {
+            holders: _Circle(digest=plan.digest, members=holders, names=self._names(holders))
+            for holders in set(self._streams.values())
+            if len(holders) > 2
+        }
+        for circle in self._groups.values():
+            if circle.lead == plan.node:
+                circle.secret = Secret.new()
+
+    def _names(self, holders: Iterable[int]) -> list[str]:
+        """Streams that these nodes have in common."""
+        wanted = set(holders)
+        return sorted(name for name, members in self._streams.items() if wanted <= set(members))
+
+    # --- messages -------------------------------------------------------------------------------
+
+    def start(self) -> Letters:
+        """The first message to every peer; the same whenever it is asked for."""
+        return [(peer, self._letter(HELLO, peer, self._introduction())) for peer in self.peers]
+
+    def _introduction(self) -> dict[str, bytes]:
+        shown = {} if self.identity is None else {"identity": self.identity.public}
+        return {"key": self.public, **shown}
+
+    def _letter(
+        self, kind: str, receiver: int, values: Mapping[str, bytes], *, group: Group = ()
+    ) -> bytes:
+        said = {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": kind,
+            "digest": self.plan.digest,
+            "sender": self.plan.node,
+            "receiver": receiver,
+            **({"group": list(group)} if group else {}),
+            **{name: value.hex() for name, value in values.items()},
+        }
+        return json.dumps(said).encode()
+
+    def take(self, message: bytes) -> Letters:
+        """What is to be sent in answer to a message of a peer.
+
+        Raises:
+            InputError: a message of another design, version or run, or for another node; a public
+                key that anybody can agree with; another identity or a signature that is not its
+                own; a key or seed that is not the same at both ends.
+        """
+        said = _read(message)
+        sender = self._sender(said)
+        if said.kind == HELLO:
+            return self._greeted(sender, said)
+        pair = self._pairs.get(sender)
+        if pair is None:
+            raise _malformed(f"the key of node {sender} first", f"its {said.kind!r}")
+        if said.kind == CONFIRM:
+            return self._confirmed(sender, pair, said)
+        circle = self._groups.get(said.group)
+        if circle is None or sender not in circle.members:
+            expected = f"a group of nodes {self.plan.node} and {sender}"
+            raise _malformed(expected, f"{list(said.group)}")
+        if said.kind == SEED:
+            return self._given(sender, pair, circle, said)
+        self._proved(sender, circle, said)
+        return []
+
+    def _sender(self, said: _Letter) -> int:
+        if said.digest != self.plan.digest:
+            raise InputError(
+                "agreement",
+                expected=f"node {said.sender} to have the design {self.plan.digest[:12]}",
+                got=f"{said.digest[:12]}",
+                remedy="Give every node its part of one design.",
+            )
+        if said.receiver != self.plan.node:
+            raise _malformed(f"one for node {self.plan.node}", f"one for node {said.receiver}")
+        if said.sender not in self.peers:
+            shared = ", ".join(map(str, self.peers)) or "nobody"
+            expected = f"one of those that share a seed with node {self.plan.node}: {shared}"
+            raise _malformed(expected, f"one of node {said.sender}")
+        return said.sender
+
+    def _greeted(self, sender: int, said: _Letter) -> Letters:
+        key, identity = said.bytes_of("key", KEY_BYTES), None
+        if self.authenticated:
+            identity = self._identities[sender]
+            if said.values.get("identity") != identity.hex():
+                raise InputError(
+                    "agreement",
+                    expected=f"node {sender} to have the identity {identity.hex()[:12]}",
+                    got=str(said.values.get("identity", "none"))[:12],
+                    remedy="Give every node an identity, and the public parts of all to its peers.",
+                )
+        elif "identity" in said.values:
+            raise InputError(
+                "identities",
+                expected=f"the identity of node {sender}, which has one",
+                got="none",
+                remedy="Either all nodes have identities, or none: give identity and identities.",
+            )
+        if sender in self._pairs:
+            if self._pairs[sender].key == key:
+                return []
+            raise InputError(
+                "agreement",
+                expected=f"one key of node {sender} a run",
+                got="another",
+                remedy="A node that was restarted takes the secrets it saved; without them all "
+                "agree again.",
+            )
+        pair = self._pairs[sender] = self._paired(sender, key, identity)
+        if len(self._pairs) == len(self.peers):
+            self._private = None  # whoever takes this machine later finds no key of this run
+        return [(sender, self._letter(CONFIRM, sender, pair.proof(self.plan.node)))]
+
+    def _paired(self, sender: int, key: bytes, identity: bytes | None) -> _Pair:
+        assert self._private is not None
+        refused = "a public key that leads to a secret"
+        if key == self.public:
+            raise InputError("agreement", expected=refused, got=f"our own from node {sender}")
+        try:
+            common = self._private.exchange(X25519PublicKey.from_public_bytes(key))
+        except ValueError:  # a point of low order: the secret would be zero whatever our key
+            got = f"one of low order from node {sender}"
+            raise InputError("agreement", expected=refused, got=got, remedy=_STOP) from None
+        own = (self.plan.node, self.public, self.identity.public if self.identity else b"")
+        ends = sorted([own, (sender, key, identity or b"")])
+        transcript = _bound(
+            "pair",
+            self.plan.digest,
+            [[node, public.hex(), known.hex()] for node, public, known in ends],
+            [[name, self._streams[name]] for name in self._names((self.plan.node, sender))],
+        )
+        salt = hashlib.sha256(transcript).digest()
+        root = derived(common, salt=salt, info=_LABEL + b"pair")
+        return _Pair(root=root, transcript=transcript, key=key, identity=self.identity)
+
+    def _confirmed(self, sender: int, pair: _Pair, said: _Letter) -> Letters:
+        tag = said.bytes_of("tag", TAG_BYTES)
+        if not hmac.compare_digest(tag, pair.tag(sender)):
+            expected = f"node {sender} to have the same key"
+            raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
+        if self.authenticated:
+            signature = said.bytes_of("signature", SIGNATURE_BYTES)
+            public = Ed25519PublicKey.from_public_bytes(self._identities[sender])
+            try:
+                public.verify(signature, pair.signed(sender))
+            except InvalidSignature:
+                expected = f"the signature of node {sender}"
+                got = "one of somebody else"
+                raise InputError("agreement", expected=expected, got=got, remedy=_STOP) from None
+        if pair.confirmed:
+            return []
+        pair.confirmed = True
+        return [
+            (sender, self._letter(SEED, sender, {"sealed": pair.seal(circle)}, group=group))
+            for group, circle in sorted(self._groups.items())
+            if circle.lead == self.plan.node and sender in group
+        ]
+
+    def _given(self, sender: int, pair: _Pair, circle: _Circle, said: _Letter) -> Letters:
+        if sender != circle.lead:
+            expected = f"the seed of nodes {list(circle.members)} from node {circle.lead}"
+            raise _malformed(expected, f"one from node {sender}")
+        if not pair.confirmed:
+            raise _malformed(f"the confirmation of node {sender} first", "a seed")
+        secret = pair.opened(said.bytes_of("sealed", SECRET_BYTES + 16), circle)
+        if circle.secret is not None:
+            if circle.secret.value != secret.value:
+                expected = f"one seed of nodes {list(circle.members)}"
+                raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
+            return []
+        for other, tag in circle.tags.items():
+            circle.check(secret, other, tag)
+        circle.secret = secret
+        proof = {"tag": circle.tag(secret, self.plan.node)}
+        return [
+            (member, self._letter(TAG, member, proof, group=circle.members))
+            for member in circle.members
+            if member != self.plan.node
+        ]
+
+    def _proved(self, sender: int, circle: _Circle, said: _Letter) -> None:
+        tag = said.bytes_of("tag", TAG_BYTES)
+        if circle.secret is not None:
+            circle.check(circle.secret, sender, tag)
+        circle.tags[sender] = tag
+
+    # --- what was agreed ------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Peers from whom a message is still to come."""
+        silent = {peer for peer in self.peers if not self._confirmed_by(peer)}
+        for circle in self._groups.values():
+            if circle.secret is None:
+                silent.add(circle.lead)
+            silent |= set(circle.members) - {self.plan.node, circle.lead} - set(circle.tags)
+        return tuple(sorted(silent))
+
+    def _confirmed_by(self, peer: int) -> bool:
+        return peer in self._pairs and self._pairs[peer].confirmed
+
+    @property
+    def finished(self) -> bool:
+        """Whether every peer has proved that its secrets are the same."""
+        return not self.waiting
+
+    def secrets(self) -> dict[str, Secret]:
+        """The secret of every shared stream of the plan, by name: ``seeds`` of
+        :func:`noisedesign.noise.noise`.
+
+        Raises:
+            InputError: a peer has not confirmed.
+        """
+        if self.waiting:
+            raise InputError(
+                "seeds",
+                expected=f"the confirmation of nodes {', '.join(map(str, self.peers))}",
+                got=f"none of {', '.join(map(str, self.waiting))}",
+                remedy="Without it the noise of the two may differ, and would not cancel.",
+            )
+        found = {}
+        for name, holders in self._streams.items():
+            if len(holders) > 2:
+                root = self._groups[holders].secret
+            else:
+                (peer,) = set(holders) - {self.plan.node}
+                root = self._pairs[peer].secret
+            assert root is not None
+            found[name] = root.child(name, digest=self.plan.digest)
+        return found
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Pair:
+    """What this node knows with one other.
+
+    Attributes:
+        root: what every key of the two is derived from.
+        key: the other's public key of this run.
+        identity: of this node, which signs.
+    """
+
+    root: bytes
+    transcript: bytes
+    key: bytes
+    identity: Identity | None
+    confirmed: bool = False
+
+    def _derived(self, what: bytes, salt: bytes = b"") -> bytes:
+        return derived(self.root, salt=salt, info=_LABEL + what)
+
+    @property
+    def secret(self) -> Secret:
+        """Root of the streams that only these two hold."""
+        return Secret(self._derived(b"streams"))
+
+    def tag(self, sender: int) -> bytes:
+        """That ``sender`` has this key and transcript."""
+        said = _bound("tag", sender) + self.transcript
+        return hmac.digest(self._derived(b"confirm"), said, "sha256")
+
+    def signed(self, sender: int) -> bytes:
+        """What an identity signs."""
+        return _LABEL + _bound("signature", sender) + self.transcript
+
+    def proof(self, node: int) -> dict[str, bytes]:
+        found = {"tag": self.tag(node)}
+        if self.identity is not None:
+            found["signature"] = self.identity.sign(self.signed(node))
+        return found
+
+    def _cipher(self, circle: _Circle) -> ChaCha20Poly1305:
+        salt = hashlib.sha256(circle.transcript).digest()
+        return ChaCha20Poly1305(self._derived(b"seal %d" % circle.lead, salt))
+
+    def seal(self, circle: _Circle) -> bytes:
+        """The seed of a group, for this other alone."""
+        assert circle.secret is not None
+        bound = self.transcript + circle.transcript
+        return self._cipher(circle).encrypt(_ONE_USE, circle.secret.value, bound)
+
+    def opened(self, sealed: bytes, circle: _Circle) -> Secret:
+        bound = self.transcript + circle.transcript
+        try:
+            return Secret(self._cipher(circle).decrypt(_ONE_USE, sealed, bound))
+        except InvalidTag:
+            expected = f"the seed of nodes {list(circle.members)}, sealed by node {circle.lead}"
+            got = "one that was sealed with another key"
+            raise InputError("agreement", expected=expected, got=got, remedy=_STOP) from None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Circle:
+    """Three nodes or more that hold the same streams; ``tags`` by those who proved that they do."""
+
+    digest: str
+    members: Group
+    names: list[str]
+    secret: Secret | None = None
+    tags: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def lead(self) -> int:
+        """Who draws the seed."""
+        return min(self.members)
+
+    @property
+    def transcript(self) -> bytes:
+        return _bound("group", self.digest, self.members, self.names)
+
+    def tag(self, secret: Secret, sender: int) -> bytes:
+        """That ``sender`` has this seed."""
+        key = derived(secret.value, salt=b"", info=_LABEL + b"confirm group")
+        return hmac.digest(key, _bound("tag", sender) + self.transcript, "sha256")
+
+    def check(self, secret: Secret, sender: int, tag: bytes) -> None:
+        if not hmac.compare_digest(tag, self.tag(secret, sender)):
+            expected = f"nodes {self.lead} and {sender} to have the same seed of the group"
+            raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Letter:
+    """A message, as it says of itself."""
+
+    kind: str
+    digest: str
+    sender: int
+    receiver: int
+    group: Group
+    values: Mapping[str, Any]
+
+    def bytes_of(self, name: str, length: int) -> bytes:
+        try:
+            found = bytes.fromhex(self.values[name])
+        except (KeyError, TypeError, ValueError):
+            found = b""
+        if len(found) != length:
+            raise _malformed(f"{2 * length} hexadecimal digits as its {name}", "something else")
+        return found
+
+
+_NAMES = ("format", "version", "kind", "digest", "sender", "receiver")
+
+
+def _read(message: Any) -> _Letter:
+    if not isinstance(message, bytes | bytearray) or len(message) > MOST_BYTES:
+        raise _malformed(f"at most {MOST_BYTES} bytes", _checks.describe(message))
+    try:
+        said = json.loads(bytes(message))
+        head = {name: said[name] for name in _NAMES}
+        group = tuple(said.get("group", ()))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        raise _malformed("one of another node that agrees", "something else") from None
+    if head["format"] != FORMAT or head["version"] != VERSION:
+        got = _checks.describe([head["format"], head["version"]])
+        remedy = "Run the same version of noisedesign on all nodes."
+        expected = f"{FORMAT}, version {VERSION}"
+        raise InputError("message", expected=expected, got=got, remedy=remedy)
+    kinds = (HELLO, CONFIRM, SEED, TAG)
+    kind = _checks.one_of(head["kind"], field="message.kind", allowed=kinds)
+    for name in ("sender", "receiver"):
+        _checks.positive_int(head[name], field=f"message.{name}", minimum=0)
+    for node in group:
+        _checks.positive_int(node, field="message.group", minimum=0)
+    digest = _checks.text(head["digest"], field="message.digest")
+    ends = {"sender": head["sender"], "receiver": head["receiver"]}
+    return _Letter(kind=kind, digest=digest, group=group, values=said, **ends)
+
+
+def _malformed(expected: str, got: str) -> InputError:
+    return InputError("message", expected=expected, got=got)
+
+
+def _bound(*facts: Any) -> bytes:
+    """Facts in bytes that no other facts have."""
+    return json.dumps(facts, separators=(",", ":")).encode() + b"\n"
+
+
+def _shared(stream: Any) -> bool:
+    return bool(stream.source == SHARED)
+
+
+def _holders(holders: tuple[int, ...], plan: Plan) -> Group:
+    found = tuple(sorted(holders))
+    if plan.node not in found or len(set(found)) < 2 or len(set(found)) < len(found):
+        expected = f"node {plan.node} and others to hold what it shares"
+        raise InputError("plan", expected=expected, got=f"nodes {list(holders)}")
+    return found
+
+
+def _identities(
+    own: Identity | None, others: Mapping[int, bytes] | None, peers: tuple[int, ...]
+) -> dict[int, bytes]:
+    if own is None and others is None:
+        return {}
+    if own is None:
+        got = "those of others only"
+        raise InputError("identity", expected="this node's own besides", got=got)
+    missing = [peer for peer in peers if peer not in (others or {})]
+    if missing or others is None:
+        expected = f"the public part of the identity of every peer: {', '.join(map(str, peers))}"
+        got = f"none of {', '.join(map(str, missing))}" if missing else "none"
+        raise InputError("identities", expected=expected, got=got)
+    for node, public in others.items():
+        if not isinstance(public, bytes) or len(public) != KEY_BYTES:
+            expected = f"{KEY_BYTES} bytes of node {node}, as its Identity.public is"
+            raise InputError("identities", expected=expected, got=_checks.describe(public))
+    return dict(others)
+
+
+def deal(plans: Iterable[Plan], secret: Secret) -> dict[int, dict[str, Secret]]:
+    """What a dealer gives every node: ``seeds`` of :func:`noisedesign.noise.noise`, by node.
+
+    Everybody has to trust the dealer, who can compute all noise from ``secret`` but that of the
+    nodes' own secrets. A node gets the seeds it holds and no other.
+
+    Args:
+        plans: of all nodes, of one design.
+        secret: the dealer's, for one run of one design.
+
+    Raises:
+        InputError: plans of two designs, or two of one node.
+    """
+    found: dict[int, dict[str, Secret]] = {}
+    digest = ""
+    for plan in plans:
+        digest = digest or plan.digest
+        if plan.digest != digest:
+            got = f"{digest[:12]} and {plan.digest[:12]}"
+            raise InputError("plans", expected="those of one design", got=got)
+        if plan.node in found:
+            got = f"two of node {plan.node}"
+            raise InputError("plans", expected="one of every node", got=got)
+        dealt = [stream.name for stream in plan.streams if stream.source != OWN]
+        found[plan.node] = {name: secret.child(name, digest=digest) for name in dealt}
+    return found
