@@ -18,8 +18,10 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.files.design_arrays import arrays_of
+from noisedesign.noise.plan import Claim, Plan, claim_of_json
 from noisedesign.program.calibration import Calibration, calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, Design
+from noisedesign.program.node_plan import node_plan
 from noisedesign.program.noise import Noise, noise_of_arrays
 from noisedesign.program.noise.streams import Seed
 from noisedesign.program.problem import Problem
@@ -33,6 +35,18 @@ PROBLEM_ARRAYS = ("mixing", "budget", "max_variance", "min_variance", "gram")
 
 _OF_CERTIFICATE = ("objective", "lower_bound", "gap", "sensitivity_squared", "sensitivity_kind")
 _OF_CALIBRATION = ("mu", "epsilon", "delta", "adjacency", "clip", "step_sensitivity", "horizon")
+
+_OF_CLAIM = (
+    "noise_stddev",
+    "mu",
+    "epsilon",
+    "delta",
+    "adjacency",
+    "clip",
+    "participation",
+    "rule",
+    "trust",
+)
 
 NO_TARGET = (
     "No privacy target: the arrays are at unit sensitivity, or at the budgets, and nobody is "
@@ -91,6 +105,44 @@ class Exported:
         """
         used = factor(multiply_by, stated=self.multiply_by)
         return self.noise if used == 1 else self.noise.scaled(used)
+
+    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+        """What one node must know to draw its noise: that of the design, where the file holds the
+        same noise, with the same digest. A file of R and not of its seeds has noise from a dealer.
+
+        Args:
+            node: zero-based; needed where nodes differ.
+            batch_size: as in :meth:`noisedesign.program.design.Design.node_plan`.
+
+        Raises:
+            InputError: no such node; no privacy target; noise that does not protect every
+                message; metadata without what an export says of its privacy.
+        """
+        return node_plan(
+            self.scaled(),
+            self._claim(batch_size),
+            node=node,
+            names=tuple(map(str, self.metadata.get("nodes") or ())),
+        )
+
+    def _claim(self, batch_size: int | None) -> Claim:
+        said = self.metadata
+        if batch_size is not None:
+            batch_size = _checks.positive_int(batch_size, field="batch_size")
+        if said.get("mu") is None:
+            remedy = "State epsilon, delta and clip in [privacy], and export the design again."
+            raise InputError(f"{FIELD}.mu", expected="a target", got="none", remedy=remedy)
+        if said.get("trust") != "local":
+            expected, got = "noise that protects every message", describe(said.get("trust"))
+            raise InputError(f"{FIELD}.trust", expected=expected, got=got)
+        try:
+            return claim_of_json(
+                {name: said[name] for name in _OF_CLAIM} | {"batch_size": batch_size}
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            remedy = "Export the design again."
+            expected = "what an export says of its privacy"
+            raise InputError(FIELD, expected=expected, got=str(error), remedy=remedy) from None
 
     def stream(
         self,
@@ -165,6 +217,7 @@ def _facts(
         "participation_kind": None if scheme is None else scheme.kind,
         "max_participations": None if scheme is None else scheme.largest_size,
         "separation": None if scheme is None else scheme.stride,
+        "rule": None if scheme is None else asdict(scheme.rule),
     }
     return {
         key: str(value) if isinstance(value, float) and not math.isfinite(value) else value

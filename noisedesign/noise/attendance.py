@@ -32,6 +32,21 @@ class Rule:
     residue: int | None = None
     patterns: tuple[tuple[int, ...], ...] | None = None
 
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> Rule:
+        """Back from the JSON of ``dataclasses.asdict``.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        for name in ("most", "min_sep", "residue"):
+            if said[name] is not None or name != "residue":
+                _checks.positive_int(said[name], field=f"rule.{name}")
+        listed = said["patterns"]
+        if listed is not None:
+            listed = tuple(tuple(map(int, pattern)) for pattern in listed)
+        return cls(**{**said, "patterns": listed})
+
     def broken(self, steps: tuple[int, ...]) -> str:
         """What ascending ``steps`` of one record break, in words; nothing where they are allowed.
         The last step is the new one."""
@@ -50,6 +65,17 @@ class Rule:
 
 def _listed(steps: tuple[int, ...]) -> str:
     return ", ".join(map(str, steps)) if len(steps) < 6 else f"{steps[0]}, ..., {steps[-1]}"
+
+
+def _key(record: Any) -> Hashable:
+    """A record's number, as Python's where it is one of numpy or a trainer."""
+    try:
+        key: Hashable = record.item() if hasattr(record, "item") else record
+        hash(key)
+    except (TypeError, ValueError, RuntimeError):
+        expected, got = "a number or a word for every record", _checks.describe(record)
+        raise InputError("records", expected=expected, got=got) from None
+    return key
 
 
 class Attendance:
@@ -77,8 +103,9 @@ class Attendance:
         if t >= self.horizon:
             raise InputError("step", expected=f"0 to {self.horizon - 1}", got=str(t))
         found: dict[Hashable, tuple[int, ...]] = {}
-        for record in records:
-            key = record.item() if hasattr(record, "item") else record
+        expected = "the records of the batch, a list"
+        for record in _checks.listed(records, field="records", expected=expected):
+            key = _key(record)
             if key in found:
                 raise self._refusal(key, f"twice in the batch of step {t}")
             before = self._steps.get(key, ())

@@ -10,9 +10,9 @@ products, whose order of summation depends on their size.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,13 +21,54 @@ from noisedesign.base.checks import Array
 White = Callable[[int], Array]
 """Zero-based step -> white noise of that step, float64."""
 
+DOUBLE = 2.0**-53
+"""Unit roundoff of float64."""
+_DIVISORS = ("strategy_bands", "strategy_coefficients", "strategy_diagonal")
+"""What noise is divided by stands first in these."""
+_COLUMNS = 256
+"""Of C^-1 that are held together."""
+
+
+class Rounding(NamedTuple):
+    """What rounding does to a filter: the noise it gives is exactly C^-1 (w + e) with |e| at most
+    ``of_white`` times the largest |w| plus ``of_noise`` times the largest noise it gives."""
+
+    of_white: float
+    of_noise: float
+
 
 class Filter(ABC):
     """C^-1 of one node. ``arrays`` are those its strategy has in design files."""
 
     kind: ClassVar[str]
+    stationary: ClassVar[bool] = False
+    """Whether C is constant along its diagonals."""
     rows: int = 0
     """Arrays kept between steps."""
+
+    @abstractmethod
+    def rounding(self, unit: float, *, horizon: int) -> Rounding:
+        """For arrays kept, and noise given away, at that unit roundoff."""
+
+    def latest(self, t: int, kept: Array) -> Array | None:
+        """z_t as :meth:`step` left it in ``kept``; None where it is not in there."""
+        return None
+
+    def noising_columns(self, horizon: int) -> Iterator[Array]:
+        """C^-1, some columns at a time, shape (T, columns); of a stationary filter the first
+        alone."""
+        for first in range(0, 1 if self.stationary else horizon, _COLUMNS):
+            width = 1 if self.stationary else min(_COLUMNS, horizon - first)
+            impulses = np.eye(horizon, width, -first)
+            kept, found = np.zeros((self.rows, width)), np.zeros((horizon, width))
+            for t in range(horizon):
+                found[t] = self.step(t, lambda s, rows=impulses: rows[s].copy(), kept)  # type: ignore[misc]
+            yield found
+
+    def row_sums(self, horizon: int, of: Callable[[Array], Array]) -> Array:
+        """sum over s of ``of`` (C^-1)_ts, shape (T,)."""
+        total = sum(of(columns).sum(axis=1) for columns in self.noising_columns(horizon))
+        return np.cumsum(total) if self.stationary else np.asarray(total)
 
     @abstractmethod
     def step(self, t: int, white: White, kept: Array) -> Array:
@@ -48,9 +89,13 @@ class Fresh(Filter):
     """No correlation over time."""
 
     kind: ClassVar[str] = "fresh"
+    stationary: ClassVar[bool] = True
 
     def step(self, t: int, white: White, kept: Array) -> Array:
         return white(t)
+
+    def rounding(self, unit: float, *, horizon: int) -> Rounding:
+        return Rounding(of_white=unit, of_noise=0.0)
 
     def arrays(self) -> Mapping[str, Array]:
         return {}
@@ -73,6 +118,12 @@ class Rows(Filter):
             if self.noising_matrix[t, s]:
                 total += white(s) * self.noising_matrix[t, s]
         return total
+
+    def rounding(self, unit: float, *, horizon: int) -> Rounding:
+        return Rounding(of_white=unit + _accumulated(horizon), of_noise=0.0)
+
+    def noising_columns(self, horizon: int) -> Iterator[Array]:
+        yield self.noising_matrix
 
     def arrays(self) -> Mapping[str, Array]:
         return {"noising_matrix": self.noising_matrix}
@@ -102,6 +153,23 @@ class Banded(Filter):
             kept[t % self.rows] = noise
         return noise
 
+    def latest(self, t: int, kept: Array) -> Array | None:
+        found: Array = kept[t % self.rows]
+        return found
+
+    def rounding(self, unit: float, *, horizon: int) -> Rounding:
+        """Of forward substitution (Higham 2002, Accuracy and stability of numerical algorithms,
+        theorem 8.5), with noise that is rounded before later steps see it."""
+        sums = np.zeros(horizon)
+        for i, band in enumerate(np.abs(self.strategy_bands)):
+            sums[i:] += band[: horizon - i]
+        return self._residual(unit, rows=sums, diagonal=np.abs(self.strategy_bands[0]))
+
+    def _residual(self, unit: float, *, rows: Array, diagonal: Array) -> Rounding:
+        """From sums of rows of |C| and its diagonal."""
+        terms = _accumulated(len(self.strategy_bands)) * rows + unit * diagonal
+        return Rounding(of_white=0.0, of_noise=float(terms.max()))
+
     def arrays(self) -> Mapping[str, Array]:
         return {"strategy_bands": self.strategy_bands}
 
@@ -114,6 +182,7 @@ class Toeplitz(Banded):
     """The same with C constant along diagonals, ``strategy_coefficients`` c, shape (p,)."""
 
     kind: ClassVar[str] = "toeplitz"
+    stationary: ClassVar[bool] = True
     strategy_bands: Array
     strategy_coefficients: Array
 
@@ -122,6 +191,10 @@ class Toeplitz(Banded):
         """Without p x T numbers in memory."""
         bands = np.broadcast_to(coefficients[:, None], (len(coefficients), horizon))
         return cls(bands, coefficients)
+
+    def rounding(self, unit: float, *, horizon: int) -> Rounding:
+        sizes = np.abs(self.strategy_coefficients)
+        return self._residual(unit, rows=sizes.sum(keepdims=True), diagonal=sizes[:1])
 
     def arrays(self) -> Mapping[str, Array]:
         return {"strategy_coefficients": self.strategy_coefficients}
@@ -132,6 +205,7 @@ class Moving(Filter):
     """z_t = sum over i < p of d_i w_(t-i): C^-1 is banded, and constant along its diagonals."""
 
     kind: ClassVar[str] = "banded-inverse"
+    stationary: ClassVar[bool] = True
     noising_coefficients: Array
 
     @property
@@ -149,6 +223,10 @@ class Moving(Filter):
             kept[t % self.rows] = draw
         return noise
 
+    def rounding(self, unit: float, *, horizon: int) -> Rounding:
+        """Draws are rounded as they are kept, noise as it leaves."""
+        return Rounding(of_white=2 * unit + _accumulated(self.rows + 1), of_noise=0.0)
+
     def arrays(self) -> Mapping[str, Array]:
         return {"noising_coefficients": self.noising_coefficients}
 
@@ -162,9 +240,14 @@ class Buffered(Filter):
     Toeplitz)."""
 
     kind: ClassVar[str] = "blt"
+    stationary: ClassVar[bool] = True
     buffer_scales: Array
     buffer_decays: Array
     strategy_diagonal: Array
+
+    def __post_init__(self) -> None:
+        if len(self.buffer_scales) != len(self.buffer_decays):
+            raise ValueError("buffer_decays: expected one a scale")
 
     @property
     def rows(self) -> int:  # type: ignore[override]
@@ -181,6 +264,21 @@ class Buffered(Filter):
         noise /= self.strategy_diagonal[0]
         return noise
 
+    def rounding(self, unit: float, *, horizon: int) -> Rounding:
+        """A buffer that is rounded by f at one step stays wrong by theta^j f after j more, and
+        later noise by omega times that: in units of the largest y, |b| <= L = sum of theta^j, and
+        f at most q / (1 - q) with q = (unit + 2^-52) (L + 1)."""
+        powers = np.power.outer(self.buffer_decays, np.arange(max(horizon - 1, 1)))
+        lengths, scales = powers.sum(axis=1), np.abs(self.buffer_scales)
+        q = (unit + _accumulated(2)) * (lengths + 1)
+        if q.max() >= 0.5:
+            return Rounding(of_white=np.inf, of_noise=np.inf)
+        strays = q / (1 - q)
+        summed = _accumulated(self.rows + 1)
+        residual = scales @ (lengths * (strays + summed * (1 + strays)))
+        of_noise = float(residual * self.strategy_diagonal[0])
+        return Rounding(of_white=unit + summed + _accumulated(2), of_noise=of_noise)
+
     def arrays(self) -> Mapping[str, Array]:
         return {
             "buffer_scales": self.buffer_scales,
@@ -192,8 +290,23 @@ class Buffered(Filter):
         return 1
 
 
+def _accumulated(operations: int) -> float:
+    """n u / (1 - n u) of so many roundings in float64."""
+    return operations * DOUBLE / (1 - operations * DOUBLE)
+
+
 def filter_of(kind: str, arrays: Mapping[str, Array], *, horizon: int) -> Filter:
-    """Back from :attr:`Filter.kind` and :meth:`Filter.arrays`."""
+    """Back from :attr:`Filter.kind` and :meth:`Filter.arrays`.
+
+    Raises:
+        KeyError, TypeError, ValueError: no such kind, or arrays that are not those of one.
+    """
+    for name, array in arrays.items():
+        shape = {"noising_matrix": (horizon, horizon), "strategy_bands": (len(array), horizon)}
+        if not array.size or array.shape != shape.get(name, (array.size,)):
+            raise ValueError(f"{name}: expected another shape than {array.shape}")
+        if name in _DIVISORS and not array[0].min() > 0:
+            raise ValueError(f"{name}: expected a positive diagonal")
     if kind == Toeplitz.kind:
         return Toeplitz.of(arrays["strategy_coefficients"], horizon=horizon)
     made: dict[str, type[Filter]] = {f.kind: f for f in (Fresh, Rows, Banded, Moving, Buffered)}

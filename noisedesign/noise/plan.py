@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -101,12 +102,13 @@ class Plan:
     couplings: Array | None = None
     name: str = ""
 
-    def node_plan(self, node: int | None = None) -> Plan:
+    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
         """Itself.
 
         Raises:
-            InputError: it is that of another node.
+            InputError: it is that of another node, or for another batch size.
         """
+        agrees("batch_size", batch_size, self.claim.batch_size)
         if node is None or node == self.node:
             return self
         if self.nodes is None:
@@ -125,11 +127,7 @@ class Plan:
         weights = np.array([stream.coefficient for stream in self.streams])
         if self.couplings is not None:
             return np.asarray(np.square(self.couplings * weights).sum(axis=(1, 2)))
-        taken, found = float(weights @ weights), np.empty(self.horizon)
-        impulses = _responses(self.filter, self.horizon)
-        for t in range(self.horizon):
-            found[t] = taken * float(np.square(impulses(t)).sum())
-        return found
+        return float(weights @ weights) * self.filter.row_sums(self.horizon, np.square)
 
     def save(self, path: str | Path) -> Path:
         """Written whole or not at all."""
@@ -167,15 +165,26 @@ class Plan:
         except OSError as error:
             got = error.strerror or str(error)
             raise InputError("plan", expected=f"a file {file}", got=got) from None
-        except (zipfile.BadZipFile, EOFError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            if not zipfile.is_zipfile(file):
+                raise _another_kind(str(file)) from None
             raise _damaged(str(file), str(error)) from None
 
 
-def _responses(filter_: Filter, horizon: int) -> Any:
-    """t -> row t of C^-1, by unit impulses."""
-    kept = np.zeros((filter_.rows, horizon))
-    unit = np.eye(horizon)
-    return lambda t: filter_.step(t, lambda s: unit[s].copy(), kept)
+def agrees(field: str, given: float | None, designed: float | None) -> None:
+    """That what a trainer says is what the design is for, where it says anything.
+
+    Raises:
+        InputError: it is not.
+    """
+    if given is not None and given != designed:
+        stated = "none stated" if designed is None else f"{designed:g}"
+        raise InputError(
+            field,
+            expected=f"{stated}, which the design is for",
+            got=_checks.describe(given),
+            remedy="Another one has another privacy: design for it.",
+        )
 
 
 def _damaged(file: str, got: str) -> InputError:
@@ -183,9 +192,19 @@ def _damaged(file: str, got: str) -> InputError:
     return InputError("plan", expected=f"a whole {file}", got=got, remedy=remedy)
 
 
+def _another_kind(file: str) -> InputError:
+    remedy = (
+        "Plan.save writes one: design.node_plan(node).save(path). For a design's own file give "
+        "noise(noisedesign.load_design(path), node=...), for an export "
+        "noise(noisedesign.files.exports.read(path), node=...)."
+    )
+    got = f"{file}, which is no whole one"
+    return InputError("plan", expected="a node's file", got=got, remedy=remedy)
+
+
 def _read(archive: zipfile.ZipFile, file: str) -> Plan:
     if _MANIFEST not in archive.namelist():
-        raise InputError("plan", expected="a node's file", got=f"{file}, which is another kind")
+        raise _another_kind(file)
     if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
         raise _damaged(file, "more than 4 GiB")
     try:
@@ -196,15 +215,15 @@ def _read(archive: zipfile.ZipFile, file: str) -> Plan:
             raise InputError(
                 "plan.version",
                 expected=f"{VERSION}",
-                got=f"{manifest['version']}",
-                remedy="It was written by another version of noisedesign: use that one.",
+                got=_checks.describe(manifest["version"]),
+                remedy=f"{file} was written by another version of noisedesign: use that one.",
             )
         arrays = {
             name: _array(archive, name, tuple(shape)) for name, shape in manifest["arrays"].items()
         }
         return _plan(manifest, arrays)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InputError):
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        if isinstance(error, InputError) and error.field == "plan.version":
             raise
         raise _damaged(file, f"{type(error).__name__}: {error}") from None
 
@@ -217,38 +236,51 @@ def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array
     return np.asarray(found)
 
 
-def _claim(said: Mapping[str, Any]) -> Claim:
+def claim_of_json(said: Mapping[str, Any]) -> Claim:
+    """Back from the JSON of ``dataclasses.asdict`` of a claim.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    numbers = ("noise_stddev", "mu", "epsilon", "delta", "clip")
+    for name in numbers:
+        if said[name] is not None:
+            _checks.real(said[name], field=f"claim.{name}", low=0)
+    if said["batch_size"] is not None:
+        _checks.positive_int(said["batch_size"], field="claim.batch_size")
     rule = said["rule"]
-    if rule is not None:
-        patterns = rule["patterns"]
-        listed = None if patterns is None else tuple(map(tuple, patterns))
-        rule = Rule(**{**rule, "patterns": listed})
-    return Claim(**{**said, "rule": rule})
+    return Claim(**{**said, "rule": None if rule is None else Rule.of_json(rule)})
+
+
+def _streams(said: Any) -> tuple[Stream, ...]:
+    found = tuple(Stream(**{**stream, "holders": tuple(stream["holders"])}) for stream in said)
+    for stream in found:
+        _checks.real(stream.coefficient, field=stream.name)
+        _checks.one_of(stream.source, field=stream.name, allowed=(OWN, SHARED, DEALT))
+    if not found or len({stream.name for stream in found}) < len(found):
+        raise ValueError("streams: expected some, each of a name of its own")
+    return found
 
 
 def _plan(manifest: Mapping[str, Any], arrays: dict[str, Array]) -> Plan:
-    horizon = _checks.positive_int(manifest["horizon"], field="plan.horizon")
+    horizon = _checks.positive_int(manifest["horizon"], field="horizon")
     digest = str(manifest["digest"])
     if len(bytes.fromhex(digest)) != 32:
         raise ValueError("digest: expected 64 hexadecimal digits")
+    if manifest["nodes"] is not None:
+        _checks.positive_int(manifest["nodes"], field="nodes")
     couplings = arrays.pop("couplings", None)
-    streams = tuple(
-        Stream(**{**stream, "holders": tuple(stream["holders"])}) for stream in manifest["streams"]
-    )
-    filter_ = filter_of(manifest["filter"], arrays, horizon=horizon)
-    for name, array in filter_.arrays().items():
-        if name in ("noising_matrix", "strategy_bands") and array.shape[-1] != horizon:
-            raise ValueError(f"{name}: expected {horizon} columns, got {array.shape[-1]}")
+    streams = _streams(manifest["streams"])
     if couplings is not None and couplings.shape != (horizon, horizon, len(streams)):
         raise ValueError(f"couplings: expected one number for {horizon} x {horizon} steps a stream")
     return Plan(
         digest=digest,
-        node=manifest["node"],
+        node=_checks.positive_int(manifest["node"], field="node", minimum=0),
         nodes=manifest["nodes"],
-        name=manifest["name"],
+        name=str(manifest["name"]),
         horizon=horizon,
-        filter=filter_,
+        filter=filter_of(manifest["filter"], arrays, horizon=horizon),
         streams=streams,
         couplings=couplings,
-        claim=_claim(manifest["claim"]),
+        claim=claim_of_json(manifest["claim"]),
     )

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 
 ENVIRONMENT = "NOISEDESIGN_RECORDS"
@@ -21,13 +22,14 @@ _VERSION = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS uses (
     secret TEXT NOT NULL, node INTEGER NOT NULL, digest TEXT NOT NULL, streams TEXT NOT NULL,
-    dimension INTEGER, PRIMARY KEY (secret, node)
+    run TEXT, dimension INTEGER, PRIMARY KEY (secret, node)
 );
 CREATE TABLE IF NOT EXISTS steps (
     secret TEXT NOT NULL, node INTEGER NOT NULL, step INTEGER NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (secret, node, step)
 );
 """
+_HERE = "WHERE secret = ? AND node = ?"
 _NEW = "Draw a new one: Secret.new()."
 
 
@@ -47,7 +49,7 @@ class Record:
     """The database at ``path``, made where there is none."""
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self.path = default_path() if path is None else Path(path)
+        self.path = default_path() if path is None else _checks.path(path, field="record")
         with self._open() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version not in (0, _VERSION):
@@ -73,14 +75,23 @@ class Record:
             ) from None
 
     def claim(
-        self, *, secret: str, node: int, digest: str, streams: str, shared: bool, resume: bool
+        self,
+        *,
+        secret: str,
+        node: int,
+        digest: str,
+        streams: str,
+        shared: bool,
+        run: str,
+        resume: bool,
     ) -> None:
         """That the secret with this fingerprint serves a node in one run.
 
         Args:
             streams: what is drawn from it, in words.
             shared: whether other nodes may draw from it too.
-            resume: whether this run goes on with one before.
+            run: a name of this run that no other has.
+            resume: whether this run goes on with one before, which then cannot go on itself.
 
         Raises:
             InputError: it served another node, another design, or another run.
@@ -106,51 +117,87 @@ class Record:
                     raise InputError(
                         "secret", expected=f"a secret for {streams}", got=got, remedy=_NEW
                     )
-            begun = database.execute(
-                "SELECT max(step) FROM steps WHERE secret = ? AND node = ?", (secret, node)
-            ).fetchone()[0]
-            if begun is not None and not resume:
+            database.execute(
+                "INSERT OR IGNORE INTO uses VALUES (?, ?, ?, ?, NULL, NULL)",
+                (secret, node, digest, streams),
+            )
+            where = (secret, node)
+            if resume:
+                database.execute(f"UPDATE uses SET run = ? {_HERE}", (run, *where))
+            elif _run_of(database, where) is not None:
                 raise InputError(
                     "secret",
                     expected="one that no run has used",
-                    got=f"one whose noise was added up to step {begun}",
+                    got=f"one whose noise {_progress(database, where)}",
                     remedy=f"Go on with that run by resume=True. For another run: {_NEW}",
                 )
-            database.execute(
-                "INSERT OR IGNORE INTO uses VALUES (?, ?, ?, ?, NULL)",
-                (secret, node, digest, streams),
-            )
 
-    def use(
-        self, secrets: Sequence[str], *, node: int, step: int, data: bytes, dimension: int
-    ) -> None:
-        """That the noise of a step, from all these secrets, is added to what has this hash.
+    def begin(self, secrets: Sequence[str], *, node: int, run: str) -> None:
+        """That noise from these secrets is drawn from now on, in this run and no other.
 
         Raises:
-            InputError: it was added to something else, or to a model of another size.
+            InputError: another run has drawn some since they were claimed.
         """
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             for secret in secrets:
+                _begin(database, (secret, node), run)
+
+    def use(
+        self, secrets: Sequence[str], *, node: int, run: str, step: int, data: bytes, dimension: int
+    ) -> None:
+        """That the noise of a step, from all these secrets, is added to what has this hash.
+
+        Raises:
+            InputError: it was added to something else, or to a model of another size; another
+                run goes on with these secrets.
+        """
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            for secret in secrets:
+                _begin(database, (secret, node), run)
                 _use(database, (secret, node), step=step, data=data, dimension=dimension)
+
+
+def _run_of(database: sqlite3.Connection, where: tuple[str, int]) -> str | None:
+    """Which run drew from a secret; None where none has."""
+    found = database.execute(f"SELECT run FROM uses {_HERE}", where).fetchone()
+    if found is None:
+        expected, got = "the record this run began with", "another"
+        raise InputError("record", expected=expected, got=got, remedy=_NEW)
+    run: str | None = found[0]
+    return run
+
+
+def _begin(database: sqlite3.Connection, where: tuple[str, int], run: str) -> None:
+    known = _run_of(database, where)
+    if known is None:
+        database.execute(f"UPDATE uses SET run = ? {_HERE}", (run, *where))
+    elif known != run:
+        raise InputError(
+            "secret",
+            expected="one that no other run uses",
+            got=f"one that another process draws from, whose noise {_progress(database, where)}",
+            remedy=f"Stop one of them. For a run of its own: {_NEW}",
+        )
+
+
+def _progress(database: sqlite3.Connection, where: tuple[str, int]) -> str:
+    (last,) = database.execute(f"SELECT max(step) FROM steps {_HERE}", where).fetchone()
+    return "was drawn" if last is None else f"was added up to step {last}"
 
 
 def _use(
     database: sqlite3.Connection, where: tuple[str, int], *, step: int, data: bytes, dimension: int
 ) -> None:
-    (size,) = database.execute(
-        "SELECT dimension FROM uses WHERE secret = ? AND node = ?", where
-    ).fetchone()
+    (size,) = database.execute(f"SELECT dimension FROM uses {_HERE}", where).fetchone()
     if size not in (None, dimension):
         expected = f"{size} numbers, as in the steps before"
         raise InputError("parameters", expected=expected, got=f"{dimension}")
-    found = database.execute(
-        "SELECT data FROM steps WHERE secret = ? AND node = ? AND step = ?", (*where, step)
-    ).fetchone()
+    query = f"SELECT data FROM steps {_HERE} AND step = ?"
+    found = database.execute(query, (*where, step)).fetchone()
     if found is None:
-        database.execute(
-            "UPDATE uses SET dimension = ? WHERE secret = ? AND node = ?", (dimension, *where)
-        )
+        database.execute(f"UPDATE uses SET dimension = ? {_HERE}", (dimension, *where))
         database.execute("INSERT INTO steps VALUES (?, ?, ?, ?)", (*where, step, data))
     elif found[0] != data:
         raise InputError(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -15,13 +17,18 @@ from numpy.typing import DTypeLike, NDArray
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.attendance import Attendance
+from noisedesign.noise.filters import DOUBLE
 from noisedesign.noise.keys import Secret
-from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, Normals
-from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream
+from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Normals
+from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream, agrees
 from noisedesign.noise.record import Record
 
 BLOCK = 1 << 15
 """Numbers that are carried from step to step together."""
+LATEST = 32
+"""Blocks whose last noise is held besides, for whoever asks for it in pieces, or again."""
+SECOND_ORDER = 2.0**-20
+"""Products of roundings, in terms of the roundings themselves."""
 STATE_VERSION = 1
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -33,11 +40,12 @@ class NodeNoise:
 
     A step is asked for whole or in slices, and in any order; the bits are the same on every
     machine. Steps one after another are cheap. Going back, or skipping, computes the steps from
-    the first one again where C has a band or buffers (O(t) times the work), and a dense C draws
-    all steps up to t again at every step.
+    the first one again where C has a band or buffers (O(t) times the work), and so does asking for
+    a step again in a model of more than a million numbers, where C^-1 has bands or buffers. A dense
+    C draws all steps up to t again at every step.
 
     Memory, beside what is returned: p - 1 arrays of the model's size in its precision for p bands,
-    one a buffer, none for other C; and a working set of less than 10 MB.
+    of C or of its inverse, one a buffer, none for other C; and a working set of less than 20 MB.
 
     Attributes:
         plan: what the node must know.
@@ -57,7 +65,9 @@ class NodeNoise:
         self._of = {stream.name: self._secret_of(stream, seeds) for stream in plan.streams}
         self._drawn = {stream.name: self._drawn_from(stream) for stream in plan.streams}
         self._record = record
+        self._run, self._begun = secrets.token_hex(16), False
         self._lanes: dict[tuple[int, np.dtype[Any]], _Lane] = {}
+        self._latest: OrderedDict[tuple[int, np.dtype[Any]], Array] = OrderedDict()
         self._key = lru_cache(maxsize=4 * len(plan.streams) + 64)(self._fresh_key)
         self._added = -1
         self._used: tuple[str, ...] = ()
@@ -111,6 +121,7 @@ class NodeNoise:
                 digest=self.plan.digest,
                 streams=served,
                 shared=shared,
+                run=self._run,
                 resume=resume,
             )
 
@@ -143,17 +154,25 @@ class NodeNoise:
         t = self._checked_step(t)
         array = _output(shape, dtype, out)
         start = _checks.positive_int(start, field="start", minimum=0)
-        flat = array.reshape(-1)
-        end = start + flat.size
-        if end > MOST_SAMPLES:
+        if start + array.size > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers a step"
-            raise InputError("start", expected=expected, got=f"{end}")
+            raise InputError("start", expected=expected, got=f"{start + array.size}")
+        self._begin()
+        self._fill(t, array.reshape(-1), start)
+        return array
+
+    def _begin(self) -> None:
+        """From now on the secrets are used."""
+        if self._record is not None and not self._begun:
+            self._record.begin(self._used, node=self.plan.node, run=self._run)
+        self._begun = True
+
+    def _fill(self, t: int, flat: Floats, start: int) -> None:
+        end = start + flat.size
         for block in range(start // BLOCK, -(-end // BLOCK)):
             first, last = max(start, block * BLOCK), min(end, (block + 1) * BLOCK)
-            low, high = first - block * BLOCK, last - block * BLOCK
-            found = self._block(t, block, high, array.dtype)
-            flat[first - start : last - start] = found[low:high]
-        return array
+            place = slice(first - block * BLOCK, last - block * BLOCK)
+            flat[first - start : last - start] = self._block(t, block, place, flat.dtype)
 
     def _checked_step(self, t: Any) -> int:
         step = _checks.positive_int(t, field="step", minimum=0)
@@ -166,55 +185,70 @@ class NodeNoise:
             )
         return step
 
-    def _block(self, t: int, block: int, width: int, dtype: np.dtype[Any]) -> Array:
-        """The first ``width`` numbers, or more, of a block at step t."""
-        filter_ = self.plan.filter
-
-        def white(s: int) -> Array:
-            return self._white(s, block, width)
-
+    def _block(self, t: int, block: int, place: slice, dtype: np.dtype[Any]) -> Array:
+        """The numbers at ``place`` of a block at step t."""
         if self.plan.couplings is not None:
-            return self._coupled(t, block, width)
-        if not filter_.rows:
-            return filter_.step(t, white, np.empty((0, 0)))
-        lane = self._lanes.get((block, dtype))
-        if lane is None or lane.width < width or lane.step > t:
-            # Enough for every slice of the block once it is asked for in pieces.
-            width = width if lane is None else max(width, lane.width)
-            lane = _Lane(filter_.rows, width, dtype)
-            self._lanes[block, dtype] = lane
-        width = lane.width
+            return self._coupled(t, block, place)
+        if not self.plan.filter.rows:
+            return self.plan.filter.step(t, self._white_of(block, place), np.empty((0, 0)))
+        return self._carried(t, block, place.stop, dtype)[place]
+
+    def _carried(self, t: int, block: int, width: int, dtype: np.dtype[Any]) -> Array:
+        """The first ``width`` numbers of a block at step t, or more, by way of the steps before."""
+        at, filter_ = (block, dtype), self.plan.filter
+        lane = self._lanes.get(at)
+        if lane is not None and lane.step == t and width <= lane.width:
+            found = filter_.latest(t, lane.kept)
+            if found is None:
+                found = self._latest.get(at)
+            if found is not None:
+                return found
+        if lane is None or lane.step >= t or lane.width < width:
+            if lane is not None and lane.width < width:  # in pieces: few are begun anew
+                width = max(width, min(BLOCK, 2 * lane.width))
+            elif lane is not None:
+                width = lane.width
+            lane = self._lanes[at] = _Lane(filter_.rows, width, dtype)
+        white = self._white_of(block, slice(0, lane.width))
+        noise = np.empty(0)
         while lane.step < t:
             lane.step += 1
-            lane.last = filter_.step(lane.step, white, lane.kept).astype(dtype)
-        found: Array = lane.last
+            noise = filter_.step(lane.step, white, lane.kept)
+        found = filter_.latest(t, lane.kept)
+        if found is None:
+            found = self._latest[at] = noise.astype(dtype, copy=False)
+            self._latest.move_to_end(at)
+            if len(self._latest) > LATEST:
+                self._latest.popitem(last=False)
         return found
 
-    def _white(self, s: int, block: int, width: int) -> Array:
-        """sum_k a_k w_k,s over a block, float64."""
-        first, *others = self.plan.streams
-        total = self._draw(first, s, block, width)
-        total *= first.coefficient
-        for stream in others:
-            draw = self._draw(stream, s, block, width)
-            draw *= stream.coefficient
-            total += draw
-        return total
+    def _white_of(self, block: int, place: slice) -> Callable[[int], Array]:
+        """Step s -> sum_k a_k w_k,s at a place of a block, float64."""
 
-    def _coupled(self, t: int, block: int, width: int) -> Array:
+        def white(s: int) -> Array:
+            total = self._draw(self.plan.streams[0], s, block, place)
+            for stream in self.plan.streams[1:]:
+                total += self._draw(stream, s, block, place)
+            return total
+
+        return white
+
+    def _coupled(self, t: int, block: int, place: slice) -> Array:
         assert self.plan.couplings is not None
-        total = np.zeros(width)
+        total = np.zeros(place.stop - place.start)
         for s in range(t + 1):
             for stream, coupling in zip(self.plan.streams, self.plan.couplings[t, s], strict=True):
                 if coupling:
-                    draw = self._draw(stream, s, block, width)
-                    draw *= coupling * stream.coefficient
-                    total += draw
+                    total += self._draw(stream, s, block, place, coupling)
         return total
 
-    def _draw(self, stream: Stream, s: int, block: int, width: int) -> Array:
-        drawn = np.empty(width)
-        self._key(stream.name, s).fill(drawn, start=block * BLOCK)
+    def _draw(
+        self, stream: Stream, s: int, block: int, place: slice, coupling: float = 1.0
+    ) -> Array:
+        """Normals of a stream and step, times its coefficient."""
+        drawn = np.empty(place.stop - place.start)
+        self._key(stream.name, s).fill(drawn, start=block * BLOCK + place.start)
+        drawn *= coupling * stream.coefficient
         return drawn
 
     def _fresh_key(self, stream: str, step: int) -> Normals:
@@ -238,16 +272,21 @@ class NodeNoise:
         if not arrays:
             raise InputError("parameters", expected="at least one array", got="none")
         dimension = sum(array.size for array in arrays)
+        if dimension > MOST_SAMPLES:
+            expected = f"at most {MOST_SAMPLES} numbers"
+            raise InputError("parameters", expected=expected, got=f"{dimension}")
         if self._record is not None:
-            data = self._hash(arrays)
+            data, run = self._hash(arrays), self._run
             node, used = self.plan.node, self._used
-            self._record.use(used, node=node, step=t, data=data, dimension=dimension)
+            self._record.use(used, node=node, run=run, step=t, data=data, dimension=dimension)
+        self._begun = True
         start = 0
         for array in arrays:
             flat = array.reshape(-1)
             for low in range(0, flat.size, BLOCK):
                 part = flat[low : low + BLOCK]
-                noise = self.step(t, part.shape, dtype=part.dtype, start=start + low)
+                noise = np.empty_like(part)
+                self._fill(t, noise, start + low)
                 if self.plan.claim.batch_size is not None:
                     noise /= self.plan.claim.batch_size
                 part += noise
@@ -281,18 +320,24 @@ class NodeNoise:
             "added": self._added,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Any) -> None:
         """Go on after :meth:`state_dict`.
 
         Raises:
             InputError: of another design, node or secret, or of a newer version.
         """
         own = self.state_dict()
+        if not isinstance(state, Mapping):
+            expected, got = "what state_dict gave", _checks.describe(state)
+            raise InputError("state", expected=expected, got=got)
         for key in ("version", "digest", "node", "secrets"):
             if key not in state or state[key] != own[key]:
                 got = _checks.describe(state.get(key))
                 raise InputError(f"state.{key}", expected=f"{own[key]}", got=got)
         added = _checks.positive_int(state.get("added"), field="state.added", minimum=-1)
+        if added >= self.plan.horizon:
+            expected = f"a step before the horizon, {self.plan.horizon}"
+            raise InputError("state.added", expected=expected, got=f"{added}")
         self._added = added
 
     @property
@@ -308,12 +353,34 @@ class NodeNoise:
         return self.plan.claim
 
     def rounding_error_bound(self, dtype: DTypeLike = np.float64) -> float:
-        """Largest possible |C z - C exact z| / C_tt of any number at any step, relative to the
-        largest it can have: no step's noise is farther than this from what the exact draws and the
-        noise of earlier steps make it. Not squared; in units of the gradients."""
+        """How far any number of any step can be from exact noise: from the same linear map, C^-1
+        in real numbers, of the same words of ChaCha20 by way of the exact logarithm, sine and
+        cosine. Not squared; in units of the gradients.
+
+        It is rigorous, and far above what happens, as it takes every rounding to be the largest
+        and of the worst sign; for buffers in float32 over thousands of steps it says little, and
+        is infinite at the worst. What is computed obeys C noise = w + e, with e bounded from the
+        roundings of one step (:meth:`~noisedesign.noise.filters.Filter.rounding`), so that
+        |noise - exact| <= |C^-1| |e|. Sums of rows of |C^-1| are themselves computed in float64,
+        as if they were exact.
+        """
+        plan = self.plan
         unit = float(np.finfo(_dtype(dtype)).eps) / 2
-        deviation = float(np.sqrt(self.plan.variances.max()))
-        return (unit + 8 * np.finfo(float).eps) * LARGEST * deviation
+        sizes = np.abs([stream.coefficient for stream in plan.streams])
+        terms = len(sizes) + 2
+        if plan.couplings is not None:
+            drawn = float((np.abs(plan.couplings) * sizes).sum(axis=(1, 2)).max()) * LARGEST
+            terms += len(sizes) * plan.horizon
+            return drawn * (RELATIVE_ERROR + 2 * terms * DOUBLE + unit) * (1 + SECOND_ORDER)
+        white = float(sizes.sum()) * LARGEST
+        inexact = white * (RELATIVE_ERROR + 2 * terms * DOUBLE)
+        amplified = float(plan.filter.row_sums(plan.horizon, np.abs).max())
+        by = plan.filter.rounding(unit, horizon=plan.horizon)
+        if not amplified * by.of_noise < 1:
+            return math.inf
+        residual = inexact + by.of_white * white
+        largest = amplified * (white + residual) / (1 - amplified * by.of_noise)
+        return amplified * (residual + by.of_noise * largest) * (1 + SECOND_ORDER)
 
 
 class _Lane:
@@ -322,7 +389,6 @@ class _Lane:
     def __init__(self, rows: int, width: int, dtype: np.dtype[Any]) -> None:
         self.step, self.width = -1, width
         self.kept = np.zeros((rows, width), dtype=dtype)
-        self.last: Array = np.empty(0)
 
 
 def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -340,17 +406,22 @@ def _output(shape: Any, dtype: DTypeLike, out: Any) -> Floats:
     if out is None:
         if shape is None:
             raise InputError("shape", expected="a shape, or out", got="neither")
-        made: Floats = np.empty(shape, dtype=_dtype(dtype))
+        try:
+            made: Floats = np.empty(shape, dtype=_dtype(dtype))
+        except (TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            expected, got = "a shape of numbers >= 0", _checks.describe(shape)
+            raise InputError("shape", expected=expected, got=got) from None
         return made
     if not isinstance(out, np.ndarray):
         raise InputError("out", expected="a numpy array", got=_checks.describe(out))
     _dtype(out.dtype)
-    if not (out.flags.c_contiguous and out.flags.writeable):
-        expected, got = "a writeable array in C order", "another"
-        raise InputError("out", expected=expected, got=got)
+    _writeable(out, field="out")
     if shape is not None and math.prod(np.atleast_1d(shape)) != out.size:
         raise InputError("out", expected=f"shape {shape}", got=f"{out.shape}")
-    return out
+    given: Floats = out
+    return given
 
 
 def _gradient(array: Any, at: int) -> Floats:
@@ -360,15 +431,24 @@ def _gradient(array: Any, at: int) -> Floats:
     if array.dtype not in _DTYPES:
         remedy = "Sum gradients in float32 or float64: in less, noise is rounded away."
         raise InputError(field, expected="float32 or float64", got=str(array.dtype), remedy=remedy)
-    if not (array.flags.c_contiguous and array.flags.writeable):
-        raise InputError(field, expected="a writeable array in C order", got="another")
+    _writeable(array, field=field)
+    array = np.asarray(array)
     flat = array.reshape(-1)
     for low in range(0, flat.size, BLOCK):
         if not np.isfinite(flat[low : low + BLOCK]).all():
             remedy = "Drop examples whose gradient is not finite before they are summed."
             got = "one that is not"
             raise InputError(field, expected="finite numbers", got=got, remedy=remedy)
-    return array
+    found: Floats = array
+    return found
+
+
+def _writeable(array: NDArray[Any], *, field: str) -> None:
+    got = "" if array.flags.writeable else "one that is read-only"
+    if not array.flags.c_contiguous:
+        got = f"one of shape {array.shape} and strides {array.strides}"
+    if got:
+        raise InputError(field, expected="a writeable array in C order", got=got)
 
 
 def noise(
@@ -385,8 +465,8 @@ def noise(
     """The noise of one node of a design.
 
     Args:
-        design: a :class:`Plan`, the path of a node's file, or a design or loaded export, which
-            need the whole toolkit.
+        design: a :class:`Plan`, the path of a node's file, or of the whole toolkit a design, a
+            solution, and what was loaded of the file of a design or an export.
         node: zero-based; a node's file knows its own.
         secret: the node's own, by default a new one from the operating system, kept in
             ``.secret``: save it, where the run may have to go on. Of noise that is dealt the
@@ -394,7 +474,8 @@ def noise(
         seeds: the secrets a node shares with others, or that a dealer gave it, by name of their
             streams.
         clip: the norm gradients are clipped to; must be that of the design.
-        batch_size: what sums of gradients are divided by; must be that of the plan.
+        batch_size: what sums of gradients are divided by before noise is added: so is the noise
+            that ``add_`` adds. Must be that of a plan, where ``design`` is one.
         record: where uses of secrets are recorded, by default ``$NOISEDESIGN_RECORDS`` or the
             user's state folder; False records nothing, and then nothing is refused.
         resume: go on with a run that used this secret before.
@@ -403,9 +484,8 @@ def noise(
         InputError: no such node; a secret that another node, design or run has used; a seed that
             is missing; a clip or batch size that the design was not made for.
     """
-    plan = plan_of(design, node)
-    _agrees("clip", clip, plan.claim.clip)
-    _agrees("batch_size", batch_size, plan.claim.batch_size)
+    plan = plan_of(design, node, batch_size=batch_size)
+    agrees("clip", clip, plan.claim.clip)
     own = None
     if secret is not None:
         if not plan.sources & {OWN, DEALT}:
@@ -418,23 +498,16 @@ def noise(
     return NodeNoise(plan, secret=own, seeds=seeds or {}, record=kept, resume=resume)
 
 
-def plan_of(design: Any, node: int | None) -> Plan:
-    """The part of ``node`` of what has one."""
-    if isinstance(design, (str, Path)):
-        design = Plan.load(design)
-    make: Callable[[int | None], Plan] | None = getattr(design, "node_plan", None)
-    if make is None:
-        expected = "a design, or the path of a node's file"
-        raise InputError("design", expected=expected, got=_checks.describe(design))
-    return make(node)
+def plan_of(design: Any, node: int | None, *, batch_size: int | None = None) -> Plan:
+    """The part of ``node`` of what has one.
 
-
-def _agrees(field: str, given: float | None, designed: float | None) -> None:
-    if given is not None and given != designed:
-        stated = "none stated" if designed is None else f"{designed:g}"
-        raise InputError(
-            field,
-            expected=f"{stated}, which the design is for",
-            got=f"{given:g}",
-            remedy="Another one has another privacy: design for it.",
-        )
+    Raises:
+        InputError: what has none.
+    """
+    found = Plan.load(design) if isinstance(design, (str, Path)) else design
+    for one in (found, getattr(found, "design", None)):
+        make: Callable[..., Plan] | None = getattr(one, "node_plan", None)
+        if make is not None:
+            return make(node, batch_size=batch_size)
+    expected = "a design, what was loaded of one, or the path of a node's file"
+    raise InputError("design", expected=expected, got=_checks.describe(design))

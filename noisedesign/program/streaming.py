@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from noisedesign.base.monitor import Stop
 from noisedesign.base.shown import Shown
+from noisedesign.noise.plan import Plan
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.calibration import Calibration, calibration
 from noisedesign.program.certificate import Certificate
+from noisedesign.program.node_plan import claim_of, node_plan
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import check_steps
 from noisedesign.system.participation import Participation
@@ -95,3 +97,17 @@ class StreamingDesign(Shown):
         """What is exported: C in the few numbers that determine it, at unit sensitivity."""
         form = self.strategy.at(self.horizon)
         return Noise(steps=self.horizon, strategy=form.scaled(math.sqrt(self.squared_sensitivity)))
+
+    def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
+        """What a node must know to draw its noise, scaled to ``privacy``: the same for every node.
+
+        Args:
+            node: zero-based, 0 by default; each has noise of its own, from a secret of its own.
+            batch_size: as in :meth:`noisedesign.program.design.Design.node_plan`.
+
+        Raises:
+            InputError: no privacy target.
+        """
+        found = self.calibration
+        claim = claim_of(found, trust=self.trust, batch_size=batch_size)
+        return node_plan(self.noise.scaled(found.noise_stddev), claim, node=node)
