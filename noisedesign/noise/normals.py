@@ -23,7 +23,7 @@ from noisedesign.base.checks import Array
 KEY_BYTES = 32
 PAIR_BYTES = 16
 _BLOCK_BYTES = 64
-_SAMPLES_PER_BLOCK = 8
+_WORDS_PER_BLOCK = 8
 
 LARGEST = 8.5717
 """No normal is larger: u >= 2^-53, and sqrt(2 * 53 * log 2) = 8.571674."""
@@ -77,11 +77,7 @@ class Normals:
 
     def words(self, start: int, count: int) -> NDArray[np.uint64]:
         """64-bit words ``start`` to ``start + count`` of the key stream, little-endian."""
-        block, skipped = divmod(start, _SAMPLES_PER_BLOCK)
-        nonce = block.to_bytes(4, "little") + bytes(12)
-        cipher = Cipher(algorithms.ChaCha20(self._key, nonce), mode=None).encryptor()
-        stream = cipher.update(bytes(8 * (skipped + count)))
-        return np.frombuffer(stream, dtype="<u8")[skipped:].astype(np.uint64, copy=False)
+        return key_stream(self._key, start, count)
 
     def fill(self, out: Array, *, start: int = 0) -> None:
         """Normals ``start`` to ``start + len(out)`` into ``out``, float64, contiguous."""
@@ -94,6 +90,16 @@ class Normals:
             pairs = (lead + len(part) + 1) // 2
             both = box_muller(self.words(first - lead, 2 * pairs))
             part[:] = both[lead : lead + len(part)]
+
+
+def key_stream(key: bytes, start: int, count: int, *, nonce: int = 0) -> NDArray[np.uint64]:
+    """64-bit words ``start`` to ``start + count`` that ChaCha20 makes of a key and a nonce of 96
+    bits (RFC 8439), all little-endian: another nonce is another stream of 2^35 words."""
+    block, skipped = divmod(start, _WORDS_PER_BLOCK)
+    place = block.to_bytes(4, "little") + nonce.to_bytes(12, "little")
+    cipher = Cipher(algorithms.ChaCha20(key, place), mode=None).encryptor()
+    stream = cipher.update(bytes(8 * (skipped + count)))
+    return np.frombuffer(stream, dtype="<u8")[skipped:].astype(np.uint64, copy=False)
 
 
 def box_muller(words: NDArray[np.uint64]) -> Array:
