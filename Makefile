@@ -9,7 +9,7 @@ LOCK := uv pip compile --universal --generate-hashes --python-version 3.11 \
 # Without "bench" and "gpu": their gigabytes are for nobody who runs the tests.
 EXTRAS := --extra dask --extra mosek --extra parquet --extra solvers --extra test
 
-.PHONY: demo test test-slow test-kernels bench lock clean
+.PHONY: demo test test-slow test-kernels bench runtime lock clean
 
 demo: $(NEEDED)
 	$(BIN)/noisedesign demo -o out
@@ -38,6 +38,10 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.space_time
 	$(BIN)/python -m benchmarks.toeplitz
 	$(BIN)/python -m benchmarks.local
+
+# The wheel of a node that only draws noise, into the folder dist.
+runtime: $(NEEDED)
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist tools/runtime
 
 # Needs uv (https://docs.astral.sh/uv); everything else only needs Python.
 lock:

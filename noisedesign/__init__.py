@@ -5,6 +5,7 @@ loads nothing. No module has the name of a function: loading the one would hide 
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what the table below does, in words that type checkers read
@@ -116,11 +117,26 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> object:
     """A public name, or a module of the package, loaded when it is first asked for."""
     if name in _MODULES:
-        value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        value: object = getattr(_home(name), name)
     else:
         value = _module(name)
     globals()[name] = value
     return value
+
+
+def _home(name: str) -> ModuleType:
+    """The module of a public name; ``noisedesign-runtime`` has few of them."""
+    path = f"{__name__}.{_MODULES[name]}"
+    try:
+        return import_module(path)
+    except ModuleNotFoundError as error:
+        if not f"{path}.".startswith(f"{error.name}."):  # it is there, and what it needs is not
+            raise
+        told = (
+            f"{__name__}.{name} is in the package noisedesign, of which only noisedesign-runtime "
+            "is installed here: pip install noisedesign"
+        )
+        raise ModuleNotFoundError(told, name=error.name) from None
 
 
 def _module(name: str) -> object:

@@ -1,0 +1,221 @@
+"""The second wheel: noise of a node, with numpy and cryptography and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from hashlib import sha256
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import noisedesign as nd
+from noisedesign.noise import Plan, Secret, noise
+from noisedesign.program.design import Design
+from tests.support import ROOT
+
+FOLDER = ROOT / "tools" / "runtime"
+THIRD_PARTIES = ("numpy", "cryptography", "cffi")
+"""What may be there: cryptography takes cffi."""
+MODULES = 30
+"""Of this package, most that a node loads."""
+OTHERS = 60
+"""Most besides, of Python, beyond those of numpy and cryptography."""
+STEPS, SIZE = 4, 1000
+
+DRAW = f"""
+import json, sys
+import cryptography, numpy
+from hashlib import sha256
+from pathlib import Path
+before = set(sys.modules)
+from noisedesign.noise import Plan, Secret, noise
+found = {{}}
+for file in sorted(Path(sys.argv[1]).glob("*.plan")):
+    plan = Plan.load(file)
+    seeds = {{s.name: Secret(sha256(s.name.encode()).digest()) for s in plan.streams}}
+    source = noise(
+        plan, secret=Secret(bytes(range(32))) if "own" in plan.sources else None,
+        seeds=seeds, record=Path(sys.argv[1], f"{{file.stem}}.sqlite3"),
+    )
+    found[file.stem] = [
+        source.step(t, {SIZE}, dtype=kind).tobytes().hex()
+        for t in range({STEPS}) for kind in ("float32", "float64")
+    ]
+"""
+
+REPORT = """
+import noisedesign, noisedesign.noise
+for name in noisedesign.noise.__all__:
+    getattr(noisedesign.noise, name)
+after = {n: getattr(m, "__file__", None) for n, m in sys.modules.items()}
+print(json.dumps({"found": found, "before": sorted(before), "after": after}))
+"""
+
+
+def run(python: Path | str, code: str, *arguments: str, cwd: Path) -> Any:
+    """What ``code`` prints, in a process that sees its own environment only."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    done = subprocess.run(
+        [python, "-c", code, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    before = sorted(ROOT.joinpath("tools").rglob("*"))
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel"]
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder)]
+    subprocess.run([*command, *options, str(FOLDER)], check=True, cwd=folder)
+    assert sorted(ROOT.joinpath("tools").rglob("*")) == before  # a build leaves nothing behind
+    (found,) = folder.iterdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+def node(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel and what it depends on, and nothing else."""
+    folder = tmp_path_factory.mktemp("node")
+    venv.create(folder / "venv", with_pip=False, symlinks=os.name != "nt")
+    scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    python = scripts / Path(sys.executable).name
+    others = folder / "others"
+    others.mkdir()
+    for name in THIRD_PARTIES:
+        files = distribution(name).files or []
+        roots = {file.parts[0]: file for file in files if file.parts[0] != ".."}
+        for root, file in roots.items():
+            place = Path(str(file.locate())).resolve()
+            origin = place.parents[len(file.parts) - 2] if len(file.parts) > 1 else place
+            assert origin.name == root
+            (others / root).symlink_to(origin)
+    site = run(
+        python,
+        "import json, sysconfig; print(json.dumps(sysconfig.get_path('purelib')))",
+        cwd=folder,
+    )
+    install = ["install", "--no-deps", "--no-index", "--target", site, str(wheel)]
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *install], check=True, cwd=folder)
+    Path(site, "others.pth").write_text(f"{others}\n")
+    return python
+
+
+def designs() -> dict[str, Design]:
+    target = nd.PrivacyTarget(epsilon=2.0, delta=1e-5, clip=1.0, steps=STEPS)
+    mixing = nd.mixing_matrix(nd.build_graph("ring", nodes=5))
+    structure = nd.SpaceStructure(kind="edge-local")
+    banded = nd.TimeStructure(kind="banded", bands=2)
+    use = nd.FixedEpoch(epochs=2, separation=STEPS // 2)
+    problems = {
+        "seeds": nd.SpaceProblem(mixing=mixing, structure=structure, privacy=target),
+        "bands": nd.TimeProblem.prefix(participation=use, structure=banded, privacy=target),
+    }
+    found = {name: nd.solve(problem).design for name, problem in problems.items()}
+    return {name: design for name, design in found.items() if design is not None}
+
+
+def test_the_files_are_those_of_the_package(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.startswith("noisedesign/")]
+        assert all(archive.read(name) == (ROOT / name).read_bytes() for name in names)
+        licences = [name for name in archive.namelist() if name.endswith("/LICENSE")]
+        assert [archive.read(name) for name in licences] == [(ROOT / "LICENSE").read_bytes()]
+    own = {
+        f"noisedesign/{p.relative_to(ROOT / 'noisedesign').as_posix()}"
+        for p in (ROOT / "noisedesign" / "noise").rglob("*.py")
+    }
+    assert own <= set(names)
+    assert {name.split("/")[1] for name in names} == {"__init__.py", "base", "noise", "py.typed"}
+    assert not {"noisedesign/base/device.py", "noisedesign/base/tables.py"} & set(names)
+
+
+def test_it_depends_on_two_packages_as_the_whole_does(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    said = [line.partition(": ") for line in lines]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    facts = {key: value for key, _, value in said}
+    assert (facts["Name"], facts["Version"]) == ("noisedesign-runtime", project["version"])
+    assert facts["Requires-Python"] == project["requires-python"]
+    needed = {value for key, _, value in said if key == "Requires-Dist"}
+    assert needed <= set(project["dependencies"])
+    assert {re.split(r"[^\w-]", one)[0] for one in needed} == {"numpy", "cryptography"}
+
+
+def test_a_node_draws_the_bits_of_the_whole_package(node: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "plans"
+    folder.mkdir()
+    for name, design in designs().items():
+        design.node_plan(0).save(folder / f"{name}.plan")
+    there = run(node, DRAW + REPORT, str(folder), cwd=tmp_path)
+    assert set(there["found"]) == {"seeds", "bands"}
+    for name, found in there["found"].items():
+        plan = Plan.load(folder / f"{name}.plan")
+        seeds = {s.name: Secret(sha256(s.name.encode()).digest()) for s in plan.streams}
+        here = noise(plan, secret=Secret(bytes(range(32))), seeds=seeds, record=False)
+        kinds: tuple[Any, ...] = (np.float32, np.float64)
+        drawn = [here.step(t, SIZE, dtype=kind) for t in range(STEPS) for kind in kinds]
+        assert [array.tobytes().hex() for array in drawn] == found
+    files = [file for file in there["after"].values() if file and str(node.parents[2]) in file]
+    assert {Path(file).relative_to(node.parents[2]).parts[0] for file in files} == {
+        "others",
+        "venv",
+    }
+
+
+def test_what_is_not_there_is_said_in_one_sentence(node: Path, tmp_path: Path) -> None:
+    code = (
+        "import json, noisedesign as nd\n"
+        "told = []\n"
+        "for name in nd.__all__:\n"
+        "    try:\n"
+        "        getattr(nd, name)\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        told.append([name, str(error)])\n"
+        "print(json.dumps(told))"
+    )
+    told = dict(run(node, code, cwd=tmp_path))
+    assert set(told) == set(nd.__all__) - {"InputError"}
+    for name, sentence in told.items():
+        assert sentence == (
+            f"noisedesign.{name} is in the package noisedesign, of which only noisedesign-runtime "
+            "is installed here: pip install noisedesign"
+        )
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_noise_loads_two_packages_and_few_modules(whole: bool, node: Path, tmp_path: Path) -> None:
+    """Also where all others are installed."""
+    folder = tmp_path / "plans"
+    folder.mkdir()
+    designs()["seeds"].node_plan(1).save(folder / "some.plan")
+    path = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n" if whole else ""
+    python = sys.executable if whole else node
+    loaded = run(python, path + DRAW + REPORT, str(folder), cwd=tmp_path)
+    modules = set(loaded["after"]) - set(loaded["before"])
+    own = {name for name in modules if name.partition(".")[0] == "noisedesign"}
+    assert {"noisedesign.noise.source", "noisedesign.noise.agreement"} <= own
+    assert len(own) <= MODULES
+    allowed = {"numpy", "cryptography", "_cffi_backend", "_openssl", "noisedesign"}
+    standard = {name for name in modules if name.partition(".")[0] not in allowed}
+    assert {name.partition(".")[0] for name in standard} <= set(sys.stdlib_module_names)
+    assert len(standard) <= OTHERS

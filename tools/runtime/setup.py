@@ -1,0 +1,82 @@
+"""The files of ``noisedesign-runtime``: ``noisedesign.noise``, and what that imports of the rest.
+
+They are read off the sources, and come from the folder of the package itself: the two wheels have
+the same bytes. What both say of themselves is said in the main ``pyproject.toml``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "noisedesign"
+OUTERMOST = Path(PACKAGE, "__init__.py")
+"""Its names are loaded when they are asked for: what they are in is not needed."""
+DEPENDENCIES = {"cryptography", "numpy"}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Modules that a file imports, anywhere in it, and names that may be modules."""
+    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def files_of(name: str) -> Iterator[Path]:
+    """Of a dotted name: its module, or that it is a name of, and the packages it lies in."""
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        path = Path(*parts[:end])
+        yield from (f for f in (path.with_suffix(".py"), path / "__init__.py") if _is_ours(f))
+
+
+def _is_ours(file: Path) -> bool:
+    return file.parts[0] == PACKAGE and (ROOT / file).is_file()
+
+
+def runtime_files() -> frozenset[Path]:
+    """Relative to the repository."""
+    found: set[Path] = {OUTERMOST}
+    left = [file.relative_to(ROOT) for file in sorted((ROOT / PACKAGE / "noise").rglob("*.py"))]
+    while left:
+        file = left.pop()
+        if file not in found:
+            found.add(file)
+            left += [other for name in imported(file) for other in files_of(name)]
+    return frozenset(found)
+
+
+class RuntimeFiles(build_py):
+    """Of every package the modules that are needed."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        found = super().find_package_modules(package, package_dir)
+        needed = runtime_files()
+        return [module for module in found if Path(module[2]).resolve().relative_to(ROOT) in needed]
+
+
+if __name__ == "__main__":
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [
+        one for one in project["dependencies"] if re.split(r"[^\w.-]", one)[0] in DEPENDENCIES
+    ]
+    with TemporaryDirectory() as scratch:  # what an earlier build left is in no wheel
+        setup(
+            version=project["version"],
+            install_requires=needed,
+            packages=sorted({".".join(file.parent.parts) for file in runtime_files()}),
+            package_dir={PACKAGE: f"../../{PACKAGE}"},
+            package_data={PACKAGE: ["py.typed"]},
+            cmdclass={"build_py": RuntimeFiles},
+            options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
+        )
