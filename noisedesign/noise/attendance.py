@@ -10,10 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
+
+Number = TypeVar("Number", np.float64, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,27 @@ class Rule:
         if self.patterns is not None and not any(set(steps) <= set(p) for p in self.patterns):
             return f"in steps {_listed(steps)}, which are in no pattern of the design"
         return ""
+
+
+def heaviest_sums(weights: NDArray[Number], *, separation: int, counts: int) -> NDArray[Number]:
+    """Largest sums of at most 0, 1, ..., ``counts`` weights at positions ``separation`` apart.
+
+    Args:
+        weights: nonnegative, shape (..., T); positions are along the last axis. Integers stay
+            integers.
+
+    Returns:
+        Shape (counts + 1, ...), ascending along the first axis. Dynamic programme over prefixes,
+        best(i, t) = max(best(i, t - 1), w_t + best(i - 1, t - b)): O(counts * weights.size).
+    """
+    sums = np.zeros((counts + 1, *weights.shape[:-1]), dtype=weights.dtype)
+    prefix = np.zeros_like(weights)
+    for i in range(1, counts + 1):
+        reached = weights.copy()
+        reached[..., separation:] += prefix[..., :-separation]
+        prefix = np.maximum.accumulate(reached, axis=-1)
+        sums[i] = prefix[..., -1] if weights.shape[-1] else 0
+    return sums
 
 
 def _listed(steps: tuple[int, ...]) -> str:

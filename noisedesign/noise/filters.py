@@ -12,14 +12,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
 
-White = Callable[[int], Array]
-"""Zero-based step -> white noise of that step, float64."""
+White = Callable[[int], NDArray[Any]]
+"""Zero-based step -> white noise of that step."""
 
 DOUBLE = 2.0**-53
 """Unit roundoff of float64."""
@@ -37,22 +38,32 @@ class Rounding(NamedTuple):
     of_noise: float
 
 
-class Filter(ABC):
-    """C^-1 of one node. ``arrays`` are those its strategy has in design files."""
+class Recursion(ABC):
+    """Noise of a step from white noise and what is kept of the steps before."""
 
-    kind: ClassVar[str]
-    stationary: ClassVar[bool] = False
-    """Whether C is constant along its diagonals."""
     rows: int = 0
     """Arrays kept between steps."""
 
     @abstractmethod
-    def rounding(self, unit: float, *, horizon: int) -> Rounding:
-        """For arrays kept, and noise given away, at that unit roundoff."""
+    def step(self, t: int, white: White, kept: NDArray[Any]) -> NDArray[Any]:
+        """z_t from white noise and the ``rows`` arrays of ``kept``, which are moved on to step t.
+        Where there are none, steps can be asked for in any order."""
 
-    def latest(self, t: int, kept: Array) -> Array | None:
+    def latest(self, t: int, kept: NDArray[Any]) -> NDArray[Any] | None:
         """z_t as :meth:`step` left it in ``kept``; None where it is not in there."""
         return None
+
+
+class Filter(Recursion):
+    """C^-1 of one node, in float64. ``arrays`` are those its strategy has in design files."""
+
+    kind: ClassVar[str]
+    stationary: ClassVar[bool] = False
+    """Whether C is constant along its diagonals."""
+
+    @abstractmethod
+    def rounding(self, unit: float, *, horizon: int) -> Rounding:
+        """For arrays kept, and noise given away, at that unit roundoff."""
 
     def noising_columns(self, horizon: int) -> Iterator[Array]:
         """C^-1, some columns at a time, shape (T, columns); of a stationary filter the first
@@ -69,11 +80,6 @@ class Filter(ABC):
         """sum over s of ``of`` (C^-1)_ts, shape (T,)."""
         total = sum(of(columns).sum(axis=1) for columns in self.noising_columns(horizon))
         return np.cumsum(total) if self.stationary else np.asarray(total)
-
-    @abstractmethod
-    def step(self, t: int, white: White, kept: Array) -> Array:
-        """z_t, float64, from white noise and the ``rows`` arrays of ``kept``, which are moved on to
-        step t. Where there are none, steps can be asked for in any order."""
 
     @abstractmethod
     def arrays(self) -> Mapping[str, Array]:

@@ -116,9 +116,9 @@ class Secret:
         info = VERSION + b" child " + name.encode()
         return Secret(derived(self.value, salt=bytes.fromhex(digest), info=info))
 
-    def step_key(self, stream: str, step: int, *, digest: str) -> bytes:
-        """The key of ChaCha20 for one stream and step."""
-        info = b"%s noise %s %d" % (VERSION, stream.encode(), step)
+    def step_key(self, stream: str, step: int, *, digest: str, use: str = "noise") -> bytes:
+        """The key of ChaCha20 for one stream and step, another for every ``use``."""
+        info = b"%s %s %s %d" % (VERSION, use.encode(), stream.encode(), step)
         return derived(self.value, salt=bytes.fromhex(digest), info=info)
 
 

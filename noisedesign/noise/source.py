@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -17,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.attendance import Attendance
-from noisedesign.noise.filters import DOUBLE
+from noisedesign.noise.filters import DOUBLE, Recursion
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Normals
 from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream, agrees
@@ -33,24 +34,20 @@ STATE_VERSION = 1
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
+Numbers = NDArray[Any]
 
 
-class NodeNoise:
-    """Noise to add to the sum of a node's clipped gradients, step by step.
-
-    A step is asked for whole or in slices, and in any order; the bits are the same on every
-    machine. Steps one after another are cheap. Going back, or skipping, computes the steps from
-    the first one again where C has a band or buffers (O(t) times the work), and so does asking for
-    a step again in a model of more than a million numbers, where C^-1 has bands or buffers. A dense
-    C draws all steps up to t again at every step.
-
-    Memory, beside what is returned: p - 1 arrays of the model's size in its precision for p bands,
-    of C or of its inverse, one a buffer, none for other C; and a working set of less than 20 MB.
+class NodeSource(ABC):
+    """What one node draws from its secrets: a record of their use, and blocks of the model that are
+    carried from step to step.
 
     Attributes:
         plan: what the node must know.
         secret: its own, or the dealer's; None where it draws from shared seeds only.
     """
+
+    use: ClassVar[str]
+    """What keys are derived for: sources of two uses draw nothing alike."""
 
     def __init__(
         self,
@@ -66,8 +63,9 @@ class NodeNoise:
         self._drawn = {stream.name: self._drawn_from(stream) for stream in plan.streams}
         self._record = record
         self._run, self._begun = secrets.token_hex(16), False
+        self._recursion: Recursion = plan.filter
         self._lanes: dict[tuple[int, np.dtype[Any]], _Lane] = {}
-        self._latest: OrderedDict[tuple[int, np.dtype[Any]], Array] = OrderedDict()
+        self._latest: OrderedDict[tuple[int, np.dtype[Any]], Numbers] = OrderedDict()
         self._key = lru_cache(maxsize=4 * len(plan.streams) + 64)(self._fresh_key)
         self._added = -1
         self._used: tuple[str, ...] = ()
@@ -108,6 +106,7 @@ class NodeNoise:
             print_ = self._of[stream.name].fingerprint
             own = self._of[stream.name] is self.secret
             served = stream.source if own else stream.name
+            served = served if self.use == NodeNoise.use else f"{self.use} {served}"
             if entries.setdefault(print_, (served, stream.source != OWN))[0] != served:
                 expected, got = "a secret of its own for every seed", "one secret for two"
                 raise InputError("seeds", expected=expected, got=got)
@@ -127,47 +126,13 @@ class NodeNoise:
 
     # --- drawing --------------------------------------------------------------------------------
 
-    def step(
-        self,
-        t: int,
-        shape: int | tuple[int, ...] | None = None,
-        *,
-        dtype: DTypeLike = np.float64,
-        out: Floats | None = None,
-        start: int = 0,
-    ) -> Floats:
-        """Noise of zero-based step ``t``.
-
-        Args:
-            shape: of what is returned; not needed with ``out``.
-            dtype: float64, or float32: then every step is rounded as it leaves.
-            out: written to, in C order, in place of a new array; it says shape and dtype.
-            start: place of the first number in the whole model, flattened: for models in slices.
-
-        Returns:
-            The noise, in units of the gradients; ``out`` where it is given.
-
-        Raises:
-            InputError: a step outside the horizon, another dtype, an ``out`` that is not
-                contiguous or read-only.
-        """
-        t = self._checked_step(t)
-        array = _output(shape, dtype, out)
-        start = _checks.positive_int(start, field="start", minimum=0)
-        if start + array.size > MOST_SAMPLES:
-            expected = f"at most {MOST_SAMPLES} numbers a step"
-            raise InputError("start", expected=expected, got=f"{start + array.size}")
-        self._begin()
-        self._fill(t, array.reshape(-1), start)
-        return array
-
     def _begin(self) -> None:
         """From now on the secrets are used."""
         if self._record is not None and not self._begun:
             self._record.begin(self._used, node=self.plan.node, run=self._run)
         self._begun = True
 
-    def _fill(self, t: int, flat: Floats, start: int) -> None:
+    def _fill(self, t: int, flat: Numbers, start: int) -> None:
         end = start + flat.size
         for block in range(start // BLOCK, -(-end // BLOCK)):
             first, last = max(start, block * BLOCK), min(end, (block + 1) * BLOCK)
@@ -185,20 +150,18 @@ class NodeNoise:
             )
         return step
 
-    def _block(self, t: int, block: int, place: slice, dtype: np.dtype[Any]) -> Array:
+    def _block(self, t: int, block: int, place: slice, dtype: np.dtype[Any]) -> Numbers:
         """The numbers at ``place`` of a block at step t."""
-        if self.plan.couplings is not None:
-            return self._coupled(t, block, place)
-        if not self.plan.filter.rows:
-            return self.plan.filter.step(t, self._white_of(block, place), np.empty((0, 0)))
+        if not self._recursion.rows:
+            return self._recursion.step(t, self._white_of(block, place), np.empty((0, 0)))
         return self._carried(t, block, place.stop, dtype)[place]
 
-    def _carried(self, t: int, block: int, width: int, dtype: np.dtype[Any]) -> Array:
+    def _carried(self, t: int, block: int, width: int, dtype: np.dtype[Any]) -> Numbers:
         """The first ``width`` numbers of a block at step t, or more, by way of the steps before."""
-        at, filter_ = (block, dtype), self.plan.filter
+        at, recursion = (block, dtype), self._recursion
         lane = self._lanes.get(at)
         if lane is not None and lane.step == t and width <= lane.width:
-            found = filter_.latest(t, lane.kept)
+            found = recursion.latest(t, lane.kept)
             if found is None:
                 found = self._latest.get(at)
             if found is not None:
@@ -208,13 +171,13 @@ class NodeNoise:
                 width = max(width, min(BLOCK, 2 * lane.width))
             elif lane is not None:
                 width = lane.width
-            lane = self._lanes[at] = _Lane(filter_.rows, width, dtype)
+            lane = self._lanes[at] = _Lane(recursion.rows, width, dtype)
         white = self._white_of(block, slice(0, lane.width))
-        noise = np.empty(0)
+        noise: Numbers = np.empty(0)
         while lane.step < t:
             lane.step += 1
-            noise = filter_.step(lane.step, white, lane.kept)
-        found = filter_.latest(t, lane.kept)
+            noise = recursion.step(lane.step, white, lane.kept)
+        found = recursion.latest(t, lane.kept)
         if found is None:
             found = self._latest[at] = noise.astype(dtype, copy=False)
             self._latest.move_to_end(at)
@@ -222,10 +185,10 @@ class NodeNoise:
                 self._latest.popitem(last=False)
         return found
 
-    def _white_of(self, block: int, place: slice) -> Callable[[int], Array]:
-        """Step s -> sum_k a_k w_k,s at a place of a block, float64."""
+    def _white_of(self, block: int, place: slice) -> Callable[[int], Numbers]:
+        """Step s -> sum_k a_k w_k,s at a place of a block."""
 
-        def white(s: int) -> Array:
+        def white(s: int) -> Numbers:
             total = self._draw(self.plan.streams[0], s, block, place)
             for stream in self.plan.streams[1:]:
                 total += self._draw(stream, s, block, place)
@@ -233,42 +196,21 @@ class NodeNoise:
 
         return white
 
-    def _coupled(self, t: int, block: int, place: slice) -> Array:
-        assert self.plan.couplings is not None
-        total = np.zeros(place.stop - place.start)
-        for s in range(t + 1):
-            for stream, coupling in zip(self.plan.streams, self.plan.couplings[t, s], strict=True):
-                if coupling:
-                    total += self._draw(stream, s, block, place, coupling)
-        return total
+    def _step_key(self, stream: str, step: int) -> bytes:
+        return self._drawn[stream].step_key(stream, step, digest=self.plan.digest, use=self.use)
 
-    def _draw(
-        self, stream: Stream, s: int, block: int, place: slice, coupling: float = 1.0
-    ) -> Array:
-        """Normals of a stream and step, times its coefficient."""
-        drawn = np.empty(place.stop - place.start)
-        self._key(stream.name, s).fill(drawn, start=block * BLOCK + place.start)
-        drawn *= coupling * stream.coefficient
-        return drawn
+    @abstractmethod
+    def _fresh_key(self, stream: str, step: int) -> Any:
+        """What draws of a stream and step are made from."""
 
-    def _fresh_key(self, stream: str, step: int) -> Normals:
-        return Normals(self._drawn[stream].step_key(stream, step, digest=self.plan.digest))
+    @abstractmethod
+    def _draw(self, stream: Stream, s: int, block: int, place: slice) -> Numbers:
+        """Draws of a stream and step at a place of a block, times its coefficient."""
 
-    # --- adding ---------------------------------------------------------------------------------
+    # --- what it hides --------------------------------------------------------------------------
 
-    def add_(self, parameters: Iterable[Any], t: int) -> None:
-        """Noise of step ``t`` added in place to the sum of clipped gradients, a list of arrays.
-
-        Sums divided by the batch size get noise divided by it, where the plan has one. The step is
-        recorded with a hash of what the noise hides: the same again, after a crash, is the same
-        again; anything else at that step is refused.
-
-        Raises:
-            InputError: numbers that are not finite, not float32 or float64; a model of another
-                size than before; a step outside the horizon, or one that other data had.
-        """
-        t = self._checked_step(t)
-        arrays = [_gradient(array, at) for at, array in enumerate(parameters)]
+    def _hides(self, arrays: Sequence[Numbers], t: int) -> None:
+        """Noise of step t hides these, and nothing else."""
         if not arrays:
             raise InputError("parameters", expected="at least one array", got="none")
         dimension = sum(array.size for array in arrays)
@@ -280,20 +222,8 @@ class NodeNoise:
             node, used = self.plan.node, self._used
             self._record.use(used, node=node, run=run, step=t, data=data, dimension=dimension)
         self._begun = True
-        start = 0
-        for array in arrays:
-            flat = array.reshape(-1)
-            for low in range(0, flat.size, BLOCK):
-                part = flat[low : low + BLOCK]
-                noise = np.empty_like(part)
-                self._fill(t, noise, start + low)
-                if self.plan.claim.batch_size is not None:
-                    noise /= self.plan.claim.batch_size
-                part += noise
-            start += flat.size
-        self._added = max(self._added, t)
 
-    def _hash(self, arrays: list[Floats]) -> bytes:
+    def _hash(self, arrays: Sequence[Numbers]) -> bytes:
         """Of shapes and bytes, keyed: who reads the record cannot try out guesses of the data."""
         secret = self._of[self.plan.streams[0].name]
         key = secret.step_key("record", 0, digest=self.plan.digest)
@@ -351,6 +281,113 @@ class NodeNoise:
     def claim(self) -> Claim:
         """What the design protects."""
         return self.plan.claim
+
+
+class NodeNoise(NodeSource):
+    """Noise to add to the sum of a node's clipped gradients, step by step.
+
+    A step is asked for whole or in slices, and in any order; the bits are the same on every
+    machine. Steps one after another are cheap. Going back, or skipping, computes the steps from
+    the first one again where C has a band or buffers (O(t) times the work), and so does asking for
+    a step again in a model of more than a million numbers, where C^-1 has bands or buffers. A dense
+    C draws all steps up to t again at every step.
+
+    Memory, beside what is returned: p - 1 arrays of the model's size in its precision for p bands,
+    of C or of its inverse, one a buffer, none for other C; and a working set of less than 20 MB.
+    """
+
+    use = "noise"
+
+    # --- drawing --------------------------------------------------------------------------------
+
+    def step(
+        self,
+        t: int,
+        shape: int | tuple[int, ...] | None = None,
+        *,
+        dtype: DTypeLike = np.float64,
+        out: Floats | None = None,
+        start: int = 0,
+    ) -> Floats:
+        """Noise of zero-based step ``t``.
+
+        Args:
+            shape: of what is returned; not needed with ``out``.
+            dtype: float64, or float32: then every step is rounded as it leaves.
+            out: written to, in C order, in place of a new array; it says shape and dtype.
+            start: place of the first number in the whole model, flattened: for models in slices.
+
+        Returns:
+            The noise, in units of the gradients; ``out`` where it is given.
+
+        Raises:
+            InputError: a step outside the horizon, another dtype, an ``out`` that is not
+                contiguous or read-only.
+        """
+        t = self._checked_step(t)
+        array = _output(shape, dtype, out)
+        start = _checks.positive_int(start, field="start", minimum=0)
+        if start + array.size > MOST_SAMPLES:
+            expected = f"at most {MOST_SAMPLES} numbers a step"
+            raise InputError("start", expected=expected, got=f"{start + array.size}")
+        self._begin()
+        self._fill(t, array.reshape(-1), start)
+        return array
+
+    def _block(self, t: int, block: int, place: slice, dtype: np.dtype[Any]) -> Numbers:
+        if self.plan.couplings is not None:
+            return self._coupled(t, block, place)
+        return super()._block(t, block, place, dtype)
+
+    def _coupled(self, t: int, block: int, place: slice) -> Array:
+        assert self.plan.couplings is not None
+        total = np.zeros(place.stop - place.start)
+        for s in range(t + 1):
+            for stream, coupling in zip(self.plan.streams, self.plan.couplings[t, s], strict=True):
+                if coupling:
+                    total += self._draw(stream, s, block, place, coupling)
+        return total
+
+    def _draw(
+        self, stream: Stream, s: int, block: int, place: slice, coupling: float = 1.0
+    ) -> Array:
+        """Normals of a stream and step, times its coefficient."""
+        drawn = np.empty(place.stop - place.start)
+        self._key(stream.name, s).fill(drawn, start=block * BLOCK + place.start)
+        drawn *= coupling * stream.coefficient
+        return drawn
+
+    def _fresh_key(self, stream: str, step: int) -> Normals:
+        return Normals(self._step_key(stream, step))
+
+    # --- adding ---------------------------------------------------------------------------------
+
+    def add_(self, parameters: Iterable[Any], t: int) -> None:
+        """Noise of step ``t`` added in place to the sum of clipped gradients, a list of arrays.
+
+        Sums divided by the batch size get noise divided by it, where the plan has one. The step is
+        recorded with a hash of what the noise hides: the same again, after a crash, is the same
+        again; anything else at that step is refused.
+
+        Raises:
+            InputError: numbers that are not finite, not float32 or float64; a model of another
+                size than before; a step outside the horizon, or one that other data had.
+        """
+        t = self._checked_step(t)
+        arrays = [_gradient(array, at) for at, array in enumerate(parameters)]
+        self._hides(arrays, t)
+        start = 0
+        for array in arrays:
+            flat = array.reshape(-1)
+            for low in range(0, flat.size, BLOCK):
+                part = flat[low : low + BLOCK]
+                noise = np.empty_like(part)
+                self._fill(t, noise, start + low)
+                if self.plan.claim.batch_size is not None:
+                    noise /= self.plan.claim.batch_size
+                part += noise
+            start += flat.size
+        self._added = max(self._added, t)
 
     def rounding_error_bound(self, dtype: DTypeLike = np.float64) -> float:
         """How far any number of any step can be from exact noise: from the same linear map, C^-1

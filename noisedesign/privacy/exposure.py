@@ -13,14 +13,10 @@ from functools import cache
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing, ShownInline
+from noisedesign.noise.plan import CHANGE_OVER_CLIP
 from noisedesign.privacy import accounting, views as threats
 from noisedesign.privacy.sensitivity import Sensitivity, squared_sensitivity
-from noisedesign.privacy.target import (
-    ADJACENCIES,
-    CHANGE_OVER_CLIP,
-    DEFAULT_ADJACENCY,
-    DEFAULT_DELTA,
-)
+from noisedesign.privacy.target import ADJACENCIES, DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views.noise import NodeNoise, Noise
 from noisedesign.privacy.views.observers import distances
 from noisedesign.system.participation import Participation, require_room as participation_room

@@ -6,15 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from noisedesign.base import checks as _checks
+from noisedesign.noise.plan import CHANGE_OVER_CLIP
 
 Adjacency = Literal["replace", "zero-out", "add-remove"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
-
-CHANGE_OVER_CLIP = {"replace": 2.0, "zero-out": 1.0, "add-remove": 1.0}
-"""Largest Euclidean change of one step's sum of clipped gradients over the clip (not squared), by
-adjacency. Batches are fixed in advance: a record that is added or removed fills or empties a slot
-that nobody else takes, and sums are not divided by how many records came. Then it is the same as
-zeroing a record out."""
 
 DEFAULT_ADJACENCY: Adjacency = "replace"
 """The one default of targets and accounts: of the three the one with the largest epsilon."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError, describe, listed, positive_int
-from noisedesign.noise.attendance import Rule
+from noisedesign.noise.attendance import Rule, heaviest_sums
 
 Steps = NDArray[np.intp]
 
@@ -531,26 +531,6 @@ def require_room(
         of="steps" if keys == "horizon" else f"steps, {keys}",
         remedy="Ask for fewer steps, or see noisedesign.families.toeplitz for long runs.",
     )
-
-
-def heaviest_sums(weights: Array, *, separation: int, counts: int) -> Array:
-    """Largest sums of at most 0, 1, ..., ``counts`` weights at positions ``separation`` apart.
-
-    Args:
-        weights: nonnegative, shape (..., T); positions are along the last axis.
-
-    Returns:
-        Shape (counts + 1, ...), ascending along the first axis. Dynamic programme over prefixes,
-        best(i, t) = max(best(i, t - 1), w_t + best(i - 1, t - b)): O(counts * weights.size).
-    """
-    sums = np.zeros((counts + 1, *weights.shape[:-1]))
-    prefix = np.zeros_like(weights)
-    for i in range(1, counts + 1):
-        reached = weights.copy()
-        reached[..., separation:] += prefix[..., :-separation]
-        prefix = np.maximum.accumulate(reached, axis=-1)
-        sums[i] = prefix[..., -1] if weights.shape[-1] else 0.0
-    return sums
 
 
 def _listed(value: object, *, expected: str) -> list[object]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.tables import Record as Record, print_table as print_table
+from noisedesign.noise.plan import CHANGE_OVER_CLIP
 from noisedesign.privacy.exposure import Exposure
-from noisedesign.privacy.target import CHANGE_OVER_CLIP
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.problem import Problem

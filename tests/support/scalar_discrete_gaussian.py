@@ -1,5 +1,5 @@
 """Discrete Gaussians one at a time, written down again from the head of the module under test:
-ChaCha20 by RFC 8439 in plain Python, exponentials by mpmath, acceptance by real numbers."""
+ChaCha20 in plain Python, exponentials by mpmath, acceptance by real numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import mpmath
+
+from tests.support.noise_reference import chacha20_block
 
 DIGITS = 150
 
@@ -34,43 +36,10 @@ def moment(power: int, variance: Fraction) -> mpmath.mpf:
         return mpmath.fsum(mpmath.mpf(x) ** power * p for x, p in terms) / total(variance)
 
 
-# --- ChaCha20 -------------------------------------------------------------------------------------
-
-_WORD32 = 0xFFFFFFFF
-
-
-def _rotated(x: int, by: int) -> int:
-    return ((x << by) | (x >> (32 - by))) & _WORD32
-
-
-def chacha_block(key: bytes, counter: int, nonce: bytes) -> bytes:
-    """RFC 8439, section 2.3."""
-
-    def words(data: bytes) -> list[int]:
-        return [int.from_bytes(data[i : i + 4], "little") for i in range(0, len(data), 4)]
-
-    start = [*words(b"expand 32-byte k"), *words(key), counter, *words(nonce)]
-    s = list(start)
-
-    def quarter(a: int, b: int, c: int, d: int) -> None:
-        for x, y, z, by in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-            s[x] = (s[x] + s[y]) & _WORD32
-            s[z] = _rotated(s[z] ^ s[x], by)
-
-    for _ in range(10):
-        for i in range(4):
-            quarter(i, 4 + i, 8 + i, 12 + i)
-        for i in range(4):
-            quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4)
-    return b"".join(
-        ((x + y) & _WORD32).to_bytes(4, "little") for x, y in zip(s, start, strict=True)
-    )
-
-
 def stream(key: bytes, nonce: int) -> Iterator[int]:
     """64-bit words of one nonce."""
     for counter in itertools.count():
-        block = chacha_block(key, counter, nonce.to_bytes(12, "little"))
+        block = chacha20_block(key, counter, nonce.to_bytes(12, "little"))
         for i in range(0, 64, 8):
             yield int.from_bytes(block[i : i + 8], "little")
 

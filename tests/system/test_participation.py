@@ -11,14 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign.system.participation import (
-    FixedEpoch,
-    MinSeparation,
-    Patterns,
-    every_step,
-    heaviest_sums,
-    single,
-)
+from noisedesign.noise.attendance import heaviest_sums
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
 from tests.support import oracles
 
 

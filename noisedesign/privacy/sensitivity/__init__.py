@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError, describe, symmetric_matrix
+from noisedesign.noise.attendance import heaviest_sums
 from noisedesign.privacy.sensitivity import unit_vectors
 from noisedesign.privacy.sensitivity.elliptope import (
     BLOCK_LIMIT,
@@ -38,7 +39,7 @@ from noisedesign.privacy.sensitivity.elliptope import (
     certified_multiple,
     sparse_bounds,
 )
-from noisedesign.system.participation import Participation, Steps, heaviest_sums
+from noisedesign.system.participation import Participation, Steps
 
 EXACT = "vector-exact"
 UPPER_BOUND = "vector-upper-bound"
