@@ -15,7 +15,7 @@ from pathlib import Path
 
 DESIGN, CHECKPOINT, PICTURE = "a design file", "a checkpoint", "a picture"
 SWEEP_TABLE, COMPARISON_TABLE = "a table of a sweep", "a table of a comparison"
-PROGRAM = "a conic program"
+PROGRAM, NODE_PLAN = "a conic program", "a node's file"
 
 MATLAB_5 = b"MATLAB 5.0 MAT-file"
 """How a file of MATLAB 5 begins."""
@@ -35,7 +35,7 @@ _BEGINNINGS = {
     b'{"$schema":"http://mosek.com/': PROGRAM,
 }
 
-_MEMBERS = {"manifest.json": DESIGN, "checkpoint.json": CHECKPOINT}
+_MEMBERS = {"manifest.json": DESIGN, "checkpoint.json": CHECKPOINT, "plan.json": NODE_PLAN}
 """What a zip archive is that has this member; others are told by the names of all."""
 
 _TABLES = {"sweep_format": SWEEP_TABLE, "comparison_format": COMPARISON_TABLE}

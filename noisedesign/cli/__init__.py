@@ -13,7 +13,7 @@ import sys
 import click
 
 from noisedesign.base.checks import InputError
-from noisedesign.cli import accounts, designs, tables
+from noisedesign.cli import accounts, deployments, designs, tables
 from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
@@ -36,6 +36,8 @@ for command in (
     designs.figure,
     designs.export,
     designs.model,
+    deployments.deploy,
+    deployments.rehearse,
     designs.problems,
     designs.plot,
     designs.demo,

@@ -95,6 +95,8 @@ class Plan:
         claim: what it protects.
         couplings: of a full design, shape (T, T, n): how noise of step t takes step s of every
             stream; else None.
+        weights: of the mixing matrix W, its row of the node: (v, W[node, v]) wherever that is not
+            zero; none where no W is known.
         name: of the node.
     """
 
@@ -106,6 +108,7 @@ class Plan:
     filter: Filter = field(default_factory=Fresh)
     nodes: int | None = None
     couplings: Array | None = None
+    weights: tuple[tuple[int, float], ...] = ()
     name: str = ""
 
     def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
@@ -128,6 +131,12 @@ class Plan:
         return frozenset(stream.source for stream in self.streams)
 
     @property
+    def others(self) -> tuple[int, ...]:
+        """Nodes it hears of: neighbours in W, and those it shares a seed with; ascending."""
+        shared = {v for s in self.streams if s.source == SHARED for v in s.holders}
+        return tuple(sorted((shared | {v for v, _ in self.weights}) - {self.node}))
+
+    @property
     def variances(self) -> Array:
         """Of its noise at every step, shape (T,), in squared units of the gradients."""
         weights = np.array([stream.coefficient for stream in self.streams])
@@ -148,6 +157,7 @@ class Plan:
             "nodes": self.nodes,
             "name": self.name,
             "horizon": self.horizon,
+            "weights": self.weights,
             "filter": self.filter.kind,
             "claim": asdict(self.claim),
             "streams": [asdict(stream) for stream in self.streams],
@@ -288,5 +298,6 @@ def _plan(manifest: Mapping[str, Any], arrays: dict[str, Array]) -> Plan:
         filter=filter_of(manifest["filter"], arrays, horizon=horizon),
         streams=streams,
         couplings=couplings,
+        weights=tuple((int(v), float(w)) for v, w in manifest["weights"]),
         claim=claim_of_json(manifest["claim"]),
     )

@@ -151,8 +151,13 @@ class Design(Shown):
         found = calibrate(self.problem)
         claim = claim_of(found, trust=self.trust, batch_size=batch_size)
         noise = self.noise if self._seeds is None else replace(self.noise, space=self._seeds)
-        names = self.problem.nodes
-        return node_plan(noise.scaled(found.noise_stddev), claim, node=node, names=names)
+        return node_plan(
+            noise.scaled(found.noise_stddev),
+            claim,
+            node=node,
+            names=self.problem.nodes,
+            mixing=None if self.problem.random is not None else self.problem.mixing,
+        )
 
     @cached_property
     def _seeds(self) -> SeedPlan | None:

@@ -45,11 +45,19 @@ def claim_of(found: Calibration, *, trust: str, batch_size: int | None = None) -
     )
 
 
-def node_plan(noise: Noise, claim: Claim, *, node: int | None, names: tuple[str, ...] = ()) -> Plan:
+def node_plan(
+    noise: Noise,
+    claim: Claim,
+    *,
+    node: int | None,
+    names: tuple[str, ...] = (),
+    mixing: Array | None = None,
+) -> Plan:
     """The part of one node.
 
     Args:
         noise: scaled to the target already, of a stated number of steps.
+        mixing: W, shape (n, n), where one is known.
         node: zero-based; needed where nodes differ.
 
     Raises:
@@ -71,11 +79,16 @@ def node_plan(noise: Noise, claim: Claim, *, node: int | None, names: tuple[str,
         nodes=noise.nodes,
         horizon=noise.steps,
         claim=claim,
+        weights=() if mixing is None else _row(mixing, node),
         name=names[node] if node < len(names) else str(node),
     )
     if noise.full:
         return made(streams=_all_draws(noise), couplings=_couplings(noise, node))
     return made(streams=_streams(noise, node), filter=_filter(noise))
+
+
+def _row(mixing: Array, node: int) -> tuple[tuple[int, float], ...]:
+    return tuple((int(v), float(mixing[node, v])) for v in np.flatnonzero(mixing[node]))
 
 
 def _filter(noise: Noise) -> Filter:

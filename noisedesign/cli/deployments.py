@@ -1,0 +1,89 @@
+"""Designs on their way to the nodes that use them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from noisedesign.base.checks import InputError
+from noisedesign.base.file_kinds import PICTURE
+from noisedesign.cli._shared import (
+    NewFile,
+    Writing,
+    counter,
+    design_argument,
+    folder_option,
+    json_option,
+    note,
+    say,
+    show,
+)
+
+
+@click.command(cls=Writing)
+@design_argument
+@folder_option
+@click.option("--batch-size", type=int, metavar="B", help="What trainers divide sums by, if any.")
+@json_option
+def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> None:
+    """One file a node of DESIGN: what the node must know to draw its noise, and nothing else."""
+    from noisedesign.files.design_file import load_design
+    from noisedesign.program.design import design_of
+    from noisedesign.tasks.deploy import deploy as run
+
+    made = run(design_of(load_design(design)), output, batch_size=batch_size)
+    records = [
+        {
+            "node": one.plan.name,
+            "file": str(one.path),
+            "neighbours": len(one.plan.weights) - 1,
+            "seeds": sum(stream.source == "shared" for stream in one.plan.streams),
+            "steps": one.plan.horizon,
+            "clip": one.plan.claim.clip,
+        }
+        for one in made
+    ]
+    show(records, as_json=as_json)
+    if not as_json:
+        claim = made[0].plan.claim
+        say(
+            f"({claim.epsilon:g}, {claim.delta:g})-DP for {claim.adjacency} adjacency and clip "
+            f"{claim.clip:g}, {claim.participation}. No file holds a secret."
+        )
+
+
+@click.command(cls=Writing)
+@click.argument("folder", type=click.Path(file_okay=False))
+@click.option("--data", required=True, metavar="FILE.npz", help="Arrays features and labels.")
+@click.option("--step-size", default=1.0, show_default=True, help="eta.")
+@click.option("--seconds", default=120.0, show_default=True, help="How long a node waits.")
+@click.option("-o", "--output", type=NewFile(PICTURE), help="Picture of the losses.")
+@json_option
+def rehearse(
+    folder: str, data: str, step_size: float, seconds: float, output: str | None, as_json: bool
+) -> None:
+    """Train a small model on this machine, a process a node, with the files of `deploy`.
+
+    Interrupted, it goes on where it was when it is started again.
+    """
+    from noisedesign.tasks import deploy as run
+
+    if step_size <= 0 or seconds <= 0:
+        field = "step-size" if step_size <= 0 else "seconds"
+        raise InputError(field, expected="a number > 0", got=f"{min(step_size, seconds):g}")
+    found = run.rehearse(
+        folder, data, step_size=step_size, seconds=seconds, progress=counter("rehearsal", "steps")
+    )
+    record = {
+        "nodes": found.losses.shape[1],
+        "steps": len(found.losses),
+        "loss": found.loss,
+        "accuracy": found.accuracy,
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+    }
+    show(record, as_json=as_json)
+    if output is not None:
+        run.draw(found, Path(output))
+        note(output)

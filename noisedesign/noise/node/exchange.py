@@ -1,0 +1,176 @@
+"""Messages between neighbours: each node shows what it has to say, and asks the others.
+
+A question is one line of JSON with the design's digest, who asks, and what for; the answer is one
+line of JSON and a body. Who asks waits until the answer is there, so that it does not matter who
+starts first, and asks again where a connection breaks, so that a node may be restarted. Nothing is
+encrypted here: what is sent may be seen by anybody, which is what the noise is for.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from noisedesign.base.checks import InputError
+
+LONGEST_LINE = 1 << 16
+LARGEST_BODY = 1 << 34
+PAUSE = 0.05
+"""Seconds between two attempts to reach a neighbour."""
+PATIENCE = 2.0
+"""Seconds a question waits at the other side before it is asked again."""
+MODEL = "model"
+"""The kind of message of which there is one a step of the run."""
+KEPT = 2
+"""Of models, those of so many steps are kept: a neighbour is at most one step behind."""
+
+Address = tuple[str, int]
+Peers = Callable[[], Mapping[int, Address]]
+"""Where every neighbour is now."""
+
+
+class MismatchError(InputError):
+    """The other side runs something else: asking again does not help."""
+
+
+class Board:
+    """What a node has to say, for neighbours to ask: one body a kind and step."""
+
+    def __init__(self, *, digest: str, node: int, horizon: int) -> None:
+        self.digest, self.node, self.horizon = digest, node, horizon
+        self._bodies: dict[tuple[str, int], bytes] = {}
+        self._told: set[tuple[str, int]] = set()
+        self._changed = threading.Condition()
+
+    def show(self, kind: str, step: int, body: bytes) -> None:
+        """From now on; of models, what is older than :data:`KEPT` steps is forgotten."""
+        with self._changed:
+            self._bodies[kind, step] = body
+            if kind == MODEL:
+                self._bodies.pop((kind, step - KEPT), None)
+            self._changed.notify_all()
+
+    def answer(self, question: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Head and body of an answer; a head with "refused" where nothing will ever come, with
+        "later" where it is not there yet."""
+        if question.get("digest") != self.digest:
+            return self._refused(f"node {self.node} runs the design {self.digest[:12]}")
+        kind, step = str(question.get("kind")), question.get("step")
+        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+            return self._refused("a question of another program")
+        if kind == MODEL and step >= self.horizon:
+            return self._refused(f"node {self.node} runs steps 0 to {self.horizon - 1}")
+        with self._changed:
+            self._changed.wait_for(lambda: self._settled(kind, step), timeout=PATIENCE)
+            body = self._bodies.get((kind, step))
+            if body is not None:
+                return {"node": self.node, "bytes": len(body)}, body
+            if self._settled(kind, step):
+                now = max(s for k, s in self._bodies if k == kind)
+                return self._refused(f"node {self.node} is at step {now} already")
+            return {"later": True}, b""
+
+    def told(self, question: Mapping[str, Any]) -> None:
+        """What was asked has been answered: the answer is on its way."""
+        with self._changed:
+            self._told.add((str(question.get("kind")), question.get("from", -1)))
+            self._changed.notify_all()
+
+    def wait_until_told(self, kind: str, nodes: Iterable[int], *, seconds: float) -> bool:
+        """Whether all of these have been answered what they asked of that kind, in time."""
+        wanted = {(kind, node) for node in nodes}
+        with self._changed:
+            return self._changed.wait_for(lambda: wanted <= self._told, timeout=seconds)
+
+    def _settled(self, kind: str, step: int) -> bool:
+        return any(k == kind and s >= step for k, s in self._bodies)
+
+    @staticmethod
+    def _refused(reason: str) -> tuple[dict[str, Any], bytes]:
+        return {"refused": reason}, b""
+
+
+class Server:
+    """Answers for a board until it is left, used by ``with``; ``address`` is where."""
+
+    def __init__(self, board: Board, address: Address = ("127.0.0.1", 0)) -> None:
+        class Handler(socketserver.StreamRequestHandler):
+            timeout = 60
+
+            def handle(self) -> None:
+                try:
+                    question = json.loads(self.rfile.readline(LONGEST_LINE))
+                    head, body = board.answer(question)
+                except (ValueError, AttributeError):
+                    head, body = {"refused": "a question of another program"}, b""
+                self.wfile.write(json.dumps(head).encode() + b"\n" + body)
+                if "bytes" in head:
+                    board.told(question)
+
+        class Listener(socketserver.ThreadingTCPServer):
+            allow_reuse_address = True
+            daemon_threads = True
+
+        try:
+            self._listener = Listener(address, Handler)
+        except OSError as error:
+            got = error.strerror or str(error)
+            expected = f"a free port at {address[0]}:{address[1]}"
+            raise InputError("address", expected=expected, got=got) from None
+        host, port = self._listener.server_address[:2]
+        self.address: Address = (str(host), int(port))
+
+    def __enter__(self) -> Server:
+        threading.Thread(target=self._listener.serve_forever, args=(PAUSE,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown()
+        self._listener.server_close()
+
+
+def ask(
+    address: Address, *, digest: str, node: int, kind: str, step: int = 0, seconds: float
+) -> bytes:
+    """What the node at ``address`` shows, however long it takes, up to ``seconds``.
+
+    Raises:
+        MismatchError: it runs another design, or is past that step.
+        InputError: no answer in time.
+    """
+    question = {"digest": digest, "from": node, "kind": kind, "step": step}
+    line, deadline = json.dumps(question).encode() + b"\n", time.monotonic() + seconds
+    while True:
+        try:
+            head, body = _asked(address, line)
+        except (OSError, ValueError):
+            head, body = {"later": True}, b""
+        if "refused" in head:
+            expected = f"{kind} of step {step} for the design {digest[:12]}"
+            raise MismatchError("peer", expected=expected, got=str(head["refused"]))
+        if "later" not in head:
+            return body
+        if time.monotonic() >= deadline:
+            expected = f"an answer from {address[0]}:{address[1]} within {seconds:g} s"
+            remedy = "Start that node, or start it again: it goes on where it was."
+            raise InputError("peer", expected=expected, got="none", remedy=remedy)
+        time.sleep(PAUSE)
+
+
+def _asked(address: Address, line: bytes) -> tuple[dict[str, Any], bytes]:
+    with socket.create_connection(address, timeout=10 * PATIENCE) as connection:
+        connection.sendall(line)
+        with connection.makefile("rb") as stream:
+            head = json.loads(stream.readline(LONGEST_LINE))
+            size = head.get("bytes", 0)
+            if not isinstance(size, int) or not 0 <= size <= LARGEST_BODY:
+                raise ValueError("bytes")
+            body = stream.read(size)
+    if len(body) != size:
+        raise ValueError("an answer cut short")
+    return head, body

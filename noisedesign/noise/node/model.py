@@ -1,0 +1,89 @@
+"""A small real model: logistic regression, exact gradients of every example, clipped.
+
+Loss of an example (x, y), y in {0, 1}: log(1 + exp(-s)), s = (2 y - 1) <theta, (x, 1)>.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.noise.attendance import Rule
+
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """``features``, shape (m, p), and ``labels``, shape (m,), each 0 or 1."""
+
+    features: Array
+    labels: Array
+
+    @classmethod
+    def load(cls, path: str | Path) -> Examples:
+        """From an .npz file of ``features`` and ``labels``.
+
+        Raises:
+            InputError: no such file, other arrays, labels that are neither 0 nor 1.
+        """
+        file = _checks.path(path, field="data")
+        expected = f"a file {file} of features and labels, .npz"
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                features, labels = arrays["features"], arrays["labels"]
+        except (OSError, ValueError, KeyError, EOFError, AttributeError) as error:
+            raise InputError("data", expected=expected, got=f"{error}") from None
+        features = _checks.matrix(features, field="data.features")
+        labels = _checks.vector(labels, field="data.labels", length=len(features))
+        if not np.isin(labels, (0.0, 1.0)).all():
+            raise InputError("data.labels", expected="0 or 1", got="another number")
+        return cls(np.hstack([features, np.ones((len(features), 1))]), labels)
+
+    @property
+    def dimension(self) -> int:
+        """Of the model: one coefficient a feature, and a constant."""
+        return int(self.features.shape[1])
+
+    def losses(self, model: Array) -> Array:
+        """Of every example."""
+        return np.asarray(np.logaddexp(0.0, -self._margins(model)))
+
+    def accuracy(self, model: Array) -> float:
+        """Share of examples on the right side."""
+        return float((self._margins(model) > 0).mean())
+
+    def clipped_sum(self, model: Array, batch: Places, *, clip: float) -> Array:
+        """Sum over the examples of a batch (their places) of gradients, each scaled to a norm of at
+        most ``clip``, shape (d,)."""
+        x, sign = self.features[batch], 2.0 * self.labels[batch] - 1.0
+        slope = -sign / (1.0 + np.exp(np.clip(sign * (x @ model), -700.0, 700.0)))
+        norms = np.abs(slope) * np.sqrt(np.square(x).sum(axis=1))
+        return np.asarray((slope * np.minimum(1.0, clip / np.maximum(norms, 1e-300))) @ x)
+
+    def _margins(self, model: Array) -> Array:
+        return np.asarray((2.0 * self.labels - 1.0) * (self.features @ model))
+
+
+def batches(rule: Rule, *, horizon: int, examples: int) -> list[Places]:
+    """Places of the examples of every step: each takes part as often as the rule allows.
+
+    Of patterns that are listed the examples take one after the other in turn; otherwise example e
+    takes part at steps e, e + b, ... modulo b = ``min_sep``, at most ``most`` times.
+    """
+    if rule.patterns is not None:
+        patterns = list(rule.patterns)
+    else:
+        b = min(rule.min_sep, horizon)
+        patterns = [tuple(range(j, horizon, b))[: rule.most] for j in range(b)]
+    taking = [np.arange(j, examples, len(patterns)) for j in range(len(patterns))]
+    found: list[list[Places]] = [[np.zeros(0, dtype=np.intp)] for _ in range(horizon)]
+    for pattern, places in zip(patterns, taking, strict=True):
+        for step in pattern:
+            found[step].append(places)
+    return [np.concatenate(parts) for parts in found]

@@ -1,0 +1,181 @@
+"""D-SGD of one node: theta_u <- sum_v W_uv (theta_v - eta (sum of clipped gradients + noise) / B).
+
+Everything a node must remember is in its folder: its secret, the seeds it shares, and after every
+step the model. So it can be killed at any time and started again: it computes the same step with
+the same noise, and its neighbours wait for it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from noisedesign.base import atomic
+from noisedesign.base.checks import Array, InputError
+from noisedesign.noise.attendance import Attendance
+from noisedesign.noise.keys import Secret
+from noisedesign.noise.node.exchange import MODEL, Address, Board, Peers, ask
+from noisedesign.noise.node.model import Examples, batches
+from noisedesign.noise.node.seeds import agreed
+from noisedesign.noise.plan import DEALT, OWN, Plan
+from noisedesign.noise.source import NodeNoise, noise
+
+DONE = "done"
+
+LOG_COLUMNS = ("step", "loss", "accuracy")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """One node in one run.
+
+    Attributes:
+        plan: the node's.
+        examples: its own data.
+        folder: what it remembers; nobody else may read it.
+        step_size: eta, over the mean of clipped gradients.
+        seconds: how long it waits for a neighbour.
+        report: called after every step with the step and the loss on its own data, which is not
+            private: for rehearsals.
+    """
+
+    plan: Plan
+    examples: Examples
+    folder: Path
+    step_size: float = 1.0
+    seconds: float = 120.0
+    report: Callable[[int, float], None] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.plan.weights:
+            remedy = "Design for a graph, whose W every node needs."
+            raise InputError("plan", expected="one with weights of W", got="none", remedy=remedy)
+        if self.plan.claim.clip is None or self.plan.claim.rule is None:
+            raise InputError("plan.claim", expected="a clip and a participation", got="none")
+        if DEALT in self.plan.sources:
+            raise InputError(
+                "plan",
+                expected="noise that nodes draw by themselves",
+                got="noise that a dealer must deal, who knows all of it",
+                remedy='Design with [structure] space = "edge-local", or in time alone.',
+            )
+
+    def train(self, peers: Peers, board: Board) -> Array:
+        """The model after the whole horizon, shape (d,). Returns when its neighbours need nothing
+        more of it.
+
+        Args:
+            peers: addresses of the neighbours, asked for again at every step.
+            board: what it shows them.
+
+        Raises:
+            InputError: a neighbour of another design, at another step, or that does not answer;
+                a seed that is missing.
+        """
+        source = self._source(peers, board)
+        attendance = source.attendance()
+        model, start = self._remembered(attendance)
+        claim = self.plan.claim
+        assert claim.rule is not None
+        assert claim.clip is not None
+        schedule = batches(
+            claim.rule, horizon=self.plan.horizon, examples=len(self.examples.labels)
+        )
+        size = max(1.0, float(np.mean([len(batch) for batch in schedule])))
+        for t in range(start, self.plan.horizon):
+            attendance.check((int(e) for e in schedule[t]), t)
+            total = self.examples.clipped_sum(model, schedule[t], clip=claim.clip)
+            source.add_([total], t)
+            sent = model - self.step_size / size * total
+            board.show(MODEL, t, sent.astype("<f8").tobytes())
+            model = self._mixed(sent, t, peers())
+            self._remember(model, t + 1, attendance)
+            self._log(t, model)
+        self._wait_for_all(peers, board)
+        return model
+
+    def _wait_for_all(self, peers: Peers, board: Board) -> None:
+        """Neighbours that are restarted at the last step still need our message of it."""
+        board.show(DONE, 0, b"")
+        for v in self.plan.others:
+            self._ask(peers()[v], DONE, 0)
+        board.wait_until_told(DONE, self.plan.others, seconds=self.seconds)
+
+    # --- secrets ----------------------------------------------------------------------------------
+
+    def _source(self, peers: Peers, board: Board) -> NodeNoise:
+        secret = self._secret("secret") if OWN in self.plan.sources else None
+        seeds = agreed(self.plan, self.folder, peers, board, seconds=self.seconds)
+        record = self.folder / "record.sqlite3"
+        return noise(self.plan, secret=secret, seeds=seeds, record=record, resume=True)
+
+    def _secret(self, name: str) -> Secret:
+        file = self.folder / name
+        if not file.exists():
+            Secret.new().save(file)
+        return Secret.load(file)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _mixed(self, own: Array, t: int, peers: Mapping[int, Address]) -> Array:
+        """sum_v W_uv x_v, in the order of the nodes: the same bits again after a restart."""
+        total = np.zeros_like(own)
+        for v, weight in self.plan.weights:
+            sent = own
+            if v != self.plan.node:
+                sent = self._asked(peers[v], t, v, len(own))
+            total += weight * sent
+        return total
+
+    def _asked(self, address: Address, t: int, v: int, dimension: int) -> Array:
+        body = self._ask(address, MODEL, t)
+        if len(body) != 8 * dimension:
+            expected = f"{dimension} numbers from node {v}"
+            got = f"{len(body) / 8:g}"
+            raise InputError("model", expected=expected, got=got, remedy="Give all the same data.")
+        found = np.frombuffer(body, dtype="<f8").astype(np.float64)
+        if not np.isfinite(found).all():
+            raise InputError("model", expected=f"finite numbers from node {v}", got="others")
+        return found
+
+    def _ask(self, address: Address, kind: str, step: int) -> bytes:
+        digest, node = self.plan.digest, self.plan.node
+        return ask(address, digest=digest, node=node, kind=kind, step=step, seconds=self.seconds)
+
+    def _remembered(self, attendance: Attendance) -> tuple[Array, int]:
+        file = self.folder / "model.npz"
+        if not file.exists():
+            return np.zeros(self.examples.dimension), 0
+        with np.load(file, allow_pickle=False) as arrays:
+            model, step = arrays["model"], int(arrays["step"])
+            told, digest = str(arrays["attendance"]), str(arrays["digest"])
+        if digest != self.plan.digest or model.shape != (self.examples.dimension,):
+            remedy = "Name another folder."
+            got = "that of another design, or of other data"
+            raise InputError("folder", expected="the state of this run", got=got, remedy=remedy)
+        attendance.load_state_dict(json.loads(told))
+        return model, step
+
+    def _remember(self, model: Array, step: int, attendance: Attendance) -> None:
+        content = io.BytesIO()
+        np.savez(
+            content,
+            model=model,
+            step=np.array(step),
+            digest=np.array(self.plan.digest),
+            attendance=np.array(json.dumps(attendance.state_dict())),
+        )
+        atomic.write_bytes(self.folder / "model.npz", content.getvalue())
+
+    def _log(self, t: int, model: Array) -> None:
+        loss, right = float(self.examples.losses(model).mean()), self.examples.accuracy(model)
+        with (self.folder / "log.csv").open("a", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerow((t, loss, right))
+        if self.report is not None:
+            self.report(t, loss)

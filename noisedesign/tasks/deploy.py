@@ -1,0 +1,312 @@
+"""A design taken apart into a file a node, and a rehearsal with a process a node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noisedesign.base import atomic, checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.file_kinds import NODE_PLAN
+from noisedesign.files.picture_file import BLUE, GREY, new_figure, write_figure
+from noisedesign.noise.node.__main__ import ADDRESS
+from noisedesign.noise.node.model import Examples
+from noisedesign.noise.plan import DEALT, Plan
+from noisedesign.program.design import Design, design_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIX = ".plan"
+PEERS, STATES = "peers.json", "nodes"
+_POLL = 0.05
+MOST_RESTARTS = 3
+"""Of a node that is killed, in one rehearsal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """One node's file, and what is in it."""
+
+    path: Path
+    plan: Plan
+
+
+def deploy(
+    design: Design, folder: str | Path, *, batch_size: int | None = None
+) -> tuple[Deployed, ...]:
+    """One file a node: its part of the noise, its row of W, horizon, clip and participation.
+
+    No file has what another node adds alone, nor any secret: nodes draw and agree on theirs.
+
+    Args:
+        design: of a graph, with a privacy target; or what has one.
+        folder: made where there is none.
+        batch_size: what trainers divide sums of gradients by, where they do: noise is divided too.
+
+    Raises:
+        InputError: no target, no graph; noise that takes a dealer, who would know all of it; names
+            of nodes that are no names of files; files of another kind in the way.
+        StorageError: the disk is full, the folder is read-only, ...
+    """
+    design = design_of(design)
+    mixing = design.problem.mixing
+    if mixing is None or design.problem.random is not None:
+        got = "no graph" if mixing is None else "a W that is drawn at every step"
+        raise InputError("design", expected="one of a graph with a fixed W", got=got)
+    plans = [design.node_plan(u, batch_size=batch_size) for u in range(len(mixing))]
+    if any(DEALT in plan.sources for plan in plans):
+        raise InputError(
+            "design",
+            expected="noise that nodes draw by themselves",
+            got="a covariance that a dealer must deal, who knows all noise",
+            remedy='Design with [structure] space = "edge-local" (or another structure of shared '
+            "seeds), or in time alone; or deal it with noisedesign.noise.noise.",
+        )
+    made, target = [], atomic.made_folder(folder)
+    for plan in plans:
+        name = re.sub(r"[^\w.-]+", "_", plan.name) or str(plan.node)
+        path = target / f"{plan.node:0{len(str(len(plans) - 1))}d}-{name}{SUFFIX}"
+        atomic.check_replaceable(path, NODE_PLAN)
+        made.append(Deployed(path=plan.save(path), plan=plan))
+    return tuple(made)
+
+
+def plans_in(folder: str | Path) -> tuple[Deployed, ...]:
+    """The files of :func:`deploy` in a folder, in the order of the nodes.
+
+    Raises:
+        InputError: none, not all of them, or files of several designs.
+    """
+    at = _checks.path(folder, field="folder")
+    found = [Deployed(path=path, plan=Plan.load(path)) for path in sorted(at.glob(f"*{SUFFIX}"))]
+    found.sort(key=lambda one: one.plan.node)
+    if not found:
+        remedy = "Make them with `noisedesign deploy DESIGN -o FOLDER`."
+        raise InputError("folder", expected="nodes' files", got=f"none in {at}", remedy=remedy)
+    if len({one.plan.digest for one in found}) > 1:
+        raise InputError("folder", expected="files of one design", got=f"of several in {at}")
+    if [one.plan.node for one in found] != list(range(found[0].plan.nodes or 0)):
+        expected = f"a file for each of {found[0].plan.nodes} nodes"
+        raise InputError("folder", expected=expected, got=f"{len(found)} in {at}")
+    return tuple(found)
+
+
+def partition(examples: Examples, nodes: int) -> list[Examples]:
+    """Every node as many examples as any other, up to one, in turn.
+
+    Raises:
+        InputError: fewer examples than nodes.
+    """
+    if len(examples.labels) < nodes:
+        got = f"{len(examples.labels)}"
+        raise InputError("data", expected=f"at least one example for {nodes} nodes", got=got)
+    return [Examples(examples.features[u::nodes], examples.labels[u::nodes]) for u in range(nodes)]
+
+
+# --- rehearsal ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rehearsal:
+    """What came of it.
+
+    Attributes:
+        losses: mean loss of every node's model on its own data after every step, shape (T, n).
+        loss, accuracy: of the average model on all data.
+        epsilon, delta: what every node's run was protected to.
+    """
+
+    losses: Array
+    loss: float
+    accuracy: float
+    epsilon: float
+    delta: float
+
+
+def rehearse(
+    folder: str | Path,
+    data: str | Path,
+    *,
+    step_size: float = 1.0,
+    seconds: float = 120.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Rehearsal:
+    """Train on this machine, a process a node, as they would on machines of their own.
+
+    A node that is killed is started again, and goes on where it was; so does the whole rehearsal
+    when it is called again after an interruption. What every node remembers is in ``folder``.
+
+    Args:
+        folder: that of :func:`deploy`.
+        data: .npz of ``features``, shape (m, p), and ``labels``, each 0 or 1.
+        step_size: eta.
+        seconds: how long a node waits for another.
+        progress: called with the steps done by all nodes, and their number.
+
+    Raises:
+        InputError: what a node says is wrong, in its words.
+    """
+    nodes, at = plans_in(folder), Path(folder)
+    everything = Examples.load(data)
+    states = [atomic.made_folder(at / STATES / one.path.stem) for one in nodes]
+    for state, part in zip(states, partition(everything, len(nodes)), strict=True):
+        _save(part, state / "data.npz")
+    (at / PEERS).unlink(missing_ok=True)
+    horizon = nodes[0].plan.horizon
+    with _started(nodes, states, at, step_size=step_size, seconds=seconds) as processes:
+        while sum(process.working() for process in processes):
+            _tell_addresses(states, at / PEERS)
+            if progress is not None:
+                progress(min(_steps(state) for state in states), horizon)
+            time.sleep(_POLL)
+    if progress is not None:
+        progress(horizon, horizon)
+    losses = np.array([_log(state, horizon) for state in states]).T
+    model = np.mean([np.load(state / "model.npz")["model"] for state in states], axis=0)
+    claim = nodes[0].plan.claim
+    assert claim.epsilon is not None
+    assert claim.delta is not None
+    return Rehearsal(
+        losses=losses,
+        loss=float(everything.losses(model).mean()),
+        accuracy=everything.accuracy(model),
+        epsilon=claim.epsilon,
+        delta=claim.delta,
+    )
+
+
+def _save(part: Examples, path: Path) -> None:
+    def write(stream: object) -> None:
+        np.savez(stream, features=part.features[:, :-1], labels=part.labels)  # type: ignore[arg-type]
+
+    atomic.write_atomically(path, write)
+
+
+class _Process:
+    """A node, started again where the system killed it."""
+
+    def __init__(self, one: Deployed, command: list[str]) -> None:
+        self.one, self._command, self._restarts = one, command, 0
+        self._running = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def working(self) -> bool:
+        """Whether it is not done yet.
+
+        Raises:
+            InputError: it failed, in its own words, or was killed too often.
+        """
+        code = self._running.poll()
+        if code is None or code == 0:
+            return code is None
+        assert self._running.stderr is not None
+        with self._running.stderr as stream:
+            said = stream.read()
+        if code < 0 and self._restarts < MOST_RESTARTS:
+            self._restarts, self._running = self._restarts + 1, self._start()
+            return True
+        told = said.strip().splitlines() or [f"exit code {code}"]
+        expected = f"node {self.one.plan.name} to train to the end"
+        raise InputError("rehearsal", expected=expected, got=told[-1].removeprefix("error: "))
+
+    def stop(self) -> None:
+        assert self._running.stderr is not None
+        self._running.kill()
+        self._running.wait()
+        self._running.stderr.close()
+
+
+@contextlib.contextmanager
+def _started(
+    nodes: Sequence[Deployed], states: Sequence[Path], at: Path, *, step_size: float, seconds: float
+) -> Iterator[list[_Process]]:
+    """A process a node, none of which outlives the block."""
+    running: list[_Process] = []
+    try:
+        for one, state in zip(nodes, states, strict=True):
+            options = {
+                "--data": state / "data.npz",
+                "--folder": state,
+                "--peers": at / PEERS,
+                "--step-size": step_size,
+                "--seconds": seconds,
+            }
+            given = [str(word) for option in options.items() for word in option]
+            node = [sys.executable, "-m", "noisedesign.noise.node", str(one.path)]
+            running.append(_Process(one, node + given))
+        yield running
+    finally:
+        for process in running:
+            process.stop()
+
+
+def _tell_addresses(states: Sequence[Path], path: Path) -> None:
+    """Where every node listens, once all of them do."""
+    found = {}
+    for u, state in enumerate(states):
+        try:
+            found[str(u)] = (state / ADDRESS).read_text("utf-8")
+        except OSError:
+            return
+    text = json.dumps(found)
+    if not path.exists() or path.read_text("utf-8") != text:
+        with atomic.overwriting():
+            atomic.write_text(path, text)
+
+
+def _steps(state: Path) -> int:
+    try:
+        return (state / "log.csv").read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+def _log(state: Path, horizon: int) -> list[float]:
+    """The loss after every step: that of the last line about it."""
+    found: dict[int, float] = {}
+    for line in (state / "log.csv").read_text("utf-8").splitlines():
+        step, loss, _ = line.split(",")
+        found[int(step)] = float(loss)
+    return [found[t] for t in range(horizon)]
+
+
+def draw(found: Rehearsal, path: str | Path) -> Path:
+    """Write a picture: the loss of every node against the step, and their mean.
+
+    Raises:
+        InputError: a ``path`` in no folder, or that ends in no format of pictures.
+    """
+    return write_figure(figure_of(found), path)
+
+
+def figure_of(found: Rehearsal) -> Figure:
+    """The picture of :func:`draw`."""
+    figure = new_figure(width=6.4, height=3.6)
+    axes = figure.subplots()
+    steps = np.arange(1, len(found.losses) + 1)
+    axes.plot(steps, found.losses, color=GREY, linewidth=0.7, alpha=0.7)
+    axes.plot(steps, found.losses.mean(axis=1), color=BLUE, linewidth=2, label="mean of the nodes")
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss on a node's own data")
+    axes.set_title(f"({found.epsilon:g}, {found.delta:g})-DP, accuracy {found.accuracy:.3f}")
+    axes.legend(frameon=False)
+    return figure

@@ -1,0 +1,141 @@
+"""Questions and answers over real sockets of this machine."""
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from noisedesign.base.checks import InputError
+from noisedesign.noise.node.exchange import Board, MismatchError, Server, ask
+
+DIGEST, OTHER = "a1" * 32, "b2" * 32
+
+
+def board() -> Board:
+    return Board(digest=DIGEST, node=7, horizon=5)
+
+
+def asked(server: Server, step: int, *, digest: str = DIGEST, seconds: float = 5.0) -> bytes:
+    return ask(server.address, digest=digest, node=3, kind="model", step=step, seconds=seconds)
+
+
+def test_an_answer_is_what_was_shown() -> None:
+    shown = board()
+    with Server(shown) as server:
+        shown.show("model", 0, b"\x00\n{}" * 100_000)
+        assert asked(server, 0) == b"\x00\n{}" * 100_000
+
+
+def test_who_asks_first_waits() -> None:
+    shown = board()
+    with Server(shown) as server:
+        threading.Timer(0.3, shown.show, ("model", 2, b"late")).start()
+        began = time.monotonic()
+        assert asked(server, 2) == b"late"
+        assert time.monotonic() - began > 0.2
+
+
+def test_the_step_before_is_kept_and_no_other() -> None:
+    shown = board()
+    with Server(shown) as server:
+        for step in range(4):
+            shown.show("model", step, b"%d" % step)
+        assert asked(server, 3) == b"3"
+        assert asked(server, 2) == b"2"
+        with pytest.raises(MismatchError, match="node 7 is at step 3 already"):
+            asked(server, 1)
+
+
+def test_another_design_is_told_at_once() -> None:
+    with Server(board()) as server, pytest.raises(MismatchError) as told:
+        asked(server, 0, digest=OTHER, seconds=60)
+    assert f"for the design {OTHER[:12]}, got node 7 runs the design {DIGEST[:12]}" in str(
+        told.value
+    )
+
+
+@pytest.mark.parametrize(("step", "words"), [(5, "runs steps 0 to 4"), (-1, "another program")])
+def test_steps_outside_the_horizon_are_refused(step: int, words: str) -> None:
+    with Server(board()) as server, pytest.raises(MismatchError, match=words):
+        asked(server, step)
+
+
+def test_nobody_there_is_said_in_time() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    with pytest.raises(InputError, match="within 0.3 s, got none"):
+        ask(address, digest=DIGEST, node=3, kind="model", seconds=0.3)
+
+
+def test_a_node_that_comes_back_answers() -> None:
+    first = Server(board())
+    with first:
+        address = first.address
+
+    def again() -> None:
+        time.sleep(0.3)
+        shown = board()
+        shown.show("model", 1, b"back")
+        server = Server(shown, address)
+        server.__enter__()
+        stopped.append(server)
+
+    stopped: list[Server] = []
+    thread = threading.Thread(target=again)
+    thread.start()
+    assert ask(address, digest=DIGEST, node=3, kind="model", step=1, seconds=20) == b"back"
+    thread.join()
+    stopped[0].__exit__()
+
+
+@pytest.mark.parametrize(
+    "question", [b"GET / HTTP/1.1\r\n", b"[1]\n", b"\xff\xfe\n", b'{"digest": 1}\n', b"\n"]
+)
+def test_other_programs_are_refused_and_the_server_goes_on(question: bytes) -> None:
+    shown = board()
+    shown.show("model", 0, b"here")
+    with Server(shown) as server:
+        with socket.create_connection(server.address, timeout=5) as connection:
+            connection.sendall(question)
+            assert "refused" in json.loads(connection.makefile("rb").readline())
+        assert asked(server, 0) == b"here"
+
+
+@pytest.mark.parametrize("answer", [b"hello\n", b'{"bytes": 9}\nshort', b'{"bytes": -1}\n', b""])
+def test_answers_of_other_programs_are_no_answers(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(InputError, match="got none"):
+            ask(listener.getsockname(), digest=DIGEST, node=3, kind="model", seconds=0.3)
+
+
+def test_a_node_knows_who_has_what_it_needs() -> None:
+    shown = board()
+    shown.show("done", 0, b"")
+    assert not shown.wait_until_told("done", [3], seconds=0.05)
+    with Server(shown) as server:
+        ask(server.address, digest=DIGEST, node=3, kind="done", seconds=5)
+        assert shown.wait_until_told("done", [3], seconds=5)
+        assert not shown.wait_until_told("done", [3, 4], seconds=0.05)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with Server(board()) as server, socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert server.address[1] != port
+        with pytest.raises(InputError, match=f"a free port at 127.0.0.1:{port}"):
+            Server(board(), ("127.0.0.1", port))

@@ -1,0 +1,267 @@
+"""Nodes in threads and in processes against D-SGD written out."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from noisedesign.base.checks import InputError
+from noisedesign.noise import Plan, Secret, noise
+from noisedesign.noise.node.exchange import Board, Server
+from noisedesign.noise.node.model import Examples
+from noisedesign.noise.node.training import Run
+from noisedesign.program.design import Design
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.tasks.solve import solve
+from tests.support import private_problems
+
+ETA = 0.8
+
+
+def design_of(problem: TimeProblem | SpaceProblem) -> Design:
+    found = solve(problem).design
+    assert found is not None
+    return found
+
+
+def data(nodes: int, m: int = 9) -> list[Examples]:
+    generator = np.random.default_rng(3)
+    made = []
+    for u in range(nodes):
+        features = np.hstack([generator.standard_normal((m, 2)), np.ones((m, 1))])
+        made.append(Examples(features, (np.arange(m) % (u + 2) == 0).astype(float)))
+    return made
+
+
+def train(design: Design, folder: Path, parts: list[Examples]) -> list[np.ndarray]:
+    """Every node in a thread of its own."""
+    plans = [design.node_plan(u) for u in range(len(parts))]
+    boards = [Board(digest=p.digest, node=p.node, horizon=p.horizon) for p in plans]
+    servers = [Server(board).__enter__() for board in boards]
+    addresses = {u: server.address for u, server in enumerate(servers)}
+    models: dict[int, Any] = {}
+
+    def one(u: int) -> None:
+        (folder / str(u)).mkdir(exist_ok=True)
+        run = Run(
+            plan=plans[u], examples=parts[u], folder=folder / str(u), step_size=ETA, seconds=30
+        )
+        models[u] = run.train(lambda: addresses, boards[u])
+
+    threads = [threading.Thread(target=one, args=(u,)) for u in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for server in servers:
+        server.__exit__()
+    return [models[u] for u in range(len(parts))]
+
+
+def by_hand(design: Design, folder: Path, parts: list[Examples], size: float) -> list[np.ndarray]:
+    """theta <- W (theta - eta (clipped sum + noise) / size), noise from the nodes' secrets."""
+    n, mixing = len(parts), design.problem.mixing
+    assert mixing is not None
+    sources = []
+    for u in range(n):
+        kept = folder / str(u)
+        plan = design.node_plan(u)
+        own = Secret.load(kept / "secret") if (kept / "secret").exists() else None
+        shared = [s.name for s in plan.streams if s.source == "shared"]
+        seeds = {name: Secret.load(kept / "seeds" / name) for name in shared}
+        sources.append(noise(plan, secret=own, seeds=seeds, record=False))
+    horizon, rule = sources[0].plan.horizon, sources[0].claim.rule
+    clip = sources[0].claim.clip
+    assert rule is not None
+    assert clip is not None
+    models = np.zeros((n, parts[0].dimension))
+    for t in range(horizon):
+        sent = models.copy()
+        for u, part in enumerate(parts):
+            total = np.zeros(part.dimension)
+            for e in range(len(part.labels)):
+                if t % (rule.residue or 1) == e % (rule.residue or 1):
+                    x, sign = part.features[e], 2 * part.labels[e] - 1
+                    gradient = -sign * x / (1 + np.exp(sign * (x @ models[u])))
+                    total += gradient * min(1.0, clip / np.linalg.norm(gradient))
+            sent[u] -= ETA / size * (total + sources[u].step(t, part.dimension))
+        models = mixing @ sent
+    return list(models)
+
+
+@pytest.mark.parametrize(
+    ("problem", "size"),
+    [(private_problems.ring(), 3.0), (private_problems.path_of_seeds(), 9.0)],
+    ids=["own noise over time", "shared seeds"],
+)
+def test_nodes_train_as_the_equation_says(
+    tmp_path: Path, problem: TimeProblem | SpaceProblem, size: float
+) -> None:
+    design, parts = design_of(problem), data(3)
+    found = train(design, tmp_path, parts)
+    np.testing.assert_allclose(found, by_hand(design, tmp_path, parts, size), rtol=1e-10)
+
+
+def test_a_run_that_is_over_is_over(tmp_path: Path) -> None:
+    design, parts = design_of(private_problems.ring()), data(3)
+    first = train(design, tmp_path, parts)
+    np.testing.assert_array_equal(train(design, tmp_path, parts), first)
+
+
+def test_a_folder_of_other_data_is_told_apart(tmp_path: Path) -> None:
+    design, parts = design_of(private_problems.ring()), data(3)
+    train(design, tmp_path, parts)
+    wider = Examples(np.ones((9, 5)), np.ones(9))
+    run = Run(plan=design.node_plan(0), examples=wider, folder=tmp_path / "0")
+    with pytest.raises(InputError, match="folder: expected the state of this run"):
+        run.train(dict, Board(digest="0" * 64, node=0, horizon=6))
+
+
+@pytest.mark.parametrize("missing", ["weights", "dealer"])
+def test_plans_that_no_node_can_run(tmp_path: Path, missing: str) -> None:
+    if missing == "dealer":
+        dense = private_problems.path_of_seeds()
+        problem = SpaceProblem(mixing=dense.mixing, privacy=dense.privacy)
+        plan, words = design_of(problem).node_plan(0), "a dealer must deal"
+    else:
+        full = design_of(private_problems.ring()).node_plan(0)
+        plan = Plan(digest=full.digest, node=0, horizon=6, streams=full.streams, claim=full.claim)
+        words = "one with weights of W"
+    with pytest.raises(InputError, match=words):
+        Run(plan=plan, examples=data(1)[0], folder=tmp_path)
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+class Processes:
+    """Every node a process, over sockets of this machine."""
+
+    def __init__(
+        self, folder: Path, design: Design, parts: list[Examples], **other: Design
+    ) -> None:
+        self.folder, self.running = folder, {}
+        for u, part in enumerate(parts):
+            kept = folder / str(u)
+            kept.mkdir(parents=True, exist_ok=True)
+            other.get(f"node{u}", design).node_plan(u).save(kept / "plan")
+            np.savez(kept / "data.npz", features=part.features[:, :-1], labels=part.labels)
+
+    def start(self, u: int, *, seconds: float = 30) -> None:
+        kept = self.folder / str(u)
+        command = [sys.executable, "-m", "noisedesign.noise.node", kept / "plan"]
+        options = ["--data", kept / "data.npz", "--folder", kept, "--peers", self.folder / "peers"]
+        self.running[u] = subprocess.Popen(
+            [*map(str, [*command, *options]), f"--step-size={ETA}", f"--seconds={seconds}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def introduce(self, nodes: int) -> None:
+        files = [self.folder / str(u) / "address" for u in range(nodes)]
+        wait(lambda: all(file.exists() for file in files))
+        told = ", ".join(f'"{u}": "{file.read_text()}"' for u, file in enumerate(files))
+        (self.folder / "peers").write_text("{" + told + "}")
+
+    def steps(self, u: int) -> int:
+        log = self.folder / str(u) / "log.csv"
+        return log.read_bytes().count(b"\n") if log.exists() else 0
+
+    def ended(self, u: int) -> tuple[int, str, str]:
+        out, err = self.running[u].communicate(timeout=60)
+        return self.running[u].returncode, out, err
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.communicate()
+
+
+def wait(holds: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
+def test_a_killed_node_goes_on_with_the_same_noise(tmp_path: Path) -> None:
+    design = design_of(private_problems.ring(epochs=10))
+    parts = data(3)
+    with Processes(tmp_path / "killed", design, parts) as nodes:
+        for u in range(3):
+            nodes.start(u)
+        nodes.introduce(3)
+        for u, step in ((1, 3), (0, 9)):
+            wait(lambda u=u, step=step: nodes.steps(u) >= step)
+            os.kill(nodes.running[u].pid, signal.SIGKILL)
+            assert nodes.ended(u)[0] == -signal.SIGKILL
+            assert nodes.steps(u) < 30
+            nodes.start(u)
+        for u in range(3):
+            code, out, err = nodes.ended(u)
+            assert (code, err) == (0, "")
+            assert "30 steps, (6, 1e-05)-DP, replace" in out
+    found = [np.load(tmp_path / f"killed/{u}/model.npz")["model"] for u in range(3)]
+    np.testing.assert_allclose(
+        found, by_hand(design, tmp_path / "killed", parts, 3.0), rtol=1e-9, atol=1e-12
+    )
+    # The same secrets, and nobody killed: the same bits.
+    for u in range(3):
+        (tmp_path / f"whole/{u}").mkdir(parents=True)
+        shutil.copy(tmp_path / f"killed/{u}/secret", tmp_path / f"whole/{u}/secret")
+    whole = train(design, tmp_path / "whole", parts)
+    np.testing.assert_array_equal(found, whole)
+
+
+def test_another_design_at_a_neighbour_stops_both(tmp_path: Path) -> None:
+    design = design_of(private_problems.path_of_seeds(2))
+    other = design_of(private_problems.path_of_seeds(2, epsilon=3.0))
+    with Processes(tmp_path, design, data(2), node1=other) as nodes:
+        for u in range(2):
+            nodes.start(u)
+        nodes.introduce(2)
+        for u, (own, others) in enumerate([(design, other), (other, design)]):
+            code, _, err = nodes.ended(u)
+            assert code == 2
+            assert err.startswith("error: peer: expected")
+            assert err.count("\n") == 1
+            for one in (own, others):
+                assert one.node_plan(u).digest[:12] in err
+
+
+def test_a_neighbour_that_never_comes_is_named(tmp_path: Path) -> None:
+    design = design_of(private_problems.ring())
+    with Processes(tmp_path, design, data(3)) as nodes:
+        (tmp_path / "peers").write_text('{"1": "127.0.0.1:9", "2": "127.0.0.1:9"}')
+        nodes.start(0, seconds=0.5)
+        code, _, err = nodes.ended(0)
+    assert code == 2
+    assert "peer: expected an answer from 127.0.0.1:9 within 0.5 s, got none" in err
+
+
+@pytest.mark.parametrize("missing", ["seed", "damaged"])
+def test_a_seed_that_is_gone_stops_the_node(tmp_path: Path, missing: str) -> None:
+    design, parts = design_of(private_problems.path_of_seeds()), data(3)
+    train(design, tmp_path, parts)
+    seed = next((tmp_path / "1/seeds").iterdir())
+    if missing == "seed":
+        seed.unlink()
+    else:
+        seed.write_text("not a seed\n")
+    with pytest.raises(InputError, match="secret: expected"):
+        Run(plan=design.node_plan(1), examples=parts[1], folder=tmp_path / "1").train(
+            dict, Board(digest="0" * 64, node=1, horizon=4)
+        )
