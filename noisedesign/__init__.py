@@ -67,6 +67,11 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.tasks.account.request import load_account as load_account
     from noisedesign.tasks.baselines import baseline as baseline, baseline_names as baseline_names
     from noisedesign.tasks.compare import compare as compare
+    from noisedesign.tasks.dropout import (
+        DropOut as DropOut,
+        drop_out as drop_out,
+        every_drop_out as every_drop_out,
+    )
     from noisedesign.tasks.export import export as export
     from noisedesign.tasks.plot import plot as plot
     from noisedesign.tasks.simulate import Simulation as Simulation, simulate as simulate
@@ -100,6 +105,7 @@ _NAMES = {
     "tasks.account.request": "load_account",
     "tasks.baselines": "baseline baseline_names",
     "tasks.compare": "compare",
+    "tasks.dropout": "DropOut drop_out every_drop_out",
     "tasks.export": "export",
     "tasks.plot": "plot",
     "tasks.simulate": "Simulation simulate",

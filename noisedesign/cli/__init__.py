@@ -29,6 +29,7 @@ for command in (
     designs.solve,
     designs.verify,
     designs.simulate,
+    designs.dropout,
     designs.baselines,
     tables.compare,
     tables.backends,

@@ -213,6 +213,58 @@ def simulate(design: str, as_json: bool, **how: Any) -> int:
     return 0 if outcome.agrees else EXIT_FAILED
 
 
+@click.command(cls=Writing)
+@design_argument
+@click.option(
+    "--gone",
+    multiple=True,
+    metavar="NAMES",
+    help="Nodes that drop out together, commas between them. [every node alone]",
+)
+@click.option("-o", "--output", type=NewFile(PICTURE), help="Picture to write.")
+@json_option
+def dropout(design: str, gone: tuple[str, ...], output: str | None, as_json: bool) -> None:
+    """What it costs that nodes of DESIGN.npz drop out.
+
+    Noise that they share with the others no longer cancels: the variance of the average and the
+    error a node, over those with nobody gone, and the privacy of the others. Besides, the same
+    where these leave out the seeds that they hold with them.
+    """
+    from noisedesign.tasks import report
+    from noisedesign.tasks.dropout import drop_out, every_drop_out
+    from noisedesign.tasks.plot import draw_drop_outs
+
+    stored = _loaded(design)
+    if gone:
+        found = [drop_out(stored, _names(gone, stored.problem.nodes))]
+    else:
+        found = every_drop_out(stored, progress=counter("leaving out", "nodes"))
+    if output is not None:
+        draw_drop_outs(found, output, title=stored.problem.name)
+        if not as_json:
+            note(f"picture: {output}")
+    records = [report.drop_out_record(one) for one in found]
+    columns = [name for name in records[0] if name != "gone"]
+    show(
+        records,
+        as_json=as_json,
+        columns=["gone", *columns],
+        title=stored.problem.name,
+        keep=["gone"],
+    )
+    if not as_json:
+        for sentence in report.drop_out_notes(found):
+            note(sentence)
+
+
+def _names(given: tuple[str, ...], nodes: tuple[str, ...]) -> list[str]:
+    """Each as it is, where a node has that name; else what is between its commas."""
+    found = []
+    for text in given:
+        found += [text] if text in nodes else [name.strip() for name in text.split(",")]
+    return found
+
+
 @click.command()
 @click.argument("problem")
 @json_option

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from noisedesign.tasks.dropout import DropOut
+
 
 _NAMES = {
     "ldp": "independent (LDP)",
@@ -274,6 +276,46 @@ def account_figure(exposures: Sequence[Exposure], *, title: str) -> Figure:
     axes.set_ylabel(MU)
     axes.set_title(title)
     axes.grid(axis="y", alpha=0.25)
+    figure.legend(loc="outside lower center", fontsize="small", frameon=False, ncols=2)
+    return figure
+
+
+def draw_drop_outs(found: Sequence[DropOut], path: str | Path, *, title: str = "") -> Path:
+    """Write a picture: variance of the average (not of the sum) with nodes gone, over that of all,
+    the costliest first, where those left go on and where they leave out seeds of those gone.
+
+    Raises:
+        InputError: nothing to draw; a ``path`` in no folder, or that ends in no format of pictures.
+        StorageError: the file cannot be written.
+    """
+    if not found:
+        raise InputError("found", expected="at least one drop-out", got="none")
+    return write_figure(drop_out_figure(found, title=title), path)
+
+
+def drop_out_figure(found: Sequence[DropOut], *, title: str) -> Figure:
+    rows = sorted(found, key=lambda one: -round(one.others.average_ratio, 9))[::-1]
+    figure = new_figure(6.4, min(max(0.26 * len(rows) + 1.8, 2.4), 12.0))
+    axes = figure.subplots()
+    places, ratios = np.arange(len(rows)), np.array([one.others.average_ratio for one in rows])
+    bars = axes.barh(places, ratios, color=_OURS, label="those left go on")
+    without = [(at, one.without_seeds) for at, one in enumerate(rows)]
+    values = np.array([(at, part.average_ratio) for at, part in without if part is not None])
+    if len(values):
+        label = "they leave out seeds of those gone"
+        axes.plot(values[:, 1], values[:, 0], "o", color=ORANGE, markersize=4.5, label=label)
+    axes.axvline(1.0, color=GREY, linestyle="--", linewidth=1.0)
+    if len(rows) <= NAMED:
+        axes.set_yticks(places, [", ".join(one.gone) for one in rows])
+        axes.bar_label(bars, fmt="%.3g", padding=4)
+    else:
+        axes.set_yticks([])
+        axes.set_ylabel("nodes that drop out, one at a time")
+    if ratios.max() > LOG_RATIO:
+        axes.set_xscale("log")
+    axes.margins(x=0.12)
+    axes.set_xlabel("variance of the average, over that with nobody gone")
+    axes.set_title(title)
     figure.legend(loc="outside lower center", fontsize="small", frameon=False, ncols=2)
     return figure
 

@@ -18,6 +18,7 @@ from noisedesign.tasks.solve import Solution
 
 if TYPE_CHECKING:
     from noisedesign.tasks.account.table import ModelRow, Setting
+    from noisedesign.tasks.dropout import DropOut
 
 REFUSED = "refused"
 """Status of a problem that a backend cannot take, or that cannot be run here."""
@@ -27,6 +28,9 @@ AT_TARGET = (*_OF_TARGET, "error_at_target")
 """What a design is at the privacy target of its problem: its mu-GDP, what the target says, the
 factor on the standard deviation of its noise, that factor over the clip, and the total squared
 error a coordinate, in squared units of the gradients: the objective times noise_stddev squared."""
+
+WITHIN = 1e-9
+"""Excess of a squared sensitivity over its budget that is rounding."""
 
 INFINITE = "infinite"
 """Written where a number is infinite: null would say that it is not known."""
@@ -131,6 +135,31 @@ def exposure_record(exposure: Exposure) -> Record:
 def model_record(row: ModelRow) -> Record:
     """One trust model of a design."""
     return {key: _finite(value) for key, value in asdict(row).items()}
+
+
+def drop_out_record(found: DropOut) -> Record:
+    """Some nodes that drop out."""
+    return {key: _finite(value) for key, value in found.as_dict().items()}
+
+
+def drop_out_notes(found: Sequence[DropOut]) -> list[str]:
+    """What protects those left, in sentences."""
+    worst = max(one.others.sensitivity_squared for one in found)
+    sentences = [
+        f"Those left are protected as designed (largest squared sensitivity {worst:.6g} of the "
+        "budget): fewer messages tell no more."
+    ]
+    parts = [one.without_seeds for one in found if one.without_seeds is not None]
+    if not parts:
+        return [*sentences, "The noise is dealt, so there are no seeds to leave out."]
+    worst = max(one.sensitivity_squared for one in parts)
+    if worst > 1 + WITHIN:
+        told = "nothing hides some of them" if math.isinf(worst) else f"it is {worst:.6g} then"
+        sentences.append(
+            "Without the seeds of those gone, or where these become known, they are protected "
+            f"less: {told}. Designs with structure.known_seeds keep their budgets."
+        )
+    return sentences
 
 
 def _finite(value: Any) -> Any:

@@ -86,6 +86,7 @@ def test_installed_command_is_main() -> None:
         "solve",
         "verify",
         "simulate",
+        "dropout",
         "compare",
         "backends",
         "baselines",

@@ -1,0 +1,280 @@
+"""Nodes drop out: what noise that the others share with them costs, and whether it still protects.
+
+Noise of shared seeds cancels in sums over all who hold them. With the nodes G gone, noise of the
+others, L, has the covariance R_LL, where nothing cancels what L shares with G.
+
+- The mean of all nodes' noise has variance 1^T R 1 / n^2, that of the others 1^T R_LL 1 / |L|^2.
+- A reader of the messages of L learns no more than of all: for X = R^-1,
+
+      [R_LL]^-1 = X_LL - X_LG [X_GG]^-1 X_GL,
+
+  whose diagonal is at most that of X_LL. Noise correlated across steps too has covariance K x R,
+  of which every block is scaled alike.
+- The others can leave out the seeds they hold with G, so that noise cancels again. Then, or where
+  the nodes gone give their seeds away, the covariance is that of the seeds that nobody of G holds:
+  it hides less than was designed for, unless the design is for known seeds (SecLDP).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.linalg import inner, inverse_of_positive
+from noisedesign.base.shown import Listing, Shown
+from noisedesign.files.tables import is_node, row_of
+from noisedesign.program.calibration import Calibration, calibrate
+from noisedesign.program.design import Design, design_of
+from noisedesign.system.workloads import ErrorMeasure, Workload
+
+Node = int | str
+"""A row of W, or the name of a node."""
+Nodes = NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Others(Shown):
+    """Noise of the nodes that are left.
+
+    Attributes:
+        average_ratio: variance of its mean over theirs, over that of all nodes with nobody gone.
+        error_ratio: the design's error a node, over that with nobody gone; a node that is gone
+            keeps its model, and its neighbours put its weight on themselves. None where the error
+            is none of models, or mixing is random.
+        sensitivity_squared: largest [R_LL^-1]_ii over the budget of i; at most 1 protects as
+            designed, infinite where nothing hides somebody.
+        mu: of a whole run, for the least protected of them; None without a privacy target.
+    """
+
+    average_ratio: float
+    error_ratio: float | None
+    sensitivity_squared: float
+    mu: float | None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DropOut(Shown):
+    """What some nodes that drop out leave behind.
+
+    Attributes:
+        gone: their names.
+        left: how many nodes there are besides.
+        average_variance: squared, of the mean of the noise of those left at one step, averaged over
+            steps; in squared units of the gradients with a privacy target, else at the budgets.
+        others: those left go on as they were.
+        without_seeds: they leave out the seeds that they hold with a node that is gone; what
+            protects them is the same where these seeds become known. None where noise is not made
+            of shared seeds.
+    """
+
+    gone: tuple[str, ...]
+    left: int
+    average_variance: float
+    others: Others
+    without_seeds: Others | None
+
+    def _title(self) -> str:
+        return f"without {', '.join(self.gone)}"
+
+    def _facts(self) -> dict[str, object]:
+        return {name: value for name, value in self.as_dict().items() if name != "gone"}
+
+    def as_dict(self) -> dict[str, Any]:
+        """One flat record."""
+        record: dict[str, Any] = {
+            "gone": ", ".join(self.gone),
+            "left": self.left,
+            "average_variance": self.average_variance,
+        }
+        record |= vars(self.others)
+        names = vars(self.others)
+        found = {} if self.without_seeds is None else vars(self.without_seeds)
+        return record | {f"{name}_without_seeds": found.get(name) for name in names}
+
+
+def drop_out(design: Design, gone: Sequence[Node]) -> DropOut:
+    """What it costs that these nodes drop out, and what then protects the others.
+
+    Args:
+        gone: rows of W or names, at least one, and not all.
+
+    Raises:
+        InputError: no such nodes; nobody left; a design without a graph, that does not protect
+            every message within its budgets, or of full space-time noise.
+    """
+    design = _checked(design)
+    listed = _checks.listed(gone, field="gone", expected="a list of nodes")
+    names = design.problem.nodes
+    if strange := [node for node in listed if not is_node(node)]:
+        expected = "rows of W or names of nodes"
+        raise InputError("gone", expected=expected, got=_checks.describe(strange[0]))
+    rows = sorted({row_of(node, names, field="gone") for node in listed})
+    if not 0 < len(rows) < len(names):
+        expected = f"some of the {len(names)} nodes, and not all"
+        raise InputError("gone", expected=expected, got=f"{len(rows)}")
+    return _Network.of(design).without(rows)
+
+
+def every_drop_out(
+    design: Design, *, progress: Callable[[int, int], None] | None = None
+) -> Listing[DropOut]:
+    """:func:`drop_out` of every node alone.
+
+    Raises:
+        InputError: as there; a single node.
+    """
+    design = _checked(design)
+    network, n = _Network.of(design), len(design.problem.nodes)
+    if n == 1:
+        raise InputError("design", expected="at least two nodes", got="one")
+    found: Listing[DropOut] = Listing()
+    for node in range(n):
+        found.append(network.without([node]))
+        if progress is not None:
+            progress(node + 1, n)
+    return found
+
+
+def _checked(design: Design) -> Design:
+    design = design_of(design)
+    if design.trust != "local":
+        got = f"trust {design.trust!r}"
+        raise InputError("design", expected="one that protects every message", got=got)
+    if not design.certificate.feasible:
+        raise InputError("design", expected="one that keeps its budgets", got="one that does not")
+    if design.problem.mixing is None:
+        raise InputError("design", expected="one of several nodes", got="one without a graph")
+    if design.noise.full:
+        expected = "noise in space, in time, or their product"
+        raise InputError("design", expected=expected, got="full space-time noise")
+    return design
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Network:
+    """A design whose nodes may drop out.
+
+    Attributes:
+        covariance: R, shape (n, n), at the budgets.
+        root: F with F F^T = R, shape (n, seeds): coefficients of the nodes in every seed; None
+            where noise is not made of seeds.
+        step_variance: of the noise over time, averaged over steps.
+        time_covariance: K, shape (T, T); None where it is the identity.
+        error: what is measured; None where that is unknown.
+    """
+
+    names: tuple[str, ...]
+    mixing: Array
+    covariance: Array
+    root: Array | None
+    budget: Array
+    calibration: Calibration
+    step_variance: float
+    time_covariance: Array | None
+    error: ErrorMeasure | None
+
+    @classmethod
+    def of(cls, design: Design) -> _Network:
+        problem: Any = design.problem
+        n, seeds = len(problem.mixing), None
+        covariance, budget = np.eye(n), np.ones(n)
+        if design.noise.space is not None:
+            covariance, budget = design.covariance, problem.budget
+            plan = design._seeds
+            seeds = None if plan is None else plan.root()
+        if not np.any(covariance - np.diag(np.diagonal(covariance))):
+            seeds = np.diag(np.sqrt(np.diagonal(covariance)))
+        over_time = None
+        if design.noise.strategy is not None:
+            noising = design.noising_matrix
+            over_time = noising @ noising.T
+        return cls(
+            names=problem.nodes,
+            mixing=problem.mixing,
+            covariance=covariance,
+            root=seeds,
+            budget=budget,
+            calibration=calibrate(problem),
+            step_variance=1.0 if over_time is None else float(np.diagonal(over_time).mean()),
+            time_covariance=over_time,
+            error=_error(problem, design.axes),
+        )
+
+    def without(self, gone: list[int]) -> DropOut:
+        left = np.setdiff1d(np.arange(len(self.names)), gone)
+        scale = self.calibration.noise_stddev**2 * self.step_variance
+        known = None
+        if self.root is not None:
+            kept = self.root[:, ~self.root[gone].any(axis=0)]
+            known = kept @ kept.T
+        return DropOut(
+            gone=tuple(self.names[node] for node in gone),
+            left=len(left),
+            average_variance=scale * _average(self.covariance, left),
+            others=self._judged(self.covariance, left),
+            without_seeds=None if known is None else self._judged(known, left),
+        )
+
+    def _judged(self, covariance: Array, left: Nodes) -> Others:
+        everybody = np.arange(len(self.names))
+        hidden = covariance[np.ix_(left, left)]
+        try:
+            precision = np.diagonal(inverse_of_positive(hidden))
+        except np.linalg.LinAlgError:
+            precision = np.full(len(left), math.inf)
+        mu, largest = self.calibration.mu, float(precision.max() / self.budget.max())
+        return Others(
+            average_ratio=_average(covariance, left) / _average(self.covariance, everybody),
+            error_ratio=self._error_ratio(covariance, left),
+            sensitivity_squared=float((precision / self.budget[left]).max()),
+            mu=None if mu is None else mu * math.sqrt(largest),
+        )
+
+    def _error_ratio(self, covariance: Array, left: Nodes) -> float | None:
+        everybody = np.arange(len(self.names))
+        found = self._error_of(covariance, left)
+        before = self._error_of(self.covariance, everybody)
+        if found is None or before is None:
+            return None
+        return found / before if before > 0 else math.inf
+
+    def _error_of(self, covariance: Array, left: Nodes) -> float | None:
+        """A node, weighted as the error says, with the others gone."""
+        if self.error is None:
+            return None
+        there = np.zeros(len(self.names))
+        there[left] = 1.0
+        said = self.error
+        weights = there * (1.0 if said.node_weights is None else said.node_weights)
+        average = None if said.average is None else there * said.average
+        if not weights.any() or (average is not None and not average.any()):
+            return None
+        measure = replace(said, node_weights=weights, average=average)
+        mixing = self.mixing * there * there[:, None]
+        mixing += np.diag(self.mixing.sum(axis=1) - mixing.sum(axis=1))
+        gram = Workload.of(mixing, horizon=said.horizon, error=measure).space_gram(
+            self.time_covariance
+        )
+        seen = covariance * there * there[:, None]
+        return inner(gram, seen) / float(weights.sum())
+
+
+def _average(covariance: Array, nodes: Nodes) -> float:
+    """Variance of the mean over ``nodes``."""
+    return float(covariance[np.ix_(nodes, nodes)].sum()) / len(nodes) ** 2
+
+
+def _error(problem: Any, axes: str) -> ErrorMeasure | None:
+    """What the problem measures, where a smaller network has the like of it."""
+    if problem.random is not None:
+        return None
+    if problem.error is None:
+        return ErrorMeasure(horizon=1 if axes == "space" else problem.participation.horizon)
+    return None if problem.error.push_sum_weights is not None else problem.error
