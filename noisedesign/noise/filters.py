@@ -272,10 +272,10 @@ class Buffered(Filter):
 
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
         """A buffer that is rounded by f at one step stays wrong by theta^j f after j more, and
-        later noise by omega times that: in units of the largest y, |b| <= L = sum of theta^j, and
-        f at most q / (1 - q) with q = (unit + 2^-52) (L + 1)."""
-        powers = np.power.outer(self.buffer_decays, np.arange(max(horizon - 1, 1)))
-        lengths, scales = powers.sum(axis=1), np.abs(self.buffer_scales)
+        later noise by omega times that: in units of the largest y, |b| <= L = min(T,
+        1 / (1 - theta)), and f at most q / (1 - q) with q = (unit + 2^-52) (L + 1)."""
+        lengths = 1 / np.maximum(1 - self.buffer_decays, 1 / horizon)
+        scales = np.abs(self.buffer_scales)
         q = (unit + _accumulated(2)) * (lengths + 1)
         if q.max() >= 0.5:
             return Rounding(of_white=np.inf, of_noise=np.inf)

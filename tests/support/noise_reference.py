@@ -1,4 +1,4 @@
-"""Noise of one node by plain Python: ChaCha20, HKDF and normals from their definitions.
+"""Noise of one node by plain Python: ChaCha20, HKDF, normals and filters from their definitions.
 
 Nothing here uses numpy or the package. Python's floats are IEEE doubles and its operations on them
 are exactly rounded, one at a time, as those of the package are.
@@ -10,7 +10,8 @@ import hashlib
 import hmac
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import mpmath
 
@@ -61,6 +62,12 @@ def hkdf(secret: bytes, *, salt: bytes, info: bytes, length: int = 32) -> bytes:
 def step_key(secret: bytes, stream: str, step: int, *, digest: str) -> bytes:
     """The key of one stream and step."""
     info = f"noisedesign noise 1 noise {stream} {step}".encode()
+    return hkdf(secret, salt=bytes.fromhex(digest), info=info)
+
+
+def child(secret: bytes, name: str, *, digest: str) -> bytes:
+    """What a dealer gives away."""
+    info = f"noisedesign noise 1 child {name}".encode()
     return hkdf(secret, salt=bytes.fromhex(digest), info=info)
 
 
@@ -164,3 +171,114 @@ def exact_normals(key: bytes, count: int) -> Iterator[tuple[mpmath.mpf, mpmath.m
         one, other, radius = exact_pair(first, second)
         yield one, radius
         yield other, radius
+
+
+# --- filters ----------------------------------------------------------------------------------
+
+
+def single(x: float) -> float:
+    """Rounded to float32."""
+    found: float = struct.unpack("<f", struct.pack("<f", x))[0]
+    return found
+
+
+def same(x: float) -> float:
+    """Not rounded."""
+    return x
+
+
+def white(plan: Any, secrets: Mapping[str, bytes], step: int, at: int) -> float:
+    """What goes into a plan's filter at one step, of one number of the model."""
+    total = None
+    for stream in plan.streams:
+        key = step_key(secrets[stream.name], stream.name, step, digest=plan.digest)
+        part = normals(key, at, 1)[0] * stream.coefficient
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def noise(plan: Any, secrets: Mapping[str, bytes], at: int, rounded: Any = same) -> list[float]:
+    """Noise of every step, of one number of the model, one operation at a time."""
+    arrays = {name: array.tolist() for name, array in plan.filter.arrays().items()}
+    if plan.couplings is not None:
+        return [rounded(x) for x in _coupled(plan, secrets, at)]
+    w = [white(plan, secrets, s, at) for s in range(plan.horizon)]
+    steps = _FILTERS[plan.filter.kind](w, rounded, **arrays)
+    return [rounded(x) for x in steps]
+
+
+def _coupled(plan: Any, secrets: Mapping[str, bytes], at: int) -> Iterator[float]:
+    for t in range(plan.horizon):
+        total = 0.0
+        for s in range(t + 1):
+            for stream, coupling in zip(plan.streams, plan.couplings[t, s].tolist(), strict=True):
+                if coupling:
+                    key = step_key(secrets[stream.name], stream.name, s, digest=plan.digest)
+                    total += normals(key, at, 1)[0] * (coupling * stream.coefficient)
+        yield total
+
+
+def _fresh(w: list[float], _: Any) -> list[float]:
+    return w
+
+
+def _dense(w: list[float], _: Any, noising_matrix: list[list[float]]) -> list[float]:
+    found = []
+    for row in noising_matrix:
+        total = w[0] * row[0]
+        for s in range(1, len(found) + 1):
+            if row[s]:
+                total += w[s] * row[s]
+        found.append(total)
+    return found
+
+
+def _banded(w: list[float], rounded: Any, strategy_bands: list[list[float]]) -> list[float]:
+    found: list[float] = []
+    for t, draw in enumerate(w):
+        for i in range(1, min(t + 1, len(strategy_bands))):
+            draw -= found[t - i] * strategy_bands[i][t - i]
+        found.append(rounded(draw / strategy_bands[0][t]))
+    return found
+
+
+def _toeplitz(w: list[float], rounded: Any, strategy_coefficients: list[float]) -> list[float]:
+    return _banded(w, rounded, [[c] * len(w) for c in strategy_coefficients])
+
+
+def _moving(w: list[float], rounded: Any, noising_coefficients: list[float]) -> list[float]:
+    kept, found = [rounded(draw) for draw in w], []
+    for t in range(len(w)):
+        total = kept[t] * noising_coefficients[0]
+        for i in range(1, min(t + 1, len(noising_coefficients))):
+            total += kept[t - i] * noising_coefficients[i]
+        found.append(total)
+    return found
+
+
+def _buffered(
+    w: list[float],
+    rounded: Any,
+    buffer_scales: list[float],
+    buffer_decays: list[float],
+    strategy_diagonal: list[float],
+) -> list[float]:
+    buffers, found = [0.0] * len(buffer_scales), []
+    for draw in w:
+        for scale, buffer in zip(buffer_scales, buffers, strict=True):
+            draw -= buffer * scale
+        pairs = zip(buffer_decays, buffers, strict=True)
+        buffers = [rounded(buffer * decay + draw) for decay, buffer in pairs]
+        found.append(draw / strategy_diagonal[0])
+    return found
+
+
+_FILTERS: dict[str, Any] = {
+    "fresh": _fresh,
+    "dense": _dense,
+    "banded": _banded,
+    "toeplitz": _toeplitz,
+    "banded-inverse": _moving,
+    "blt": _buffered,
+}
