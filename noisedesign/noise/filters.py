@@ -85,10 +85,6 @@ class Filter(Recursion):
     def arrays(self) -> Mapping[str, Array]:
         """What determines it."""
 
-    @abstractmethod
-    def reach(self, t: int) -> int:
-        """Steps of white noise that :meth:`step` asks for."""
-
 
 @dataclass(frozen=True, eq=False)
 class Fresh(Filter):
@@ -105,9 +101,6 @@ class Fresh(Filter):
 
     def arrays(self) -> Mapping[str, Array]:
         return {}
-
-    def reach(self, t: int) -> int:
-        return 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +126,6 @@ class Rows(Filter):
 
     def arrays(self) -> Mapping[str, Array]:
         return {"noising_matrix": self.noising_matrix}
-
-    def reach(self, t: int) -> int:
-        return t + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,9 +168,6 @@ class Banded(Filter):
 
     def arrays(self) -> Mapping[str, Array]:
         return {"strategy_bands": self.strategy_bands}
-
-    def reach(self, t: int) -> int:
-        return 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,9 +223,6 @@ class Moving(Filter):
     def arrays(self) -> Mapping[str, Array]:
         return {"noising_coefficients": self.noising_coefficients}
 
-    def reach(self, t: int) -> int:
-        return 1
-
 
 @dataclass(frozen=True, eq=False)
 class Buffered(Filter):
@@ -291,9 +275,6 @@ class Buffered(Filter):
             "buffer_decays": self.buffer_decays,
             "strategy_diagonal": self.strategy_diagonal,
         }
-
-    def reach(self, t: int) -> int:
-        return 1
 
 
 def _accumulated(operations: int) -> float:

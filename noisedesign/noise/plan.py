@@ -67,7 +67,7 @@ class Claim:
     batch_size: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Stream:
     """White noise that goes into the noise of a node, times ``coefficient`` (not squared).
 

@@ -431,12 +431,12 @@ class _Lane:
 def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
+        if found in _DTYPES:
+            return found
+        got = str(found)
     except TypeError:
-        found = None
-    if found not in _DTYPES:
-        expected, got = "float32 or float64", _checks.describe(dtype)
-        raise InputError("dtype", expected=expected, got=str(found or got))
-    return found
+        got = _checks.describe(dtype)
+    raise InputError("dtype", expected="float32 or float64", got=got)
 
 
 def _output(shape: Any, dtype: DTypeLike, out: Any) -> Floats:

@@ -1,0 +1,368 @@
+"""A secret serves one node, one design and one run, and a step of it one sum of gradients."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from noisedesign.base.checks import InputError
+from noisedesign.noise import NodeNoise, Plan, Record, Secret, noise
+from noisedesign.noise.record import default_path
+from tests.support import ROOT, noise_plans
+from tests.support.noise_plans import HORIZON, SECRET, SEEDS, drawn
+
+PLANS = noise_plans.plans()
+BANDED = PLANS["banded"]
+OTHER = Secret(bytes(range(1, 33)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "records.sqlite3"
+
+
+def started(path: Path, plan: Plan = BANDED, **kwargs: Any) -> NodeNoise:
+    seeds = {s.name: SEEDS[s.name] for s in plan.streams if s.source == "shared"}
+    kwargs = {"secret": SECRET} | kwargs
+    return noise(plan, seeds=seeds, record=path, **kwargs)
+
+
+def data(value: float = 1.0) -> list[np.ndarray]:
+    return [np.full(5, value), np.full((2, 2), value, dtype=np.float32)]
+
+
+# --- one run ----------------------------------------------------------------------------------
+
+
+def test_nothing_is_used_up_before_it_is_drawn(path: Path) -> None:
+    started(path)
+    started(path).step(0, 3)
+
+
+@pytest.mark.parametrize("begin", ["step", "add_"])
+def test_a_second_run_is_refused(begin: str, path: Path) -> None:
+    source, said = started(path), "was drawn"
+    if begin == "step":
+        source.step(2, 3)
+    else:
+        source.add_(data(), 0)
+        source.add_(data(), 3)
+        said = "was added up to step 3"
+    with pytest.raises(
+        InputError,
+        match=f"secret: expected one that no run has used, got one whose noise {said}. "
+        "Go on with that run by resume=True. For another run: Draw a new one: Secret.new()",
+    ):
+        started(path)
+    started(path, secret=OTHER).step(2, 3)
+
+
+def test_two_runs_at_once(path: Path) -> None:
+    """Both were there before either drew: the first to draw has the secret."""
+    one, other = started(path), started(path)
+    one.add_(data(), 0)
+    sums = data(2.0)
+    for use in (lambda: other.step(1, 3), lambda: other.add_(sums, 1)):
+        with pytest.raises(InputError, match="secret: expected one that no other run uses"):
+            use()
+    np.testing.assert_array_equal(sums[0], 2.0)
+    assert other.next_step == 0
+    one.add_(data(), 1)
+
+
+def test_who_goes_on_with_a_run_takes_it_over(path: Path) -> None:
+    one = started(path)
+    one.add_(data(), 0)
+    started(path, resume=True).add_(data(), 1)
+    with pytest.raises(InputError, match="another process draws from, .* up to step 1. Stop one"):
+        one.add_(data(), 2)
+
+
+def test_going_on_with_what_never_began(path: Path) -> None:
+    started(path, resume=True).add_(data(), 0)
+    with pytest.raises(InputError, match="no run has used"):
+        started(path)
+
+
+# --- one node, one design ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_the_secret_of_another_node(resume: bool, path: Path) -> None:
+    started(path)
+    with pytest.raises(InputError, match="secret: expected a secret of node 3 alone, got that of"):
+        started(path, replace(BANDED, node=3), resume=resume)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_the_secret_of_another_design(resume: bool, path: Path) -> None:
+    started(path)
+    other = replace(BANDED, digest="6" * 64)
+    with pytest.raises(InputError, match="a secret of this design alone, got one that served"):
+        started(path, other, resume=resume)
+
+
+def test_a_seed_serves_all_who_share_it_and_nobody_else(path: Path) -> None:
+    shared = replace(PLANS["seeds"], streams=PLANS["seeds"].streams[:1])
+    started(path, shared, secret=None).add_(data(), 0)
+    partner = replace(shared, node=1)
+    started(path, partner, secret=None).add_(data(7.0), 0)  # its own gradients
+    with pytest.raises(InputError, match="secret: expected a secret of node 2 alone|secret for"):
+        started(path, BANDED, secret=SEEDS["a"])
+    with pytest.raises(InputError, match="secret: expected"):
+        started(path, replace(BANDED, node=3), secret=SEEDS["a"])
+
+
+def test_a_dealers_secret_serves_all_nodes(path: Path) -> None:
+    started(path, PLANS["full"]).add_(data(), 0)
+    started(path, replace(PLANS["full"], node=0)).add_(data(3.0), 0)
+    with pytest.raises(InputError, match="secret: expected a secret"):
+        started(path, replace(BANDED, node=1))
+
+
+# --- one sum a step ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [np.full(5, 1.0 + 2.0**-52), np.ones((2, 2), dtype=np.float32)],
+        [np.ones(5), np.ones((2, 2))],
+        [np.ones(5), np.ones(4, dtype=np.float32)],
+        [np.ones((2, 2), dtype=np.float32), np.ones(5)],
+        [np.ones(5), np.array([[1, 1], [1, 2]], dtype=np.float32)],
+        [np.ones(9)],
+        [-np.ones(5), np.ones((2, 2), dtype=np.float32)],
+    ],
+)
+def test_other_data_at_a_step_that_was_used(other: list[np.ndarray], path: Path) -> None:
+    started(path).add_(data(), 2)
+    source = started(path, resume=True)
+    before = [array.copy() for array in other]
+    with pytest.raises(
+        InputError, match="step: expected noise of every step .* got other data at step 2"
+    ):
+        source.add_(other, 2)
+    for array, copy in zip(other, before, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_the_same_data_again_gets_the_same_noise(path: Path) -> None:
+    """As after a crash between the record and the checkpoint."""
+    first, again = data(), data()
+    started(path).add_(first, 2)
+    started(path, resume=True).add_(again, 2)
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_model_of_another_size(path: Path) -> None:
+    source = started(path)
+    source.add_(data(), 0)
+    with pytest.raises(InputError, match="parameters: expected 9 numbers, as in the steps before"):
+        source.add_([np.ones(10)], 1)
+    with pytest.raises(InputError, match="parameters: expected 9 numbers"):
+        started(path, resume=True).add_([np.ones(8)], 1)
+    started(path, resume=True).add_([np.ones(9)], 1)
+
+
+def test_who_reads_the_record_learns_no_secret_and_cannot_try_data(path: Path) -> None:
+    started(path).add_(data(), 0)
+    content = path.read_bytes()
+    assert SECRET.value not in content
+    assert SECRET.value.hex().encode() not in content
+    with sqlite3.connect(path) as database:
+        ((kept,),) = database.execute("SELECT data FROM steps").fetchall()
+    other = started(path.with_name("other"), secret=OTHER)
+    other.add_(data(), 0)
+    with sqlite3.connect(other._record.path) as database:
+        ((keyed,),) = database.execute("SELECT data FROM steps").fetchall()
+    assert len(kept) == len(keyed) == 16
+    assert kept != keyed
+
+
+# --- processes --------------------------------------------------------------------------------
+
+
+def draws_a_step(where: tuple[Path, int]) -> str:
+    path, value = where
+    try:
+        source = started(path)
+        source.add_(data(float(value)), 0)
+    except InputError as error:
+        return error.field
+    return "drawn"
+
+
+def test_of_many_processes_one_draws(path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(3, mp_context=context) as pool:
+        found = sorted(pool.map(draws_a_step, [(path, value) for value in range(6)]))
+    assert found == ["drawn"] + ["secret"] * 5
+
+
+RUN = """
+import json, sys
+import numpy as np
+from pathlib import Path
+from noisedesign.noise import Plan, noise
+folder, stop = Path(sys.argv[1]), int(sys.argv[2])
+plan, secret = folder / "node.plan", folder / "secret"
+source = noise(plan, secret=secret, record=folder / "record", resume=True)
+kept = folder / "checkpoint.npz"
+start, model = 0, np.zeros(50_000, dtype=np.float32)
+if kept.exists():
+    found = np.load(kept)
+    start, model = int(found["step"]), found["model"]
+    source.load_state_dict(json.loads(str(found["state"])))
+    assert source.next_step == start
+for t in range(start, source.plan.horizon):
+    sums = np.full(50_000, float(t), dtype=np.float32)
+    source.add_([sums[:7], sums[7:]], t)
+    if t == stop:
+        print("added", flush=True)
+        sys.stdin.read()  # killed here, with the step recorded and no checkpoint of it
+    model += sums
+    np.savez(folder / "new.npz", step=t + 1, model=model, state=json.dumps(source.state_dict()))
+    (folder / "new.npz").replace(kept)
+print("done", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is of POSIX")
+@pytest.mark.parametrize("name", ["banded", "blt"])
+def test_a_run_that_was_killed_goes_on_with_the_same_noise(name: str, tmp_path: Path) -> None:
+    """Killed twice, after the noise of steps 2 and 4 was added and before it was kept."""
+    plan = PLANS[name]
+    plan.save(tmp_path / "node.plan")
+    SECRET.save(tmp_path / "secret")
+
+    def run(stop: int) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", RUN, str(tmp_path), str(stop)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+
+    for stop in (2, 4):
+        with run(stop) as process:
+            assert process.stdout.readline() == "added\n"
+            process.send_signal(signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
+    with run(-1) as process:
+        assert process.communicate()[0] == "done\n"
+    straight, model = drawn(plan), np.zeros(50_000, dtype=np.float32)
+    for t in range(HORIZON):
+        model += np.float32(t) + straight.step(t, 50_000, dtype=np.float32)
+    np.testing.assert_array_equal(np.load(tmp_path / "checkpoint.npz")["model"], model)
+
+
+# --- the file ---------------------------------------------------------------------------------
+
+
+def test_where_the_record_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEDESIGN_RECORDS", str(tmp_path / "named"))
+    assert default_path() == tmp_path / "named"
+    noise(BANDED, secret=SECRET).step(0, 1)
+    assert (tmp_path / "named").is_file()
+    monkeypatch.delenv("NOISEDESIGN_RECORDS")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert default_path() == tmp_path / "state" / "noisedesign" / "records.sqlite3"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = tmp_path / ".local" / "state" / "noisedesign" / "records.sqlite3"
+    assert default_path() == expected
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert default_path() == tmp_path / "local" / "noisedesign" / "records.sqlite3"
+
+
+def test_without_a_record_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOISEDESIGN_RECORDS", str(tmp_path / "named"))
+    for _ in range(2):
+        noise(BANDED, secret=SECRET, record=False).add_(data(), 0)
+    assert not (tmp_path / "named").exists()
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 100)
+
+
+def cut(path: Path) -> None:
+    started(path).add_(data(), 0)
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("damage", [garbage, cut, folder])
+def test_a_record_that_is_damaged(damage: Any, tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    damage(path)
+    with pytest.raises(InputError, match=r"record: expected a record of what was drawn at .* got"):
+        started(path).step(0, 1)
+
+
+def test_a_record_of_a_later_version(path: Path) -> None:
+    started(path).step(0, 1)
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 2")
+    with pytest.raises(InputError, match="record: expected version 1 in .*, got version 2"):
+        started(path, resume=True)
+
+
+@pytest.mark.skipif(
+    os.name != "posix" or getattr(os, "geteuid", int)() == 0, reason="root may write anywhere"
+)
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        with pytest.raises(InputError, match="record: expected .* Name another file in NOISEDES"):
+            started(tmp_path / "new" / "record")
+        with pytest.raises(InputError, match="record: expected"):
+            started(tmp_path / "record")
+    finally:
+        tmp_path.chmod(stat.S_IRWXU)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_folder_that_nobody_can_write() -> None:
+    with pytest.raises(InputError, match="record: expected .* Name another file in NOISEDESIGN"):
+        started(Path("/proc/folder/record"))
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="record: expected a record of what was drawn"):
+        started(tmp_path / "file" / "record")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_record_that_went_away(again: bool, path: Path) -> None:
+    """A run does not go on as if nothing had been drawn."""
+    source = started(path)
+    source.add_(data(), 0)
+    path.unlink()
+    if again:
+        Record(path)
+    sums = data()
+    with pytest.raises(InputError, match=r"^record: expected"):
+        source.add_(sums, 1)
+    np.testing.assert_array_equal(sums[0], 1.0)
