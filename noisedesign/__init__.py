@@ -23,6 +23,11 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
         renyi_of as renyi_of,
     )
     from noisedesign.privacy.exposure import Exposure as Exposure, account as account
+    from noisedesign.privacy.ledger import (
+        Ledger as Ledger,
+        dp_event as dp_event,
+        neighboring_relation as neighboring_relation,
+    )
     from noisedesign.privacy.target import PrivacyTarget as PrivacyTarget
     from noisedesign.privacy.views import (
         Observer as Observer,
@@ -37,6 +42,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.program.calibration import Calibration as Calibration, calibrate as calibrate
     from noisedesign.program.certificate import Certificate as Certificate
     from noisedesign.program.design import Design as Design
+    from noisedesign.program.prefix import privacy_after as privacy_after
     from noisedesign.program.problem import (
         SpaceProblem as SpaceProblem,
         SpaceTimeProblem as SpaceTimeProblem,
@@ -90,11 +96,13 @@ _NAMES = {
     "files.sweep_file": "load_sweep",
     "privacy.accounting": "delta_of epsilon_of mu_of noise_stddev_for renyi_of",
     "privacy.exposure": "Exposure account",
+    "privacy.ledger": "Ledger dp_event neighboring_relation",
     "privacy.target": "PrivacyTarget",
     "privacy.views": "Observer insider ldp pndp secldp secure_sum shared_seed tap",
     "program.calibration": "Calibration calibrate",
     "program.certificate": "Certificate",
     "program.design": "Design",
+    "program.prefix": "privacy_after",
     "program.problem": "SpaceProblem SpaceTimeProblem TimeProblem",
     "program.structure": "SpaceStructure TimeStructure",
     "system.graph": "build_graph mixing_matrix",

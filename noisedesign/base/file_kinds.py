@@ -16,6 +16,8 @@ from pathlib import Path
 DESIGN, CHECKPOINT, PICTURE = "a design file", "a checkpoint", "a picture"
 SWEEP_TABLE, COMPARISON_TABLE = "a table of a sweep", "a table of a comparison"
 PROGRAM, NODE_PLAN = "a conic program", "a node's file"
+LEDGER = "noisedesign-ledger"
+"""The ``format`` of a ledger in JSON."""
 
 MATLAB_5 = b"MATLAB 5.0 MAT-file"
 """How a file of MATLAB 5 begins."""
@@ -98,6 +100,8 @@ def _json(path: Path, head: bytes) -> str | None:
     if not head.startswith(b"{"):
         return None
     entries = json.loads(path.read_bytes())
+    if entries.get("format") == LEDGER:
+        return "a ledger"
     if not set(entries) >= _FACTS:
         return None
     return "seeds in JSON" if "held_by" in entries else "a description of a design in JSON"

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -120,15 +121,16 @@ class Exported:
         """
         return node_plan(
             self.scaled(),
-            self._claim(batch_size),
+            self.claim,
             node=node,
             names=tuple(map(str, self.metadata.get("nodes") or ())),
+            batch_size=batch_size,
         )
 
-    def _claim(self, batch_size: int | None) -> Claim:
+    @cached_property
+    def claim(self) -> Claim:
+        """What its noise protects once it is :meth:`scaled`. Raises InputError: as node_plan."""
         said = self.metadata
-        if batch_size is not None:
-            batch_size = _checks.positive_int(batch_size, field="batch_size")
         if said.get("mu") is None:
             remedy = "State epsilon, delta and clip in [privacy], and export the design again."
             raise InputError(f"{FIELD}.mu", expected="a target", got="none", remedy=remedy)
@@ -136,9 +138,7 @@ class Exported:
             expected, got = "noise that protects every message", describe(said.get("trust"))
             raise InputError(f"{FIELD}.trust", expected=expected, got=got)
         try:
-            return claim_of_json(
-                {name: said[name] for name in _OF_CLAIM} | {"batch_size": batch_size}
-            )
+            return claim_of_json({name: said[name] for name in _OF_CLAIM} | {"batch_size": None})
         except (KeyError, TypeError, ValueError) as error:
             remedy = "Export the design again."
             expected = "what an export says of its privacy"

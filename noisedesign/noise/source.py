@@ -282,6 +282,11 @@ class NodeSource(ABC):
         """What the design protects."""
         return self.plan.claim
 
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """Of the secrets it draws from: what a ledger knows runs by."""
+        return self._used
+
 
 class NodeNoise(NodeSource):
     """Noise to add to the sum of a node's clipped gradients, step by step.

@@ -11,7 +11,7 @@ from typing import Any
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.base.monitor import Bounds
 from noisedesign.base.shown import Shown, words
-from noisedesign.noise.plan import Plan
+from noisedesign.noise.plan import Claim, Plan
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.certificate import Certificate
@@ -145,19 +145,26 @@ class Design(Shown):
             InputError: no target; no such node; noise that does not protect every message, or is
                 not feasible.
         """
-        if self.trust != "local" or not self.certificate.feasible:
-            got = "one that is not feasible" if self.trust == "local" else f"trust {self.trust!r}"
-            raise InputError("design", expected="one that protects every message", got=got)
-        found = calibrate(self.problem)
-        claim = claim_of(found, trust=self.trust, batch_size=batch_size)
         noise = self.noise if self._seeds is None else replace(self.noise, space=self._seeds)
         return node_plan(
-            noise.scaled(found.noise_stddev),
-            claim,
+            noise.scaled(self.claim.noise_stddev),
+            self.claim,
             node=node,
             names=self.problem.nodes,
             mixing=None if self.problem.random is not None else self.problem.mixing,
+            batch_size=batch_size,
         )
+
+    @cached_property
+    def claim(self) -> Claim:
+        """What its noise protects once it is scaled to the privacy target.
+
+        Raises InputError: no target; noise that does not protect every message, or is not feasible.
+        """
+        if self.trust != "local" or not self.certificate.feasible:
+            got = "one that is not feasible" if self.trust == "local" else f"trust {self.trust!r}"
+            raise InputError("design", expected="one that protects every message", got=got)
+        return claim_of(calibrate(self.problem), trust=self.trust)
 
     @cached_property
     def _seeds(self) -> SeedPlan | None:

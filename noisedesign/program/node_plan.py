@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -19,18 +19,16 @@ from noisedesign.program.noise import Noise
 from noisedesign.program.noise.streams import covariance_root
 
 
-def claim_of(found: Calibration, *, trust: str, batch_size: int | None = None) -> Claim:
+def claim_of(found: Calibration, *, trust: str) -> Claim:
     """What noise scaled by a calibration protects.
 
     Raises:
-        InputError: no privacy target, so that nobody would be protected; batch_size < 1.
+        InputError: no privacy target, so that nobody would be protected.
     """
     scheme = found.participation
     if found.mu is None or scheme is None:
         remedy = "State epsilon, delta and clip in [privacy]: noise is scaled to meet them."
         raise InputError("privacy", expected="a target", got="none", remedy=remedy)
-    if batch_size is not None:
-        batch_size = _checks.positive_int(batch_size, field="batch_size")
     return Claim(
         noise_stddev=found.noise_stddev,
         mu=found.mu,
@@ -41,7 +39,6 @@ def claim_of(found: Calibration, *, trust: str, batch_size: int | None = None) -
         participation=str(scheme),
         rule=scheme.rule,
         trust=trust,
-        batch_size=batch_size,
     )
 
 
@@ -52,6 +49,7 @@ def node_plan(
     node: int | None,
     names: tuple[str, ...] = (),
     mixing: Array | None = None,
+    batch_size: int | None = None,
 ) -> Plan:
     """The part of one node.
 
@@ -59,10 +57,14 @@ def node_plan(
         noise: scaled to the target already, of a stated number of steps.
         mixing: W, shape (n, n), where one is known.
         node: zero-based; needed where nodes differ.
+        batch_size: what the trainer divides sums by.
 
     Raises:
-        InputError: no such node, or none named where nodes differ.
+        InputError: no such node, or none named where nodes differ; batch_size < 1.
     """
+    if batch_size is not None:
+        batch_size = _checks.positive_int(batch_size, field="batch_size")
+        claim = replace(claim, batch_size=batch_size)
     assert noise.steps is not None
     if node is None:
         if noise.nodes not in (None, 1):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from noisedesign.base.monitor import Stop
 from noisedesign.base.shown import Shown
-from noisedesign.noise.plan import Plan
+from noisedesign.noise.plan import Claim, Plan
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.calibration import Calibration, calibration
 from noisedesign.program.certificate import Certificate
@@ -92,6 +93,11 @@ class StreamingDesign(Shown):
         """How its noise is scaled to the target, if there is one."""
         return calibration(self.privacy, participation=self.participation)
 
+    @cached_property
+    def claim(self) -> Claim:
+        """What its noise protects once it is scaled to the target. Raises InputError: no target."""
+        return claim_of(self.calibration, trust=self.trust)
+
     @property
     def noise(self) -> Noise:
         """What is exported: C in the few numbers that determine it, at unit sensitivity."""
@@ -108,6 +114,5 @@ class StreamingDesign(Shown):
         Raises:
             InputError: no privacy target.
         """
-        found = self.calibration
-        claim = claim_of(found, trust=self.trust, batch_size=batch_size)
-        return node_plan(self.noise.scaled(found.noise_stddev), claim, node=node)
+        noise = self.noise.scaled(self.claim.noise_stddev)
+        return node_plan(noise, self.claim, node=node, batch_size=batch_size)

@@ -121,6 +121,12 @@ class Participation:
             any(pattern.issuperset(row) for pattern in maximal) for row in steps.tolist()
         )
 
+    def until(self, steps: int) -> Participation:
+        """The scheme of the first ``steps`` of its steps, 1 to T: of every pattern what lies in
+        them, where anything does."""
+        cut = (tuple(t for t in pattern if t < steps) for pattern in self.maximal_patterns())
+        return Patterns(horizon=steps, steps=tuple(sorted(filter(None, set(cut)))))
+
     @property
     def rule(self) -> Rule:
         """What a trainer holds every record to."""
@@ -238,6 +244,12 @@ class FixedEpoch(Participation):
 
     def longest(self, most: int) -> Steps:
         return self.patterns
+
+    def until(self, steps: int) -> Participation:
+        epochs, rest = divmod(steps, self.separation)
+        if epochs == 0:
+            return single(steps)
+        return super().until(steps) if rest else dataclasses.replace(self, epochs=epochs)
 
     @property
     def rule(self) -> Rule:
@@ -394,6 +406,9 @@ class MinSeparation(Participation):
         apart = (np.diff(steps, axis=1) >= self.separation).all()
         return bool(apart) and steps.shape[1] <= self.largest_size
 
+    def until(self, steps: int) -> Participation:
+        return dataclasses.replace(self, horizon=steps)
+
     @property
     def rule(self) -> Rule:
         return Rule(most=self.max_participations, min_sep=self.separation)
@@ -506,6 +521,15 @@ def single(horizon: int) -> FixedEpoch:
 def every_step(horizon: int) -> FixedEpoch:
     """One record takes part in all of ``horizon`` steps: full-batch gradients."""
     return FixedEpoch(epochs=positive_int(horizon, field="horizon"), separation=1)
+
+
+def participation_of(rule: Rule, horizon: int) -> Participation:
+    """The scheme of T steps whose ``rule`` that is."""
+    if rule.patterns is not None:
+        return Patterns(horizon=horizon, steps=rule.patterns)
+    if rule.residue is not None:
+        return FixedEpoch(epochs=rule.most, separation=rule.residue)
+    return MinSeparation(horizon=horizon, separation=rule.min_sep, max_participations=rule.most)
 
 
 SHORTHANDS: dict[str, Callable[[int], FixedEpoch]] = {"single": single, "every-step": every_step}

@@ -28,8 +28,12 @@ TIME = nd.TimeProblem.prefix(participation=SCHEME)
 DESIGN = nd.solve(SPACE).design
 TARGET = nd.PrivacyTarget(epsilon=1.0, delta=1e-5)
 TARGETED = nd.SpaceProblem(mixing=W, privacy=TARGET, participation=SCHEME)
+TARGETED_DESIGN = nd.solve(TARGETED).design
 ALGORITHM = threats.dp_d_sgd(mixing=W, horizon=4)
 assert DESIGN is not None
+
+BOOKED = nd.Ledger()
+BOOKED.add(TARGETED_DESIGN, secret="0123456789abcdef" * 2)
 
 WRONG: dict[str, Callable[[], Any]] = {
     "None": lambda: None,
@@ -326,6 +330,16 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "space_time": (threats.space_time, {"mixing": W, "covariance": np.eye(6), "horizon": 2}),
     "named": (ALGORITHM.named, {"name": "x", "nodes": ("a", "b", "c")}),
     "view": (threats.view, {"algorithm": ALGORITHM, "observer": nd.ldp()}),
+    "dp_event": (nd.dp_event, {"run": TARGETED_DESIGN}),
+    "neighboring_relation": (nd.neighboring_relation, {"run": TARGETED_DESIGN}),
+    "privacy_after": (nd.privacy_after, {"run": TARGETED_DESIGN, "steps": 2}),
+    "Ledger": (nd.Ledger, {"path": "runs.json"}),
+    "Ledger.add": (
+        lambda **kwargs: nd.Ledger().add(**kwargs),
+        {"run": TARGETED_DESIGN, "secret": "0123456789abcdef" * 2, "name": "first"},
+    ),
+    "Ledger.epsilon": (lambda **kwargs: BOOKED.epsilon(**kwargs), {"delta": 1e-5}),
+    "Ledger.delta": (lambda **kwargs: BOOKED.delta(**kwargs), {"epsilon": 1.0}),
     "CheckpointFile": (nd.CheckpointFile, {"path": "c.npz", "seconds": 1.0}),
 }
 

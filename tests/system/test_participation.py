@@ -12,7 +12,15 @@ from hypothesis import given, settings, strategies as st
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.noise.attendance import heaviest_sums
-from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
+from noisedesign.system.participation import (
+    FixedEpoch,
+    MinSeparation,
+    Participation,
+    Patterns,
+    every_step,
+    participation_of,
+    single,
+)
 from tests.support import oracles
 
 
@@ -224,3 +232,38 @@ def test_what_is_no_run(change: dict[str, Any], field: str) -> None:
     with pytest.raises(nd.InputError) as error:
         nd.fixed_epoch(**{"records": 10, "batch_size": 5, "epochs": 2} | change)
     assert error.value.field == field
+
+
+# --- the first steps ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        FixedEpoch(epochs=3, separation=3),
+        FixedEpoch(epochs=1, separation=5),
+        FixedEpoch(epochs=4, separation=1),
+        MinSeparation(horizon=8, separation=3, max_participations=2),
+        Patterns(horizon=6, steps=((0, 4), (1, 2, 5), (4, 5))),
+    ],
+    ids=str,
+)
+def test_a_scheme_until_a_step_has_what_its_patterns_have_there(scheme: Participation) -> None:
+    """Every pattern cut, and what extends no other of them, by sets."""
+    for steps in range(1, scheme.horizon + 1):
+        cut = {frozenset(t for t in p if t < steps) for p in scheme.maximal_patterns()}
+        found = scheme.until(steps)
+        assert found.horizon == steps
+        largest = {p for p in cut if p and not any(p < other for other in cut)}
+        listed = {frozenset(p) for p in found.maximal_patterns()}
+        assert largest == {p for p in listed if not any(p < other for other in listed)}
+    assert isinstance(scheme.until(scheme.horizon), type(scheme))
+
+
+def test_a_scheme_of_its_rule() -> None:
+    for scheme in (
+        FixedEpoch(epochs=3, separation=3),
+        MinSeparation(horizon=8, separation=3, max_participations=2),
+        Patterns(horizon=6, steps=((0, 4), (1, 2, 5))),
+    ):
+        assert participation_of(scheme.rule, scheme.horizon) == scheme

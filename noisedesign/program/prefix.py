@@ -1,0 +1,227 @@
+"""The privacy of the steps so far: mu and epsilon after t of T.
+
+What was sent up to step t is C_t G_t + w_t, with C_t the leading block of C of t steps (C is lower
+triangular, so that nothing later enters). It is a Gaussian mechanism in its own right, whose
+squared sensitivity is that of C_t over the participation cut to these steps. Its mu grows with t up
+to that of the whole run, which is an upper bound all the while, being that of a mechanism of which
+the steps so far are post-processing.
+
+The number of steps must not depend on the data: a run that stops when its loss is low was planned
+for all T.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.base.linalg import inverse_of_triangular
+from noisedesign.base.shown import Shown
+from noisedesign.noise.filters import Rows
+from noisedesign.noise.plan import Claim, Plan
+from noisedesign.noise.source import NodeSource
+from noisedesign.privacy.accounting import epsilon_of
+from noisedesign.privacy.sensitivity import EXACT, Sensitivity, squared_sensitivity
+from noisedesign.program.design import Design, design_of
+from noisedesign.program.noise import (
+    DenseStrategy,
+    Noise,
+    StationaryStrategy,
+    Strategy,
+    strategy_of_arrays,
+)
+from noisedesign.program.streaming import StreamingDesign
+from noisedesign.system.participation import Participation, Patterns, participation_of
+
+WHOLE_RUN = "whole-run-upper-bound"
+"""The ``kind`` of a mu that is that of all T steps."""
+
+ROUNDING = 1e-9
+"""Relative allowance on a squared sensitivity, for the rounding of C: a tenth of the gap at which
+one is called exact."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PrivacySoFar(Shown):
+    """What the first steps of a run tell.
+
+    Attributes:
+        steps: t.
+        horizon: T.
+        claim: that of the run, with ``mu`` and, at the same delta, ``epsilon`` of these steps.
+        kind: "vector-exact" where mu is that of the least protected record at the budgets, else
+            the upper bound on it: of the sensitivity, or "whole-run-upper-bound".
+        fingerprints: of the secrets of the run, where they are known.
+    """
+
+    steps: int
+    horizon: int
+    claim: Claim
+    kind: str
+    fingerprints: tuple[str, ...] = ()
+
+    @property
+    def mu(self) -> float:
+        """GDP parameter, not squared, rounded up."""
+        assert self.claim.mu is not None
+        return self.claim.mu
+
+    @property
+    def epsilon(self) -> float:
+        """At ``delta``, rounded up."""
+        assert self.claim.epsilon is not None
+        return self.claim.epsilon
+
+    @property
+    def delta(self) -> float:
+        """That of the privacy target."""
+        assert self.claim.delta is not None
+        return self.claim.delta
+
+    def _title(self) -> str:
+        return f"Privacy after {self.steps} of {self.horizon} steps"
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "mu": f"{self.mu:.6g} ({self.kind})",
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "adjacency": self.claim.adjacency,
+        }
+
+
+def privacy_after(run: Any, *, steps: int) -> PrivacySoFar:
+    """mu and epsilon of the first ``steps`` steps of a run.
+
+    Args:
+        run: a design with a privacy target, a solution or loaded file that has one, or the plan or
+            noise of a node. A node of a full space-time design knows too little, and has the bound
+            of the whole run.
+        steps: t, from 1 to T: how many steps were sent, decided without looking at the data.
+
+    Raises:
+        InputError: no privacy target; steps outside 1 to T; no run.
+    """
+    steps = _checks.positive_int(steps, field="steps")
+    return _after(run, steps)
+
+
+@singledispatch
+def _after(run: Any, steps: int) -> PrivacySoFar:
+    inner = getattr(run, "design", None)
+    if inner is not None:
+        return _after(inner, steps)
+    if hasattr(run, "node_plan"):  # an export: any node tells
+        return _of_plan(run.node_plan(0), steps)
+    return _of_design(design_of(run), steps)
+
+
+@_after.register
+def _of_design(design: Design, steps: int) -> PrivacySoFar:
+    claim, scheme = design.claim, design.problem.use
+    assert scheme is not None
+    if _checked(steps, scheme.horizon) == scheme.horizon:
+        return _so_far(claim, steps, scheme.horizon, design.certificate.sensitivity_kind)
+    part, whole = (
+        _of_noise(design.noise, scheme, t, design.problem) for t in (steps, scheme.horizon)
+    )
+    # Of the budgets; beside the factor in time also that of R.
+    share = part.squared / whole.squared * design.certificate.sensitivity_squared
+    return _so_far(claim, steps, scheme.horizon, part.kind, share=share)
+
+
+@_after.register
+def _of_streaming(design: StreamingDesign, steps: int) -> PrivacySoFar:
+    claim, scheme = design.claim, design.participation
+    if _checked(steps, scheme.horizon) == scheme.horizon:
+        return _so_far(claim, steps, scheme.horizon, design.sensitivity_kind)
+    part = _of_strategy(design.strategy, scheme, steps)
+    share = part.squared / design.squared_sensitivity
+    return _so_far(claim, steps, scheme.horizon, part.kind, share=share)
+
+
+@_after.register
+def _of_plan(plan: Plan, steps: int) -> PrivacySoFar:
+    """What is between nodes does not change with time; of a full design a node knows too little."""
+    claim, horizon = plan.claim, plan.horizon
+    if _checked(steps, horizon) == horizon or plan.couplings is not None or claim.rule is None:
+        return _so_far(claim, steps, horizon, WHOLE_RUN)
+    noise, scheme = _noise_of(plan), participation_of(claim.rule, horizon)
+    part, whole = (_of_noise(noise, scheme, t) for t in (steps, horizon))
+    return _so_far(claim, steps, horizon, part.kind, share=part.squared / whole.squared)
+
+
+@_after.register
+def _of_node(noise: NodeSource, steps: int) -> PrivacySoFar:
+    return replace(_of_plan(noise.plan, steps), fingerprints=noise.fingerprints)
+
+
+def _checked(steps: int, horizon: int) -> int:
+    if steps > horizon:
+        raise InputError("steps", expected=f"1 to {horizon}, the horizon", got=str(steps))
+    return steps
+
+
+def _so_far(
+    claim: Claim, steps: int, horizon: int, kind: str, *, share: float = 1.0
+) -> PrivacySoFar:
+    """``share``: of the squared mu of the run."""
+    assert claim.mu is not None
+    assert claim.delta is not None
+    share *= 1 + ROUNDING
+    if share < 1:
+        mu = math.nextafter(claim.mu * math.sqrt(share), math.inf)
+        claim = replace(claim, mu=mu, epsilon=epsilon_of(mu=mu, delta=claim.delta))
+    return PrivacySoFar(steps=steps, horizon=horizon, claim=claim, kind=kind)
+
+
+# --- sensitivities ----------------------------------------------------------------------------
+
+
+def _of_noise(noise: Noise, scheme: Participation, steps: int, problem: Any = None) -> Sensitivity:
+    """Squared, of the first steps; of a full design, of each node with its budget as unit."""
+    if noise.strategy is None:  # drawn afresh at every step
+        size = float(scheme.until(steps).largest_size)
+        return Sensitivity(per_pattern=np.array([size]), kind=EXACT)
+    if not noise.full:
+        return _of_strategy(noise.strategy, scheme, steps)
+    n = len(problem.budget)
+    gram = _gram(noise.strategy.dense(), n * steps)
+    # In time-major order the coordinates of node u are u, u + n, ...
+    found = [
+        squared_sensitivity(gram[u::n, u::n] / problem.budget[u], scheme.until(steps))
+        for u in range(n)
+    ]
+    return max(found, key=lambda node: node.squared)
+
+
+def _of_strategy(strategy: Strategy, scheme: Participation, steps: int) -> Sensitivity:
+    if not isinstance(strategy, StationaryStrategy):
+        return squared_sensitivity(_gram(strategy.dense(), steps), scheme.until(steps))
+    cut = scheme.until(steps)
+    if scheme.disjoint:
+        # Every column is the first one moved down and cut: the pattern that starts first is worst.
+        cut = Patterns(horizon=steps, steps=(tuple(range(0, steps, scheme.stride)),))
+    return strategy.squared_sensitivity(cut)
+
+
+def _gram(strategy: Array, size: int) -> Array:
+    """C^T C of the leading block."""
+    leading = strategy[:size, :size]
+    return np.asarray(leading.T @ leading)
+
+
+def _noise_of(plan: Plan) -> Noise:
+    strategy: Strategy | None
+    if isinstance(plan.filter, Rows):
+        strategy = DenseStrategy(strategy=inverse_of_triangular(plan.filter.noising_matrix.copy()))
+    else:
+        arrays = plan.filter.arrays()
+        strategy = strategy_of_arrays(arrays, horizon=plan.horizon, field="plan")
+    return Noise(steps=plan.horizon, strategy=strategy)
