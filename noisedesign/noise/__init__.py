@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         deal as deal,
     )
     from noisedesign.noise.attendance import Attendance as Attendance, Rule as Rule
+    from noisedesign.noise.batches import Batches as Batches
     from noisedesign.noise.keys import Secret as Secret
     from noisedesign.noise.plan import Claim as Claim, Plan as Plan, Stream as Stream
     from noisedesign.noise.record import Record as Record
@@ -25,6 +26,7 @@ _MODULES = {
     "deal": "agreement",
     "Attendance": "attendance",
     "Rule": "attendance",
+    "Batches": "batches",
     "Secret": "keys",
     "Claim": "plan",
     "Plan": "plan",

@@ -158,6 +158,14 @@ class Record:
                 _begin(database, (secret, node), run)
                 _use(database, (secret, node), step=step, data=data, dimension=dimension)
 
+    def steps(self, *, secret: str, node: int) -> frozenset[int]:
+        """The steps whose noise a node added."""
+        with self._open() as database:
+            found = database.execute(
+                "SELECT step FROM steps WHERE secret = ? AND node = ?", (secret, node)
+            )
+            return frozenset(step for (step,) in found)
+
 
 def _run_of(database: sqlite3.Connection, where: tuple[str, int]) -> str | None:
     """Which run drew from a secret; None where none has."""

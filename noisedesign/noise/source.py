@@ -68,6 +68,7 @@ class NodeSource(ABC):
         self._latest: OrderedDict[tuple[int, np.dtype[Any]], Numbers] = OrderedDict()
         self._key = lru_cache(maxsize=4 * len(plan.streams) + 64)(self._fresh_key)
         self._added = -1
+        self._steps: set[int] = set()
         self._used: tuple[str, ...] = ()
         self._claim(resume)
 
@@ -222,6 +223,7 @@ class NodeSource(ABC):
             node, used = self.plan.node, self._used
             self._record.use(used, node=node, run=run, step=t, data=data, dimension=dimension)
         self._begun = True
+        self._steps.add(t)
 
     def _hash(self, arrays: Sequence[Numbers]) -> bytes:
         """Of shapes and bytes, keyed: who reads the record cannot try out guesses of the data."""
@@ -269,6 +271,13 @@ class NodeSource(ABC):
             expected = f"a step before the horizon, {self.plan.horizon}"
             raise InputError("state.added", expected=expected, got=f"{added}")
         self._added = added
+
+    @property
+    def steps(self) -> frozenset[int]:
+        """The steps whose noise was added: as recorded, or without a record by this object."""
+        if self._record is None:
+            return frozenset(self._steps)
+        return self._record.steps(secret=self._used[0], node=self.plan.node)
 
     @property
     def next_step(self) -> int:

@@ -1,0 +1,190 @@
+"""Flower: a client mod that clips a client's update, adds the noise of its node, and tells the
+server whose noise is meant to cancel with it.
+
+    # client
+    app = ClientApp(mods=[DesignedNoise(lambda context: noise(plan_of(context), ...), clip=0.5)])
+    # server
+    strategy = FedAvg(train_metrics_aggr_fn=dropout_metrics)
+
+It protects clients, who take part in the rounds they answer. The noise of a round depends on the
+secrets and the round alone, so clients keep nothing between rounds but the record of what they
+drew. Noise of shared seeds cancels in the average only with equal weights, ``num-examples``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.constant import ErrorCode
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
+
+from noisedesign.adapters.run import Run
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+from noisedesign.noise.source import NodeNoise
+
+RECORD = "noisedesign"
+"""Name of the record of a reply that says which node's noise is in it."""
+ROUND = "server-round"
+
+
+class DesignedNoise:
+    """A mod for replies to ``train``: the model that leaves is the one that came, plus the clipped
+    update, plus noise. Put it first of the mods, so that nothing touches the reply after it.
+
+    Metrics of the reply but the ``public`` ones are left out, and so is every record but the
+    model: they come from the client's data and no noise hides them. Replies to other messages are
+    not touched. What is refused goes to the server as an error in place of a reply.
+
+    Args:
+        noise: of this client's node, or a function of its context that makes it: with
+            ``resume=True``, as clients are made anew every round.
+        clip: the Euclidean norm that the update is clipped to, over all arrays; must be the
+            design's.
+        public: metrics that need no protection, such as the weight of the average.
+    """
+
+    def __init__(
+        self,
+        noise: NodeNoise | Callable[[Context], NodeNoise],
+        *,
+        clip: float,
+        public: Sequence[str] = ("num-examples",),
+    ) -> None:
+        self._noise, self._clip, self._public = noise, clip, tuple(public)
+
+    def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
+        """As Flower calls its mods."""
+        if msg.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
+            return call_next(msg, ctxt)
+        try:
+            made = self._noise if isinstance(self._noise, NodeNoise) else self._noise(ctxt)
+            run = Run(made, clip=self._clip)
+            run.step = _step(msg.content)
+            for step in made.steps - {run.step}:
+                run.attendance.check([ctxt.node_id], step)
+            run.attend([ctxt.node_id])
+            reply = call_next(msg, ctxt)
+            if not reply.has_error():
+                reply.content = self._protected(msg.content, reply.content, run, ctxt)
+            return reply
+        except InputError as error:
+            reason = f"{error}"
+            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=msg)
+
+    def _protected(
+        self, came: RecordDict, leaves: RecordDict, run: Run, context: Context
+    ) -> RecordDict:
+        _, received = _model(came, "message")
+        name, trained = _model(leaves, "reply")
+        if list(received) != list(trained):
+            expected, got = "the arrays of the message", "others"
+            raise InputError("reply", expected=expected, got=got)
+        before = [array.numpy() for array in received.values()]
+        update = [
+            _difference(name, array.numpy(), old)
+            for (name, array), old in zip(trained.items(), before, strict=True)
+        ]
+        _clip(update, run.clip)
+        step = run.step
+        run.add_(update, records=[context.node_id])
+        model = ArrayRecord(
+            {key: Array(u + old) for key, u, old in zip(trained, update, before, strict=True)}
+        )
+        plan = run.noise.plan
+        partners = {u for stream in plan.streams for u in stream.holders} - {plan.node}
+        said = {
+            "digest": plan.digest,
+            "node": plan.node,
+            "partners": sorted(partners),
+            "step": step,
+            "epsilon": cast(float, run.noise.claim.epsilon),
+            "delta": cast(float, run.noise.claim.delta),
+        }
+        content = RecordDict({name: model, RECORD: ConfigRecord(said)})
+        for key, metrics in leaves.metric_records.items():
+            kept = {k: value for k, value in metrics.items() if k in self._public}
+            content[key] = MetricRecord(kept)
+        return content
+
+
+def dropout_metrics(replies: list[RecordDict], weighted_by_key: str) -> MetricRecord:
+    """For ``train_metrics_aggr_fn`` of a strategy: its own average of metrics, and
+    ``noise-answered``, the nodes whose noise is in this round, ``noise-missing``, the partners of
+    these that did not answer, so that the noise they share does not cancel, and ``epsilon``.
+
+    Raises:
+        InputError: a reply without the mod; two of one node, of other designs or of other steps.
+    """
+    said: list[ConfigRecord] = []
+    for reply in replies:
+        if RECORD not in reply.config_records:
+            remedy = "Give every ClientApp the mod DesignedNoise."
+            got = "a reply without noise"
+            raise InputError("replies", expected="noise in each", got=got, remedy=remedy)
+        said.append(reply.config_records[RECORD])
+    for key in ("digest", "step"):
+        if len(found := {str(one[key]) for one in said}) > 1:
+            raise InputError(f"replies.{key}", expected="one for all", got=", ".join(sorted(found)))
+    nodes = [cast(int, one["node"]) for one in said]
+    if len(set(nodes)) < len(nodes):
+        twice = next(u for u in nodes if nodes.count(u) > 1)
+        expected = "a node for every client"
+        raise InputError("replies.node", expected=expected, got=f"node {twice} twice")
+    partners = {u for one in said for u in cast("list[int]", one["partners"])}
+    metrics = aggregate_metricrecords(replies, weighted_by_key)
+    metrics["noise-answered"] = sorted(nodes)
+    metrics["noise-missing"] = sorted(partners.difference(nodes))
+    metrics["epsilon"] = cast(float, said[0]["epsilon"])
+    return metrics
+
+
+def _step(content: RecordDict) -> int:
+    """The zero-based step, from the round that the server says: 1, 2, ..."""
+    said = [record[ROUND] for record in content.config_records.values() if ROUND in record]
+    if len(said) != 1:
+        remedy = "Flower's strategies send it; another one has to."
+        got = "none" if not said else "several"
+        raise InputError(ROUND, expected="one, in a ConfigRecord", got=got, remedy=remedy)
+    return _checks.positive_int(said[0], field=ROUND) - 1
+
+
+def _model(content: RecordDict, field: str) -> tuple[str, ArrayRecord]:
+    if len(content.array_records) != 1:
+        got = f"{len(content.array_records)}"
+        raise InputError(field, expected="one ArrayRecord, the model", got=got)
+    ((name, model),) = content.array_records.items()
+    return name, model
+
+
+def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndarray:
+    if trained.dtype not in (np.float32, np.float64) or trained.shape != received.shape:
+        raise InputError(
+            f"reply[{name!r}]",
+            expected=f"float32 or float64 of shape {received.shape}, as it was sent",
+            got=_checks.describe(trained),
+            remedy="Send what is trained, and nothing that counts.",
+        )
+    return np.asarray(trained - received, dtype=trained.dtype, order="C")
+
+
+def _clip(update: list[np.ndarray], clip: float) -> None:
+    """To the norm ``clip`` at most, in place; the norm is taken in float64."""
+    norm = float(np.sqrt(sum(np.sum(np.square(u, dtype=np.float64)) for u in update)))
+    if norm > clip:
+        for array in update:
+            array *= clip / norm

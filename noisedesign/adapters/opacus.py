@@ -1,0 +1,311 @@
+"""Opacus: its engine with designed noise, batches that come round as designed, and the design's own
+epsilon.
+
+    engine = Engine(noise("node-0.plan", secret="node-0.secret"))
+    model, optimizer, loader = engine.make_private(module=model, optimizer=sgd, data_loader=loader)
+    engine.get_epsilon(delta=1e-5)  # that of the design, for the whole run
+
+Noise is added to the sums of clipped gradients; Opacus divides by the expected batch size after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from opacus import PrivacyEngine
+from opacus.accountants import IAccountant
+from opacus.accountants.analysis.gdp import eps_from_mu
+from opacus.optimizers import DPOptimizer
+from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+from torch.utils.data import DataLoader, Sampler
+
+from noisedesign.adapters.pytorch import add_to
+from noisedesign.adapters.run import Run
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+from noisedesign.noise.batches import Batches
+from noisedesign.noise.source import NodeNoise
+
+
+class DesignedOptimizer(DPOptimizer):
+    """Opacus' optimizer, but for its noise.
+
+    Args:
+        optimizer: wrapped.
+        run: of the node whose model this is.
+        batches: where the loader says which step's batch it gave out last.
+        expected_batch_size, loss_reduction: as of ``DPOptimizer``.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        run: Run,
+        batches: RoundBatches,
+        expected_batch_size: int | None,
+        loss_reduction: str = "mean",
+    ) -> None:
+        super().__init__(
+            optimizer,
+            noise_multiplier=run.noise.claim.noise_stddev / run.clip,
+            max_grad_norm=run.clip,
+            expected_batch_size=expected_batch_size,
+            loss_reduction=loss_reduction,
+        )
+        self._run, self._batches, self._samples = run, batches, 0
+
+    def clip_and_accumulate(self) -> None:
+        self._samples += len(self._get_flat_grad_sample(self.params[0]))
+        super().clip_and_accumulate()
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        super().zero_grad(set_to_none)
+        if not self._is_last_step_skipped:
+            self._samples = 0
+
+    def add_noise(self) -> None:
+        """Noise of the next step in ``p.grad``, to the sum over the batch of that step.
+
+        Raises:
+            InputError: gradients of another batch, or of more or fewer records than are in it; a
+                clip that was changed; see :meth:`noisedesign.adapters.run.Run.add_`.
+        """
+        if self.max_grad_norm != self._run.clip:
+            expected = f"{self._run.clip}, which the design is for"
+            got = _checks.describe(self.max_grad_norm)
+            raise InputError("max_grad_norm", expected=expected, got=got)
+        records = self._batches.of_next_step(self._samples)
+        for p in self.params:
+            _check_processed_flag(p.summed_grad)
+        noisy = [p.summed_grad.clone() for p in self.params]
+        add_to(noisy, self._run, records=records)
+        for p, grad in zip(self.params, noisy, strict=True):
+            p.grad = grad.view_as(p)
+            _mark_as_processed(p.summed_grad)
+
+
+class RoundBatches(Sampler[list[int]]):
+    """Indices of one round of batches, from the next step of the run on."""
+
+    def __init__(self, batches: Batches, run: Run) -> None:
+        self._batches, self._run = batches, run
+        self.given: int | None = None
+        """The step whose batch was given out last."""
+
+    def __len__(self) -> int:
+        return self._batches.round
+
+    def steps(self) -> range:
+        """What is left of the round that the next step is in.
+
+        Raises:
+            InputError: past the horizon.
+        """
+        first, horizon, length = self._run.step, self._run.horizon, self._batches.round
+        if first >= horizon:
+            remedy = "No further step was ever accounted for: design for more steps."
+            expected = f"at most {horizon} steps, as the design is for"
+            raise InputError("step", expected=expected, got="another round", remedy=remedy)
+        return range(first, min(horizon, (first // length + 1) * length))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for t in self.steps():
+            self.given = t
+            yield self._batches[t].tolist()
+
+    def of_next_step(self, samples: int) -> list[int]:
+        """The records of the next step, once it is their gradients that are there.
+
+        Raises:
+            InputError: the loader gave out another batch, or ``samples`` are not as many.
+        """
+        t = self._run.step
+        if self.given != t:
+            got = "none of them" if self.given is None else f"that of step {self.given}"
+            raise InputError(
+                "data_loader",
+                expected=f"the batch of step {t} from the loader of this engine",
+                got=got,
+                remedy="Take one optimizer step a batch, and every batch; with a "
+                "BatchMemoryManager use num_workers=0.",
+            )
+        records: list[int] = self._batches[t].tolist()
+        if samples != len(records):
+            expected = f"a gradient of each of the {len(records)} records of step {t}"
+            raise InputError("grad_sample", expected=expected, got=f"{samples}")
+        return records
+
+
+class RoundLoader(DataLoader[Any]):
+    """A loader of one round of batches, which says which one the training loop has."""
+
+    def __init__(self, loader: DataLoader[Any], batches: RoundBatches) -> None:
+        super().__init__(
+            loader.dataset,
+            batch_sampler=batches,
+            num_workers=loader.num_workers,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+            generator=loader.generator,
+            prefetch_factor=loader.prefetch_factor,
+            persistent_workers=loader.persistent_workers,
+        )
+        self._rounds = batches
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        # Workers fetch ahead of the loop, so the step is said again as the batch leaves.
+        for t, batch in zip(self._rounds.steps(), super().__iter__(), strict=True):
+            self._rounds.given = t
+            yield batch
+
+
+class Accountant(IAccountant):
+    """The design's own: one Gaussian mechanism for the whole run, whose steps are correlated."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Nothing: all steps were accounted for when the noise was designed."""
+
+    def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
+        """Epsilon of the whole run, from its first step on."""
+        claim = self._run.noise.claim
+        assert claim.mu is not None
+        if delta == claim.delta and claim.epsilon is not None:
+            return claim.epsilon
+        return float(eps_from_mu(mu=claim.mu, delta=delta))
+
+    def __len__(self) -> int:
+        return self._run.step
+
+    @classmethod
+    def mechanism(cls) -> str:
+        return "noisedesign"
+
+    def state_dict(self, destination: Any = None) -> Any:
+        found = super().state_dict(destination)
+        found["run"] = self._run.state_dict()
+        return found
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        super().load_state_dict(state_dict)
+        self._run.load_state_dict(state_dict.get("run", {}))
+
+
+class Engine(PrivacyEngine):
+    """Opacus' engine for one run of one node.
+
+    Checkpoints of Opacus keep where the run is, and go on from there; the secret is kept apart.
+
+    Args:
+        noise: of the node; its plan is for sums, so without a batch size.
+        seed: of the order of records, which is shuffled once and need not be secret.
+
+    Raises:
+        InputError: a plan for divided sums.
+    """
+
+    def __init__(self, noise: NodeNoise, *, seed: int = 0) -> None:
+        self.run = Run(noise)
+        self.accountant = Accountant(self.run)
+        self.secure_mode, self.secure_rng, self.dataset = False, None, None
+        self._seed = seed
+        self._batches: RoundBatches | None = None
+
+    def make_private(
+        self,
+        *,
+        module: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        data_loader: DataLoader[Any],
+        noise_multiplier: None = None,
+        max_grad_norm: float | None = None,
+        poisson_sampling: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Any, DesignedOptimizer, DataLoader[Any]]:
+        """As of Opacus, but the design says what noise is added, which norm gradients are clipped
+        to and when a record takes part.
+
+        Args:
+            data_loader: its batch size must make as many batches as the design is for; its order
+                is not used. One pass over the loader that comes back is one round.
+            noise_multiplier: not to be given.
+            max_grad_norm: the design's, or left out.
+            poisson_sampling: False.
+            kwargs: ``batch_first``, ``loss_reduction``, ``wrap_model`` and ``grad_sample_mode``
+                (but not "ghost") as of Opacus.
+
+        Raises:
+            InputError: an argument that contradicts the design, or a second call.
+        """
+        _without(noise_multiplier is not None, "noise_multiplier", noise_multiplier)
+        _without(poisson_sampling, "poisson_sampling", True)
+        _without(kwargs.get("noise_generator") is not None, "noise_generator", "one")
+        _without(kwargs.get("clipping", "flat") != "flat", "clipping", kwargs.get("clipping"))
+        mode = kwargs.get("grad_sample_mode", "hooks")
+        _without("ghost" in mode, "grad_sample_mode", mode)
+        if max_grad_norm is not None and max_grad_norm != self.run.clip:
+            expected = f"{self.run.clip}, which the design is for"
+            got = _checks.describe(max_grad_norm)
+            raise InputError("max_grad_norm", expected=expected, got=got)
+        if self._batches is not None:
+            raise InputError("engine", expected="a new one for every model", got="a second call")
+        found: tuple[Any, DesignedOptimizer, DataLoader[Any]] = super().make_private(
+            module=module,
+            optimizer=optimizer,
+            data_loader=data_loader,
+            noise_multiplier=0.0,
+            max_grad_norm=self.run.clip,
+            poisson_sampling=False,
+            **kwargs,
+        )
+        return found
+
+    def make_private_with_epsilon(self, **kwargs: Any) -> Any:
+        """Refused: the design has its epsilon."""
+        raise _refusal("target_epsilon", kwargs.get("target_epsilon"))
+
+    def _prepare_data_loader(
+        self, data_loader: DataLoader[Any], *, distributed: bool, **_: Any
+    ) -> DataLoader[Any]:
+        _without(distributed, "module", "one of several workers")
+        records = len(data_loader.dataset)  # type: ignore[arg-type]
+        size = data_loader.batch_size
+        batches = self.run.batches(records, batch_size=size, seed=self._seed)
+        self._batches = RoundBatches(batches, self.run)
+        return RoundLoader(data_loader, self._batches)
+
+    def _prepare_optimizer(
+        self,
+        *,
+        optimizer: torch.optim.Optimizer,
+        expected_batch_size: int,
+        loss_reduction: str = "mean",
+        **_: Any,
+    ) -> DesignedOptimizer:
+        assert self._batches is not None
+        return DesignedOptimizer(
+            optimizer.original_optimizer if isinstance(optimizer, DPOptimizer) else optimizer,
+            run=self.run,
+            batches=self._batches,
+            expected_batch_size=expected_batch_size,
+            loss_reduction=loss_reduction,
+        )
+
+
+def _without(wrong: bool, field: str, got: Any) -> None:
+    if wrong:
+        raise _refusal(field, got)
+
+
+def _refusal(field: str, got: Any) -> InputError:
+    remedy = "Noise, clipping and batches are those of the design: change the design."
+    return InputError(field, expected="nothing", got=_checks.describe(got), remedy=remedy)

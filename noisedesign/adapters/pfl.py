@@ -1,0 +1,116 @@
+"""pfl-research: designed noise on the sum of a cohort's clipped updates, as a postprocessor.
+
+    mechanism = DesignedMechanism(noise("node-0.plan", secret="node-0.secret"), clipping_bound=0.4)
+    backend = SimulatedBackend(training_data=..., val_data=..., postprocessors=[mechanism])
+
+It protects users: a user is in the cohorts of the iterations that the design says, and no others.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pfl.common_types import Saveable
+from pfl.internal.ops.selector import get_default_framework_module as get_ops
+from pfl.metrics import Metrics, Weighted
+from pfl.privacy import CentralPrivacyMechanism, NormClipping, PrivacyMetricName
+from pfl.stats import TrainingStatistics
+
+from noisedesign.adapters.run import Run
+from noisedesign.base import atomic
+from noisedesign.base.checks import InputError
+from noisedesign.noise.source import NodeNoise
+
+_STATE = "noisedesign.json"
+
+
+class _Clipping(NormClipping):
+    def add_noise(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class DesignedMechanism(CentralPrivacyMechanism, Saveable):
+    """Clips the update of every user, and adds the noise of the next step to their sum. The last of
+    the postprocessors, so that nothing weighs updates after they are clipped.
+
+    Metrics of norms before clipping, as pfl's own mechanisms have them, are not given: noise does
+    not hide them.
+
+    Args:
+        noise: of the node; its plan is for sums, so without a batch size.
+        clipping_bound: of the Euclidean norm of an update; must be the design's.
+
+    Raises:
+        InputError: another clipping bound than the design is for; a plan for divided sums.
+    """
+
+    def __init__(self, noise: NodeNoise, *, clipping_bound: float) -> None:
+        super().__init__()
+        self.run = Run(noise, clip=clipping_bound)
+        self._clipping = _Clipping(2.0, self.run.clip)
+        self._deviations = np.sqrt(noise.plan.variances)
+        self._cohort: list[str] = []
+
+    def postprocess_one_user(
+        self, *, stats: TrainingStatistics, user_context: Any
+    ) -> tuple[TrainingStatistics, Metrics]:
+        """The update clipped; remembers who it is from.
+
+        Raises:
+            InputError: users without ids.
+        """
+        if user_context.user_id is None:
+            remedy = "Name users: whether one comes too often cannot be told otherwise."
+            raise InputError("user_id", expected="one", got="none", remedy=remedy)
+        self._cohort.append(user_context.user_id)
+        clipped, _ = self._clipping.constrain_sensitivity(stats)
+        return clipped, Metrics()
+
+    def postprocess_server(
+        self, *, stats: TrainingStatistics, central_context: Any, aggregate_metrics: Metrics
+    ) -> tuple[TrainingStatistics, Metrics]:
+        """The sum with the noise of the next step.
+
+        Raises:
+            InputError: users more often or closer together than the design is for; more
+                iterations than its horizon; numbers that are not finite; several workers, who see
+                only a part of the users each.
+        """
+        if get_ops().distributed.world_size > 1:
+            raise InputError("workers", expected="one, who sees all users", got="several")
+        cohort, self._cohort = self._cohort, []
+        metadata, weights = stats.get_weights()
+        arrays = [np.array(get_ops().to_numpy(weight), order="C") for weight in weights]
+        step = self.run.step
+        self.run.add_(arrays, records=cohort)
+        tensors = [get_ops().to_tensor(array, dtype=str(array.dtype)) for array in arrays]
+        deviation = Weighted.from_unweighted(float(self._deviations[step]))
+        name = PrivacyMetricName("DP noise std. dev.", is_local_privacy=False, on_summed_stats=True)
+        return stats.from_weights(metadata, tensors), Metrics([(name, deviation)])
+
+    @property
+    def epsilon(self) -> float | None:
+        """Of the whole run, at the delta of the design."""
+        return self.run.noise.claim.epsilon
+
+    def save(self, dir_path: str) -> None:
+        """A checkpoint for ``RestoreTrainingProcess``, without the secret."""
+        atomic.write_text(Path(dir_path) / _STATE, json.dumps(self.run.state_dict()))
+
+    def load(self, dir_path: str) -> None:
+        """Go on after :meth:`save`.
+
+        Raises:
+            FileNotFoundError: there is no checkpoint, as pfl expects it of a run that is new.
+            InputError: one that is damaged, or of another design, node or secret.
+        """
+        path = Path(dir_path) / _STATE
+        text = path.read_text(encoding="utf-8")
+        try:
+            state = json.loads(text)
+        except ValueError:
+            raise InputError("state", expected=f"a whole {path}", got="a damaged one") from None
+        self.run.load_state_dict(state)

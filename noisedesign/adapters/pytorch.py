@@ -1,0 +1,95 @@
+"""PyTorch: designed noise in a loop of one's own, added to the gradients in ``p.grad``.
+
+gradients = Gradients(model.parameters(), noise("node-0.plan", secret="node-0.secret"), clip=1.0)
+for batch in gradients.batches(len(data)):
+    ...  # p.grad = sum over the batch of gradients clipped to norm 1
+    gradients.add_noise_(records=batch)
+    optimizer.step()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from noisedesign.adapters.run import Run
+from noisedesign.base.checks import InputError
+from noisedesign.noise.source import NodeNoise
+
+_DTYPES = (torch.float32, torch.float64)
+
+
+class Gradients(Run):
+    """The gradients of one model, in one run of one node.
+
+    Args:
+        parameters: of the model; those that need no gradient are left alone.
+        noise: of the node. Where its plan has a batch size, ``p.grad`` is the sum divided by it.
+        clip: the norm that the loop clips the gradient of every record to, over all parameters
+            together; must be the design's.
+
+    Raises:
+        InputError: another clip than the design is for; no parameters.
+    """
+
+    def __init__(
+        self, parameters: Iterable[torch.nn.Parameter], noise: NodeNoise, *, clip: float
+    ) -> None:
+        super().__init__(noise, clip=clip, divided=True)
+        self.parameters = [p for p in parameters if p.requires_grad]
+        if not self.parameters:
+            raise InputError(
+                "parameters", expected="at least one that needs a gradient", got="none"
+            )
+
+    def add_noise_(self, *, records: Iterable[Hashable]) -> None:
+        """Noise of the next step added in place to ``p.grad``, the sum of the clipped gradients of
+        ``records``. On an error no gradient is changed.
+
+        Raises:
+            InputError: a parameter without a gradient; gradients that are not finite, dense,
+                float32 or float64; a model that changed its size; records more often or closer
+                together than the design is for; past the horizon; a plan for another batch size.
+        """
+        gradients: list[torch.Tensor] = []
+        for at, p in enumerate(self.parameters):
+            if p.grad is None:
+                raise InputError(
+                    f"parameters[{at}].grad",
+                    expected="the sum of clipped gradients",
+                    got="none",
+                    remedy="Freeze parameters that are not used: requires_grad_(False).",
+                )
+            gradients.append(p.grad)
+        add_to(gradients, self, records=records)
+
+
+def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hashable]) -> None:
+    """Noise of the next step of ``run`` added in place to tensors on any device, by a copy of them
+    in memory where they are not there, in C order, already.
+
+    Raises:
+        InputError: see :meth:`Run.add_`.
+    """
+    hosts = [_host(tensor, at) for at, tensor in enumerate(tensors)]
+    run.add_([host.numpy() for host in hosts], records=records)
+    for tensor, host in zip(tensors, hosts, strict=True):
+        if host.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(host)
+
+
+def _host(tensor: Any, at: int) -> torch.Tensor:
+    field = f"parameters[{at}]"
+    if tensor.layout != torch.strided:
+        raise InputError(field, expected="a dense tensor", got=str(tensor.layout))
+    if tensor.dtype not in _DTYPES:
+        raise InputError(
+            field,
+            expected="float32 or float64",
+            got=str(tensor.dtype).removeprefix("torch."),
+            remedy="Sum gradients in float32 or float64: in less, noise is rounded away.",
+        )
+    found: torch.Tensor = tensor.detach().cpu().contiguous()
+    return found

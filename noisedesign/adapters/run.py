@@ -1,0 +1,126 @@
+"""What every adapter is made of: a node's noise, who took part when, and which step is next."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+from noisedesign.noise.attendance import Attendance
+from noisedesign.noise.batches import Batches
+from noisedesign.noise.source import NodeNoise
+
+
+class Run:
+    """One training run of one node, step after step.
+
+    A step is added once and steps follow one another, so that no record takes part unseen.
+
+    Args:
+        noise: of the node.
+        clip: the norm that gradients are clipped to, which must be the design's.
+        divided: whether the trainer may divide sums before noise is added to them, so that a plan
+            with a batch size is for it.
+
+    Raises:
+        InputError: another clip than the design is for; a plan for divided sums where noise is
+            added to sums.
+    """
+
+    def __init__(
+        self, noise: NodeNoise, *, clip: float | None = None, divided: bool = False
+    ) -> None:
+        expected = "a NodeNoise, as noisedesign.noise.noise(...) gives it"
+        _checks.instance(noise, NodeNoise, field="noise", expected=expected)
+        claim = noise.claim
+        if clip is not None and clip != claim.clip:
+            raise InputError(
+                "clip",
+                expected=f"{claim.clip}, which the design is for",
+                got=_checks.describe(clip),
+                remedy="Another one has another privacy: design for it.",
+            )
+        if claim.batch_size is not None and not divided:
+            raise InputError(
+                "batch_size",
+                expected="a plan for sums: this trainer divides after noise is added",
+                got=f"one for sums divided by {claim.batch_size}",
+                remedy="Make the node's plan without batch_size.",
+            )
+        self.noise = noise
+        self.attendance: Attendance = noise.attendance()
+        self.step = 0
+        self._shapes: list[list[int]] | None = None
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return self.noise.plan.horizon
+
+    @property
+    def clip(self) -> float:
+        """The norm that gradients are clipped to, in their units."""
+        assert self.noise.claim.clip is not None
+        return self.noise.claim.clip
+
+    def batches(self, records: int, *, batch_size: int | None = None, seed: int = 0) -> Batches:
+        """Batches that come round as the design says; see :class:`noisedesign.noise.Batches`."""
+        rule, horizon = self.attendance.rule, self.horizon
+        return Batches(rule, horizon=horizon, records=records, batch_size=batch_size, seed=seed)
+
+    def attend(self, records: Iterable[Hashable]) -> None:
+        """That ``records`` are all that is in the sum of the next step, and that they may be."""
+        self.attendance.check(records, self.step)
+
+    def add_(self, arrays: Sequence[np.ndarray], *, records: Iterable[Hashable]) -> None:
+        """Noise of the next step added in place to the sum of the clipped gradients of ``records``,
+        which goes on to the step after. On an error nothing is added, and the step stays.
+
+        Raises:
+            InputError: past the horizon; records more often or closer together than the design is
+                for; a model of other shapes than before; see :meth:`NodeNoise.add_`.
+        """
+        shapes = [list(array.shape) for array in arrays]
+        if self._shapes not in (None, shapes):
+            expected = "the shapes of the steps before"
+            raise InputError("parameters", expected=expected, got="others", remedy=_SIZE)
+        self.attend(records)
+        self.noise.add_(arrays, self.step)
+        self._shapes = shapes
+        self.step += 1
+
+    def skip(self, records: Iterable[Hashable]) -> None:
+        """Go on with the step after, where noise was added to other data before a crash, and
+        count its ``records`` as taking part."""
+        self.attend(records)
+        self.step += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps, beside the secret: JSON values."""
+        return {
+            "step": self.step,
+            "shapes": self._shapes,
+            "noise": self.noise.state_dict(),
+            "attendance": self.attendance.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after :meth:`state_dict`.
+
+        Raises:
+            InputError: not such a state, or of another design, node or secret.
+        """
+        keys = {"step", "shapes", "noise", "attendance"}
+        if not isinstance(state, Mapping) or not keys <= set(state):
+            expected, got = "what state_dict gave", _checks.describe(state)
+            raise InputError("state", expected=expected, got=got)
+        step = _checks.positive_int(state["step"], field="state.step", minimum=0)
+        self.noise.load_state_dict(state["noise"])
+        self.attendance.load_state_dict(state["attendance"])
+        self.step, self._shapes = step, state["shapes"]
+
+
+_SIZE = "Noise of one design is for one model; for another one draw a new secret."

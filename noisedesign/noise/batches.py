@@ -1,0 +1,72 @@
+"""Which records make up the batch of every step, so that each takes part as the design says."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import InputError
+from noisedesign.noise.attendance import Rule
+
+
+class Batches:
+    """Records dealt into batches once, which come round in the same order until the horizon.
+
+    The order of records is shuffled once, by a seed that need not be secret: the same arguments
+    give the same batches, also after a restart.
+
+    Args:
+        rule: of the design.
+        horizon: T.
+        records: N, numbered 0 to N - 1.
+        batch_size: the most of a batch: ceil(N / batch_size) batches come round, of sizes that
+            differ by one at most. By default as many as the design is for.
+        seed: of the shuffle.
+
+    Raises:
+        InputError: fewer records than batches; batches that would bring a record back more often,
+            or sooner, than the design is for.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        *,
+        horizon: int,
+        records: int,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.horizon = _checks.positive_int(horizon, field="horizon")
+        self.records = _checks.positive_int(records, field="records")
+        designed = rule.residue or max(rule.min_sep, -(-horizon // rule.most))
+        if batch_size is None:
+            self.round = designed
+        else:
+            self.round = -(-records // _checks.positive_int(batch_size, field="batch_size"))
+        if self.records < self.round:
+            expected = f"at least {self.round}, one a batch"
+            raise InputError("records", expected=expected, got=str(records))
+        for first in range(min(self.round, horizon)):
+            if broken := rule.broken(tuple(range(first, horizon, self.round))):
+                expected = f"{designed} batches a round, as the design is for"
+                got = f"{self.round}: a record takes part {broken}"
+                remedy = "Design for fixed_epoch(records=, batch_size=, epochs=) of this training."
+                raise InputError("batch_size", expected=expected, got=got, remedy=remedy)
+        order = np.random.default_rng(_checks.seed(seed, field="seed")).permutation(self.records)
+        self._parts = np.array_split(order, self.round)
+
+    def __len__(self) -> int:
+        """T."""
+        return self.horizon
+
+    def __getitem__(self, t: int) -> NDArray[np.intp]:
+        """The records of zero-based step ``t``.
+
+        Raises:
+            IndexError: a step outside the horizon.
+        """
+        if not 0 <= t < self.horizon:
+            raise IndexError(t)
+        return self._parts[t % self.round]

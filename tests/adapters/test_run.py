@@ -1,0 +1,87 @@
+"""What all adapters share, with numpy alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from noisedesign import InputError
+from noisedesign.adapters.run import Run
+from tests.support.trainers import CLIP, node_noise, prefix_design
+
+
+def sums() -> list[np.ndarray]:
+    return [np.ones(3), np.ones((2, 2), dtype=np.float32)]
+
+
+def test_steps_follow_one_another_and_end_with_the_horizon() -> None:
+    run, noise = Run(node_noise(prefix_design()), clip=CLIP), node_noise(prefix_design())
+    batches = run.batches(10)
+    for t in range(run.horizon):
+        assert run.step == t
+        arrays = sums()
+        run.add_(arrays, records=batches[t])
+        np.testing.assert_array_equal(arrays[0], 1 + noise.step(t, 3))
+    with pytest.raises(InputError, match="step: expected 0 to 11"):
+        run.add_(sums(), records=[])
+
+
+def test_nothing_is_added_and_the_step_stays_on_an_error() -> None:
+    run = Run(node_noise(prefix_design()))
+    run.add_(sums(), records=["a", "b"])
+    for arrays, records in (
+        (sums(), ["c", "b"]),
+        ([np.ones(3), np.full((2, 2), np.nan)], ["c"]),
+        ([np.ones(3), np.ones(4)], ["c"]),
+        ([np.ones(3)], ["c"]),
+    ):
+        with pytest.raises(InputError):
+            run.add_(arrays, records=records)
+        assert run.step == 1
+        assert (arrays[0] == 1).all()
+
+
+def test_state_goes_through_json_and_keeps_who_took_part() -> None:
+    run = Run(node_noise(prefix_design()))
+    run.add_(sums(), records=["a"])
+    state = json.loads(json.dumps(run.state_dict()))
+    again = Run(node_noise(prefix_design()))
+    again.load_state_dict(state)
+    assert (again.step, again.noise.next_step) == (1, 1)
+    with pytest.raises(InputError, match="record 'a' in steps 0, 1"):
+        again.add_(sums(), records=["a"])
+    with pytest.raises(InputError, match="shapes"):
+        again.add_(sums()[:1], records=["b"])
+
+
+def test_states_of_other_runs_are_refused() -> None:
+    run = Run(node_noise(prefix_design()))
+    for wrong in ({}, None, {**run.state_dict(), "step": -1}, {**run.state_dict(), "noise": {}}):
+        with pytest.raises(InputError, match="state"):
+            run.load_state_dict(wrong)
+    with pytest.raises(InputError, match="state"):
+        Run(node_noise(prefix_design(), 2)).load_state_dict(run.state_dict())
+
+
+def test_a_step_that_is_skipped_counts_its_records() -> None:
+    run = Run(node_noise(prefix_design()))
+    run.skip(["a"])
+    with pytest.raises(InputError, match="record 'a' in steps 0, 1"):
+        run.add_(sums(), records=["a"])
+    arrays = sums()
+    run.add_(arrays, records=["b"])
+    np.testing.assert_array_equal(arrays[0], 1 + node_noise(prefix_design()).step(1, 3))
+
+
+def test_plans_and_clips_that_are_not_for_this_trainer_are_refused() -> None:
+    design = prefix_design()
+    with pytest.raises(InputError, match="clip: expected 0.5"):
+        Run(node_noise(design), clip=0.25)
+    divided = node_noise(design.node_plan(0, batch_size=7))
+    with pytest.raises(InputError, match="batch_size: expected a plan for sums"):
+        Run(divided)
+    assert Run(divided, divided=True).clip == CLIP
+    with pytest.raises(InputError, match="noise: expected a NodeNoise"):
+        Run(design)  # type: ignore[arg-type]

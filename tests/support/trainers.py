@@ -1,0 +1,74 @@
+"""Real data, and designs, for the tests of adapters to trainers."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from noisedesign.noise import NodeNoise, Secret, noise
+from noisedesign.program.design import Design
+from noisedesign.program.problem import PrivacyTarget, TimeProblem
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation
+from noisedesign.tasks.solve import solve
+
+CLIP = 0.5
+FEATURES = 123
+
+
+def _file(name: str) -> Path:
+    path = Path(os.environ.get("NOISEDESIGN_DATA", "")) / name
+    if not path.is_file():
+        pytest.skip(f"NOISEDESIGN_DATA names no folder with {name}")
+    return path
+
+
+@cache
+def a9a(records: int = 6000) -> tuple[np.ndarray, np.ndarray]:
+    """Adult in binary features: (records, 123) float32, and labels 0 or 1 as float32. LIBSVM's
+    format: a label, and the one-based numbers of the features that are 1."""
+    features = np.zeros((records, FEATURES), dtype=np.float32)
+    labels = np.zeros(records, dtype=np.float32)
+    with _file("a9a/a9a").open(encoding="ascii") as lines:
+        for at, line in zip(range(records), lines, strict=False):
+            label, *ones = line.split()
+            labels[at] = float(label) > 0
+            features[at, [int(one.partition(":")[0]) - 1 for one in ones]] = 1
+    return features, labels
+
+
+@cache
+def california() -> tuple[np.ndarray, np.ndarray]:
+    """California housing: 8 features and the median value, standardised, float32."""
+    path = _file("california-housing/cal_housing.data")
+    table = np.loadtxt(path, delimiter=",", skiprows=1)
+    table = ((table - table.mean(axis=0)) / table.std(axis=0)).astype(np.float32)
+    return table[:, :8], table[:, 8]
+
+
+@cache
+def prefix_design(
+    *, epochs: int = 3, separation: int = 4, free_order: bool = False, **kwargs: Any
+) -> Design:
+    """Prefix sums, for every record ``epochs`` times, ``separation`` steps apart."""
+    use: Participation = FixedEpoch(epochs=epochs, separation=separation)
+    if free_order:
+        horizon = epochs * separation
+        use = MinSeparation(horizon=horizon, separation=separation, max_participations=epochs)
+    target = PrivacyTarget(epsilon=6.0, delta=1e-5, clip=CLIP)
+    return solve(TimeProblem.prefix(participation=use, privacy=target, **kwargs)).design
+
+
+def secret(number: int) -> Secret:
+    """The same at every call, so that statistical tests have one outcome."""
+    return Secret(np.random.default_rng(number).bytes(32))
+
+
+def node_noise(design: Design, number: int = 1, **kwargs: Any) -> NodeNoise:
+    """Of node 0, recorded nowhere unless a record is named."""
+    kwargs = {"record": False, "node": 0, **kwargs}
+    return noise(design, secret=secret(number), **kwargs)
