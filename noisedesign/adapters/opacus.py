@@ -104,12 +104,9 @@ class RoundBatches(Sampler[list[int]]):
         Raises:
             InputError: past the horizon.
         """
-        first, horizon, length = self._run.step, self._run.horizon, self._batches.round
-        if first >= horizon:
-            remedy = "No further step was ever accounted for: design for more steps."
-            expected = f"at most {horizon} steps, as the design is for"
-            raise InputError("step", expected=expected, got="another round", remedy=remedy)
-        return range(first, min(horizon, (first // length + 1) * length))
+        first, length = self._run.step, self._batches.round
+        self._batches[first]
+        return range(first, min(self._run.horizon, (first // length + 1) * length))
 
     def __iter__(self) -> Iterator[list[int]]:
         for t in self.steps():
@@ -158,7 +155,7 @@ class RoundLoader(DataLoader[Any]):
         )
         self._rounds = batches
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Any]:
         # Workers fetch ahead of the loop, so the step is said again as the batch leaves.
         for t, batch in zip(self._rounds.steps(), super().__iter__(), strict=True):
             self._rounds.given = t
@@ -277,7 +274,7 @@ class Engine(PrivacyEngine):
         self, data_loader: DataLoader[Any], *, distributed: bool, **_: Any
     ) -> DataLoader[Any]:
         _without(distributed, "module", "one of several workers")
-        records = len(data_loader.dataset)  # type: ignore[arg-type]
+        records = len(data_loader.dataset)
         size = data_loader.batch_size
         batches = self.run.batches(records, batch_size=size, seed=self._seed)
         self._batches = RoundBatches(batches, self.run)

@@ -1,7 +1,8 @@
 """pfl-research: designed noise on the sum of a cohort's clipped updates, as a postprocessor.
 
     mechanism = DesignedMechanism(noise("node-0.plan", secret="node-0.secret"), clipping_bound=0.4)
-    backend = SimulatedBackend(training_data=..., val_data=..., postprocessors=[mechanism])
+    users = FederatedDataset(make_dataset, mechanism.user_sampler(user_ids, cohort_size=50))
+    backend = SimulatedBackend(users, val_data, postprocessors=[mechanism])
 
 It protects users: a user is in the cohorts of the iterations that the design says, and no others.
 """
@@ -9,11 +10,13 @@ It protects users: a user is in the cohorts of the iterations that the design sa
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pfl.common_types import Saveable
+from pfl.exception import CheckpointNotFoundError
 from pfl.internal.ops.selector import get_default_framework_module as get_ops
 from pfl.metrics import Metrics, Weighted
 from pfl.privacy import CentralPrivacyMechanism, NormClipping, PrivacyMetricName
@@ -53,6 +56,27 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         self._clipping = _Clipping(2.0, self.run.clip)
         self._deviations = np.sqrt(noise.plan.variances)
         self._cohort: list[str] = []
+
+    def user_sampler(
+        self, user_ids: Sequence[str], *, cohort_size: int, seed: int = 0
+    ) -> Callable[[], str]:
+        """For a ``FederatedDataset``: cohorts that come round as the design says, also after a
+        restart, in an order that is shuffled once by a ``seed`` which need not be secret.
+
+        Raises:
+            InputError: cohorts that would come round sooner than the design is for; when a larger
+                one is asked for.
+        """
+        batches = self.run.batches(len(user_ids), batch_size=cohort_size, seed=seed)
+
+        def sample() -> str:
+            cohort, at = batches[self.run.step], len(self._cohort)
+            if at >= len(cohort):
+                expected = f"{len(cohort)} users in iteration {self.run.step}"
+                raise InputError("cohort_size", expected=expected, got="more")
+            return user_ids[cohort[at]]
+
+        return sample
 
     def postprocess_one_user(
         self, *, stats: TrainingStatistics, user_context: Any
@@ -98,19 +122,21 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
 
     def save(self, dir_path: str) -> None:
         """A checkpoint for ``RestoreTrainingProcess``, without the secret."""
-        atomic.write_text(Path(dir_path) / _STATE, json.dumps(self.run.state_dict()))
+        with atomic.overwriting():
+            atomic.write_text(Path(dir_path) / _STATE, json.dumps(self.run.state_dict()))
 
     def load(self, dir_path: str) -> None:
         """Go on after :meth:`save`.
 
         Raises:
-            FileNotFoundError: there is no checkpoint, as pfl expects it of a run that is new.
+            CheckpointNotFoundError: there is none, as pfl expects it of a run that is new.
             InputError: one that is damaged, or of another design, node or secret.
         """
         path = Path(dir_path) / _STATE
-        text = path.read_text(encoding="utf-8")
         try:
-            state = json.loads(text)
+            state = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CheckpointNotFoundError(str(path)) from None
         except ValueError:
             raise InputError("state", expected=f"a whole {path}", got="a damaged one") from None
         self.run.load_state_dict(state)

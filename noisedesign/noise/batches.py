@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,8 +67,13 @@ class Batches:
         """The records of zero-based step ``t``.
 
         Raises:
-            IndexError: a step outside the horizon.
+            InputError: a step outside the horizon.
         """
         if not 0 <= t < self.horizon:
-            raise IndexError(t)
+            remedy = "No further step was ever accounted for: design for more steps."
+            expected = f"0 to {self.horizon - 1}: the design is for {self.horizon}"
+            raise InputError("step", expected=expected, got=str(t), remedy=remedy)
         return self._parts[t % self.round]
+
+    def __iter__(self) -> Iterator[NDArray[np.intp]]:
+        return (self[t] for t in range(self.horizon))

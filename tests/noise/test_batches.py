@@ -70,5 +70,5 @@ def test_bad_input_is_refused() -> None:
     batches = Batches(Rule(most=1), horizon=3, records=5)
     assert [len(b) for b in batches] == [2, 2, 1]
     for outside in (-1, 3):
-        with pytest.raises(IndexError):
+        with pytest.raises(InputError, match="step: expected 0 to 2"):
             batches[outside]
