@@ -74,7 +74,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
             if at >= len(cohort):
                 expected = f"{len(cohort)} users in iteration {self.run.step}"
                 raise InputError("cohort_size", expected=expected, got="more")
-            return user_ids[cohort[at]]
+            return user_ids[int(cohort[at])]
 
         return sample
 
