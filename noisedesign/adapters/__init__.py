@@ -1,5 +1,5 @@
 """Noise of a node inside real trainers: one small module a trainer, which is loaded by its name.
 
-Every module imports its trainer when it is used and not before, and is tested against the real
+Every module imports its trainer, so nothing else imports the module; it is tested against the real
 package. What it adds to a trainer comes from :mod:`noisedesign.noise`.
 """

@@ -76,19 +76,17 @@ class DesignedNoise:
             run = Run(made, clip=self._clip)
             run.step = _step(msg.content)
             for step in made.steps - {run.step}:
-                run.attendance.check([ctxt.node_id], step)
-            run.attend([ctxt.node_id])
+                run.attendance.check([made.plan.node], step)
+            run.attend([made.plan.node])
             reply = call_next(msg, ctxt)
             if not reply.has_error():
-                reply.content = self._protected(msg.content, reply.content, run, ctxt)
+                reply.content = self._protected(msg.content, reply.content, run)
             return reply
         except InputError as error:
             reason = f"{error}"
             return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=msg)
 
-    def _protected(
-        self, came: RecordDict, leaves: RecordDict, run: Run, context: Context
-    ) -> RecordDict:
+    def _protected(self, came: RecordDict, leaves: RecordDict, run: Run) -> RecordDict:
         _, received = _model(came, "message")
         name, trained = _model(leaves, "reply")
         if list(received) != list(trained):
@@ -101,7 +99,7 @@ class DesignedNoise:
         ]
         _clip(update, run.clip)
         step = run.step
-        run.add_(update, records=[context.node_id])
+        run.add_(update, records=[run.noise.plan.node])
         model = ArrayRecord(
             {key: Array(u + old) for key, u, old in zip(trained, update, before, strict=True)}
         )
@@ -183,8 +181,9 @@ def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndar
 
 
 def _clip(update: list[np.ndarray], clip: float) -> None:
-    """To the norm ``clip`` at most, in place; the norm is taken in float64."""
+    """To the norm ``clip`` at most, in place; the norm is taken in float64. What is not finite is
+    left for the noise to refuse."""
     norm = float(np.sqrt(sum(np.sum(np.square(u, dtype=np.float64)) for u in update)))
-    if norm > clip:
+    if clip < norm < np.inf:
         for array in update:
             array *= clip / norm

@@ -7,12 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from noisedesign.noise import NodeNoise, Secret, noise
 from noisedesign.program.design import Design
-from noisedesign.program.problem import PrivacyTarget, TimeProblem
+from noisedesign.program.problem import PrivacyTarget, SpaceTimeProblem, TimeProblem
+from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation
 from noisedesign.tasks.solve import solve
 
@@ -72,3 +74,23 @@ def node_noise(design: Design, number: int = 1, **kwargs: Any) -> NodeNoise:
     """Of node 0, recorded nowhere unless a record is named."""
     kwargs = {"record": False, "node": 0, **kwargs}
     return noise(design, secret=secret(number), **kwargs)
+
+
+@cache
+def seeds_design(*, nodes: int = 4, steps: int = 4) -> Design:
+    """On a ring, a seed for every two neighbours; every node takes part in every step."""
+    use = FixedEpoch(epochs=steps, separation=1)
+    target = PrivacyTarget(epsilon=6.0, delta=1e-5, clip=CLIP)
+    space = SpaceStructure(kind="edge-local")
+    graph = nx.cycle_graph(nodes)
+    return solve(
+        SpaceTimeProblem.from_graph(graph, participation=use, space=space, privacy=target)
+    ).design
+
+
+def pair_secrets(design: Design, node: int) -> dict[str, Secret]:
+    """What ``node`` has agreed on with others, by stream: a secret for every seed."""
+    streams = design.node_plan(node).streams
+    return {
+        s.name: secret(10_000 + int(s.name.split()[1])) for s in streams if s.source == "shared"
+    }
