@@ -153,3 +153,11 @@ def _pair(p: Array) -> Array:
     ratio = np.sqrt(p[0, 0] / p[1, 1])
     a = np.sqrt(abs(p[0, 1]) * ratio)
     return np.array([a, p[0, 1] / a])
+
+
+def edge_shares(covariance: Array, laplacian: Array) -> tuple[float, float]:
+    """s and c of R = s I + c L, read off the means of R over nodes and over edges: the squared
+    shares of a node's own seed and of an edge's (DECOR, Allouah et al. 2024)."""
+    edges = laplacian < 0
+    shared = -float(covariance[edges].mean()) if edges.any() else 0.0
+    return float((np.diagonal(covariance) - shared * np.diagonal(laplacian)).mean()), shared

@@ -69,6 +69,13 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
 
 
 @np.errstate(over="ignore")  # sums of huge weights are told as infinite
+def graph_laplacian(mixing: Array) -> Array:
+    """Laplacian of the graph along which messages travel, shape (n, n)."""
+    linked = ((mixing != 0) | (mixing.T != 0)).astype(np.float64)
+    np.fill_diagonal(linked, 0.0)
+    return np.asarray(np.diag(linked.sum(axis=1)) - linked)
+
+
 def check_mixing(mixing: Any, *, stochastic: str, connected: bool = True) -> Array:
     """W as a read-only float64 array, shape (n, n), once it is what a design needs.
 

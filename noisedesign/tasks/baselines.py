@@ -16,7 +16,6 @@ from noisedesign.base.linalg import inverse_of_positive, reversed_cholesky
 from noisedesign.base.monitor import Monitor
 from noisedesign.base.shown import Listing
 from noisedesign.families.decor import solver as decor
-from noisedesign.families.decor.program import graph_laplacian
 from noisedesign.families.disjoint.program import arrays_of, independent_gram, program_of
 from noisedesign.families.kronecker.solver import optimal_gram
 from noisedesign.program import repair
@@ -34,6 +33,7 @@ from noisedesign.program.problem import (
 )
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.system.graph import graph_laplacian
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.solve import solve
 

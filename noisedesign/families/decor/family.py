@@ -9,8 +9,8 @@ import numpy as np
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.decor.program import DecorProgram, shares
-from noisedesign.privacy.seeds import SeedPlan, seed_plan
+from noisedesign.families.decor.program import DecorProgram
+from noisedesign.privacy.seeds import SeedPlan, edge_shares, seed_plan
 from noisedesign.program.certificate import NOTHING, ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model, SpatialFamily
 from noisedesign.program.noise import Noise
@@ -67,14 +67,14 @@ class Decor(SpatialFamily):
     def departure(self, program: DecorProgram, noise: Noise, proof: Arrays) -> float:
         """Distance from s I + c L."""
         covariance, laplacian = noise.covariance, program.laplacian
-        own, shared = shares(covariance, laplacian)
+        own, shared = edge_shares(covariance, laplacian)
         fitted = own * np.eye(len(covariance)) + shared * laplacian
         return float(np.abs(covariance - fitted).max() / np.abs(covariance).max())
 
     def seeds(self, program: DecorProgram, noise: Noise, proof: Arrays) -> SeedPlan | None:
         """One of every node, and one of every edge."""
         laplacian = program.laplacian
-        own, shared = shares(noise.covariance, laplacian)
+        own, shared = edge_shares(noise.covariance, laplacian)
         shared, n = max(0.0, shared), len(laplacian)
         edges = [(int(i), int(j)) for i, j in np.argwhere(np.triu(laplacian < 0, 1))]
         pair = np.array([[shared, -shared], [-shared, shared]])

@@ -28,7 +28,7 @@ from noisedesign.program.streaming import StreamingDesign
 __all__ = ["Exported", "exporter", "exporter_names", "read"]
 
 FORMATS = ("npy", "csv", "mat", "safetensors", "seeds")
-TRAINERS = ("jax-privacy", "mfdl", "whisper-dsgd")
+TRAINERS = ("jax-privacy", "mfdl", "whisper-dsgd", "decor")
 KINDS = ("space", "time", "space-time", "streaming")
 
 _ADDED = Group("noisedesign.exporters", field="to", what="an exporter")
@@ -76,7 +76,7 @@ def exporter(name: str) -> Exporter:
     Raises:
         InputError: another name; an exporter of another distribution that cannot be used.
     """
-    if name in FORMATS or name in TRAINERS:
+    if _is_own(name):
         return cast("Exporter", import_module(f"{__name__}.{name.replace('-', '_')}"))
     _checks.one_of(name, field="to", allowed=exporter_names())
     added, distribution = _ADDED.load(name)
@@ -91,6 +91,10 @@ def exporter(name: str) -> Exporter:
     return cast("Exporter", added)
 
 
+def _is_own(name: object) -> bool:
+    return isinstance(name, str) and name in (*FORMATS, *TRAINERS)
+
+
 def is_trainer(chosen: Exporter) -> TypeGuard[Trainer]:
     """Whether it writes a trainer's own files, from the design, and no generic format."""
     return callable(getattr(chosen, "export", None))
@@ -99,7 +103,7 @@ def is_trainer(chosen: Exporter) -> TypeGuard[Trainer]:
 @contextmanager
 def blamed(name: str) -> Iterator[None]:
     """Within this, what an exporter of another distribution does wrong is told as its mistake."""
-    if name in FORMATS or name in TRAINERS:
+    if _is_own(name):
         yield
         return
     with _ADDED.blames(_ADDED.load(name).distribution):

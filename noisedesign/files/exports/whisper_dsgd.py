@@ -4,6 +4,7 @@ Every round it draws one vector a model parameter from N(0, covariance_matrix) o
 adds entry i to the SUM of node i's per-example clipped gradients, then divides by the batch size
 and averages with weight_matrix. So the protected unit is one example. Its clients are numbered as
 os.listdir lists the folders of their data, in any order: row i is of the client listed as number i.
+Every round takes the first batch of data that are shuffled again, so that an example may be in all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from noisedesign.base.atomic import write_bytes
+from noisedesign.base.checks import InputError
 from noisedesign.files.archive import NPY, npy_bytes, pack
 from noisedesign.files.exported import to_json, trainer_facts
 from noisedesign.program.calibration import calibrate
@@ -35,8 +37,19 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     participation the covariance is calibrated for, clip, adjacency and the protected unit. Without
     a privacy target the covariance is R at the stated budgets, which protects nobody yet: ``note``
     says what to multiply it by.
+
+    Raises:
+        InputError: the design is for examples that are in some of its steps only.
     """
     found = calibrate(design.problem)
+    scheme = found.participation
+    if scheme is not None and scheme.largest_size < scheme.horizon:
+        raise InputError(
+            "participation",
+            expected="every step: the trainer shuffles before each, and an example may be in all",
+            got=str(scheme),
+            remedy="State steps in [privacy] without [participation], as every step is then.",
+        )
     metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     metadata["protected_unit"] = "one example"
     members = {

@@ -12,7 +12,6 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor
-from noisedesign.families.decor import program as decor
 from noisedesign.families.disjoint import native
 from noisedesign.families.disjoint.native.limits import frame as variance_limits, smoothed
 from noisedesign.families.disjoint.program import program_of
@@ -20,6 +19,7 @@ from noisedesign.program.certificate import Certificate, lower_bound
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.graph import graph_laplacian
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.random_mixing import NodeDropout
 from noisedesign.system.workloads import ErrorMeasure
@@ -435,7 +435,7 @@ def test_decor_by_grid(floor: object, cap: object) -> None:
     w = oracles.metropolis(nx.star_graph(3))
     w = w[np.ix_([1, 0, 2, 3], [1, 0, 2, 3])]  # the hub is node 1
     problem = SpaceProblem(mixing=w, min_variance=floor, max_variance=cap)
-    laplacian = decor.graph_laplacian(w)
+    laplacian = graph_laplacian(w)
     assert laplacian[1, 1] == 3
     best = math.inf
     for ratio in [0.0, *np.geomspace(1e-4, 1e4, 4001)]:

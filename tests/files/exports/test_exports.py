@@ -42,8 +42,8 @@ from tests.support.small_designs import (
 FORMATS = ("npy", "csv", "mat", "safetensors")
 OF_STRUCTURES = {"seeds": "space"}
 """What takes designs of some structures only, and has tests of its own."""
-TRAINERS = {"jax-privacy": "time", "mfdl": "time", "whisper-dsgd": "space"}
-SUFFIX = {"safetensors": ".safetensors", "mfdl": ".npy", "jax-privacy": ".npz"}
+TRAINERS = {"jax-privacy": "time", "mfdl": "time", "whisper-dsgd": "space", "decor": "space"}
+SUFFIX = {"safetensors": ".safetensors", "mfdl": ".npy", "jax-privacy": ".npz", "decor": ".json"}
 
 
 def mu_of(target: PrivacyTarget) -> float:
@@ -524,6 +524,16 @@ def test_whisper_says_whose_row_is_whose(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     for text in (metadata["note"], readme):
         assert "os.listdir" in text
+
+
+def test_whisper_takes_designs_for_every_step_only(tmp_path: Path) -> None:
+    """The trainer shuffles before every round and takes the first batch: an example may be in all
+    of them, which is more than the twice that the design pays for."""
+    twice = nd.FixedEpoch(epochs=2, separation=2)
+    design = space_design(privacy=replace(TARGET, steps=None), participation=twice)
+    with pytest.raises(InputError, match=r"participation: expected every step.*\(2, 2\)"):
+        export(design, to="whisper-dsgd", path=tmp_path / "R.npz")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_whisper_without_target_gets_the_covariance_at_its_budget(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.structure import SpaceStructure, TimeStructure
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step
 from noisedesign.tasks.export import export
 from noisedesign.tasks.solve import solve
 from tests.support import oracles
@@ -448,12 +448,16 @@ def test_every_trainer_is_told_the_privacy(tmp_path: Path) -> None:
     (path,) = export(solved("time, dense", TARGET), to="jax-privacy", path=tmp_path / "C.npz")
     with np.load(path, allow_pickle=False) as file:
         assert all(json.loads(str(file["metadata"]))[key] is not None for key in keys)
-    (path,) = export(solved("space", TARGET), to="whisper-dsgd", path=tmp_path / "R.npz")
+    every = replace(PROBLEMS["space"], privacy=TARGET, participation=every_step(STEPS))
+    (path,) = export(solve(every).design, to="whisper-dsgd", path=tmp_path / "R.npz")
     with np.load(path, allow_pickle=False) as file:
         assert all(json.loads(str(file["metadata"]))[key] is not None for key in keys)
     written = export(solved("time, dense", TARGET), to="mfdl", path=tmp_path / "C.npy")
     (sidecar,) = [path for path in written if path.suffix == ".json"]
     said = json.loads(sidecar.read_text(encoding="utf-8"))
+    assert all(said[key] is not None for key in keys)
+    path, _ = export(solved("decor", TARGET), to="decor", path=tmp_path / "decor.json")
+    said = json.loads(path.read_text(encoding="utf-8"))
     assert all(said[key] is not None for key in keys)
 
 

@@ -1,0 +1,101 @@
+"""DECOR, the trainer of Allouah et al. (2024): its two numbers, and a program that keeps to them.
+
+Every node adds noise of standard deviation ``--sigma``, and every edge noise of standard deviation
+``--sigma-cor`` that its two ends add with opposite signs: R = sigma^2 I + sigma_cor^2 Laplacian.
+It is added to the MEAN of clipped gradients (``--privacy example``), or to the gradient of a batch
+that is clipped as a whole (``--privacy user``). In the first case both numbers are divided by the
+batch size, which the program beside the numbers does.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib.resources import files
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from noisedesign.base import settings
+from noisedesign.base.atomic import write_text
+from noisedesign.base.checks import InputError
+from noisedesign.files import launchers
+from noisedesign.files.array_files import require_own_description
+from noisedesign.files.exported import to_json, trainer_facts
+from noisedesign.privacy.seeds import edge_shares
+from noisedesign.program.calibration import calibrate
+from noisedesign.program.design import Design
+from noisedesign.program.noise import Noise
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.system.graph import graph_laplacian
+
+ACCEPTS = ("space",)
+DESCRIPTION = "sigma and sigma_cor of DECOR (.json), and a program that runs it with them (.py)"
+
+_NUMBERS = 'NUMBERS = "decor.json"'
+_NOTE = (
+    "sigma_of_sum and sigma_cor_of_sum are standard deviations (not squared) for the sum of "
+    "clipped gradients. DECOR adds its noise to the mean: --sigma and --sigma-cor are these "
+    "divided by the batch size under --privacy example, where one example is protected, and as "
+    "they are under --privacy user, where the gradient of a node is clipped as a whole. Run the "
+    "program beside this file in the trainer's folder: on its own train.py draws the noise of "
+    "edges once for all steps, which then protects nothing after the first; multiplies it by W; "
+    "runs --num-iter + 1 steps; and divides a smaller last batch by less. It simulates a "
+    "deployment in one process, and the losses it prints are of the data itself."
+)
+
+
+def noise_of(design: Design) -> Noise:
+    """The noise, made of one number for nodes and one for edges.
+
+    Raises:
+        InputError: it is not.
+    """
+    _shares(design)
+    return design.noise
+
+
+def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
+    """Write ``sigma_of_sum``, ``sigma_cor_of_sum``, ``mixing``, W, and ``edges`` with what is known
+    of the design and its privacy; and a program of the same stem, .py.
+
+    Raises:
+        InputError: noise that is not made of two numbers; a ``path`` that ends in .py.
+    """
+    own, shared = _shares(design)
+    program = path.with_suffix(".py")
+    if program == path:
+        remedy = "The program beside it has that name."
+        raise InputError("output", expected="a name in .json", got=str(path), remedy=remedy)
+    problem = cast("SpaceProblem", design.problem)
+    scale = calibrate(problem).noise_stddev
+    metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
+    numbers = {
+        "to": "decor",
+        "sigma_of_sum": scale * math.sqrt(own),
+        "sigma_cor_of_sum": scale * math.sqrt(shared),
+        "protected_unit": "one example under --privacy example, one node under --privacy user",
+        "mixing": problem.mixing.tolist(),
+        "edges": np.argwhere(np.triu(graph_laplacian(problem.mixing) < 0)).tolist(),
+    }
+    require_own_description(path, to="decor")
+    source = files(launchers).joinpath("decor.py").read_text(encoding="utf-8")
+    text = source.replace(_NUMBERS, f"NUMBERS = {path.name!r}")
+    return write_text(path, to_json(metadata | numbers)), write_text(program, text)
+
+
+def _shares(design: Design) -> tuple[float, float]:
+    """Squared numbers of nodes and edges."""
+    laplacian = graph_laplacian(cast("SpaceProblem", design.problem).mixing)
+    covariance = design.covariance
+    own, shared = edge_shares(covariance, laplacian)
+    own, shared = max(0.0, own), max(0.0, shared)
+    rest = np.abs(covariance - own * np.eye(len(covariance)) - shared * laplacian).max()
+    if not rest <= settings.STRUCTURE_TOLERANCE * np.abs(covariance).max():
+        raise InputError(
+            "design",
+            expected="noise of two numbers, one for nodes and one for edges",
+            got=f"a covariance that is {rest:.3g} away from such",
+            remedy='State space = "decor" in [structure].',
+        )
+    return own, shared
