@@ -119,7 +119,8 @@ class SharedSeeds(SpatialFamily):
         if "clique_blocks" not in proof:
             return None
         blocks = blocks_of(program.sets, proof["clique_blocks"])
-        return seed_plan(nodes=program.size, cliques=program.sets, blocks=blocks)
+        judged = [(block + block.T) / 2 for block in blocks]  # as R is made of them
+        return seed_plan(nodes=program.size, cliques=program.sets, blocks=judged)
 
     def parts(self, program: SeedProgram, variance: Array) -> dict[str, Array]:
         """The variance of every node, shape (n,), on the smallest set it is in."""

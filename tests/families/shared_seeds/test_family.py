@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -9,6 +10,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from noisedesign.program.design import seed_plan_of
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.graph import build_graph, mixing_matrix
@@ -157,3 +159,14 @@ def test_what_a_structure_costs_is_stated() -> None:
     assert ratio == pytest.approx(design.objective / best.objective, rel=1e-5)
     assert ratio is not None
     assert ratio > 1.001
+
+
+def test_seeds_of_blocks_that_rounding_left_asymmetric_make_the_judged_noise() -> None:
+    """The judge takes their symmetric part, and so do the seeds."""
+    design = solve(SpaceProblem(mixing=RING_5, structure=EDGES)).design
+    assert design is not None
+    blocks = design.proof["clique_blocks"].reshape(5, 2, 2)
+    twisted = blocks + 1e-10 * np.array([[0, 1], [-1, 0]])
+    proof = {**design.proof, "clique_blocks": twisted.ravel()}
+    seeds = seed_plan_of(replace(design, proof=proof))
+    assert seeds.covariance() == pytest.approx(design.covariance, rel=1e-12)
