@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     )
     from noisedesign.noise.attendance import Attendance as Attendance, Rule as Rule
     from noisedesign.noise.batches import Batches as Batches
+    from noisedesign.noise.integer import (
+        IntegerNoise as IntegerNoise,
+        integer_noise as integer_noise,
+    )
     from noisedesign.noise.keys import Secret as Secret
     from noisedesign.noise.plan import Claim as Claim, Plan as Plan, Stream as Stream
     from noisedesign.noise.record import Record as Record
@@ -27,6 +31,8 @@ _MODULES = {
     "Attendance": "attendance",
     "Rule": "attendance",
     "Batches": "batches",
+    "IntegerNoise": "integer",
+    "integer_noise": "integer",
     "Secret": "keys",
     "Claim": "plan",
     "Plan": "plan",

@@ -65,6 +65,11 @@ class Filter(Recursion):
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
         """For arrays kept, and noise given away, at that unit roundoff."""
 
+    def strategy(self, horizon: int) -> Array | None:
+        """Diagonals of C, shape (p, T), C[t + i, t] at [i, t] and anything past the last row; None
+        where C is known by its inverse only and that has a structure of its own."""
+        return None
+
     def noising_columns(self, horizon: int) -> Iterator[Array]:
         """C^-1, some columns at a time, shape (T, columns); of a stationary filter the first
         alone."""
@@ -96,6 +101,9 @@ class Fresh(Filter):
     def step(self, t: int, white: White, kept: Array) -> Array:
         return white(t)
 
+    def strategy(self, horizon: int) -> Array:
+        return np.ones((1, horizon))
+
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
         return Rounding(of_white=unit, of_noise=0.0)
 
@@ -117,6 +125,12 @@ class Rows(Filter):
             if self.noising_matrix[t, s]:
                 total += white(s) * self.noising_matrix[t, s]
         return total
+
+    def strategy(self, horizon: int) -> Array:
+        matrix, found = np.linalg.inv(self.noising_matrix), np.zeros((horizon, horizon))
+        for i in range(horizon):
+            found[i, : horizon - i] = np.diagonal(matrix, -i)
+        return found
 
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
         return Rounding(of_white=unit + _accumulated(horizon), of_noise=0.0)
@@ -152,6 +166,9 @@ class Banded(Filter):
     def latest(self, t: int, kept: Array) -> Array | None:
         found: Array = kept[t % self.rows]
         return found
+
+    def strategy(self, horizon: int) -> Array:
+        return self.strategy_bands
 
     def rounding(self, unit: float, *, horizon: int) -> Rounding:
         """Of forward substitution (Higham 2002, Accuracy and stability of numerical algorithms,

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -46,7 +46,7 @@ class NodeSource(ABC):
         secret: its own, or the dealer's; None where it draws from shared seeds only.
     """
 
-    use: ClassVar[str]
+    use: str
     """What keys are derived for: sources of two uses draw nothing alike."""
 
     def __init__(
@@ -126,6 +126,15 @@ class NodeSource(ABC):
             )
 
     # --- drawing --------------------------------------------------------------------------------
+
+    def _stepped(self, t: Any, array: Numbers, start: Any) -> None:
+        t = self._checked_step(t)
+        start = _checks.positive_int(start, field="start", minimum=0)
+        if start + array.size > MOST_SAMPLES:
+            expected = f"at most {MOST_SAMPLES} numbers a step"
+            raise InputError("start", expected=expected, got=f"{start + array.size}")
+        self._begin()
+        self._fill(t, array.reshape(-1), start)
 
     def _begin(self) -> None:
         """From now on the secrets are used."""
@@ -338,14 +347,8 @@ class NodeNoise(NodeSource):
             InputError: a step outside the horizon, another dtype, an ``out`` that is not
                 contiguous or read-only.
         """
-        t = self._checked_step(t)
-        array = _output(shape, dtype, out)
-        start = _checks.positive_int(start, field="start", minimum=0)
-        if start + array.size > MOST_SAMPLES:
-            expected = f"at most {MOST_SAMPLES} numbers a step"
-            raise InputError("start", expected=expected, got=f"{start + array.size}")
-        self._begin()
-        self._fill(t, array.reshape(-1), start)
+        array: Floats = output(shape, _dtype(dtype), out, allowed=_DTYPES)
+        self._stepped(t, array, start)
         return array
 
     def _block(self, t: int, block: int, place: slice, dtype: np.dtype[Any]) -> Numbers:
@@ -450,29 +453,33 @@ def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
         got = str(found)
     except TypeError:
         got = _checks.describe(dtype)
-    raise InputError("dtype", expected="float32 or float64", got=got)
+    raise _another_dtype("dtype", _DTYPES, got)
 
 
-def _output(shape: Any, dtype: DTypeLike, out: Any) -> Floats:
+def _another_dtype(field: str, allowed: Sequence[np.dtype[Any]], got: str) -> InputError:
+    return InputError(field, expected=" or ".join(map(str, allowed)), got=got)
+
+
+def output(
+    shape: Any, dtype: np.dtype[Any], out: Any, *, allowed: Sequence[np.dtype[Any]]
+) -> Numbers:
+    """A new array, or ``out`` where there is one of these dtypes that can be written to."""
     if out is None:
         if shape is None:
             raise InputError("shape", expected="a shape, or out", got="neither")
         try:
-            made: Floats = np.empty(shape, dtype=_dtype(dtype))
-        except (TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
+            return np.empty(shape, dtype=dtype)
+        except (TypeError, ValueError):
             expected, got = "a shape of numbers >= 0", _checks.describe(shape)
             raise InputError("shape", expected=expected, got=got) from None
-        return made
     if not isinstance(out, np.ndarray):
         raise InputError("out", expected="a numpy array", got=_checks.describe(out))
-    _dtype(out.dtype)
+    if out.dtype not in allowed:
+        raise _another_dtype("out", allowed, str(out.dtype))
     _writeable(out, field="out")
     if shape is not None and math.prod(np.atleast_1d(shape)) != out.size:
         raise InputError("out", expected=f"shape {shape}", got=f"{out.shape}")
-    given: Floats = out
-    return given
+    return out
 
 
 def _gradient(array: Any, at: int) -> Floats:

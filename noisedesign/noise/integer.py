@@ -1,0 +1,349 @@
+"""Noise of one node in integers: for runs whose privacy is not to hang on floats.
+
+Noise in float64 has gaps, and its last bits can tell what it was added to (Mironov 2012). Here
+gradients are integers on a lattice, noise is exactly a discrete Gaussian, and all that is done with
+both before a message leaves is exact; :mod:`noisedesign.noise.lattice` derives the privacy.
+
+With y_t = sum_(s <= t) C_ts g_s + v_t in integers the message is, rounded to the nearest integer,
+
+    x_t = [(y_t - sum_(s < t) C_ts x_s) / C_tt],
+
+which depends on y alone: post-processing. It equals g_t + n_t for noise that depends on no
+gradient,
+
+    n_t = [(v_t - sum_(s < t) C_ts n_s) / C_tt],
+
+since g_t is an integer. So noise can be drawn of any step and any part of the model, as floats can.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.noise.discrete_gaussian import DiscreteGaussian
+from noisedesign.noise.filters import Recursion, White
+from noisedesign.noise.keys import Secret
+from noisedesign.noise.lattice import LARGEST, Integers, lattice_of
+from noisedesign.noise.plan import DEALT, OWN, Plan, Stream, agrees
+from noisedesign.noise.record import Record
+from noisedesign.noise.source import BLOCK, NodeSource, output, plan_of
+
+OVER_CLIP = 1e-3
+"""Relative excess over the clip that rounding of float32 explains; more is refused."""
+_INT64 = np.dtype(np.int64)
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rounded(Recursion):
+    """n_t = [(v_t - sum C_ts n_s) / C_tt] of integers, halves up."""
+
+    strategy: Integers
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return len(self.strategy) - 1
+
+    def __post_init__(self) -> None:
+        weight = int(np.abs(self.strategy).sum(axis=0).max())
+        object.__setattr__(self, "_most", LARGEST // (weight + 1))
+
+    def step(self, t: int, white: White, kept: Integers) -> Integers:
+        noise, bands = white(t), self.strategy
+        _check_below(noise, LARGEST)
+        for i in range(1, min(t, self.rows) + 1):
+            coefficient = int(bands[i, t - i])
+            if coefficient:
+                noise -= kept[(t - i) % self.rows] * np.int64(coefficient)
+        diagonal = int(bands[0, t])
+        noise += np.int64(diagonal >> 1)
+        noise //= np.int64(diagonal)
+        _check_below(noise, self._most)  # type: ignore[attr-defined]
+        if self.rows:
+            kept[t % self.rows] = noise
+        return noise
+
+    def latest(self, t: int, kept: Integers) -> Integers | None:
+        found: Integers = kept[t % self.rows]
+        return found
+
+
+class IntegerNoise(NodeSource):
+    """Noise in integers for the sum of a node's clipped gradients, step by step.
+
+    The claim of the plan holds as it stands: mu, epsilon and delta are those of the design, and
+    ``lattice.rho`` is the zCDP of the whole run where all noise is the node's own. Bits are the
+    same on every machine; steps and parts come in any order, at the cost that
+    :class:`~noisedesign.noise.source.NodeNoise` states. Memory: p - 1 arrays of the model's size
+    in int64 for p bands, T - 1 for a dense C.
+
+    Attributes:
+        plan, secret: as of NodeNoise.
+        lattice: C, variances and coefficients in integers.
+        grid: the step of the lattice, in units of the gradients.
+    """
+
+    use = "integers"
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        grid: float | None,
+        secret: Secret | None,
+        seeds: Mapping[str, Secret],
+        record: Record | None,
+        resume: bool,
+    ) -> None:
+        self.lattice = lattice_of(plan, grid=grid)
+        self.grid = self.lattice.grid
+        self.use = f"{type(self).use}/{self.lattice.exponent}"
+        others = tuple(s for s in plan.streams if s.source != OWN and s.name in self._factors)
+        own = next((s for s in plan.streams if s.source == OWN), None)
+        if own is None:
+            own = Stream(name=f"node {plan.node}", coefficient=0.0, holders=(plan.node,))
+        super().__init__(
+            replace(plan, streams=(own, *others)),
+            secret=secret,
+            seeds=seeds,
+            record=record,
+            resume=resume,
+        )
+        self._recursion = _Rounded(self.lattice.strategy)
+        self._own = DiscreteGaussian(self.lattice.own_variance)
+        self._shared = DiscreteGaussian(self.lattice.seed_variance)
+
+    def _secret_of(self, stream: Stream, seeds: Mapping[str, Secret]) -> Secret:
+        if stream.source == DEALT and stream.name not in seeds:
+            expected = f"{stream.name!r}, which a dealer gave"
+            remedy = "noisedesign.noise.deal makes them; the secret is the node's own."
+            raise InputError("seeds", expected=expected, got=f"{len(seeds)} others", remedy=remedy)
+        return super()._secret_of(stream, seeds)
+
+    @property
+    def _factors(self) -> Mapping[str, int]:
+        return self.lattice.coefficients
+
+    # --- drawing --------------------------------------------------------------------------------
+
+    def step(
+        self,
+        t: int,
+        shape: int | tuple[int, ...] | None = None,
+        *,
+        out: Integers | None = None,
+        start: int = 0,
+    ) -> Integers:
+        """Noise of zero-based step ``t``, in steps of the lattice.
+
+        Args:
+            shape: of what is returned; not needed with ``out``.
+            out: int64, written to in C order in place of a new array.
+            start: place of the first number in the whole model, flattened.
+
+        Raises:
+            InputError: a step outside the horizon, an ``out`` that is not writeable int64.
+        """
+        array: Integers = output(shape, _INT64, out, allowed=(_INT64,))
+        self._stepped(t, array, start)
+        return array
+
+    def _fresh_key(self, stream: str, step: int) -> bytes:
+        return self._step_key(stream, step)
+
+    def _draw(self, stream: Stream, s: int, block: int, place: slice) -> Integers:
+        drawn = np.empty(place.stop - place.start, dtype=np.int64)
+        key, start = self._key(stream.name, s), block * BLOCK + place.start
+        if stream.source == OWN:
+            self._own.fill(key, drawn, start=start)
+            return drawn
+        self._shared.fill(key, drawn, start=start)
+        factor = self._factors[stream.name]
+        _check_below(drawn, LARGEST // (abs(factor) * len(self.plan.streams) + 1))
+        drawn *= np.int64(factor)
+        return drawn
+
+    # --- gradients ------------------------------------------------------------------------------
+
+    def lattice_sum(self, gradients: Iterable[Any], *, clip: bool = False) -> list[Integers]:
+        """The sum of gradients on the lattice, each rounded toward zero and of no larger norm than
+        the clip: that is made sure of in integers, whatever floats did before.
+
+        Args:
+            gradients: a list of arrays, float32 or float64, records along the first axis.
+            clip: scale longer ones down; else they are refused, but for what rounding explains.
+
+        Raises:
+            InputError: numbers that are not finite, of other dtypes, or past the clip.
+        """
+        arrays = [_float_gradient(array, at) for at, array in enumerate(gradients)]
+        if not arrays or len({len(array) for array in arrays}) > 1:
+            expected = "arrays with one record a row, as many in each"
+            got = ", ".join(str(array.shape) for array in arrays) or "none"
+            raise InputError("gradients", expected=expected, got=got)
+        sums = [np.zeros(array.shape[1:], dtype=np.int64) for array in arrays]
+        for record in range(len(arrays[0])):
+            rows = [array[record].reshape(-1) for array in arrays]
+            whole = self._clipped(np.concatenate(rows, dtype=np.float64), record, clip=clip)
+            start = 0
+            for total in sums:
+                total += whole[start : start + total.size].reshape(total.shape)
+                start += total.size
+        return sums
+
+    def _clipped(self, gradient: Array, record: int, *, clip: bool) -> Integers:
+        """One gradient in integers, of a squared norm of at most ``clip_squared``."""
+        most = self.lattice.clip_squared
+        gradient = np.ldexp(gradient, -self.lattice.exponent)
+        peak = float(np.abs(gradient).max(initial=0.0))
+        if peak == 0:
+            return np.zeros(gradient.shape, dtype=np.int64)
+        excess = peak * float(np.linalg.norm(gradient / peak)) / math.sqrt(most)
+        if excess > 1:
+            if not clip and excess > 1 + OVER_CLIP:
+                norm = excess * math.sqrt(most) * self.grid
+                raise InputError(
+                    "gradients",
+                    expected=f"norms up to the clip, {self.claim.clip:g}",
+                    got=f"{norm:g} of record {record}",
+                    remedy="Clip every record's gradient, or have it done: lattice_sum(clip=True).",
+                )
+            gradient /= excess
+        whole = np.trunc(gradient).astype(np.int64)
+        square = _squared_norm(whole)
+        if square > most:
+            shrunk = np.abs(whole) * np.int64(math.isqrt((most << 60) // square)) >> np.int64(30)
+            whole = np.where(whole < 0, -shrunk, shrunk)
+        return whole
+
+    def release(self, gradients: Iterable[Any], t: int) -> list[Integers]:
+        """What the node may send at step ``t``: gradients and noise, in steps of the lattice;
+        :meth:`values` makes floats of it.
+
+        The step is recorded with a hash of the sums, as ``NodeNoise.add_`` does.
+
+        Args:
+            gradients: a list of arrays: either int64, sums as :meth:`lattice_sum` makes them, or
+                float32 or float64 with one clipped gradient a row, of which sums are made.
+
+        Raises:
+            InputError: what :meth:`lattice_sum` refuses; integers beyond what the batch of the
+                plan can sum to; a model of another size than before; a step outside the horizon,
+                or one that other data had.
+        """
+        t = self._checked_step(t)
+        arrays = [np.asarray(array) for array in gradients]
+        if arrays and all(array.dtype == _INT64 for array in arrays):
+            sums = [np.ascontiguousarray(array) for array in arrays]
+        else:
+            sums = self.lattice_sum(arrays)
+        self._check_sums(sums)
+        self._hides(sums, t)
+        released, start = [], 0
+        for total in sums:
+            message = np.empty(total.shape, dtype=np.int64)
+            self._fill(t, message.reshape(-1), start)
+            message += total
+            released.append(message)
+            start += total.size
+        self._added = max(self._added, t)
+        return released
+
+    def _check_sums(self, sums: Sequence[Integers]) -> None:
+        size = self.claim.batch_size
+        most = LARGEST if size is None else size * math.isqrt(self.lattice.clip_squared)
+        for at, total in enumerate(sums):
+            if not _is_below(total, min(most, LARGEST)):
+                of = "" if size is None else f", {size} times the clip"
+                peak = max(int(total.max()), -int(total.min()))
+                raise InputError(
+                    f"gradients[{at}]",
+                    expected=f"sums up to {most} steps of the lattice{of}",
+                    got=str(peak),
+                )
+
+    def values(self, released: Iterable[Integers]) -> list[Array]:
+        """In units of the gradients, float64, divided by the batch size where the plan has one:
+        for whoever goes on with them. It is done to what is public already."""
+        size = self.claim.batch_size or 1
+        return [np.ldexp(x.astype(np.float64), self.lattice.exponent) / size for x in released]
+
+
+def _is_below(integers: Integers, most: int) -> bool:
+    return not integers.size or (int(integers.max()) <= most and int(integers.min()) >= -most)
+
+
+def _check_below(integers: Integers, most: int) -> None:
+    """What is drawn is this large with a probability below exp(-2^12), and of no gradient."""
+    if not _is_below(integers, most):
+        raise OverflowError("noise beyond 64 bits")
+
+
+def _squared_norm(integers: Integers) -> int:
+    """Exact, of integers below 2^31.5 and at most 2^31 of them."""
+    squares = integers * integers
+    low = int((squares & np.int64(2**32 - 1)).sum())
+    return (int((squares >> np.int64(32)).sum()) << 32) + low
+
+
+def _float_gradient(array: Any, at: int) -> NDArray[Any]:
+    field = f"gradients[{at}]"
+    if not isinstance(array, np.ndarray) or array.ndim == 0:
+        expected = "an array with one record a row"
+        raise InputError(field, expected=expected, got=_checks.describe(array))
+    if array.dtype not in _FLOATS:
+        remedy = "Clip gradients in float32 or float64."
+        expected, got = "float32 or float64, or int64 for sums", str(array.dtype)
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
+    if not np.isfinite(array).all():
+        remedy = "Drop examples whose gradient is not finite before they are summed."
+        got = "one that is not"
+        raise InputError(field, expected="finite numbers", got=got, remedy=remedy)
+    return array
+
+
+def integer_noise(
+    design: Any,
+    *,
+    node: int | None = None,
+    secret: Secret | bytes | str | Path | None = None,
+    seeds: Mapping[str, Secret] | None = None,
+    grid: float | None = None,
+    clip: float | None = None,
+    batch_size: int | None = None,
+    record: str | Path | Literal[False] | None = None,
+    resume: bool = False,
+) -> IntegerNoise:
+    """The noise of one node of a design, in integers.
+
+    Args:
+        design, node, clip, batch_size, record, resume: as of :func:`noisedesign.noise.noise`.
+        secret: the node's own, by default a new one from the operating system, kept in
+            ``.secret``. Every node has one, since every node adds noise of its own.
+        seeds: the secrets a node shares with others, or that a dealer gave it, by name.
+        grid: the step of the lattice, a power of two in units of the gradients, the same at all
+            nodes; by default 2^-20 of the design's ``noise_stddev``, rounded down.
+
+    Raises:
+        InputError: as of :func:`noisedesign.noise.noise`, and of a design whose C is known by its
+            inverse alone, or a grid that is too coarse or too fine.
+    """
+    plan = plan_of(design, node, batch_size=batch_size)
+    agrees("clip", clip, plan.claim.clip)
+    return IntegerNoise(
+        plan,
+        grid=grid,
+        secret=Secret.new() if secret is None else Secret.of(secret),
+        seeds=seeds or {},
+        record=None if record is False else Record(record),
+        resume=resume,
+    )

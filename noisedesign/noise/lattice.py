@@ -1,0 +1,351 @@
+"""From a plan in real numbers to one in integers, with the privacy that was designed.
+
+Gradients are integers g on a lattice of step ``grid``. C is rounded to integers, its entries those
+of the design times a power of two that gives the largest of the diagonal 12 bits after the point.
+Nodes release what follows from y = C g + v, where noise v of every step is, at node i,
+
+    v_i = z_i + sum_k a_ik w_k,        a_ik integers,
+
+z_i a discrete Gaussian of the node's own and w_k one that the holders of seed k share. Everything
+here is computed in integers and fractions, from the floats of the plan as they are.
+
+**Sensitivity.** That of the rounded C is bounded anew, in integers (:func:`squared_sensitivity`): a
+record changes y by vectors of integers, of squared norm at most Delta^2 = clip^2 (4 clip^2 where it
+is replaced) times that bound, in the order of their steps and however later gradients depend on
+what was released before.
+
+**Own noise** of variance sigma^2 in every y is rho-zCDP with rho = Delta^2 sens^2 / 2 sigma^2
+(Canonne, Kamath and Steinke 2020, theorem 14, and adaptive composition: Renyi divergences of steps
+add up, and their sum is bounded whatever the earlier steps were). It is more than that:
+
+**Nearly Gaussian.** Let s^2 = 8 and let z' be a real Gaussian of variance sigma^2 - s^2. In place
+of z' + u, u an integer, release an integer j with probability proportional to exp(-(j - z' - u)^2
+/ 2 s^2). The sum of these weights over all j is s sqrt(2 pi) (1 + e) with |e| <= eta = 2.01 exp(-2
+pi^2 s^2) < 1e-68, whatever z' is (Poisson summation). So the probability of j is the density of a
+Gaussian of variance sigma^2 at j - u, and that of u + z, but for factors within 1 +- 2.1 eta
+(Peikert 2010, theorem 3.1, argues so). Then m draws of integers are, but for a factor e^(+-3 eta
+m) of every probability, post-processed from the real Gaussian mechanism of variance sigma^2 - 8.
+That one is mu-GDP with mu^2 = Delta^2 sens^2 / (sigma^2 - 8), adaptively too (Denisov et al. 2022,
+theorem 2.1). Where it is (epsilon, delta)-DP, the integers are (epsilon + 6 eta m, e^(3 eta m)
+delta)-DP. For m <= 2^80 that is less than 1e-42 more, and sigma^2 is made larger by 2^-40 of it,
+which takes 2^-41 of delta and so pays for it at any mu above 1e-25. So sigma^2 is chosen for the
+mu of the design, and integers cost nothing beside real noise.
+
+**Shared noise.** All w_k have variance tau^2. By the same sum, over all seeds, the law of v is, but
+for such factors, that of real noise of covariance tau^2 A A^T + diag(sigma_i^2 - 8), so long as
+
+    1 / tau^2 + largest eigenvalue of A^T diag(sigma_i^2 - 8)^-1 A  <=  1 / 8                (1)
+
+(the sum is that of exp(-(W - c)^T M (W - c) / 2) over integer vectors W, with M of these
+eigenvalues). tau^2 >= 16, and (1) holds by rows where every node has
+
+    sigma_i^2 - 8 >= 16 |a_ik| h_k sum_l |a_il|      for each of its seeds k with h_k holders.
+
+Rounding real coefficients B_ik to tau a_ik, off by at most tau / 2, loses no privacy where own
+noise makes up for it: with B scaled up by sqrt(1 + theta),
+
+    B B^T / (1 + theta)  <=  tau^2 A A^T + diag_i(sum_k h_k tau^2 / 4) / theta.
+
+Both conditions are of one node alone, so nodes need no more than they know. The covariance is then
+at least that of the design times a factor for what rounding did to C, at most
+sens(C rounded) / (sens(C rounded) - sens(what rounding took away)), squared: mu is that of the
+design. It holds against everybody who knows none of the secrets, as in the design, and given seeds
+that others know, for what is left. A seed that is missing takes its part of the privacy with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import frexp, isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.noise.attendance import Number, Rule, heaviest_sums
+from noisedesign.noise.discrete_gaussian import LARGEST_VARIANCE
+from noisedesign.noise.plan import CHANGE_OVER_CLIP, OWN, Claim, Plan
+
+Integers = NDArray[np.int64]
+
+PLACES = 12
+"""Bits after the point of C, whose largest diagonal entry is between 1 and 2."""
+DEFAULT_STEPS = 20
+"""log2 of the steps of the lattice to one ``noise_stddev``, or up to twice as many."""
+SMOOTHING = 8
+"""s^2."""
+FINEST_SEED = 16
+"""Least tau^2."""
+SEED_BITS = 16
+"""log2 of the coefficient of a seed whose noise is that of the design alone."""
+FINE = 16
+"""Bits after the point of what rounding takes from C."""
+SLACK = Fraction(1, 1 << 40)
+SPLIT = Fraction(1, 1 << 12)
+"""theta."""
+LARGEST = 1 << 60
+"""No integer is larger: sums of two fit int64."""
+MOST_CLIP = 1 << 31
+"""Most steps of a clip: squares fit int64."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lattice:
+    """What a node draws and adds, in integers.
+
+    Attributes:
+        exponent: log2 of ``grid``, the step of the lattice in units of the gradients.
+        strategy: diagonals of C, shape (p, T), C[t + i, t] at [i, t].
+        clip_squared: most that the squared norm of a record's gradient is.
+        squared_sensitivity: upper bound for ``strategy``, to gradients of norm 1.
+        own_variance: sigma^2, of the node's own noise in y.
+        seed_variance: tau^2, of draws from shared seeds.
+        coefficients: by which integer each of these is multiplied, by name.
+        rho: zCDP of the whole run; None where shared seeds are a part of the privacy.
+    """
+
+    exponent: int
+    strategy: Integers
+    clip_squared: int
+    squared_sensitivity: int
+    own_variance: int
+    seed_variance: int
+    coefficients: Mapping[str, int]
+    rho: Fraction | None
+
+    @property
+    def grid(self) -> float:
+        return 2.0**self.exponent
+
+
+def lattice_of(plan: Plan, *, grid: float | None = None) -> Lattice:
+    """The integers of a plan.
+
+    Args:
+        grid: a power of two, in units of the gradients, the same at all nodes; by default 2^-20
+            of the claim's ``noise_stddev``, rounded down.
+
+    Raises:
+        InputError: noise without a privacy target, of a strategy without bands or of a full
+            design; a grid too coarse for the clip, or too fine for 64 bits.
+    """
+    claim = plan.claim
+    if claim.mu is None or claim.clip is None or claim.adjacency is None or claim.rule is None:
+        remedy = "Design with a [privacy] table that states epsilon, delta and clip."
+        raise InputError("plan.claim", expected="a privacy target", got="none", remedy=remedy)
+    bands = None if plan.couplings is not None else plan.filter.strategy(plan.horizon)
+    if bands is None:
+        got = "a full design" if plan.couplings is not None else plan.filter.kind
+        remedy = "Integers need C itself: design for a banded, Toeplitz, dense or no strategy."
+        raise InputError("plan", expected="C with bands, or dense", got=got, remedy=remedy)
+    exponent = _exponent(grid, claim)
+    strategy, shift, moved = _rounded(bands)
+    # A gradient of one unit is 2^-exponent steps, and C of one 2^shift.
+    unit = Fraction(2) ** (shift - exponent)
+    clip_squared = _clip_squared(claim.clip, exponent)
+    sensitivity = squared_sensitivity(strategy, claim.rule)
+    own = sum(Fraction(s.coefficient) ** 2 for s in plan.streams if s.source == OWN) * unit**2
+    change = Fraction(CHANGE_OVER_CLIP[claim.adjacency]) ** 2 * clip_squared
+    shared = [stream for stream in plan.streams if stream.source != OWN and stream.coefficient]
+    if not shared:
+        least = change * sensitivity / Fraction(claim.mu) ** 2
+        variance = _ceiling(max(own, least) * (1 + SLACK)) + SMOOTHING
+        rho = change * sensitivity / (2 * variance)
+        coefficients, seed_variance = {}, FINEST_SEED
+    else:
+        gain = (1 + SLACK) * _gain(strategy, moved, claim.rule, sensitivity)
+        scale = Fraction(isqrt(_ceiling(gain * (1 + SPLIT) * 2**80)) + 1, 2**40) * unit
+        tau = max(4, 1 << max(0, int(Fraction(claim.noise_stddev) * unit).bit_length() - SEED_BITS))
+        coefficients = {s.name: round(Fraction(s.coefficient) * scale / tau) for s in shared}
+        sizes = {name: abs(a) for name, a in coefficients.items()}
+        holders = {stream.name: max(1, len(stream.holders)) for stream in shared}
+        lost = sum(holders.values()) * Fraction(tau**2, 4) / SPLIT
+        smooth = 16 * sum(sizes.values()) * max(sizes[s] * holders[s] for s in sizes)
+        variance = max(_ceiling(gain * own + lost), smooth) + SMOOTHING
+        seed_variance, rho = tau**2, None
+    found = Lattice(
+        exponent=exponent,
+        strategy=strategy,
+        clip_squared=clip_squared,
+        squared_sensitivity=sensitivity,
+        own_variance=variance,
+        seed_variance=seed_variance,
+        coefficients=coefficients,
+        rho=rho,
+    )
+    _check_room(found, amplified=plan.filter.row_sums(plan.horizon, np.abs).max() / 2.0**shift)
+    return found
+
+
+def squared_sensitivity(strategy: Integers, rule: Rule) -> int:
+    """Upper bound of max |sum over t of C_t d_t|^2 over the sets of steps a record may take part
+    in and vectors |d_t| <= 1, C_t the columns; squared.
+
+    It is the largest sum of |C^T C| over such a set, or more. The two are equal for sets of one
+    residue class or from a list, and where columns of one set do not overlap; what is bounded is
+    the sensitivity itself where, besides, signs make those entries of C^T C nonnegative.
+
+    Args:
+        strategy: diagonals, shape (p, T), C[t + i, t] at [i, t].
+
+    Raises:
+        InputError: sums that do not fit int64.
+    """
+    bands, horizon = len(strategy), strategy.shape[1]
+    _check_sums(strategy, rule)
+
+    def gram(lag: int) -> Integers:
+        """|C^T C|[t, t + lag], zero past the end."""
+        found = np.zeros(horizon, dtype=np.int64)
+        for i in range(bands - lag):
+            found[: horizon - lag] += strategy[i + lag, : horizon - lag] * strategy[i, lag:]
+        return np.abs(found)
+
+    if rule.patterns is not None:
+        lags = {b - a for steps in rule.patterns for a in steps for b in steps if a <= b}
+        grams = {lag: gram(lag) for lag in lags if lag < bands}
+
+        def entry(a: int, b: int) -> int:
+            return int(grams[b - a][a]) * (1 if a == b else 2) if b - a in grams else 0
+
+        return max(
+            sum(entry(a, b) for a in steps for b in steps if a <= b) for steps in rule.patterns
+        )
+    found = gram(0)
+    if rule.residue is not None:
+        # Sums of rows over a whole class, of which the largest are taken.
+        for lag in range(rule.residue, bands, rule.residue):
+            if lag >= rule.min_sep:
+                both = gram(lag)
+                found += both
+                found[lag:] += both[: horizon - lag]
+        classes = (np.sort(found[r :: rule.residue])[::-1] for r in range(rule.residue))
+        return max(int(members[: rule.most].sum()) for members in classes)
+    # Of every b steps in a row at most one is taken besides: each such window counts its largest.
+    windows: list[Integers] = []
+    for first in range(rule.min_sep, bands, rule.min_sep):
+        ahead, behind = np.zeros_like(found), np.zeros_like(found)
+        for lag in range(first, min(first + rule.min_sep, bands)):
+            both = gram(lag)
+            np.maximum(ahead, both, out=ahead)
+            np.maximum(behind[lag:], both[: horizon - lag], out=behind[lag:])
+        windows += [ahead, behind]
+    if windows and rule.most > 1:
+        found += np.sort(windows, axis=0)[::-1][: rule.most - 1].sum(axis=0)
+    counts = min(rule.most, -(-horizon // rule.min_sep))
+    return int(heaviest_sums(found, separation=rule.min_sep, counts=counts)[-1])
+
+
+def _check_sums(strategy: Integers, rule: Rule) -> None:
+    """No entry of C^T C is larger than the largest squared column; one more than the steps of a
+    record are ever added up with as many."""
+    largest = int(np.abs(strategy).max())
+    columns = largest**2 * len(strategy)
+    if columns < LARGEST:
+        columns = int(np.square(strategy).sum(axis=0).max())
+    stride = rule.min_sep if rule.residue is None else rule.residue
+    steps = -(-strategy.shape[1] // stride) if rule.patterns is None else rule.most
+    if columns * (steps + 1) ** 2 >= LARGEST:
+        expected = f"C with entries below {isqrt(LARGEST) // (len(strategy) * (steps + 1))}"
+        raise InputError("strategy", expected=expected, got=str(largest))
+
+
+def _gain(strategy: Integers, moved: Integers, rule: Rule, sensitivity: int) -> Fraction:
+    """At least sens(C rounded)^2 / sens(C)^2, squared, where rounding took ``moved`` / 2^FINE from
+    C, to half a unit of that.
+
+    Sensitivity is a norm. Its square is at least the sum of the squared columns of any set of
+    steps, which is the mean over signs, and at least the squared sum of these columns.
+    """
+    if not moved.any():
+        return Fraction(1)
+    least, horizon = 0, strategy.shape[1]
+    for steps in _some_patterns(rule, horizon):
+        columns = np.zeros((horizon + len(strategy), len(steps)), dtype=np.int64)
+        for place, t in enumerate(steps):
+            columns[t : t + len(strategy), place] = strategy[:, t]
+        least = max(least, int(np.square(columns).sum()), int(np.square(columns.sum(axis=1)).sum()))
+
+    def root(square: int) -> int:
+        """Not below 2^30 times the square root."""
+        return isqrt(square << 60) + 1
+
+    unit = squared_sensitivity(_within(np.ones_like(strategy)), rule)
+    lost = -(-(2 * root(squared_sensitivity(moved, rule)) + root(unit)) // 2 ** (FINE + 1))
+    low = isqrt(least << 60) - lost
+    if low <= 0:
+        expected, got = "a strategy whose entries are of one size", "one that rounding changes"
+        raise InputError("plan", expected=expected, got=got)
+    return Fraction(sensitivity << 60, low * low)
+
+
+def _some_patterns(rule: Rule, horizon: int) -> list[tuple[int, ...]]:
+    """Sets of steps a record may take part in, the heaviest of usual designs among them."""
+    if rule.patterns is not None:
+        return list(rule.patterns)
+    stride = rule.residue or rule.min_sep
+    return [tuple(range(r, horizon, stride))[: rule.most] for r in range(min(stride, horizon))]
+
+
+def _rounded(bands: Array) -> tuple[Integers, int, Integers]:
+    """C times 2^shift in integers, shift, and what is missing in units of 2^-FINE."""
+    shift = PLACES + 1 - frexp(float(bands[0].max()))[1]
+    scaled = _within(np.ldexp(bands, shift))
+    strategy = np.rint(scaled).astype(np.int64)
+    if strategy[0].min() < 1:
+        expected = f"diagonal entries of C within {2**PLACES} of each other"
+        raise InputError("plan", expected=expected, got=f"{bands[0].min() / bands[0].max():.3g}")
+    # Differences of neighbours are exact; away from zero, so that nothing that is missing is none.
+    missing = np.ldexp(scaled - strategy, FINE)
+    return strategy, shift, np.copysign(np.ceil(np.abs(missing)), missing).astype(np.int64)
+
+
+def _within(bands: NDArray[Number]) -> NDArray[Number]:
+    """A copy without what is past the last row of C."""
+    found = np.array(bands[: bands.shape[1]])
+    for i in range(1, len(found)):
+        found[i, found.shape[1] - i :] = 0
+    return found
+
+
+def _exponent(grid: float | None, claim: Claim) -> int:
+    if grid is None:
+        return frexp(claim.noise_stddev)[1] - 1 - DEFAULT_STEPS
+    mantissa, exponent = frexp(_checks.scale(grid, field="grid"))
+    if mantissa != 0.5:
+        nearest = 2.0 ** (exponent - 1)
+        raise InputError("grid", expected=f"a power of two, as {nearest:g}", got=f"{grid:g}")
+    return exponent - 1
+
+
+def _clip_squared(clip: float, exponent: int) -> int:
+    steps = Fraction(clip) / Fraction(2) ** exponent
+    if not 1 <= steps < MOST_CLIP:
+        coarsest, finest = f"{clip:.3g}", f"{clip / MOST_CLIP:.3g}"
+        expected = f"a step between {finest} and {coarsest}, the clip"
+        raise InputError("grid", expected=expected, got=f"{2.0**exponent:g}")
+    return int(steps**2)
+
+
+def _ceiling(value: Fraction) -> int:
+    return -(-value.numerator // value.denominator)
+
+
+def _check_room(lattice: Lattice, *, amplified: float) -> None:
+    """That noise 2^7 times its standard deviation, which nobody ever sees, fits.
+
+    ``amplified`` is the largest sum of a row of the inverse of the rounded C, absolute.
+
+    Raises:
+        InputError: it does not.
+    """
+    own, seeds = isqrt(lattice.own_variance) + 1, isqrt(lattice.seed_variance) + 1
+    white = own + seeds * sum(map(abs, lattice.coefficients.values()))
+    weight = int(np.abs(lattice.strategy).sum(axis=0).max())
+    largest = _ceiling(Fraction(amplified) * white * weight)
+    if lattice.own_variance > LARGEST_VARIANCE or largest << 7 > LARGEST:
+        expected = "a coarser step: noise in steps is to fit 64 bits"
+        raise InputError("grid", expected=expected, got=f"{lattice.grid:g}")

@@ -1,0 +1,336 @@
+"""Plans in integers: sensitivity by brute force, privacy and shared noise by exact sums."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+import noisedesign as nd
+from noisedesign.base.checks import InputError
+from noisedesign.noise import Plan, Rule, Stream
+from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, Rows, Toeplitz
+from noisedesign.noise.lattice import SMOOTHING, lattice_of, squared_sensitivity
+from noisedesign.privacy.accounting import delta_of
+from noisedesign.privacy.sensitivity import squared_sensitivity as real_sensitivity
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation, Patterns
+from tests.support import scalar_discrete_gaussian as scalar
+from tests.support.lattice_plans import own_stream, plan_with
+from tests.support.small_designs import PATH_3
+
+SCHEMES: list[Participation] = [
+    FixedEpoch(epochs=1, separation=6),
+    FixedEpoch(epochs=3, separation=2),
+    FixedEpoch(epochs=6, separation=1),
+    MinSeparation(horizon=6, separation=1, max_participations=6),
+    MinSeparation(horizon=6, separation=2, max_participations=2),
+    MinSeparation(horizon=6, separation=3, max_participations=2),
+    Patterns(horizon=6, steps=((0, 1, 5), (2,), (1, 4))),
+]
+
+
+def dense(bands: np.ndarray) -> np.ndarray:
+    """C of its diagonals."""
+    horizon = bands.shape[1]
+    return sum(np.diag(band[: horizon - i], -i) for i, band in enumerate(bands))
+
+
+def gram_of(strategy: np.ndarray) -> np.ndarray:
+    return strategy.T @ strategy
+
+
+def random_bands(bands: int, *, horizon: int = 6, seed: int = 0) -> np.ndarray:
+    found = np.random.default_rng(seed).integers(-9, 10, (bands, horizon))
+    found[0] = np.abs(found[0]) + 1
+    for i in range(1, bands):
+        found[i, horizon - i :] = 0
+    return found
+
+
+# --- sensitivity ----------------------------------------------------------------------------------
+
+
+def by_hand(strategy: np.ndarray, scheme: Participation) -> tuple[int, int]:
+    """Largest sum of |C^T C| over a pattern, and largest sum with signs: all by trying them."""
+    gram = strategy.T @ strategy
+    absolute = signed = 0
+    for pattern in scheme.maximal_patterns():
+        part = gram[np.ix_(pattern, pattern)]
+        absolute = max(absolute, int(np.abs(part).sum()))
+        for signs in itertools.product((-1, 1), repeat=len(pattern)):
+            signed = max(signed, int(np.array(signs) @ part @ np.array(signs)))
+    return absolute, signed
+
+
+@pytest.mark.parametrize("bands", [1, 2, 3, 6])
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_sensitivity_by_brute_force(scheme: Participation, bands: int) -> None:
+    for seed in range(5):
+        strategy = random_bands(bands, seed=seed)
+        found = squared_sensitivity(strategy, scheme.rule)
+        absolute, signed = by_hand(dense(strategy), scheme)
+        real = real_sensitivity(gram_of(dense(strategy).astype(float)), scheme)
+        assert found >= absolute >= signed
+        assert found >= real.squared * (1 - 1e-9)
+        apart = bands <= scheme.rule.min_sep
+        if scheme.rule.residue is not None or scheme.rule.patterns is not None or apart:
+            assert found == absolute
+        if apart:
+            assert found == signed
+
+
+def test_sensitivity_worked_out() -> None:
+    """C = [[2, 0, 0], [-1, 2, 0], [0, -1, 2]]: columns of squared length 5, 5, 4, neighbours with
+    product -2."""
+    strategy = np.array([[2, 2, 2], [-1, -1, 0]])
+    assert squared_sensitivity(strategy, Rule(most=1)) == 5
+    assert squared_sensitivity(strategy, Rule(most=2, min_sep=2)) == 9
+    assert squared_sensitivity(strategy, Rule(most=3)) == 5 + 5 + 4 + 4 * 2
+    assert squared_sensitivity(strategy, Rule(most=3, residue=2)) == 9
+
+
+def test_more_of_a_class_than_may_take_part() -> None:
+    strategy = np.array([[1, 2, 3, 4]])
+    assert squared_sensitivity(strategy, Rule(most=2, min_sep=1, residue=1)) == 9 + 16
+
+
+def test_sums_beyond_64_bits_are_refused() -> None:
+    with pytest.raises(InputError, match="strategy: expected C with entries below"):
+        squared_sensitivity(np.full((1, 3), 2**31), Rule(most=1))
+
+
+# --- privacy --------------------------------------------------------------------------------------
+
+
+def kronecker_like() -> list[Filter]:
+    rng = np.random.default_rng(3)
+    bands = np.abs(rng.normal(size=(2, 6))) / 2 + 0.5
+    root = np.array([1.0, 0.5, 0.375, 0.3125, 0.27, 0.24])
+    matrix = np.linalg.inv(dense(np.tile(root[:, None], (1, 6))))
+    toeplitz = Toeplitz.of(np.array([1.0, -0.7, 0.3]), horizon=6)
+    return [Fresh(), toeplitz, Banded(bands), Rows(np.tril(matrix))]
+
+
+@pytest.mark.parametrize("filter_", kronecker_like(), ids=lambda f: f.kind)
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+@pytest.mark.parametrize("steps", [6, 20])
+def test_own_noise_is_as_private_as_claimed(filter_: Filter, adjacency: str, steps: int) -> None:
+    """In fractions: mu^2 of the real mechanism of variance sigma^2 - 8, and rho below mu^2 / 2."""
+    rule = FixedEpoch(epochs=2, separation=3).rule
+    plan = plan_with(filter_, rule=rule, adjacency=adjacency, clip=1.7, mu=0.3)
+    found = lattice_of(plan, grid=2.0**-steps)
+    assert found.clip_squared <= (Fraction(1.7) * 2**steps) ** 2 < found.clip_squared + 1
+    change = found.clip_squared * (4 if adjacency == "replace" else 1)
+    scheme = FixedEpoch(epochs=2, separation=3)
+    absolute, _ = by_hand(dense(found.strategy), scheme)
+    squared = Fraction(change * absolute, found.own_variance - SMOOTHING)
+    assert squared < Fraction(0.3) ** 2
+    assert found.rho == Fraction(change * absolute, 2 * found.own_variance)
+    assert found.rho < Fraction(0.3) ** 2 / 2
+
+
+@pytest.mark.parametrize("steps", [6, 10, 16, 20])
+def test_c_is_that_of_the_design_to_twelve_bits(steps: int) -> None:
+    for filter_ in kronecker_like():
+        found = lattice_of(plan_with(filter_), grid=2.0**-steps)
+        exact = dense(filter_.strategy(6))
+        scale = 2.0 ** (12 - np.floor(np.log2(np.diagonal(exact).max())))
+        assert np.abs(dense(found.strategy) - scale * exact).max() <= 0.5 + 1e-9
+        assert 2**12 <= found.strategy[0].max() <= 2**13
+
+
+@pytest.mark.parametrize("scheme", [FixedEpoch(epochs=3, separation=4)], ids=str)
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_a_design_keeps_its_error(scheme: FixedEpoch, epsilon: float) -> None:
+    """What integers add to the variance of prefix sums, for 2^6 to 2^20 steps: rounding of C and of
+    sigma, and rounding of messages, of variance 1/12 through C^-1 diag(C)."""
+    target = PrivacyTarget(epsilon=epsilon, delta=1e-5, clip=0.7, adjacency="replace")
+    plan = nd.solve(TimeProblem.prefix(participation=scheme, privacy=target)).design.node_plan(0)
+    summed = np.tril(np.ones((12, 12)))
+    (columns,) = plan.filter.noising_columns(12)
+    designed = np.square(summed @ columns).sum()
+    for steps in (6, 10, 16, 20):
+        exponent = int(np.floor(np.log2(plan.claim.noise_stddev))) - steps
+        found = lattice_of(plan, grid=2.0**exponent)
+        whole = dense(found.strategy).astype(float)
+        response = summed @ np.linalg.inv(whole)
+        variance = float(found.own_variance) * np.square(response).sum()
+        variance += np.square(response * np.diagonal(whole)).sum() / 12
+        assert 0.9999 < variance * found.grid**2 / designed < 1.002
+
+
+@pytest.mark.parametrize(
+    ("variance", "shift"),
+    [(10, (1,)), (12, (3,)), (30, (2,)), (200, (3,)), (1000, (40,)), (10, (2, 1)), (20, (1, 3))],
+)
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0])
+def test_discrete_noise_is_as_private_as_real_noise_of_eight_less(
+    variance: int, shift: tuple[int, ...], epsilon: float
+) -> None:
+    """delta of the discrete Gaussian by summing all outcomes, below that of the mu in use."""
+    with mpmath.workdps(30):
+        reach = 14 * int(np.sqrt(variance)) + 10
+        weights = [scalar.density(x, Fraction(variance)) for x in range(-reach, reach + 1)]
+        total = mpmath.fsum(weights)
+        pmf = np.array([w / total for w in weights])
+        first, second = pmf, pmf
+        for by in shift[1:]:
+            first = np.multiply.outer(first, pmf)
+            second = np.multiply.outer(second, np.roll(pmf, by))
+        second = np.roll(second, shift[0], axis=0)
+        excess = (first - mpmath.exp(epsilon) * second).ravel()
+        delta = float(mpmath.fsum(e for e in excess if e > 0))
+    mu = float(np.sqrt(np.square(shift).sum() / (variance - SMOOTHING)))
+    assert delta <= delta_of(mu=mu, epsilon=epsilon)
+
+
+# --- shared noise ---------------------------------------------------------------------------------
+
+
+def test_a_sum_of_own_and_shared_noise_is_nearly_gaussian() -> None:
+    """Two nodes, one seed with coefficients 2 and -1, variances at the bound of the module: all
+    probabilities over the real density of the covariance stated, in 120 digits."""
+    tau2, a, own = 16, (2, -1), []
+    for factor in a:
+        own.append(SMOOTHING + 16 * abs(factor) * 2 * abs(factor))
+    with mpmath.workdps(120):
+        covariance = mpmath.matrix(2, 2)
+        for i in range(2):
+            for j in range(2):
+                covariance[i, j] = tau2 * a[i] * a[j] + (own[i] if i == j else 0)
+        inverse = covariance**-1
+
+        def mass(v: tuple[int, int]) -> mpmath.mpf:
+            return mpmath.fsum(
+                mpmath.exp(
+                    -mpmath.mpf(w * w) / (2 * tau2)
+                    - sum(mpmath.mpf((v[i] - a[i] * w) ** 2) / (2 * own[i]) for i in range(2))
+                )
+                for w in range(-150, 151)
+            )
+
+        def density(v: tuple[int, int]) -> mpmath.mpf:
+            x = mpmath.matrix(v)
+            return mpmath.exp(-(x.T * inverse * x)[0] / 2)
+
+        ratio = mass((0, 0)) / density((0, 0))
+        for v in ((1, 0), (0, 1), (3, -5), (10, 10), (-7, 20)):
+            assert abs(mass(v) / density(v) / ratio - 1) < 1e-60
+
+
+def shared_design(kind: str = "edge-local") -> object:
+    target = PrivacyTarget(epsilon=2.0, delta=1e-5, clip=0.7, steps=5, adjacency="replace")
+    problem = SpaceProblem(
+        mixing=PATH_3, structure=SpaceStructure(kind=kind), privacy=target, name="path"
+    )
+    return nd.solve(problem).design
+
+
+def covariance_of(plans: list[Plan], *, grid: float | None = None) -> tuple[np.ndarray, float]:
+    """Real covariance that the integers are as private as, in units of the gradients, and the
+    largest eigenvalue of (1)."""
+    lattices = [lattice_of(plan, grid=grid) for plan in plans]
+    names = sorted({name for found in lattices for name in found.coefficients})
+    a = np.array([[found.coefficients.get(name, 0) for name in names] for found in lattices], float)
+    tau2 = lattices[0].seed_variance
+    assert {found.seed_variance for found in lattices} == {tau2}
+    assert len({found.exponent for found in lattices}) == 1
+    own = np.array([float(found.own_variance - SMOOTHING) for found in lattices])
+    condition = 1 / tau2 + np.linalg.eigvalsh((a.T / own) @ a)[-1]
+    unit = lattices[0].strategy[0, 0] / lattices[0].grid
+    return (tau2 * a @ a.T + np.diag(own)) / unit**2, float(condition)
+
+
+@pytest.mark.parametrize("steps", [6, 12, 20])
+def test_seeds_keep_the_covariance_of_the_design(steps: int) -> None:
+    design = shared_design()
+    plans = [design.node_plan(u) for u in range(3)]
+    scale = plans[0].claim.noise_stddev
+    exponent = int(np.floor(np.log2(scale))) - steps
+    found, condition = covariance_of(plans, grid=2.0**exponent)
+    assert condition <= 1 / SMOOTHING
+    designed = scale**2 * design.noise.space
+    assert np.linalg.eigvalsh(found - designed)[0] > 0
+    assert np.trace(found) < 1.005 * np.trace(designed)
+    worst = np.sqrt(1.4**2 * 5 * np.diagonal(np.linalg.inv(found)).max())
+    assert worst <= plans[0].claim.mu
+    assert worst > 0.995 * plans[0].claim.mu
+
+
+def test_seeds_with_a_strategy_pay_for_its_rounding() -> None:
+    """A Toeplitz C with seeds: sensitivities of the rounded and of the real C, and covariances."""
+    rule = FixedEpoch(epochs=2, separation=3).rule
+    coefficients = np.array([1.0, 0.61803, 0.27])
+    base = plan_with(Toeplitz.of(coefficients, horizon=6), rule=rule)
+    plans = [
+        replace(
+            base,
+            node=u,
+            streams=(
+                own_stream(u, 0.9),
+                Stream(name="seed 0", coefficient=x, source="shared", holders=(0, 1)),
+            ),
+        )
+        for u, x in ((0, 1.7), (1, -1.6))
+    ]
+    found, condition = covariance_of(plans)
+    root = np.array([[0.9, 0, 1.7], [0, 0.9, -1.6]])
+    strategy = lattice_of(plans[0]).strategy
+    scheme = FixedEpoch(epochs=2, separation=3)
+    rounded, _ = by_hand(dense(strategy), scheme)
+    real = real_sensitivity(gram_of(4096 * dense(base.filter.strategy(6))), scheme).squared
+    assert condition <= 1 / SMOOTHING
+    assert np.linalg.eigvalsh(found / (rounded / real) - root @ root.T)[0] > 0
+    assert np.trace(found) < 1.002 * np.trace(root @ root.T)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_strategies_known_by_their_inverse_are_refused() -> None:
+    moving = Moving(np.array([1.0, -0.5]))
+    buffered = Buffered(np.array([0.1]), np.array([0.9]), np.array([1.0]))
+    for filter_ in (moving, buffered):
+        with pytest.raises(InputError, match=f"bands, or dense, got {filter_.kind}"):
+            lattice_of(plan_with(filter_))
+
+
+@pytest.mark.parametrize("missing", ["mu", "clip", "adjacency", "rule"])
+def test_noise_without_a_target_is_refused(missing: str) -> None:
+    plan = plan_with(Fresh())
+    plan = replace(plan, claim=replace(plan.claim, **{missing: None}))
+    with pytest.raises(InputError, match=r"plan\.claim: expected a privacy target"):
+        lattice_of(plan)
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (0.3, r"a power of two, as 0\.25, got 0\.3"),
+        (2.0, "a step between .* and 1, the clip, got 2"),
+        (2.0**-40, "a step between"),
+        (-1.0, "grid: expected"),
+        (np.nan, "grid: expected"),
+    ],
+)
+def test_unfit_grids_are_refused(grid: float, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        lattice_of(plan_with(Fresh()), grid=grid)
+
+
+def test_noise_that_does_not_fit_64_bits_is_refused() -> None:
+    """C^-1 whose rows sum to 2^40."""
+    filter_ = Toeplitz.of(np.array([1.0, -2.0]), horizon=40)
+    with pytest.raises(InputError, match="grid: expected a coarser step"):
+        lattice_of(plan_with(filter_, horizon=40))
+
+
+def test_diagonals_of_many_sizes_are_refused() -> None:
+    with pytest.raises(InputError, match="plan: expected diagonal entries of C within 4096"):
+        lattice_of(plan_with(Banded(np.array([[1.0, 1e-5, 1.0, 1.0, 1.0, 1.0]]))))
