@@ -396,7 +396,7 @@ def read_only() -> np.ndarray:
         ({"shape": 3, "start": -1}, "start: expected an integer >= 0"),
         ({"shape": 3, "start": MOST_SAMPLES - 2}, "start: expected at most 34359738368 numbers"),
         ({"out": [0.0, 0.0]}, "out: expected a numpy array"),
-        ({"out": np.zeros(3, dtype=np.float16)}, "dtype: expected float32 or float64, got float16"),
+        ({"out": np.zeros(3, dtype=np.float16)}, "out: expected float32 or float64, got float16"),
         ({"out": transposed()}, r"out: expected a writeable array in C order, got one of shape"),
         ({"out": np.zeros(8)[::2]}, r"out: expected a writeable array .* strides \(16,\)"),
         ({"out": read_only()}, "out: expected a writeable array .* read-only"),
