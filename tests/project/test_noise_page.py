@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ast
+import queue
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from noisedesign.tasks.deploy import deploy
+from noisedesign.tasks.solve import solve
+from tests.support import private_problems
 
 PAGE = Path(__file__).parents[2] / "docs" / "noise.md"
 
@@ -36,3 +43,28 @@ def test_the_ledger() -> None:
         else:
             exec(source, scope)
     assert compared == 9
+
+
+def test_seeds_without_a_dealer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three nodes, each as the page has it; only the names of their files differ."""
+    monkeypatch.setenv("NOISEDESIGN_RECORDS", str(tmp_path / "records.sqlite3"))
+    design = solve(private_problems.path_of_seeds()).design
+    assert design is not None
+    made = deploy(design, tmp_path / "out")
+    code, _, _ = examples("Seeds without a dealer").partition("from noisedesign.noise import Ident")
+    boxes = [queue.SimpleQueue[bytes]() for _ in made]
+
+    def node(u: int) -> Any:
+        scope: dict[str, Any] = {
+            "send": lambda receiver, message: boxes[receiver].put(message),
+            "receive": lambda: boxes[u].get(timeout=30),
+        }
+        exec(code.replace("alice.plan", str(made[u].path)), scope)
+        return scope["source"]
+
+    with ThreadPoolExecutor(len(made)) as pool:
+        drawn = [source.step(0, 200_000) for source in pool.map(node, range(len(made)))]
+    stated = design.covariance * made[0].plan.claim.noise_stddev ** 2
+    found = np.cov(drawn, bias=True)
+    error = np.abs(found - stated) / np.sqrt(np.outer(stated.diagonal(), stated.diagonal()))
+    assert error.max() < 6 / np.sqrt(200_000) * np.sqrt(2)

@@ -21,6 +21,7 @@ import pytest
 import noisedesign as nd
 from noisedesign.noise import Plan, Secret, noise
 from noisedesign.program.design import Design
+from noisedesign.tasks import deploy
 from tests.support import ROOT
 
 FOLDER = ROOT / "tools" / "runtime"
@@ -138,12 +139,10 @@ def test_the_files_are_those_of_the_package(wheel: Path) -> None:
         assert all(archive.read(name) == (ROOT / name).read_bytes() for name in names)
         licences = [name for name in archive.namelist() if name.endswith("/LICENSE")]
         assert [archive.read(name) for name in licences] == [(ROOT / "LICENSE").read_bytes()]
-    own = {
-        f"noisedesign/{p.relative_to(ROOT / 'noisedesign').as_posix()}"
-        for p in (ROOT / "noisedesign" / "noise").rglob("*.py")
-    }
-    assert own <= set(names)
-    assert {name.split("/")[1] for name in names} == {"__init__.py", "base", "noise", "py.typed"}
+    rooms = {"noise", "adapters"}
+    own = {p for room in rooms for p in (ROOT / "noisedesign" / room).rglob("*.py")}
+    assert {path.relative_to(ROOT).as_posix() for path in own} <= set(names)
+    assert {name.split("/")[1] for name in names} == {"__init__.py", "base", "py.typed"} | rooms
     assert not {"noisedesign/base/device.py", "noisedesign/base/tables.py"} & set(names)
 
 
@@ -200,6 +199,23 @@ def test_what_is_not_there_is_said_in_one_sentence(node: Path, tmp_path: Path) -
             f"noisedesign.{name} is in the package noisedesign, of which only noisedesign-runtime "
             "is installed here: pip install noisedesign"
         )
+
+
+def test_nodes_without_solvers_train_a_model(
+    node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They agree on their seeds, and go through all steps."""
+    rng = np.random.default_rng(8)
+    features = rng.standard_normal((60, 2))
+    data = tmp_path / "data.npz"
+    np.savez(data, features=features, labels=(features.sum(axis=1) > 0).astype(float))
+    deploy.deploy(designs()["seeds"], tmp_path / "out", batch_size=12)
+    monkeypatch.chdir(tmp_path)  # where no checkout is found
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setattr(deploy.sys, "executable", str(node))
+    found = deploy.rehearse(tmp_path / "out", data)
+    assert found.losses.shape == (STEPS, 5)
+    assert np.isfinite(found.losses).all()
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -1,4 +1,5 @@
-"""The files of ``noisedesign-runtime``: ``noisedesign.noise``, and what that imports of the rest.
+"""The files of ``noisedesign-runtime``: what a node draws noise with, adapters to trainers that
+use it, and what both import of the rest of the package.
 
 They are read off the sources, and come from the folder of the package itself: the two wheels have
 the same bytes. What both say of themselves is said in the main ``pyproject.toml``.
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "noisedesign"
 OUTERMOST = Path(PACKAGE, "__init__.py")
 """Its names are loaded when they are asked for: what they are in is not needed."""
+ROOMS = ("noise", "adapters")
 DEPENDENCIES = {"cryptography", "numpy"}
 
 
@@ -47,7 +49,8 @@ def _is_ours(file: Path) -> bool:
 def runtime_files() -> frozenset[Path]:
     """Relative to the repository."""
     found: set[Path] = {OUTERMOST}
-    left = [file.relative_to(ROOT) for file in sorted((ROOT / PACKAGE / "noise").rglob("*.py"))]
+    rooms = (ROOT / PACKAGE / room for room in ROOMS)
+    left = [file.relative_to(ROOT) for room in rooms for file in sorted(room.rglob("*.py"))]
     while left:
         file = left.pop()
         if file not in found:
