@@ -1,7 +1,8 @@
 """Nodes drop out: what noise that the others share with them costs, and whether it still protects.
 
 Noise of shared seeds cancels in sums over all who hold them. With the nodes G gone, noise of the
-others, L, has the covariance R_LL, where nothing cancels what L shares with G.
+others, L, has the covariance R_LL, where nothing cancels what L shares with G. Costs are for nodes
+that are gone from the first step on; privacy is for nodes that go at any step.
 
 - The mean of all nodes' noise has variance 1^T R 1 / n^2, that of the others 1^T R_LL 1 / |L|^2.
 - A reader of the messages of L learns no more than of all: for X = R^-1,
@@ -9,7 +10,7 @@ others, L, has the covariance R_LL, where nothing cancels what L shares with G.
       [R_LL]^-1 = X_LL - X_LG [X_GG]^-1 X_GL,
 
   whose diagonal is at most that of X_LL. Noise correlated across steps too has covariance K x R,
-  of which every block is scaled alike.
+  of which every block is scaled alike. What nodes sent before they went was accounted for, too.
 - The others can leave out the seeds they hold with G, so that noise cancels again. Then, or where
   the nodes gone give their seeds away, the covariance is that of the seeds that nobody of G holds:
   it hides less than was designed for, unless the design is for known seeds (SecLDP).
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -208,7 +210,7 @@ class _Network:
         )
 
     def without(self, gone: list[int]) -> DropOut:
-        left = np.setdiff1d(np.arange(len(self.names)), gone)
+        left = np.setdiff1d(self.everybody, gone)
         scale = self.calibration.noise_stddev**2 * self.step_variance
         known = None
         if self.root is not None:
@@ -223,7 +225,6 @@ class _Network:
         )
 
     def _judged(self, covariance: Array, left: Nodes) -> Others:
-        everybody = np.arange(len(self.names))
         hidden = covariance[np.ix_(left, left)]
         try:
             precision = np.diagonal(inverse_of_positive(hidden))
@@ -231,16 +232,23 @@ class _Network:
             precision = np.full(len(left), math.inf)
         mu, largest = self.calibration.mu, float(precision.max() / self.budget.max())
         return Others(
-            average_ratio=_average(covariance, left) / _average(self.covariance, everybody),
+            average_ratio=_average(covariance, left) / _average(self.covariance, self.everybody),
             error_ratio=self._error_ratio(covariance, left),
             sensitivity_squared=float((precision / self.budget[left]).max()),
             mu=None if mu is None else mu * math.sqrt(largest),
         )
 
+    @property
+    def everybody(self) -> Nodes:
+        return np.arange(len(self.names))
+
+    @cached_property
+    def _error_before(self) -> float | None:
+        return self._error_of(self.covariance, self.everybody)
+
     def _error_ratio(self, covariance: Array, left: Nodes) -> float | None:
-        everybody = np.arange(len(self.names))
-        found = self._error_of(covariance, left)
-        before = self._error_of(self.covariance, everybody)
+        before = self._error_before
+        found = None if before is None else self._error_of(covariance, left)
         if found is None or before is None:
             return None
         return found / before if before > 0 else math.inf
