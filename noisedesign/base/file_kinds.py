@@ -35,7 +35,7 @@ _BEGINNINGS = {
     MATLAB_5: "a MATLAB file",
     b"Task/INFO\0": PROGRAM,
     b'{"$schema":"http://mosek.com/': PROGRAM,
-    b"# Written by noisedesign: ": "a program that runs a trainer",
+    b"# Written by noisedesign: ": "a program or configuration of a trainer",
 }
 
 _MEMBERS = {"manifest.json": DESIGN, "checkpoint.json": CHECKPOINT, "plan.json": NODE_PLAN}

@@ -151,7 +151,7 @@ def writers() -> dict[str, Callable[[Path, int], object]]:
     }
     for name in exporter_names():
         for kind, design in designs.items():
-            if kind in exporter(name).ACCEPTS and name != "seeds":
+            if kind in exporter(name).ACCEPTS and name not in ("seeds", "decentralizepy"):
                 found[f"{name} of {kind}"] = lambda path, k, name=name, design=design: export(
                     design, to=name, path=path, problem_text=str(k)
                 )

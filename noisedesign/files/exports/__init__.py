@@ -28,7 +28,7 @@ from noisedesign.program.streaming import StreamingDesign
 __all__ = ["Exported", "exporter", "exporter_names", "read"]
 
 FORMATS = ("npy", "csv", "mat", "safetensors", "seeds")
-TRAINERS = ("jax-privacy", "mfdl", "whisper-dsgd", "decor")
+TRAINERS = ("jax-privacy", "mfdl", "whisper-dsgd", "decor", "decentralizepy")
 KINDS = ("space", "time", "space-time", "streaming")
 
 _ADDED = Group("noisedesign.exporters", field="to", what="an exporter")

@@ -40,8 +40,8 @@ from tests.support.small_designs import (
 )
 
 FORMATS = ("npy", "csv", "mat", "safetensors")
-OF_STRUCTURES = {"seeds": "space"}
-"""What takes designs of some structures only, and has tests of its own."""
+OF_SOME = {"seeds", "decentralizepy"}
+"""What takes designs of some structures, or with a privacy target, and has tests of its own."""
 TRAINERS = {"jax-privacy": "time", "mfdl": "time", "whisper-dsgd": "space", "decor": "space"}
 SUFFIX = {"safetensors": ".safetensors", "mfdl": ".npy", "jax-privacy": ".npz", "decor": ".json"}
 
@@ -67,7 +67,7 @@ def mu_of(target: PrivacyTarget) -> float:
 def test_every_module_of_the_package_is_registered() -> None:
     modules = {path.stem for path in Path(exports.__file__).parent.glob("[a-z]*.py")}
     assert modules == {name.replace("-", "_") for name in exporter_names()}
-    assert set(exporter_names()) == {*FORMATS, *TRAINERS, *OF_STRUCTURES}
+    assert set(exporter_names()) == {*FORMATS, *TRAINERS, *OF_SOME}
 
 
 @pytest.mark.parametrize("name", [*FORMATS, *TRAINERS])

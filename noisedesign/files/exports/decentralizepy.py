@@ -1,0 +1,95 @@
+"""decentralizepy: a file a node, its graph, and the lines of its config that use them.
+
+The trainer has no noise of its own. :mod:`noisedesign.adapters.decentralizepy` is its training of a
+node with noise added to the SUM of per-example clipped gradients, divided by the batch size
+afterwards, and its averaging with the design's W.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+
+from noisedesign.base.atomic import overwriting, write_text
+from noisedesign.base.checks import InputError
+from noisedesign.files.array_files import require_own_description
+from noisedesign.files.exported import to_json, trainer_facts
+from noisedesign.program.design import Design
+from noisedesign.system.graph import graph_laplacian
+
+ACCEPTS = ("space", "time", "space-time")
+DESCRIPTION = "files of the nodes (-0.plan, ...), .edges and .ini of decentralizepy, and .json"
+
+_NOTE = (
+    "The trainer's own training begins its data anew at every call unless full_epochs is set: then "
+    "the first records are in every step, which no participation but every step allows. The "
+    "training named in the .ini goes on where it stopped, and refuses full_epochs and shuffle. It "
+    "stops at the horizon: iterations times rounds are at most that. Every run needs a new secret, "
+    "at the path that the .ini names; whoever has it knows all noise, so that this is a simulation "
+    "by one who is trusted. Losses and accuracies that the trainer logs are of the data itself."
+)
+_INI = """# Written by noisedesign: the noise of a design for decentralizepy.
+[TRAIN_PARAMS]
+training_package = noisedesign.adapters.decentralizepy
+training_class = NoisyTraining
+plans = {start}
+secret = {start}.secret
+rounds = 1
+full_epochs = False
+shuffle = False
+
+[SHARING]
+sharing_package = noisedesign.adapters.decentralizepy
+sharing_class = DesignedSharing
+plans = {start}
+"""
+
+
+def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
+    """Write what is known of the design at ``path``, with the commands to run it, and beside it, of
+    the same stem, ``.ini``, ``.edges`` and a ``-u.plan`` for every node u.
+
+    Raises:
+        InputError: no privacy target; no graph, or a W that is drawn at every step.
+    """
+    problem = design.problem
+    mixing = problem.mixing
+    if mixing is None or problem.random is not None:
+        got = "no graph" if mixing is None else "a W that is drawn at every step"
+        raise InputError("design", expected="one of a graph with a fixed W", got=got)
+    nodes = len(mixing)
+    plans = [design.node_plan(node) for node in range(nodes)]
+    start = path.with_suffix("")
+    config, graph = path.with_suffix(".ini"), path.with_suffix(".edges")
+    if path in (config, graph):
+        remedy = "The files beside it have that name."
+        raise InputError("output", expected="a name in .json", got=str(path), remedy=remedy)
+    require_own_description(path, to="decentralizepy", files=(graph,))
+    metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text) | {
+        "to": "decentralizepy",
+        "protected_unit": "one example",
+        "arrays": {"edges": {"file": graph.name}},
+        "commands": _commands(start.absolute(), nodes=nodes, steps=plans[0].horizon),
+    }
+    links = np.argwhere(np.triu(graph_laplacian(mixing) < 0)).tolist()
+    main = write_text(path, to_json(metadata))
+    written = [write_text(config, _INI.format(start=start.absolute()))]
+    with overwriting():  # it is of this export, as its description says
+        lines = [str(nodes), *(f"{i} {j}" for i, j in links)]
+        written.append(write_text(graph, "\n".join(lines) + "\n"))
+    files = [plan.save(start.with_name(f"{start.name}-{plan.node}.plan")) for plan in plans]
+    return (main, *written, *files)
+
+
+def _commands(start: Path, *, nodes: int, steps: int) -> list[str]:
+    """In the trainer's folder, after a config file of its own is copied to START.config.ini."""
+    said = shlex.quote(str(start))
+    made = f"from noisedesign.noise import Secret; Secret.new().save({str(start) + '.secret'!r})"
+    return [
+        f"crudini --merge {said}.config.ini < {said}.ini",
+        f"rm -f {said}.secret && python -c {shlex.quote(made)}",
+        f"python eval/testing.py -cf {said}.config.ini -gf {said}.edges -ps {nodes} -ms 1 "
+        f"-is {steps} -ld {said}-log -wsd {said}-log",
+    ]
