@@ -38,6 +38,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.space_time
 	$(BIN)/python -m benchmarks.toeplitz
 	$(BIN)/python -m benchmarks.local
+	$(BIN)/python -m benchmarks.noise
 
 # The wheel of a node that only draws noise, into the folder dist.
 runtime: $(NEEDED)

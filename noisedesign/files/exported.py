@@ -156,7 +156,8 @@ class Exported:
         """Noise to add to the sums of clipped gradients, arrays of shape (n, d), one a step.
 
         The arguments are those of :meth:`Noise.stream` and :meth:`scaled`. It
-        draws from one seed, by a generator that is not cryptographic: it is for simulation.
+        draws from one seed, by a generator that is not cryptographic: it is for simulation, and
+        :func:`noisedesign.noise.noise` for deployment.
         """
         return self.scaled(multiply_by).stream(
             dimension=dimension, seed=seed, steps=steps, nodes=nodes

@@ -63,10 +63,10 @@ class SeedPlan:
         """What one node adds at one step, shape (d,), from the seeds it holds and no other.
 
         For simulation, not for deployment: who knows ``secret`` knows all noise, and PCG64, which
-        draws here, is no cryptographic generator, so that noise seen betrays noise to come. In
-        deployment the members of every seed agree on a key of their own, which nobody else has (by
-        a key exchange between two, say), and draw from a cryptographic generator (ChaCha20, AES in
-        counter mode) keyed with it, the step as its nonce.
+        draws here, is no cryptographic generator, so that noise seen betrays noise to come.
+        :func:`noisedesign.noise.noise` is for deployment: the holders of every seed agree on a
+        secret of their own, which nobody else has (:class:`noisedesign.noise.Agreement`), and draw
+        by ChaCha20.
 
         Args:
             dimension: d, coordinates of the model.

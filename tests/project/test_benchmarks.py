@@ -212,3 +212,43 @@ def test_the_largest_of_each_group(counts: Any) -> None:
 
     found = counts.largest([row("none", 3, 9), row("cap", 5, 6), row("none", 4, 5)])
     assert found == [row("cap", 5, 6) | {"problems": 1}, row("none", 4, 9) | {"problems": 2}]
+
+
+# --- noise of a node ------------------------------------------------------------------------------
+
+
+def test_noise_of_a_node_beside_plain_normals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row a kind and precision, and the draws behind a number counted."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import noise
+
+    rows = noise.table(size=50, steps=5, runs=1)
+    assert [row["precision"] for row in rows] == ["float32", "float64"] * 6
+    counted = 0
+
+    def fill(_: Any, out: np.ndarray, *, start: int = 0) -> None:
+        nonlocal counted
+        counted += len(out)
+        out[:] = 1.0
+
+    monkeypatch.setattr("noisedesign.noise.normals.Normals.fill", fill)
+    for row in rows[::2]:
+        plan, draws = noise.plans(5)[row["noise"]]
+        counted = 0
+        noise.run_of(plan, np.empty(50))
+        assert counted == 50 * plan.horizon * draws
+        assert row["draws"] == draws
+        assert row["a_draw"] * draws == pytest.approx(row["over_plain"])
+        assert row["over_plain"] > 0
+
+
+def test_the_dense_c_is_that_of_prefix_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import noise
+
+    root = np.linalg.inv(noise.square_root(12))
+    np.testing.assert_allclose(root @ root, np.tri(12), atol=1e-12)
+
+
+def test_make_bench_runs_it() -> None:
+    assert "-m benchmarks.noise\n" in (ROOT / "Makefile").read_text(encoding="utf-8")

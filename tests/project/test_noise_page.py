@@ -19,11 +19,24 @@ from tests.support import private_problems
 PAGE = Path(__file__).parents[2] / "docs" / "noise.md"
 
 
-def examples(heading: str) -> str:
+def examples(heading: str, language: str = "python") -> str:
     """All Python of a section."""
     text = PAGE.read_text(encoding="utf-8")
     section = re.split(r"^## ", text.partition(f"\n## {heading}\n")[2], flags=re.MULTILINE)[0]
-    return "\n".join(re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return "\n".join(blocks)
+
+
+def test_drawing_noise_on_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NOISEDESIGN_RECORDS", str(tmp_path / "elsewhere"))
+    exec(examples("Drawing noise on a node"), {})
+    assert capsys.readouterr().out == examples("Drawing noise on a node", "text")
+    written = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert written.keys() == {"alice.plan", "alice.secret", "alice.sqlite3"}
+    assert written["alice.plan"] < 2.5e3
 
 
 def test_the_ledger() -> None:

@@ -45,9 +45,9 @@ _FIELD = "seeds file"
 _NOTE = (
     "Coefficients are not squared. Numbers of seeds are places in the list, from 0. No seed is in "
     "this file: its members agree on a key that nobody else has, fresh for every run, and draw "
-    "from a cryptographic generator with it (ChaCha20, AES in counter mode), the step as its "
-    "nonce. SeedPlan.noise_of is for simulation, not for deployment: it derives all seeds from one "
-    "secret, by a generator (PCG64) that is not cryptographic."
+    "from a cryptographic generator with it, as noisedesign.noise does. SeedPlan.noise_of is for "
+    "simulation, not for deployment: it derives all seeds from one secret, by a generator (PCG64) "
+    "that is not cryptographic."
 )
 
 

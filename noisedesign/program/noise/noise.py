@@ -158,9 +158,12 @@ class Noise:
     ) -> Iterator[Array]:
         """Noise drawn one step after another, arrays of shape (n, d).
 
+        For simulation: one seed gives the noise of all nodes, by a generator (Philox) that is not
+        cryptographic. :func:`noisedesign.noise.noise` draws what one node deploys.
+
         Args:
             dimension: d, coordinates of the model, which get independent noise.
-            seed: the same seed gives the same noise. Keep it secret.
+            seed: the same seed gives the same noise.
             steps: how many; default all of them.
             nodes: n, where the noise does not say it; default 1.
 

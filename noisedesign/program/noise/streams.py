@@ -1,5 +1,8 @@
 """White noise, and noise of dense matrices, drawn as it is needed in a bounded working set.
 
+For simulation: Philox, which draws here, is no cryptographic generator, and one seed gives the
+noise of all nodes. :mod:`noisedesign.noise` draws what nodes deploy.
+
 The published trainers draw all noise in advance, an array of T x n x d. Here white noise of
 step s comes from a counter-based generator keyed by (seed, s), so it can be drawn again instead
 of being kept: what is held at any time is O(n d) for the current step and at most
