@@ -39,6 +39,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.toeplitz
 	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.noise
+	$(BIN)/python -m benchmarks.integer_noise
 
 # The wheel of a node that only draws noise, into the folder dist.
 runtime: $(NEEDED)

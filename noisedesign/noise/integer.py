@@ -331,7 +331,8 @@ def integer_noise(
             ``.secret``. Every node has one, since every node adds noise of its own.
         seeds: the secrets a node shares with others, or that a dealer gave it, by name.
         grid: the step of the lattice, a power of two in units of the gradients, the same at all
-            nodes; by default 2^-20 of the design's ``noise_stddev``, rounded down.
+            nodes; by default 2^-20 of the design's ``noise_stddev`` or 2^-24 of the clip, the
+            lesser of the two.
 
     Raises:
         InputError: as of :func:`noisedesign.noise.noise`, and of a design whose C is known by its

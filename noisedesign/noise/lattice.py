@@ -73,8 +73,9 @@ Integers = NDArray[np.int64]
 
 PLACES = 12
 """Bits after the point of C, whose largest diagonal entry is between 1 and 2."""
-DEFAULT_STEPS = 20
-"""log2 of the steps of the lattice to one ``noise_stddev``, or up to twice as many."""
+NOISE_STEPS, CLIP_STEPS = range(20, 27), range(24, 31)
+"""log2 of the steps to one ``noise_stddev`` and to one clip, where no lattice is asked for: at
+least the first, and never more than the last."""
 SMOOTHING = 8
 """s^2."""
 FINEST_SEED = 16
@@ -126,7 +127,7 @@ def lattice_of(plan: Plan, *, grid: float | None = None) -> Lattice:
 
     Args:
         grid: a power of two, in units of the gradients, the same at all nodes; by default 2^-20
-            of the claim's ``noise_stddev``, rounded down.
+            of the claim's ``noise_stddev`` or 2^-24 of the clip, the lesser of the two.
 
     Raises:
         InputError: noise without a privacy target, of a strategy without bands or of a full
@@ -313,7 +314,10 @@ def _within(bands: NDArray[Number]) -> NDArray[Number]:
 
 def _exponent(grid: float | None, claim: Claim) -> int:
     if grid is None:
-        return frexp(claim.noise_stddev)[1] - 1 - DEFAULT_STEPS
+        assert claim.clip is not None
+        noise, clip = frexp(claim.noise_stddev)[1] - 1, frexp(claim.clip)[1] - 1
+        fine = min(noise - NOISE_STEPS[0], clip - CLIP_STEPS[0])
+        return max(fine, noise - NOISE_STEPS[-1], clip - CLIP_STEPS[-1])
     mantissa, exponent = frexp(_checks.scale(grid, field="grid"))
     if mantissa != 0.5:
         nearest = 2.0 ** (exponent - 1)

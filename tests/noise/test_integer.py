@@ -50,9 +50,8 @@ def plan_with(filter_: Filter, *, seeds: bool = False, **said: Any) -> Plan:
 
 
 def made(plan: Plan, **said: Any) -> IntegerNoise:
-    return integer_noise(
-        plan, **{"secret": OWN, "seeds": {"seed 4": PAIR}, "record": False, **said}
-    )
+    given = {"secret": OWN, "seeds": {"seed 4": PAIR}, "record": False, "grid": 2.0**-19}
+    return integer_noise(plan, **{**given, **said})
 
 
 # --- the mechanism --------------------------------------------------------------------------------

@@ -324,6 +324,17 @@ def test_unfit_grids_are_refused(grid: float, message: str) -> None:
         lattice_of(plan_with(Fresh()), grid=grid)
 
 
+@pytest.mark.parametrize(
+    ("noise", "exponent"), [(1.0, -24), (1000.0, -17), (2.0**-10, -30), (2.0**-30, -30), (1.5, -24)]
+)
+def test_the_lattice_where_none_is_asked_for(noise: float, exponent: int) -> None:
+    """2^-24 of the clip, which is 1; less where noise is smaller, but no more than 2^30 steps; more
+    where noise is so large that it had more than 2^26."""
+    plan = plan_with(Fresh(), coefficient=noise, noise_stddev=noise, mu=1 / noise)
+    found = lattice_of(plan)
+    assert (found.exponent, found.grid) == (exponent, 2.0**exponent)
+
+
 def test_noise_that_does_not_fit_64_bits_is_refused() -> None:
     """C^-1 whose rows sum to 2^40."""
     filter_ = Toeplitz.of(np.array([1.0, -2.0]), horizon=40)

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from noisedesign.noise.filters import Fresh
 from noisedesign.tasks.deploy import deploy
 from noisedesign.tasks.solve import solve
 from tests.support import private_problems
+from tests.support.lattice_plans import plan_with
 
 PAGE = Path(__file__).parents[2] / "docs" / "noise.md"
 
@@ -81,3 +83,19 @@ def test_seeds_without_a_dealer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = np.cov(drawn, bias=True)
     error = np.abs(found - stated) / np.sqrt(np.outer(stated.diagonal(), stated.diagonal()))
     assert error.max() < 6 / np.sqrt(200_000) * np.sqrt(2)
+
+
+def test_noise_without_floating_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of the page sends integers at every step, and gradients come out of them again
+    where noise is small."""
+    monkeypatch.setenv("NOISEDESIGN_RECORDS", str(tmp_path / "records"))
+    plan = plan_with(Fresh(), mu=1e6, noise_stddev=1e-6, coefficient=1e-6)
+    gradients = np.full((3, 4), 0.25)
+    seen: list[Any] = []
+    code = examples("Noise without floating point").replace(
+        "update =", "update = seen[len(seen):] ="
+    )
+    exec(code, {"plan": plan, "gradients_of": lambda t: [gradients * (t + 1) / 9], "seen": seen})
+    assert len(seen) == plan.horizon
+    for t, update in enumerate(seen):
+        assert np.abs(update - 0.75 * (t + 1) / 9).max() < 1e-5
