@@ -8,14 +8,18 @@ LOCK := uv pip compile --universal --generate-hashes --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 # Without "bench" and "gpu": their gigabytes are for nobody who runs the tests.
 EXTRAS := --extra dask --extra mosek --extra parquet --extra solvers --extra test
+TRAINERS := --extra flower --extra opacus --extra pfl --extra torch --group trainers
+# PyTorch for the processor alone; where this index is out of reach, as pip finds it elsewhere.
+TORCH := torch==2.13.0
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-slow test-kernels bench runtime lock clean
+.PHONY: demo test test-slow test-kernels test-trainers bench runtime lock clean
 
 demo: $(NEEDED)
 	$(BIN)/noisedesign demo -o out
 
 # The matrices of the tests are small: a second BLAS thread only waits for the first.
-test test-slow test-kernels: export OPENBLAS_NUM_THREADS ?= 1
+test test-slow test-kernels test-trainers: export OPENBLAS_NUM_THREADS ?= 1
 
 test: $(STAMP)
 	$(BIN)/ruff check .
@@ -30,6 +34,13 @@ test-slow: $(STAMP)
 # KERNELS="Haswell another" are those two only: see tests/support/kernels.py.
 test-kernels: $(STAMP)
 	$(BIN)/python -m tests.support.kernels $(KERNELS)
+
+# Adapters against the trainers themselves. pfl and JAX Privacy need other versions of the same
+# package, so there are two environments.
+test-trainers: export PYTHONPATH := $(CURDIR)
+test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed
+	.venv-trainers/bin/python -m pytest tests/adapters
+	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_privacy.py
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed
@@ -49,10 +60,14 @@ runtime: $(NEEDED)
 lock:
 	$(LOCK) $(EXTRAS) --upgrade pyproject.toml -o requirements.lock
 	$(LOCK) --group build -c requirements.lock pyproject.toml -o requirements-demo.lock
+	$(LOCK) $(TRAINERS) --no-emit-package torch --upgrade pyproject.toml \
+		-o requirements-trainers.lock
+	$(LOCK) --extra jax --group trainers-jax --upgrade pyproject.toml \
+		-o requirements-trainers-jax.lock
 
 clean:
-	rm -rf .venv out build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis \
-		.import_linter_cache
+	rm -rf .venv .venv-trainers .venv-trainers-jax out build dist *.egg-info .mypy_cache \
+		.pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(NEEDED): requirements-demo.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -65,4 +80,16 @@ $(NEEDED): requirements-demo.lock pyproject.toml
 
 $(STAMP): $(NEEDED) requirements.lock
 	@$(BIN)/python tools/install.py requirements.lock
+	@touch $@
+
+.venv-trainers/.installed: requirements-trainers.lock
+	$(PYTHON) -m venv --clear .venv-trainers
+	.venv-trainers/bin/python -m pip install --quiet --retries 1 \
+		--extra-index-url $(TORCH_INDEX) $(TORCH)
+	@.venv-trainers/bin/python tools/install.py $<
+	@touch $@
+
+.venv-trainers-jax/.installed: requirements-trainers-jax.lock
+	$(PYTHON) -m venv --clear .venv-trainers-jax
+	@.venv-trainers-jax/bin/python tools/install.py $<
 	@touch $@
