@@ -93,6 +93,15 @@ def test_noise_in_the_parameters_is_that_of_the_design_for_the_whole_horizon() -
     assert 0 < sums.norm().item() <= CLIP * 500 * (1 + 1e-5)
 
 
+def test_records_whose_order_is_free() -> None:
+    """Five batches a round, where four are the least; the horizon ends within the third."""
+    design = prefix_design(free_order=True)
+    training = Training(node_noise(design), batch_size=400)
+    noises = training.run(rounds=3)
+    assert len(noises) == 12
+    check_noise(designed_covariance(design), noises)
+
+
 def test_noise_does_not_depend_on_the_reduction_of_the_loss() -> None:
     design = prefix_design()
     means, sums = Training(node_noise(design)), Training(node_noise(design), loss_reduction="sum")

@@ -43,6 +43,24 @@ def test_the_demo_takes_what_is_needed_and_no_more() -> None:
         assert names(everything) >= names(extras[extra]), extra
 
 
+def test_the_trainers_are_locked_without_what_only_a_graphics_card_needs() -> None:
+    """PyTorch itself is installed before, from an index of its own, in the version of the group."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    groups = PROJECT["dependency-groups"]
+    needed = PROJECT["project"]["dependencies"]
+    trainers = names(locked("requirements-trainers.lock"))
+    wanted = [*needed, *groups["trainers"], *extras["opacus"], *extras["flower"], *extras["pfl"]]
+    assert trainers >= names([*wanted, "ray"]) - {"torch"}
+    assert not {name for name in trainers if re.match(r"torch$|nvidia|cuda|triton", name)}
+    assert names(locked("requirements-trainers-jax.lock")) >= names(
+        [*needed, *groups["trainers-jax"], *extras["jax"]]
+    )
+    (version,) = re.findall(r"^TORCH := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert version in groups["trainers"]
+    metadata = PROJECT["tool"]["uv"]["dependency-metadata"]
+    assert [f"{one['name']}=={one['version']}" for one in metadata] == [version]
+
+
 def installer() -> ModuleType:
     spec = importlib.util.spec_from_file_location("install", ROOT / "tools" / "install.py")
     assert spec is not None
