@@ -127,7 +127,13 @@ class Rows(Filter):
         return total
 
     def strategy(self, horizon: int) -> Array:
-        matrix, found = np.linalg.inv(self.noising_matrix), np.zeros((horizon, horizon))
+        # By rows and without matrix products, so that the bits are the same on every machine.
+        noising, matrix = self.noising_matrix, np.zeros((horizon, horizon))
+        for t in range(horizon):
+            matrix[t, t] = 1.0
+            matrix[t] -= (noising[t, :t, None] * matrix[:t]).sum(axis=0)
+            matrix[t] /= noising[t, t]
+        found = np.zeros((horizon, horizon))
         for i in range(horizon):
             found[i, : horizon - i] = np.diagonal(matrix, -i)
         return found

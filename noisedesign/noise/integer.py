@@ -185,7 +185,7 @@ class IntegerNoise(NodeSource):
         Raises:
             InputError: numbers that are not finite, of other dtypes, or past the clip.
         """
-        arrays = [_float_gradient(array, at) for at, array in enumerate(gradients)]
+        arrays = [_float_gradient(array, at) for at, array in enumerate(_arrays(gradients))]
         if not arrays or len({len(array) for array in arrays}) > 1:
             expected = "arrays with one record a row, as many in each"
             got = ", ".join(str(array.shape) for array in arrays) or "none"
@@ -241,9 +241,9 @@ class IntegerNoise(NodeSource):
                 or one that other data had.
         """
         t = self._checked_step(t)
-        arrays = [np.asarray(array) for array in gradients]
-        if arrays and all(array.dtype == _INT64 for array in arrays):
-            sums = [np.ascontiguousarray(array) for array in arrays]
+        arrays = _arrays(gradients)
+        if arrays and all(isinstance(a, np.ndarray) and a.dtype == _INT64 for a in arrays):
+            sums = [np.array(array, order="C", ndmin=1) for array in arrays]
         else:
             sums = self.lattice_sum(arrays)
         self._check_sums(sums)
@@ -273,9 +273,18 @@ class IntegerNoise(NodeSource):
 
     def values(self, released: Iterable[Integers]) -> list[Array]:
         """In units of the gradients, float64, divided by the batch size where the plan has one:
-        for whoever goes on with them. It is done to what is public already."""
+        for whoever goes on with them. It is done to what is public already.
+
+        Raises:
+            InputError: no list of arrays of int64.
+        """
+        arrays = _arrays(released, field="released")
+        for at, array in enumerate(arrays):
+            if not isinstance(array, np.ndarray) or array.dtype != _INT64:
+                got = _checks.describe(array)
+                raise InputError(f"released[{at}]", expected="an array of int64", got=got)
         size = self.claim.batch_size or 1
-        return [np.ldexp(x.astype(np.float64), self.lattice.exponent) / size for x in released]
+        return [np.ldexp(x.astype(np.float64), self.lattice.exponent) / size for x in arrays]
 
 
 def _is_below(integers: Integers, most: int) -> bool:
@@ -293,6 +302,13 @@ def _squared_norm(integers: Integers) -> int:
     squares = integers * integers
     low = int((squares & np.int64(2**32 - 1)).sum())
     return (int((squares >> np.int64(32)).sum()) << 32) + low
+
+
+def _arrays(value: Any, *, field: str = "gradients") -> list[Any]:
+    """One array alone could be taken for a list of its rows, which are records."""
+    if isinstance(value, np.ndarray):
+        raise InputError(field, expected="a list of arrays", got=_checks.describe(value))
+    return _checks.listed(value, field=field, expected="a list of arrays")
 
 
 def _float_gradient(array: Any, at: int) -> NDArray[Any]:
@@ -344,7 +360,7 @@ def integer_noise(
         plan,
         grid=grid,
         secret=Secret.new() if secret is None else Secret.of(secret),
-        seeds=seeds or {},
+        seeds={} if seeds is None else seeds,
         record=None if record is False else Record(record),
         resume=resume,
     )

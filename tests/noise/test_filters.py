@@ -61,6 +61,19 @@ def test_c_of_the_noise_is_white(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FILTERS)
+def test_diagonals_of_c(kind: str) -> None:
+    filter_ = FILTERS[kind]
+    bands = filter_.strategy(HORIZON)
+    if bands is None:
+        assert isinstance(filter_, (Moving, Buffered))
+        return
+    found = np.zeros((HORIZON, HORIZON))
+    for i, band in enumerate(bands[:HORIZON]):
+        found += np.diag(band[: HORIZON - i], -i)
+    np.testing.assert_allclose(found, strategy_of(filter_, HORIZON), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", FILTERS)
 def test_sums_of_rows_of_the_inverse(kind: str) -> None:
     filter_, inverse = FILTERS[kind], np.linalg.inv(strategy_of(FILTERS[kind], HORIZON))
     for of in (np.abs, np.square):
