@@ -36,6 +36,10 @@ class Run:
         expected = "a NodeNoise, as noisedesign.noise.noise(...) gives it"
         _checks.instance(noise, NodeNoise, field="noise", expected=expected)
         claim = noise.claim
+        if claim.clip is None or claim.rule is None:
+            expected = "noise of a design with a clip and a participation"
+            remedy = "State epsilon, delta and clip in [privacy], and make the node's plan anew."
+            raise InputError("noise", expected=expected, got="noise without", remedy=remedy)
         if clip is not None and clip != claim.clip:
             raise InputError(
                 "clip",

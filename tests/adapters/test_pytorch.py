@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import pytest
 
 from noisedesign import InputError
 from noisedesign.noise import NodeNoise
+from tests.support import ROOT
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
 from tests.support.trainers import CLIP, FEATURES, a9a, node_noise, prefix_design
 
@@ -140,19 +145,29 @@ def test_epsilon_is_that_of_the_design() -> None:
     assert (claim.epsilon, claim.delta) == (6.0, 1e-5)
 
 
-def test_restart_goes_on_with_the_same_noise(tmp_path: Path) -> None:
+def killed_after_seven_steps(folder: str) -> None:
+    """Two steps after its checkpoint."""
+    where = Path(folder)
+    training = Training(node_noise(prefix_design(), record=where / "records.sqlite3"))
+    training.run(until=5)
+    (where / "state.json").write_text(json.dumps(training.gradients.state_dict()))
+    torch.save(training.model.state_dict(), where / "model.pt")
+    training.run(until=7)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_restart_after_a_kill_goes_on_with_the_same_noise(tmp_path: Path) -> None:
+    """What was done after the checkpoint is done again, to the same bits."""
     design = prefix_design()
     whole = Training(node_noise(design, record=tmp_path / "whole.sqlite3")).run()
 
-    first = Training(node_noise(design, record=tmp_path / "records.sqlite3"))
-    first.run(until=5)
-    (tmp_path / "state.json").write_text(json.dumps(first.gradients.state_dict()))
-    torch.save(first.model.state_dict(), tmp_path / "model.pt")
-    # Killed two steps after its checkpoint: those are computed again, to the same bits.
-    lost = [*first.steps(until=7)]
-    assert lost == [6, 7]
+    module = "from tests.adapters.test_pytorch import killed_after_seven_steps as f"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", f"{module}; f({str(tmp_path)!r})"]
+    assert subprocess.run(command, env=environment, cwd=ROOT).returncode == -signal.SIGKILL
 
     again = Training(node_noise(design, record=tmp_path / "records.sqlite3", resume=True))
+    assert again.gradients.noise.steps == frozenset(range(7))
     again.model.load_state_dict(torch.load(tmp_path / "model.pt"))
     again.gradients.load_state_dict(json.loads((tmp_path / "state.json").read_text()))
     np.testing.assert_array_equal(again.run(), whole[5:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,5 +84,10 @@ def test_plans_and_clips_that_are_not_for_this_trainer_are_refused() -> None:
     with pytest.raises(InputError, match="batch_size: expected a plan for sums"):
         Run(divided)
     assert Run(divided, divided=True).clip == CLIP
+    plan = design.node_plan(0)
+    for missing in ("clip", "rule"):
+        bare = replace(plan, claim=replace(plan.claim, **{missing: None}))
+        with pytest.raises(InputError, match="noise: expected noise of a design with a clip"):
+            Run(node_noise(bare))
     with pytest.raises(InputError, match="noise: expected a NodeNoise"):
         Run(design)  # type: ignore[arg-type]

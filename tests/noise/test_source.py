@@ -554,3 +554,18 @@ def test_attendance_is_held_to_the_rule_of_the_design() -> None:
 def test_a_dtype_that_has_no_bound() -> None:
     with pytest.raises(InputError, match="dtype: expected float32 or float64"):
         drawn(PLANS["fresh"]).rounding_error_bound(np.float16)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_steps_whose_noise_was_added(recorded: bool, tmp_path: Path) -> None:
+    """Drawing adds nothing. As recorded, whoever asks; without a record, of this object alone."""
+    where = tmp_path / "steps.sqlite3" if recorded else False
+    plan = PLANS["banded"]
+    source = noise(plan, secret=SECRET, record=where)
+    source.step(0, 3)
+    assert source.steps == frozenset()
+    for t in (1, 3, 1):
+        source.add_([np.zeros(3)], t)
+    assert source.steps == {1, 3}
+    again = noise(plan, secret=SECRET, record=where, resume=recorded)
+    assert again.steps == ({1, 3} if recorded else frozenset())

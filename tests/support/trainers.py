@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from noisedesign.noise import NodeNoise, Secret, noise
+from noisedesign.noise import NodeNoise, Plan, Secret, noise
 from noisedesign.program.design import Design
 from noisedesign.program.problem import PrivacyTarget, SpaceTimeProblem, TimeProblem
 from noisedesign.program.structure import SpaceStructure
@@ -70,7 +70,7 @@ def secret(number: int) -> Secret:
     return Secret(np.random.default_rng(number).bytes(32))
 
 
-def node_noise(design: Design, number: int = 1, **kwargs: Any) -> NodeNoise:
+def node_noise(design: Design | Plan, number: int = 1, **kwargs: Any) -> NodeNoise:
     """Of node 0, recorded nowhere unless a record is named."""
     kwargs = {"record": False, "node": 0, **kwargs}
     return noise(design, secret=secret(number), **kwargs)
