@@ -17,8 +17,8 @@ from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, R
 from noisedesign.noise.lattice import SMOOTHING, lattice_of, squared_sensitivity
 from noisedesign.privacy.accounting import delta_of
 from noisedesign.privacy.sensitivity import squared_sensitivity as real_sensitivity
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation, Patterns
 from tests.support import scalar_discrete_gaussian as scalar
 from tests.support.lattice_plans import own_stream, plan_with
@@ -288,6 +288,31 @@ def test_seeds_with_a_strategy_pay_for_its_rounding() -> None:
     assert condition <= 1 / SMOOTHING
     assert np.linalg.eigvalsh(found / (rounded / real) - root @ root.T)[0] > 0
     assert np.trace(found) < 1.002 * np.trace(root @ root.T)
+
+
+@pytest.mark.parametrize("space", ["edge-local", "dense"])
+@pytest.mark.parametrize("time", [TimeStructure(), TimeStructure(kind="banded", bands=2)], ids=str)
+def test_designs_in_space_and_time_keep_their_mu(space: str, time: TimeStructure) -> None:
+    """Seeds that are shared or dealt, and the strategy rounded: the mu of the least protected node
+    by brute force."""
+    scheme = FixedEpoch(epochs=2, separation=3)
+    problem = SpaceTimeProblem(
+        mixing=PATH_3,
+        participation=scheme,
+        privacy=PrivacyTarget(epsilon=6.0, delta=1e-5, clip=0.5, adjacency="replace"),
+        space=SpaceStructure(kind=space),
+        time=time,
+    )
+    design = nd.solve(problem).design
+    plans = [design.node_plan(u) for u in range(3)]
+    found, condition = covariance_of(plans)
+    assert condition <= 1 / SMOOTHING
+    lattice, claim = lattice_of(plans[0]), plans[0].claim
+    unit = lattice.strategy[0, 0] / lattice.grid
+    absolute, _ = by_hand(dense(lattice.strategy), scheme)
+    worst = np.diagonal(np.linalg.inv(found * unit**2)).max()
+    mu = np.sqrt(4 * float(lattice.clip_squared) * absolute * worst)
+    assert 0.995 * claim.mu < mu <= claim.mu
 
 
 # --- what is refused ------------------------------------------------------------------------------
