@@ -10,7 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from threading import RLock
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -69,6 +70,7 @@ class NodeSource(ABC):
         self._key = lru_cache(maxsize=4 * len(plan.streams) + 64)(self._fresh_key)
         self._added = -1
         self._steps: set[int] = set()
+        self._lock = RLock()
         self._used: tuple[str, ...] = ()
         self._claim(resume)
 
@@ -125,6 +127,10 @@ class NodeSource(ABC):
                 resume=resume,
             )
 
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:
+        """Itself: its secrets serve one run, whoever copies the trainer that draws from it."""
+        return self
+
     # --- drawing --------------------------------------------------------------------------------
 
     def _stepped(self, t: Any, array: Numbers, start: Any) -> None:
@@ -147,7 +153,8 @@ class NodeSource(ABC):
         for block in range(start // BLOCK, -(-end // BLOCK)):
             first, last = max(start, block * BLOCK), min(end, (block + 1) * BLOCK)
             place = slice(first - block * BLOCK, last - block * BLOCK)
-            flat[first - start : last - start] = self._block(t, block, place, flat.dtype)
+            with self._lock:
+                flat[first - start : last - start] = self._block(t, block, place, flat.dtype)
 
     def _checked_step(self, t: Any) -> int:
         step = _checks.positive_int(t, field="step", minimum=0)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -353,6 +356,35 @@ def test_two_holders_of_a_seed_draw_the_same_from_it() -> None:
     np.testing.assert_allclose(first, second, rtol=1e-15)
 
 
+@pytest.mark.parametrize("name", ["banded", "banded-inverse", "blt"])
+def test_threads_that_share_a_source(name: str) -> None:
+    size = 6 * BLOCK
+    expected = [drawn(PLANS[name]).step(t, size, dtype=np.float32) for t in range(HORIZON)]
+    source = drawn(PLANS[name])
+    order = [(t, part) for t in range(HORIZON) for part in range(8)]
+    pieces = size // 8
+
+    def piece(at: tuple[int, int]) -> np.ndarray:
+        t, part = at
+        return source.step(t, pieces, dtype=np.float32, start=part * pieces)
+
+    with ThreadPoolExecutor(4) as pool:
+        for (t, part), found in zip(order, pool.map(piece, order), strict=True):
+            np.testing.assert_array_equal(found, expected[t][part * pieces : (part + 1) * pieces])
+
+
+def test_a_copy_is_the_same_run() -> None:
+    """A trainer may copy what draws its noise, and not make a second run of it."""
+    source = noise(PLANS["banded"])
+    copied = copy.deepcopy({"optimizer": [source]})["optimizer"][0]
+    copied.add_([np.ones(3)], 0)
+    assert source.next_step == 1
+    with pytest.raises(InputError, match="other data at step 0"):
+        source.add_([np.zeros(3)], 0)
+    with pytest.raises((TypeError, pickle.PicklingError)):
+        pickle.dumps(source)
+
+
 # --- what is refused --------------------------------------------------------------------------
 
 
@@ -428,8 +460,8 @@ def test_gradients_that_get_no_noise(parameters: Any, message: str, record: Path
     before = [np.copy(array) for array in parameters]
     with pytest.raises(InputError, match=message):
         source.add_(parameters, 0)
-    for array, copy in zip(parameters, before, strict=True):
-        np.testing.assert_array_equal(array, copy)
+    for array, value in zip(parameters, before, strict=True):
+        np.testing.assert_array_equal(array, value)
     source.add_([np.ones(3)], 0)  # and the step was not used up
 
 
