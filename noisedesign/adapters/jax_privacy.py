@@ -1,0 +1,297 @@
+"""JAX: designed noise as an optax transformation, which is what JAX Privacy calls a privatizer.
+
+    training = Training(noise(plan, secret=...), clip=1.0)
+    privatizer = training.privatizer()
+    grads_of = training.clipped_grad(loss)  # of JAX Privacy: the sum of clipped gradients
+    state = privatizer.init(params)
+    for records in training.batches(len(X)):
+        sums = grads_of(params, X[records], y[records])
+        noisy, state = privatizer.update(sums, state, records=records)
+
+``update`` may be compiled (``jax.jit``, ``jax.lax.scan``); noise is drawn on the host, once a step.
+It raises past the horizon, for records that the design is not for, and where nobody says which
+records are in the sum: an InputError or, where it is compiled, the RuntimeError that JAX makes of
+it, as soon as the result is used. The privatizers of JAX Privacy seed themselves from numpy's
+global generator where they are given no key, see no records, and go on past the horizon, where the
+one of a dense matrix repeats its last noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jax.experimental import io_callback
+from jax_privacy import batch_selection, clipping, noise_addition
+from jax_privacy.matrix_factorization import (
+    banded,
+    buffered_toeplitz,
+    streaming_matrix as streaming,
+    toeplitz,
+)
+
+from noisedesign.adapters.run import Run
+from noisedesign.base.checks import InputError, describe
+from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, Toeplitz
+from noisedesign.noise.plan import OWN, Plan
+
+_JAX_STREAM = "jax"
+_FEW_DIGITS = "Sum gradients in float32 or float64: in less, noise is rounded away."
+
+
+class Training(Run):
+    """One training run of one node, in JAX.
+
+    Args and errors as of :class:`noisedesign.adapters.run.Run`.
+    """
+
+    _announced: np.ndarray | None = None
+
+    def privatizer(self) -> Any:
+        """Adds the noise of the next step to a sum of clipped gradients: an
+        ``optax.GradientTransformationExtraArgs``.
+
+        ``init(model)`` gives its state, the next step. ``update(sums, state, params=None,
+        records=None)`` gives the sums with their noise, in their own dtype, and the next state.
+        ``records`` are numbers or words, or an array of integers where ``update`` is compiled; not
+        needed within :meth:`batch_selection`. A state is used once, in the order of the steps.
+        """
+
+        def add(records: Iterable[Any], *leaves: Any) -> list[Any]:
+            arrays = [np.array(leaf) for leaf in leaves]
+            self.add_(arrays, records=records)
+            return arrays
+
+        def update(sums: Any, state: Any, params: Any = None, *, records: Any = None) -> Any:
+            leaves, tree = _leaves(sums)
+            state, noisy = self._on_host(
+                add, state, records, leaves, traced=_traced(state, records, leaves)
+            )
+            return tree.unflatten(noisy), state
+
+        return optax.GradientTransformationExtraArgs(lambda _: self._first_state(), update)
+
+    def streaming_privatizer(self) -> Any:
+        """The privatizer of JAX Privacy with :func:`streaming_matrix`, keyed by the node's secret.
+
+        Its noise is drawn on the device, from a key of 64 bits, which is what JAX's generator
+        takes: whoever can try 2^64 of them knows it. It stops at the horizon and counts records as
+        :meth:`privatizer` does; but what a step's noise is added to is recorded nowhere, and a run
+        that is interrupted goes on from a checkpoint of this state and of :meth:`state_dict`.
+
+        Raises:
+            InputError: as :func:`streaming_matrix`; a run that has begun otherwise.
+        """
+        theirs = noise_addition.matrix_factorization_privatizer(
+            streaming_matrix(self.noise.plan),
+            stddev=1.0,
+            prng_key=self._prng_key(),
+            dtype=jax.numpy.result_type(float),
+        )
+
+        def count(records: Iterable[Any]) -> list[Any]:
+            self.skip(records)
+            return []
+
+        def init(model: Any) -> Any:
+            return self._first_state(), theirs.init(model)
+
+        def update(sums: Any, state: Any, params: Any = None, *, records: Any = None) -> Any:
+            leaves, tree = _leaves(sums)
+            step, inner = state
+            step, _ = self._on_host(
+                count, step, records, [], traced=_traced(state, records, leaves)
+            )
+            noisy, inner = theirs.update(tree.unflatten(leaves), inner)
+            return noisy, (step, inner)
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    def clipped_grad(self, fun: Any, **how: Any) -> Any:
+        """``jax_privacy.clipping.clipped_grad`` with the clip of the design.
+
+        Raises:
+            InputError: a norm or a scale of the sum that the design is not for.
+        """
+        for name, designed in (("rescale_to_unit_norm", False), ("normalize_by", 1.0)):
+            if how.get(name, designed) != designed:
+                expected = f"{designed}: noise is added to sums of gradients clipped to {self.clip}"
+                raise InputError(name, expected=expected, got=describe(how[name]))
+        if how.setdefault("l2_clip_norm", self.clip) != self.clip:
+            expected = f"{self.clip}, which the design is for"
+            raise InputError("l2_clip_norm", expected=expected, got=describe(how["l2_clip_norm"]))
+        return clipping.clipped_grad(fun, **how)
+
+    def batch_selection(self, *, batch_size: int | None = None, seed: int = 0) -> Any:
+        """:meth:`batches` as a ``BatchSelectionStrategy`` of JAX Privacy. Its iterator says which
+        records it hands out, so that ``update`` need not be told, and goes on from the next step.
+        """
+        training = self
+
+        class Designed(batch_selection.BatchSelectionStrategy):
+            def batch_iterator(self, num_examples: int, rng: Any = None) -> Iterator[np.ndarray]:
+                batches = training.batches(num_examples, batch_size=batch_size, seed=seed)
+                for step in range(training.step, training.horizon):
+                    training._announced = np.array(batches[step])
+                    yield batches[step]
+
+        return Designed()
+
+    # --- the host ---------------------------------------------------------------------------
+
+    def _on_host(
+        self, function: Any, step: Any, records: Any, leaves: list[Any], *, traced: bool
+    ) -> tuple[Any, list[Any]]:
+        """The next state, and ``function(records, *leaves)``: at once or, of values that are
+        traced, whenever the program is run, once and in order."""
+        if records is None:
+            if self._announced is None:
+                raise _nobody()
+            told: tuple[Any, ...] = ()
+        else:
+            told = (_numbers(records) if traced else records,)
+
+        def host(step: Any, *rest: Any) -> tuple[Any, ...]:
+            taken = self._taken(int(step), rest[: len(told)])
+            found = function(taken, *rest[len(told) :])
+            return (np.int32(self.step), *found)
+
+        if traced:
+            shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+            counted = jax.ShapeDtypeStruct((), np.int32)
+            step, *found = io_callback(host, (counted, *shapes), step, *told, *leaves, ordered=True)
+        else:
+            step, *found = map(jax.numpy.asarray, host(step, *told, *leaves))
+        return step, found
+
+    def _taken(self, step: int, told: tuple[Any, ...]) -> Iterable[Any]:
+        """The records of a step, which is the next one."""
+        if step != self.step:
+            expected = f"the state of step {self.step}, which is next"
+            remedy = "A state is used once: noise on other data would show their difference."
+            raise InputError("state", expected=expected, got=f"step {step}", remedy=remedy)
+        records = told[0] if told else self._announced
+        self._announced = None
+        if records is None:
+            raise _nobody()
+        if hasattr(records, "dtype"):
+            return np.asarray(records).ravel().tolist()
+        return tuple(records)
+
+    def _first_state(self) -> Any:
+        return jax.numpy.asarray(self.step, dtype=np.int32)
+
+    def _prng_key(self) -> Any:
+        """Of the secret, the design and the node; the secret is used from now on."""
+        self.noise.step(0, (0,))
+        secret, plan = self.noise.secret, self.noise.plan
+        assert secret is not None
+        bits = secret.step_key(f"{_JAX_STREAM} {plan.streams[0].name}", 0, digest=plan.digest)
+        return jax.random.wrap_key_data(np.frombuffer(bits[:8], np.uint32), impl="threefry2x32")
+
+
+def _traced(*values: Any) -> bool:
+    """Whether a program is being made, which is run later."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
+def _leaves(sums: Any) -> tuple[list[Any], Any]:
+    """As arrays of JAX, which may have fewer digits than what is given."""
+    leaves, tree = jax.tree.flatten(sums)
+    for at, leaf in enumerate(leaves):
+        dtype = getattr(leaf, "dtype", None)
+        if dtype not in (np.float32, np.float64):
+            expected, got = "float32 or float64", describe(leaf) if dtype is None else str(dtype)
+            raise InputError(f"sums[{at}]", expected=expected, got=got, remedy=_FEW_DIGITS)
+    return [jax.numpy.asarray(leaf) for leaf in leaves], tree
+
+
+def _numbers(records: Any) -> Any:
+    """What a compiled program can hand over."""
+    if hasattr(records, "dtype") and jax.numpy.issubdtype(records.dtype, np.integer):
+        return records
+    expected = "an array of integers, where update is compiled"
+    raise InputError("records", expected=expected, got=describe(records))
+
+
+def _nobody() -> InputError:
+    return InputError(
+        "records",
+        expected="the records in this sum: update(sums, state, records=...)",
+        got="nothing",
+        remedy="Without them nobody sees whether the design is kept to.",
+    )
+
+
+# --- streaming matrices -----------------------------------------------------------------------
+
+
+def streaming_matrix(plan: Plan) -> Any:
+    """Noise of a node over time as a ``StreamingMatrix`` of JAX Privacy: C^-1 times
+    ``noise_stddev``, for ``matrix_factorization_privatizer(matrix, stddev=1.0, prng_key=...)``.
+
+    It is defined for any number of steps, the design for T of them:
+    :meth:`Training.streaming_privatizer` stops there. Numbers are float64 where ``jax_enable_x64``
+    is set, else rounded to float32.
+
+    Args:
+        plan: of a node whose noise is its own alone, with C banded, Toeplitz, of banded inverse or
+            buffered, or drawn afresh at every step.
+
+    Raises:
+        InputError: noise that the node shares, or a dense C.
+    """
+    if plan.couplings is not None or [stream.source for stream in plan.streams] != [OWN]:
+        expected, got = "noise of its own alone", "noise shared with other nodes"
+        raise InputError("plan", expected=expected, got=got, remedy="Use Training.privatizer.")
+    (stream,) = plan.streams
+    return _streaming(plan.filter) * stream.coefficient
+
+
+def _streaming(filter_: Filter) -> Any:
+    match filter_:
+        case Fresh():
+            return streaming.identity()
+        case Toeplitz():
+            return toeplitz.inverse_as_streaming_matrix(_array(filter_.strategy_coefficients))
+        case Banded():
+            # Theirs has columns of unit norm: C = (its C) diag(norms).
+            norms = np.linalg.norm(filter_.strategy_bands, axis=0)
+            unit = banded.ColumnNormalizedBanded(params=_array(filter_.strategy_bands.T))
+            return unit.inverse_as_streaming_matrix().scale_rows_and_columns(
+                row_scale=_array(1 / norms)
+            )
+        case Moving():
+            return _moving(_array(filter_.noising_coefficients))
+        case Buffered():
+            buffers = buffered_toeplitz.BufferedToeplitz.build(
+                filter_.buffer_decays, filter_.buffer_scales, dtype=jax.numpy.result_type(float)
+            )
+            return buffers.inverse_as_streaming_matrix() * (1 / filter_.strategy_diagonal[0])
+    remedy = "Use Training.privatizer, or design with a structure in time."
+    expected = "a banded, Toeplitz or buffered C"
+    raise InputError("plan", expected=expected, got=f"a {filter_.kind} one", remedy=remedy)
+
+
+def _moving(taps: Any) -> Any:
+    """z_t = sum_i d_i w_(t-i)."""
+
+    def init(like: Any) -> Any:
+        dtype = jax.numpy.promote_types(like.dtype, taps.dtype)
+        zero = jax.numpy.zeros_like(like, dtype=dtype)
+        return jax.numpy.broadcast_to(zero, (len(taps) - 1, *zero.shape))
+
+    def step(draw: Any, kept: Any) -> Any:
+        found = taps[0] * draw + jax.numpy.tensordot(taps[1:], kept, axes=1)
+        if len(taps) > 1:
+            kept = jax.numpy.roll(kept, 1, axis=0).at[0].set(draw)
+        return found, kept
+
+    return streaming.StreamingMatrix.from_array_implementation(init, step)
+
+
+def _array(numbers: Any) -> Any:
+    return jax.numpy.asarray(np.asarray(numbers), dtype=jax.numpy.result_type(float))
