@@ -15,6 +15,7 @@ import noisedesign as nd
 from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
+from tests.support.pages import examples
 from tests.support.trainers import (
     CLIP,
     FEATURES,
@@ -23,6 +24,7 @@ from tests.support.trainers import (
     node_noise,
     pair_secrets,
     prefix_design,
+    secret,
     seeds_design,
 )
 
@@ -196,6 +198,16 @@ def test_shared_seeds_of_neighbours_cancel() -> None:
     scale = nd.calibrate(design.problem).noise_stddev ** 2
     covariance = scale * np.kron(strategy @ strategy.T, design.covariance)
     check_noise(covariance, np.array(found).transpose(1, 0, 2))
+
+
+def test_the_example_of_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NOISEDESIGN_RECORDS", str(tmp_path / "records"))
+    x, y = map(jnp.asarray, a9a())
+    plan = prefix_design().node_plan(0)
+    scope = {"plan": plan, "secret": secret(7), "X": x, "y": y, "loss": loss, "params": model()}
+    exec(examples("In JAX"), scope)
+    assert scope["training"].step == 12
+    assert float(loss(scope["params"], x, y)) < float(loss(model(), x, y))
 
 
 def test_audit_of_noise_through_the_adapter_does_not_exceed_mu() -> None:

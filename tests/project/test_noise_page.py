@@ -17,16 +17,7 @@ from noisedesign.tasks.deploy import deploy
 from noisedesign.tasks.solve import solve
 from tests.support import private_problems
 from tests.support.lattice_plans import plan_with
-
-PAGE = Path(__file__).parents[2] / "docs" / "noise.md"
-
-
-def examples(heading: str, language: str = "python") -> str:
-    """All Python of a section."""
-    text = PAGE.read_text(encoding="utf-8")
-    section = re.split(r"^## ", text.partition(f"\n## {heading}\n")[2], flags=re.MULTILINE)[0]
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    return "\n".join(blocks)
+from tests.support.pages import examples
 
 
 def test_drawing_noise_on_a_node(
