@@ -37,6 +37,7 @@ from noisedesign.adapters.run import Run
 from noisedesign.base.checks import InputError, describe
 from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, Toeplitz
 from noisedesign.noise.plan import OWN, Plan
+from noisedesign.noise.source import NodeNoise
 
 _JAX_STREAM = "jax"
 _FEW_DIGITS = "Sum gradients in float32 or float64: in less, noise is rounded away."
@@ -48,7 +49,10 @@ class Training(Run):
     Args and errors as of :class:`noisedesign.adapters.run.Run`.
     """
 
-    _announced: np.ndarray | None = None
+    def __init__(self, noise: NodeNoise, *, clip: float | None = None) -> None:
+        super().__init__(noise, clip=clip)
+        self._announced: dict[int, np.ndarray] = {}
+        """Records of the steps that :meth:`batch_selection` has handed out."""
 
     def privatizer(self) -> Any:
         """Adds the noise of the next step to a sum of clipped gradients: an
@@ -134,11 +138,18 @@ class Training(Run):
         class Designed(batch_selection.BatchSelectionStrategy):
             def batch_iterator(self, num_examples: int, rng: Any = None) -> Iterator[np.ndarray]:
                 batches = training.batches(num_examples, batch_size=batch_size, seed=seed)
+                jax.effects_barrier()
                 for step in range(training.step, training.horizon):
-                    training._announced = np.array(batches[step])
+                    training._announced[step] = batches[step].copy()
                     yield batches[step]
 
         return Designed()
+
+    def state_dict(self) -> dict[str, Any]:
+        """As of :class:`Run`, once all steps that were asked for are taken: compiled ones run by
+        themselves."""
+        jax.effects_barrier()
+        return super().state_dict()
 
     # --- the host ---------------------------------------------------------------------------
 
@@ -148,7 +159,7 @@ class Training(Run):
         """The next state, and ``function(records, *leaves)``: at once or, of values that are
         traced, whenever the program is run, once and in order."""
         if records is None:
-            if self._announced is None:
+            if not self._announced:
                 raise _nobody()
             told: tuple[Any, ...] = ()
         else:
@@ -157,6 +168,7 @@ class Training(Run):
         def host(step: Any, *rest: Any) -> tuple[Any, ...]:
             taken = self._taken(int(step), rest[: len(told)])
             found = function(taken, *rest[len(told) :])
+            self._announced.pop(int(step), None)
             return (np.int32(self.step), *found)
 
         if traced:
@@ -173,8 +185,7 @@ class Training(Run):
             expected = f"the state of step {self.step}, which is next"
             remedy = "A state is used once: noise on other data would show their difference."
             raise InputError("state", expected=expected, got=f"step {step}", remedy=remedy)
-        records = told[0] if told else self._announced
-        self._announced = None
+        records = told[0] if told else self._announced.get(step)
         if records is None:
             raise _nobody()
         if hasattr(records, "dtype"):
