@@ -94,6 +94,9 @@ class Identity:
         return self._key.sign(content)
 
 
+_PLAN = "the Plan of a node, as design.node_plan(node) makes it"
+
+
 class Agreement:
     """The part of one node in agreeing on the seeds of one run.
 
@@ -135,6 +138,13 @@ class Agreement:
         identity: Identity | None = None,
         identities: Mapping[int, bytes] | None = None,
     ) -> None:
+        _checks.instance(plan, Plan, field="plan", expected=_PLAN)
+        if identity is not None:
+            expected = "an Identity, as Identity.new() makes one"
+            _checks.instance(identity, Identity, field="identity", expected=expected)
+        if identities is not None:
+            expected = "the public part of every peer's identity, by node"
+            _checks.instance(identities, Mapping, field="identities", expected=expected)
         self.plan, self.identity = plan, identity
         self._streams = {s.name: _holders(s.holders, plan) for s in plan.streams if _shared(s)}
         members = {node for holders in self._streams.values() for node in holders}
@@ -570,11 +580,12 @@ def deal(plans: Iterable[Plan], secret: Secret) -> dict[int, dict[str, Secret]]:
         secret: the dealer's, for one run of one design.
 
     Raises:
-        InputError: plans of two designs, or two of one node.
+        InputError: plans of two designs, or two of one node; no secret.
     """
     found: dict[int, dict[str, Secret]] = {}
-    digest = ""
-    for plan in plans:
+    digest, secret = "", Secret.of(secret)
+    for plan in _checks.listed(plans, field="plans", expected="the plans of all nodes, a list"):
+        _checks.instance(plan, Plan, field="plans", expected=_PLAN)
         digest = digest or plan.digest
         if plan.digest != digest:
             got = f"{digest[:12]} and {plan.digest[:12]}"

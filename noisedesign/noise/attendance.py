@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 
+RULE = "the Rule of a design, as plan.claim.rule is"
+
 Number = TypeVar("Number", np.float64, np.int64)
 
 
@@ -30,12 +32,23 @@ class Rule:
         min_sep: any two of them at least so many steps apart.
         residue: all of them equal modulo this; None where they need not be.
         patterns: all of them in one of these sets; None where nothing is listed.
+
+    Raises:
+        InputError: other values than these.
     """
 
     most: int
     min_sep: int = 1
     residue: int | None = None
     patterns: tuple[tuple[int, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        _checks.positive_int(self.most, field="rule.most")
+        _checks.positive_int(self.min_sep, field="rule.min_sep")
+        if self.residue is not None:
+            _checks.positive_int(self.residue, field="rule.residue")
+        if self.patterns is not None:
+            object.__setattr__(self, "patterns", _checked_patterns(self.patterns))
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> Rule:
@@ -44,13 +57,8 @@ class Rule:
         Raises:
             KeyError, TypeError, ValueError: it is none.
         """
-        for name in ("most", "min_sep", "residue"):
-            if said[name] is not None or name != "residue":
-                _checks.positive_int(said[name], field=f"rule.{name}")
-        listed = said["patterns"]
-        if listed is not None:
-            listed = tuple(tuple(map(int, pattern)) for pattern in listed)
-        return cls(**{**said, "patterns": listed})
+        stated = {name: said[name] for name in ("most", "min_sep", "residue", "patterns")}
+        return cls(**{**said, **stated})
 
     def broken(self, steps: tuple[int, ...]) -> str:
         """What ascending ``steps`` of one record break, in words; nothing where they are allowed.
@@ -89,6 +97,18 @@ def heaviest_sums(weights: NDArray[Number], *, separation: int, counts: int) -> 
     return sums
 
 
+def _checked_patterns(patterns: Any) -> tuple[tuple[int, ...], ...]:
+    field, expected = "rule.patterns", "lists of steps"
+    sets = _checks.listed(patterns, field=field, expected=expected)
+    return tuple(
+        tuple(
+            _checks.positive_int(step, field=field, minimum=0)
+            for step in _checks.listed(steps, field=field, expected=expected)
+        )
+        for steps in sets
+    )
+
+
 def _listed(steps: tuple[int, ...]) -> str:
     return ", ".join(map(str, steps)) if len(steps) < 6 else f"{steps[0]}, ..., {steps[-1]}"
 
@@ -110,10 +130,14 @@ class Attendance:
     Args:
         rule: of the design.
         horizon: T.
+
+    Raises:
+        InputError: no such rule, or no number of steps.
     """
 
     def __init__(self, rule: Rule, *, horizon: int) -> None:
-        self.rule, self.horizon = rule, horizon
+        _checks.instance(rule, Rule, field="rule", expected=RULE)
+        self.rule, self.horizon = rule, _checks.positive_int(horizon, field="horizon")
         self._steps: dict[Hashable, tuple[int, ...]] = {}
 
     def check(self, records: Iterable[Hashable], t: int) -> None:
@@ -159,8 +183,9 @@ class Attendance:
         Raises:
             InputError: not such a state.
         """
+        expected = "what Attendance.state_dict gave"
+        _checks.instance(state, Mapping, field="state", expected=expected)
         try:
-            self._steps = {record: tuple(map(int, steps)) for record, steps in state["steps"]}
-        except (KeyError, TypeError, ValueError):
-            expected = "what Attendance.state_dict gave"
+            self._steps = {_key(record): tuple(map(int, steps)) for record, steps in state["steps"]}
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise InputError("state", expected=expected, got=_checks.describe(state)) from None

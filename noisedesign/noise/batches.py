@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
-from noisedesign.noise.attendance import Rule
+from noisedesign.noise.attendance import RULE, Rule
 
 
 class Batches:
@@ -40,6 +40,7 @@ class Batches:
         batch_size: int | None = None,
         seed: int = 0,
     ) -> None:
+        _checks.instance(rule, Rule, field="rule", expected=RULE)
         self.horizon = _checks.positive_int(horizon, field="horizon")
         self.records = _checks.positive_int(records, field="records")
         designed = rule.residue or max(rule.min_sep, -(-horizon // rule.most))
@@ -69,7 +70,8 @@ class Batches:
         Raises:
             InputError: a step outside the horizon.
         """
-        if not 0 <= t < self.horizon:
+        t = _checks.positive_int(t, field="step", minimum=0)
+        if t >= self.horizon:
             remedy = "No further step was ever accounted for: design for more steps."
             expected = f"0 to {self.horizon - 1}: the design is for {self.horizon}"
             raise InputError("step", expected=expected, got=str(t), remedy=remedy)

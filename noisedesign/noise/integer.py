@@ -203,21 +203,24 @@ class IntegerNoise(NodeSource):
     def _clipped(self, gradient: Array, record: int, *, clip: bool) -> Integers:
         """One gradient in integers, of a squared norm of at most ``clip_squared``."""
         most = self.lattice.clip_squared
-        gradient = np.ldexp(gradient, -self.lattice.exponent)
         peak = float(np.abs(gradient).max(initial=0.0))
         if peak == 0:
             return np.zeros(gradient.shape, dtype=np.int64)
-        excess = peak * float(np.linalg.norm(gradient / peak)) / math.sqrt(most)
+        unit = gradient / peak  # so that no square overflows
+        length, longest = float(np.linalg.norm(unit)), math.sqrt(most)
+        excess = peak / (longest * self.grid) * length
         if excess > 1:
             if not clip and excess > 1 + OVER_CLIP:
-                norm = excess * math.sqrt(most) * self.grid
+                norm = peak * length
                 raise InputError(
                     "gradients",
                     expected=f"norms up to the clip, {self.claim.clip:g}",
                     got=f"{norm:g} of record {record}",
                     remedy="Clip every record's gradient, or have it done: lattice_sum(clip=True).",
                 )
-            gradient /= excess
+            gradient = unit * (longest / length)
+        else:
+            gradient = np.ldexp(gradient, -self.lattice.exponent)
         whole = np.trunc(gradient).astype(np.int64)
         square = _squared_norm(whole)
         if square > most:
@@ -313,7 +316,7 @@ def _arrays(value: Any, *, field: str = "gradients") -> list[Any]:
 
 def _float_gradient(array: Any, at: int) -> NDArray[Any]:
     field = f"gradients[{at}]"
-    if not isinstance(array, np.ndarray) or array.ndim == 0:
+    if not isinstance(array, np.ndarray) or array.ndim == 0 or np.ma.isMaskedArray(array):
         expected = "an array with one record a row"
         raise InputError(field, expected=expected, got=_checks.describe(array))
     if array.dtype not in _FLOATS:

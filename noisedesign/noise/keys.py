@@ -22,6 +22,7 @@ from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import InputError
 
 SECRET_BYTES = 32
+DIGEST_BYTES = 32
 VERSION = b"noisedesign noise 1"
 _SECRET = f"{SECRET_BYTES} bytes, as Secret.new() draws them"
 
@@ -112,14 +113,36 @@ class Secret:
 
     def child(self, name: str, *, digest: str) -> Secret:
         """A secret of its own for what ``name`` says, of the design with that digest: what a
-        dealer gives away."""
-        info = VERSION + b" child " + name.encode()
-        return Secret(derived(self.value, salt=bytes.fromhex(digest), info=info))
+        dealer gives away.
+
+        Raises:
+            InputError: no name, or no digest.
+        """
+        info = VERSION + b" child " + _checks.text(name, field="name").encode()
+        return Secret(derived(self.value, salt=_salt(digest), info=info))
 
     def step_key(self, stream: str, step: int, *, digest: str, use: str = "noise") -> bytes:
-        """The key of ChaCha20 for one stream and step, another for every ``use``."""
-        info = b"%s %s %s %d" % (VERSION, use.encode(), stream.encode(), step)
-        return derived(self.value, salt=bytes.fromhex(digest), info=info)
+        """The key of ChaCha20 for one stream and step, another for every ``use``.
+
+        Raises:
+            InputError: no name of a stream, no step, or no digest.
+        """
+        name = _checks.text(stream, field="stream").encode()
+        step = _checks.positive_int(step, field="step", minimum=0)
+        info = b"%s %s %s %d" % (VERSION, use.encode(), name, step)
+        return derived(self.value, salt=_salt(digest), info=info)
+
+
+def _salt(digest: str) -> bytes:
+    """The 32 bytes of a design's digest."""
+    try:
+        found = bytes.fromhex(digest)
+    except (TypeError, ValueError):
+        found = b""
+    if len(found) != DIGEST_BYTES:
+        expected = f"the {2 * DIGEST_BYTES} hexadecimal digits of a design's digest"
+        raise InputError("digest", expected=expected, got=_checks.describe(digest))
+    return found
 
 
 def derived(secret: bytes, *, salt: bytes, info: bytes, length: int = SECRET_BYTES) -> bytes:

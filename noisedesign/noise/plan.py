@@ -118,10 +118,12 @@ class Plan:
             InputError: it is that of another node, or for another batch size.
         """
         agrees("batch_size", batch_size, self.claim.batch_size)
+        if node is not None:
+            node = _checks.positive_int(node, field="node", minimum=0)
         if node is None or node == self.node:
             return self
         if self.nodes is None:
-            return replace(self, node=_checks.positive_int(node, field="node", minimum=0))
+            return replace(self, node=node)
         expected = f"{self.node}, whose file this is"
         raise InputError("node", expected=expected, got=_checks.describe(node))
 
@@ -193,7 +195,7 @@ def agrees(field: str, given: float | None, designed: float | None) -> None:
     Raises:
         InputError: it is not.
     """
-    if given is not None and given != designed:
+    if given is not None and _checks.real(given, field=field, low=0) != designed:
         stated = "none stated" if designed is None else f"{designed:g}"
         raise InputError(
             field,

@@ -59,6 +59,14 @@ class NodeSource(ABC):
         record: Record | None,
         resume: bool,
     ) -> None:
+        expected = "the Plan of a node, as design.node_plan(node) makes it"
+        _checks.instance(plan, Plan, field="plan", expected=expected)
+        if secret is not None:
+            _checks.instance(secret, Secret, field="secret", expected="a Secret, or None")
+        _checks.instance(seeds, Mapping, field="seeds", expected="secrets by name of their streams")
+        if record is not None:
+            _checks.instance(record, Record, field="record", expected="a Record, or None")
+        _checks.instance(resume, bool, field="resume", expected="True or False")
         self.plan, self.secret = plan, secret
         self._of = {stream.name: self._secret_of(stream, seeds) for stream in plan.streams}
         self._drawn = {stream.name: self._drawn_from(stream) for stream in plan.streams}
@@ -398,7 +406,8 @@ class NodeNoise(NodeSource):
                 size than before; a step outside the horizon, or one that other data had.
         """
         t = self._checked_step(t)
-        arrays = [_gradient(array, at) for at, array in enumerate(parameters)]
+        given = _checks.listed(parameters, field="parameters", expected="a list of arrays")
+        arrays = [_gradient(array, at) for at, array in enumerate(given)]
         self._hides(arrays, t)
         start = 0
         for array in arrays:
@@ -458,7 +467,7 @@ def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
         if found in _DTYPES:
             return found
         got = str(found)
-    except TypeError:
+    except (TypeError, ValueError):
         got = _checks.describe(dtype)
     raise _another_dtype("dtype", _DTYPES, got)
 
@@ -560,7 +569,8 @@ def noise(
     elif OWN in plan.sources:
         own = Secret.new()
     kept = None if record is False else Record(record)
-    return NodeNoise(plan, secret=own, seeds=seeds or {}, record=kept, resume=resume)
+    held = {} if seeds is None else seeds
+    return NodeNoise(plan, secret=own, seeds=held, record=kept, resume=resume)
 
 
 def plan_of(design: Any, node: int | None, *, batch_size: int | None = None) -> Plan:

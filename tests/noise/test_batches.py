@@ -69,6 +69,6 @@ def test_bad_input_is_refused() -> None:
         Batches(EPOCHS.rule, horizon=12, records=3, batch_size=0)
     batches = Batches(Rule(most=1), horizon=3, records=5)
     assert [len(b) for b in batches] == [2, 2, 1]
-    for outside in (-1, 3):
-        with pytest.raises(InputError, match="step: expected 0 to 2"):
+    for outside, words in ((-1, "an integer >= 0"), (3, "0 to 2")):
+        with pytest.raises(InputError, match=f"step: expected {words}"):
             batches[outside]
