@@ -26,6 +26,7 @@ from noisedesign.adapters.run import Run
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.batches import Batches
+from noisedesign.noise.plan import agrees
 from noisedesign.noise.source import NodeNoise
 
 
@@ -73,10 +74,7 @@ class DesignedOptimizer(DPOptimizer):
             InputError: gradients of another batch, or of more or fewer records than are in it; a
                 clip that was changed; see :meth:`noisedesign.adapters.run.Run.add_`.
         """
-        if self.max_grad_norm != self._run.clip:
-            expected = f"{self._run.clip}, which the design is for"
-            got = _checks.describe(self.max_grad_norm)
-            raise InputError("max_grad_norm", expected=expected, got=got)
+        agrees("max_grad_norm", self.max_grad_norm, self._run.clip)
         records = self._batches.of_next_step(self._samples)
         for p in self.params:
             _check_processed_flag(p.summed_grad)
@@ -249,10 +247,7 @@ class Engine(PrivacyEngine):
         _without(kwargs.get("clipping", "flat") != "flat", "clipping", kwargs.get("clipping"))
         mode = kwargs.get("grad_sample_mode", "hooks")
         _without("ghost" in mode, "grad_sample_mode", mode)
-        if max_grad_norm is not None and max_grad_norm != self.run.clip:
-            expected = f"{self.run.clip}, which the design is for"
-            got = _checks.describe(max_grad_norm)
-            raise InputError("max_grad_norm", expected=expected, got=got)
+        agrees("max_grad_norm", max_grad_norm, self.run.clip)
         if self._batches is not None:
             raise InputError("engine", expected="a new one for every model", got="a second call")
         found: tuple[Any, DesignedOptimizer, DataLoader[Any]] = super().make_private(

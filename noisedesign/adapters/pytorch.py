@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from noisedesign.adapters.run import Run
+from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.source import NodeNoise
 
@@ -38,7 +39,11 @@ class Gradients(Run):
         self, parameters: Iterable[torch.nn.Parameter], noise: NodeNoise, *, clip: float
     ) -> None:
         super().__init__(noise, clip=clip, divided=True)
-        self.parameters = [p for p in parameters if p.requires_grad]
+        expected = "tensors, such as model.parameters()"
+        listed = list(parameters) if isinstance(parameters, Iterable) else [parameters]
+        for at, p in enumerate(listed):
+            _checks.instance(p, torch.Tensor, field=f"parameters[{at}]", expected=expected)
+        self.parameters = [p for p in listed if p.requires_grad]
         if not self.parameters:
             raise InputError(
                 "parameters", expected="at least one that needs a gradient", got="none"

@@ -11,6 +11,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import Batches
+from noisedesign.noise.plan import agrees
 from noisedesign.noise.source import NodeNoise
 
 
@@ -40,13 +41,7 @@ class Run:
             expected = "noise of a design with a clip and a participation"
             remedy = "State epsilon, delta and clip in [privacy], and make the node's plan anew."
             raise InputError("noise", expected=expected, got="noise without", remedy=remedy)
-        if clip is not None and clip != claim.clip:
-            raise InputError(
-                "clip",
-                expected=f"{claim.clip}, which the design is for",
-                got=_checks.describe(clip),
-                remedy="Another one has another privacy: design for it.",
-            )
+        agrees("clip", clip, claim.clip)
         if claim.batch_size is not None and not divided:
             raise InputError(
                 "batch_size",
@@ -87,7 +82,7 @@ class Run:
             InputError: past the horizon; records more often or closer together than the design is
                 for; a model of other shapes than before; see :meth:`NodeNoise.add_`.
         """
-        shapes = [list(array.shape) for array in arrays]
+        shapes = [list(np.shape(array)) for array in arrays]
         if self._shapes not in (None, shapes):
             expected = "the shapes of the steps before"
             raise InputError("parameters", expected=expected, got="others", remedy=_SIZE)

@@ -261,11 +261,14 @@ def test_past_the_horizon_is_refused() -> None:
     assert unchanged(parameters)
 
 
-def test_another_clip_than_designed_for_is_refused() -> None:
+def test_another_clip_than_designed_for_and_other_parameters_are_refused() -> None:
     with pytest.raises(InputError, match="clip: expected 0.5"):
         Gradients(network().parameters(), node_noise(prefix_design()), clip=1.0)
     with pytest.raises(InputError, match="parameters: expected at least one"):
         Gradients([], node_noise(prefix_design()), clip=CLIP)
+    for wrong in (network(), 5, [np.zeros(3)]):
+        with pytest.raises(InputError, match=r"parameters\[0\]: expected tensors"):
+            Gradients(wrong, node_noise(prefix_design()), clip=CLIP)
 
 
 def test_on_an_accelerator_noise_comes_by_a_copy() -> None:
