@@ -303,6 +303,7 @@ def test_the_same_plan_from_an_export(kind: str, to: str, calibrated: bool, tmp_
     path = tmp_path / f"noise.{GENERIC[to]}"
     export(design, to=to, path=path, calibrated=calibrated)
     found, plan = read(path).node_plan(1), design.node_plan(1)
+    alike(noise(read(path), node=1, secret=SECRET, record=False).plan, found)
     assert found.claim == plan.claim
     np.testing.assert_allclose(found.variances, plan.variances, rtol=1e-9)
     if "shared" in plan.sources:
