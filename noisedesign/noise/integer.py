@@ -351,7 +351,7 @@ def integer_noise(
         seeds: the secrets a node shares with others, or that a dealer gave it, by name.
         grid: the step of the lattice, a power of two in units of the gradients, the same at all
             nodes; by default 2^-20 of the design's ``noise_stddev`` or 2^-24 of the clip, the
-            lesser of the two.
+            lesser of the two, coarser where that leaves too little room in 64 bits.
 
     Raises:
         InputError: as of :func:`noisedesign.noise.noise`, and of a design whose C is known by its

@@ -67,15 +67,15 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.attendance import Number, Rule, heaviest_sums
 from noisedesign.noise.discrete_gaussian import LARGEST_VARIANCE
-from noisedesign.noise.plan import CHANGE_OVER_CLIP, OWN, Claim, Plan
+from noisedesign.noise.plan import CHANGE_OVER_CLIP, OWN, Plan
 
 Integers = NDArray[np.int64]
 
 PLACES = 12
 """Bits after the point of C, whose largest diagonal entry is between 1 and 2."""
-NOISE_STEPS, CLIP_STEPS = range(20, 27), range(24, 31)
+NOISE_STEPS, CLIP_STEPS, MOST_CLIP_STEPS, MOST_SIGMA = 20, 24, 30, 37
 """log2 of the steps to one ``noise_stddev`` and to one clip, where no lattice is asked for: at
-least the first, and never more than the last."""
+least the first two, but never more to the clip than the third, nor more to sigma than the last."""
 SMOOTHING = 8
 """s^2."""
 FINEST_SEED = 16
@@ -127,7 +127,8 @@ def lattice_of(plan: Plan, *, grid: float | None = None) -> Lattice:
 
     Args:
         grid: a power of two, in units of the gradients, the same at all nodes; by default 2^-20
-            of the claim's ``noise_stddev`` or 2^-24 of the clip, the lesser of the two.
+            of the claim's ``noise_stddev`` or 2^-24 of the clip, the lesser of the two, coarser
+            where that leaves too little room in 64 bits.
 
     Raises:
         InputError: noise without a privacy target, of a strategy without bands or of a full
@@ -142,14 +143,16 @@ def lattice_of(plan: Plan, *, grid: float | None = None) -> Lattice:
         got = "a full design" if plan.couplings is not None else plan.filter.kind
         remedy = "Integers need C itself: design for a banded, Toeplitz, dense or no strategy."
         raise InputError("plan", expected="C with bands, or dense", got=got, remedy=remedy)
-    exponent = _exponent(grid, claim)
     strategy, shift, moved = _rounded(bands)
+    sensitivity = squared_sensitivity(strategy, claim.rule)
+    change = Fraction(CHANGE_OVER_CLIP[claim.adjacency]) ** 2
+    least = change * Fraction(claim.clip) ** 2 * sensitivity / Fraction(claim.mu) ** 2
+    exponent = _exponent(grid, claim.noise_stddev, claim.clip, least)
     # A gradient of one unit is 2^-exponent steps, and C of one 2^shift.
     unit = Fraction(2) ** (shift - exponent)
     clip_squared = _clip_squared(claim.clip, exponent)
-    sensitivity = squared_sensitivity(strategy, claim.rule)
+    change *= clip_squared
     own = sum(Fraction(s.coefficient) ** 2 for s in plan.streams if s.source == OWN) * unit**2
-    change = Fraction(CHANGE_OVER_CLIP[claim.adjacency]) ** 2 * clip_squared
     shared = [stream for stream in plan.streams if stream.source != OWN and stream.coefficient]
     if not shared:
         least = change * sensitivity / Fraction(claim.mu) ** 2
@@ -312,12 +315,12 @@ def _within(bands: NDArray[Number]) -> NDArray[Number]:
     return found
 
 
-def _exponent(grid: float | None, claim: Claim) -> int:
+def _exponent(grid: float | None, stddev: float, clip: float, least: Fraction) -> int:
+    """log2 of the step of the lattice; ``least`` is sigma^2 (squared) for one of 1."""
     if grid is None:
-        assert claim.clip is not None
-        noise, clip = frexp(claim.noise_stddev)[1] - 1, frexp(claim.clip)[1] - 1
-        fine = min(noise - NOISE_STEPS[0], clip - CLIP_STEPS[0])
-        return max(fine, noise - NOISE_STEPS[-1], clip - CLIP_STEPS[-1])
+        fine = min(frexp(stddev)[1] - 1 - NOISE_STEPS, frexp(clip)[1] - 1 - CLIP_STEPS)
+        sigma = -(-frexp(least)[1] // 2)
+        return max(fine, frexp(clip)[1] - 1 - MOST_CLIP_STEPS, sigma - MOST_SIGMA)
     mantissa, exponent = frexp(_checks.scale(grid, field="grid"))
     if mantissa != 0.5:
         nearest = 2.0 ** (exponent - 1)

@@ -350,14 +350,25 @@ def test_unfit_grids_are_refused(grid: float, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("noise", "exponent"), [(1.0, -24), (1000.0, -17), (2.0**-10, -30), (2.0**-30, -30), (1.5, -24)]
+    ("noise", "exponent"), [(1.0, -24), (1000.0, -15), (2.0**-10, -30), (2.0**-30, -30), (1.5, -24)]
 )
 def test_the_lattice_where_none_is_asked_for(noise: float, exponent: int) -> None:
     """2^-24 of the clip, which is 1; less where noise is smaller, but no more than 2^30 steps; more
-    where noise is so large that it had more than 2^26."""
+    where sigma, 2^12 times noise, had more than 2^37."""
     plan = plan_with(Fresh(), coefficient=noise, noise_stddev=noise, mu=1 / noise)
     found = lattice_of(plan)
     assert (found.exponent, found.grid) == (exponent, 2.0**exponent)
+
+
+def test_long_runs_have_a_lattice_by_default() -> None:
+    """64 bands of the square root of prefix sums, 31 participations: sigma is 2^37 at most, and
+    far from noise the lattice is fine."""
+    column = np.cumprod([1.0, *(1 - 0.5 / np.arange(1, 64))])
+    filter_, rule = Toeplitz.of(column, horizon=2000), Rule(most=31, min_sep=64)
+    found = lattice_of(plan_with(filter_, horizon=2000, rule=rule))
+    assert 2**70 < found.own_variance <= 2**74 + SMOOTHING
+    assert found.squared_sensitivity == 31 * int(np.square(found.strategy[:, 0]).sum())
+    assert found.grid < 2.0**-19
 
 
 def test_noise_that_does_not_fit_64_bits_is_refused() -> None:
