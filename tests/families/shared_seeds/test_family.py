@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.tasks.solve import OPTIMAL, solve
+from noisedesign.tasks.verify import verify
 
 PATH_4 = mixing_matrix(build_graph("path", nodes=4))
 RING_5 = mixing_matrix(build_graph("ring", nodes=5))
@@ -157,3 +159,12 @@ def test_what_a_structure_costs_is_stated() -> None:
     assert ratio == pytest.approx(design.objective / best.objective, rel=1e-5)
     assert ratio is not None
     assert ratio > 1.001
+
+
+def test_nothing_is_proved_of_noise_whose_seeds_are_not_told() -> None:
+    """It may have zeros where it is to have them, and be made of no seeds at all."""
+    design = solve(SpaceProblem(mixing=RING_5, structure=EDGES)).design
+    assert design is not None
+    told = {name: array for name, array in design.proof.items() if name != "clique_blocks"}
+    assert verify(design).ok
+    assert not verify(replace(design, proof=told)).ok
