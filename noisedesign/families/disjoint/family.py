@@ -42,6 +42,7 @@ class Disjoint(Family):
     residue classes of the steps."""
 
     name = "disjoint"
+    structured = False
     formulations: ClassVar[tuple[str, ...]] = ("balanced", "compact", "covariance", "paper")
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_weights": ArraySpec("v", "m"),
