@@ -113,7 +113,7 @@ def solve(
     if as_json:
         show(records if several else records[0], as_json=True)
     else:
-        structured = any(family_of(source.problem).name != "disjoint" for source in loaded)
+        structured = any(family_of(source.problem).structured for source in loaded)
         report.print_solutions(records, structured=structured)
         for remark in dict.fromkeys(remarks):
             note(remark)

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from noisedesign.base.atomic import StorageError, write_atomically
+from noisedesign.base.atomic import StorageError, overwriting, write_atomically
 from noisedesign.base.checks import Array, InputError, one_of
 from noisedesign.conic.program import CONSTANT, ConicProgram, Group
 
@@ -272,17 +272,25 @@ def format_of(path: str | Path, *, name: str | None = None) -> str:
 
 
 def write(
-    program: ConicProgram, path: str | Path, *, to: str | None = None, description: str = ""
+    program: ConicProgram,
+    path: str | Path,
+    *,
+    to: str | None = None,
+    description: str = "",
+    overwrite: bool = False,
 ) -> Path:
     """Write a program, whole or not at all.
 
     Args:
         to: "cbf", "sdpa" or "mosek-task"; by default what the ending of ``path`` says.
         description: goes into the comments at the head of the file, which task files lack.
+        overwrite: replace a file even if it is no conic program.
 
     Raises:
         InputError: see :func:`format_of`; a path that cannot be written to, a file of another kind;
             the mosek package is missing.
         StorageError: the disk is full, the folder is read-only, ...
     """
-    return FORMATS[format_of(path, name=to)].write(program, Path(path), description)
+    chosen = FORMATS[format_of(path, name=to)]
+    with overwriting(overwrite):
+        return chosen.write(program, Path(path), description)

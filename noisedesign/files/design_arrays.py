@@ -151,7 +151,8 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
         InputError: naming the array: missing, unknown, of another shape than the manifest implies,
             not finite; or the arrays state no valid problem.
     """
-    full = manifest.structure is not None and manifest.structure.joint == "full"
+    structure = manifest.structure
+    full = manifest.design == "space-time" and structure is not None and structure.joint == "full"
     _check_present(arrays, manifest, full=full)
     for name, array in arrays.items():
         if not np.isfinite(array).all():

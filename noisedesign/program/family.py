@@ -121,6 +121,8 @@ class Family(ABC):
     name: ClassVar[str]
     convex: ClassVar[bool] = True
     """Whether what ``solve`` returns is the optimum; else the best that a search found."""
+    structured: ClassVar[bool] = True
+    """Whether it asks for more than (P) of one Gram matrix, with noise of any structure."""
     trust: ClassVar[str] = "local"
     """Who the noise protects from, as designs say it."""
     gap: ClassVar[float] = settings.DEFAULT_GAP

@@ -92,7 +92,7 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     """
     problem = problem_of(problem)
     _checks.one_of(name, field="baseline", allowed=baseline_names(problem))
-    kinds = "a design or its dual, or None"
+    kinds = "a Design, a DualPoint or None"
     _checks.instance(dual, (DualPoint, Design, NoneType), field="dual", expected=kinds)
     _, judged, noise_of = _BASELINES[problem.axes]
     wide = judged(problem, name)

@@ -125,7 +125,7 @@ def solve(
             their own defaults.
         time_limit: seconds; the best certified answer so far is returned when they are over.
         formulation: of the conic model: "balanced", the default, "compact", "covariance" or
-            "paper".
+            "paper"; of noise with a structure or against observers there is one.
         progress: called with the bounds of every iteration of the native backend.
         isolate: run a conic solver in its own process, where it can be stopped; default: only
             with a time limit.
@@ -134,8 +134,8 @@ def solve(
         checkpoint: where the native solvers of problems without limits keep their multipliers while
             they run, and what they go on from (:class:`noisedesign.CheckpointFile`).
         start: where the same solvers begin, unless a checkpoint holds more: a design of a problem
-            of the same size and participation, or its ``dual``. It changes the number of
-            evaluations, not what the answer means.
+            of the same size and participation, or a ``DualPoint`` of multipliers. It changes the
+            number of evaluations, not what the answer means.
 
     Raises:
         InputError: a backend that is unknown, not installed, unlicensed or cannot take the
@@ -280,9 +280,12 @@ def _status(
     gap: float,
 ) -> tuple[str, str]:
     """Our verdict, from the certificate and not from the solver, and what to do about it."""
+    remedies, short = backend.remedies, backend.short
+    if family.stand_in:  # there is no solver of ours to turn to
+        remedies, short = ("another --backend", "another cap"), "Ask for less."
     if certificate is None:
         why = answer.message or "its answer could not be made feasible"
-        others = [*backend.remedies]
+        others = [*remedies]
         # Where there is nothing to repair, no gap is loose enough.
         others += ["a looser --gap"] * (answer.noises != ())
         return FAILED, f"{why}. Try {', or '.join(others)}." if others else f"{why}."
@@ -297,4 +300,4 @@ def _status(
         return Stop.INTERRUPTED.value, f"{reached}. Run it again to the end."
     if not family.convex:
         return LOCAL, ""
-    return INACCURATE, f"{reached}. {backend.short}"
+    return INACCURATE, f"{reached}. {short}"

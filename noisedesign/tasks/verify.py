@@ -33,7 +33,7 @@ from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
 from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
-from noisedesign.program.problem import Problem
+from noisedesign.program.problem import Problem, problem_of
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads import WORKLOADS
 
@@ -131,12 +131,12 @@ def verify(
     nodes, nor a bound: only its matrix and objective are checked.
 
     Args:
-        problem: what the design was asked to solve, from a source you trust: it is compared with
-            this in place of the text in the file.
+        problem: what the design was asked to solve, from a source you trust, or a loaded file of
+            it: it is compared with this in place of the text in the file.
 
     Raises:
-        InputError: no design; naming ``design file``: it states a problem of far more work than its
-            arrays.
+        InputError: no design, no problem; naming ``design file``: it states a problem of far more
+            work than its arrays.
     """
     stored = as_stored(stored)
     if isinstance(stored, StoredStreamingDesign):
@@ -148,6 +148,7 @@ def verify(
             )
         with np.errstate(all="ignore"):
             return Verification(checks=tuple(_streaming_checks(stored)))
+    given = None if problem is None else problem_of(problem)
     _check_work(stored.design.problem)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
     with np.errstate(all="ignore"):
@@ -159,7 +160,7 @@ def verify(
                 *_claim_checks(stored),
                 _manifest_check(stored),
                 *_text_checks(stored),
-                *_problem_checks(stored, problem),
+                *_problem_checks(stored, given),
             )
         )
 

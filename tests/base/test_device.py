@@ -18,10 +18,10 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.base.device import CPU, Device, cholesky_of, device_of, namespace, on_host
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.native import diagonal, fixed_epoch
-from noisedesign.families.disjoint.native.square_roots import singular_values
+from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
+from noisedesign.families.disjoint.solver import diagonal, fixed_epoch
+from noisedesign.families.disjoint.solver.square_roots import singular_values
 from noisedesign.program import backends
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import SpaceProblem, TimeProblem
@@ -48,8 +48,8 @@ PROBLEMS: dict[str, SpaceProblem | TimeProblem] = {
 @pytest.fixture(params=["strict", "torch", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
     if request.param == "strict":
-        for solver in (diagonal, fixed_epoch):
-            monkeypatch.setattr(solver, "on_host", strict_on_host)
+        for one in (diagonal, fixed_epoch):
+            monkeypatch.setattr(one, "on_host", strict_on_host)
         return STRICT
     found = torch_on_cpu() if request.param == "torch" else gpu()
     if found is None:
@@ -60,7 +60,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> D
 
 def devices_by_name(monkeypatch: pytest.MonkeyPatch, found: Callable[[str], Any]) -> None:
     """Wherever a device is asked for by its name."""
-    for module in (backends, native):
+    for module in (backends, solver):
         monkeypatch.setattr(module, "device_of", found)
 
 

@@ -15,7 +15,7 @@ import pytest
 from noisedesign import CheckpointFile
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
-from noisedesign.families.disjoint import native
+from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.files.archive import npy_bytes, pack
 from noisedesign.files.checkpoint_file import digest_of
@@ -200,7 +200,7 @@ def test_without_a_checkpoint_nothing_is_kept() -> None:
     program = program_of(PROBLEMS["space"]).normalized()
     assert monitor.resumed(program) is None
     assert not monitor.due
-    assert native.solve(program, monitor=monitor).stop is Stop.SOLVED
+    assert solver.solve(program, monitor=monitor).stop is Stop.SOLVED
 
 
 # --- the file -------------------------------------------------------------------------------------

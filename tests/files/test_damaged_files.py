@@ -27,8 +27,10 @@ from noisedesign.files.checkpoint_file import CheckpointFile
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.exports import jax_privacy, seeds
 from noisedesign.program.design import Design
+from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support.command_line import MODULE, RING, Outcome, call, environment, write
+from tests.support.family_cases import CASES
 from tests.support.small_designs import (
     capped_design,
     falsify,
@@ -210,6 +212,15 @@ def test_a_singular_strategy_makes_no_noise(tmp_path: Path) -> None:
         outcome = call(*command)
         assert_refused(outcome)
         assert "strategy: expected an invertible C" in outcome.err
+
+
+@pytest.mark.parametrize("axes", ["space", "time"])
+def test_axes_that_its_arrays_do_not_have(axes: str, tmp_path: Path) -> None:
+    design = solve(CASES["all of space and time"].problem).design
+    assert design is not None
+    path = save_design(design, tmp_path / "d.npz")
+    falsify(path, lambda manifest, _: manifest.update(design=axes))
+    assert_refused(call("verify", path))
 
 
 # --- damage, everywhere --------------------------------------------------------------------------

@@ -242,6 +242,14 @@ def test_an_inner_call_takes_no_leave_away(tmp_path: Path) -> None:
         save_design(space_design(), path)
 
 
+def test_a_program_takes_the_place_of_another_file_where_it_may(tmp_path: Path) -> None:
+    path, program = tmp_path / "p.cbf", conic_program(space_design().problem)
+    path.write_text("words")
+    with pytest.raises(InputError, match="overwrite=True"):
+        write_program(program, path)
+    assert write_program(program, path, overwrite=True).read_text(encoding="utf-8") != "words"
+
+
 # --- leftovers -----------------------------------------------------------------------------------
 
 KILLED = """

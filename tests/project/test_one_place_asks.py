@@ -28,6 +28,7 @@ FAMILIES = {
     entry.module.split(".")[2]: set(family_at(*key).proof) for key, entry in REGISTRY.items()
 }
 """The folder of every family -> the arrays that its design files hold besides the noise."""
+NAMES = {family_at(*key).name for key in REGISTRY}
 RELAXED = {"unrestricted_weights", "unrestricted_blocks", "unrestricted_cap"}
 """What files of version 2 called those of the problem without its structure."""
 MULTIPLIERS = RELAXED.union(*FAMILIES.values())
@@ -150,3 +151,13 @@ def test_multipliers_are_those_of_all_families() -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_no_backend_is_told_by_its_name(file: str) -> None:
     assert not list(comparisons(tree_of(file), "native"))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_family_is_told_by_its_name(file: str) -> None:
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Compare) and {text for _, text in texts(node)} & NAMES:
+            sides = (node.left, *node.comparators)
+            assert not any(
+                isinstance(side, ast.Attribute) and side.attr == "name" for side in sides
+            )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from noisedesign.families.disjoint.native import diagonal
+from noisedesign.families.disjoint.solver import diagonal
 from noisedesign.system.participation import FixedEpoch
 from tests.support import oracles
 

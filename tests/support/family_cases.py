@@ -142,6 +142,9 @@ def middle(found: oracles.Interval) -> float:
 
 PATH_3, PATH_4 = (oracles.metropolis(nx.path_graph(n)) for n in (3, 4))
 RING_5, COMPLETE_4 = (oracles.metropolis(g) for g in (nx.cycle_graph(5), nx.complete_graph(4)))
+ONE_WAY = (
+    0.5 * np.eye(5) + 0.3 * np.roll(np.eye(5), 1, axis=1) + 0.2 * np.roll(np.eye(5), -1, axis=1)
+)
 ONE_NODE, PAIR = np.ones((1, 1)), np.full((2, 2), 0.5)
 LAZY = (PATH_3 + np.eye(3)) / 2
 UNEVEN = np.array([0.5, 2.0, 1.0, 3.0])
@@ -298,6 +301,11 @@ CASES: dict[str, Case] = {
         "kronecker",
         SpaceTimeProblem(mixing=RING_5, participation=single(1), budget=2.0),
         lambda: oracles.vertex_transitive_optimum(RING_5, tau=2.0),
+    ),
+    "a product of one step on a directed ring": Case(  # without modes
+        "kronecker",
+        SpaceTimeProblem(mixing=ONE_WAY, participation=single(1), budget=2.0),
+        lambda: oracles.vertex_transitive_optimum(ONE_WAY, tau=2.0),
     ),
     "a product": Case(
         "kronecker",

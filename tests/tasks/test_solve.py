@@ -15,8 +15,8 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Stop
 from noisedesign.conic.solvers import Availability
 from noisedesign.families.disjoint.family import FAMILY
-from noisedesign.families.disjoint.native import barrier, diagonal
 from noisedesign.families.disjoint.program import Found, program_of
+from noisedesign.families.disjoint.solver import barrier, diagonal
 from noisedesign.program import backends, certificate, repair
 from noisedesign.program.backends import get_backend
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem

@@ -626,6 +626,10 @@ def test_a_privacy_target_is_verified_by_the_problem_alone(tmp_path: Path) -> No
     asked = parse_problem(text, folder=tmp_path).problem
     save_design(design, path)
     assert verify(load_design(path), problem=asked).not_checked == ()
+    loaded = parse_problem(text, folder=tmp_path)
+    assert verify(load_design(path), problem=loaded).ok
+    with pytest.raises(InputError, match=r"^problem: expected a SpaceProblem"):
+        verify(load_design(path), problem=1)  # type: ignore[arg-type]
 
 
 def stating(**entries: Any) -> Edit:

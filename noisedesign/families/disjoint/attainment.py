@@ -23,9 +23,9 @@ import scipy.linalg
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.native import barrier
+from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver import barrier
 from noisedesign.program import repair
 from noisedesign.program.noise import Noise
 from noisedesign.program.program import DualPoint, Program
@@ -120,7 +120,7 @@ def refuse_divergent(program: Program, answer: Found, *, time_limit: float | Non
     found = along_null_direction(program, answer.dual)
     if not found.proved and found.share >= UNBOUNDED * PROOF_GAP:  # what PROOF_GAP might prove
         monitor = Monitor(gap=PROOF_GAP, time_limit=time_limit, start=answer.dual.blocks)
-        closer = native.solve(program.normalized(), monitor=monitor)
+        closer = solver.solve(program.normalized(), monitor=monitor)
         if closer.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         if closer.dual is not None:

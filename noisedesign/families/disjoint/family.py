@@ -42,6 +42,7 @@ class Disjoint(Family):
     residue classes of the steps."""
 
     name = "disjoint"
+    structured = False
     formulations: ClassVar[tuple[str, ...]] = ("balanced", "compact", "covariance", "paper")
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_weights": ArraySpec("v", "m"),
@@ -81,9 +82,9 @@ class Disjoint(Family):
         return {} if found.dual is None else arrays_of(program, found.dual.denormalized(program))
 
     def _native(self, program: Program, monitor: Monitor) -> Found:
-        from noisedesign.families.disjoint import native
+        from noisedesign.families.disjoint import solver
 
-        return native.solve(program.normalized(), monitor=monitor)
+        return solver.solve(program.normalized(), monitor=monitor)
 
     def without_options(self, program: Program) -> str | None:
         return "the solvers of problems with limits" if program.limited else None

@@ -97,7 +97,7 @@ def distance(start: Start, program: Program) -> float:
 
 def _ours(problem: Problem) -> bool:
     """Whether the native solver of (P) takes a problem: no other family has such multipliers."""
-    return family_of(problem).name == "disjoint"
+    return not family_of(problem).structured
 
 
 def _program(problem: Problem) -> Program | None:

@@ -27,6 +27,7 @@ class Full(Disjoint):
     one. At unit budgets the sensitivity of C is one number, whatever the node."""
 
     name = "full"
+    structured = True
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_blocks": ArraySpec("P", "bkk"),
         "dual_cap": ArraySpec("w", "m"),

@@ -32,7 +32,7 @@ import scipy.optimize
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Search, Stop
-from noisedesign.families.disjoint import native
+from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import Found, independent_gram
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
 from noisedesign.families.kronecker.program import KroneckerProgram
@@ -236,7 +236,7 @@ def alternate(
 def _answer(program: Program, monitor: Monitor) -> Found:
     """The native solver's answer to a program, at unit budgets, that is one step of many."""
     step = Monitor(gap=STEP_GAP_SHARE * monitor.gap, time_limit=monitor.time_left)
-    answer = native.solve(program.normalized(), monitor=step)
+    answer = solver.solve(program.normalized(), monitor=step)
     if answer.stop is Stop.INTERRUPTED:
         raise KeyboardInterrupt
     return answer

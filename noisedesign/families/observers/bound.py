@@ -112,6 +112,9 @@ def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
     Raises:
         InputError: their numbers of entries are not those of the observers.
     """
+    for name in ("observer_ranks", "observer_factors", "observer_weights"):
+        if arrays[name].ndim != 1:
+            _refuse(name, "a list of numbers", arrays[name])
     ranks = [int(rank) for rank in arrays["observer_ranks"]]
     rows = [_flat(seen) for seen in program.observers]
     shapes = [(rank, row.shape[1]) for rank, row in zip(ranks, rows, strict=False)]

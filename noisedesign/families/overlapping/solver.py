@@ -27,7 +27,7 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.machine import one_thread
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
-from noisedesign.families.disjoint.native.pattern_pairs import (
+from noisedesign.families.disjoint.solver.pattern_pairs import (
     Blocks,
     ConstantDiagonal,
     Pairs,

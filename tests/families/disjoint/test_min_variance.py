@@ -12,9 +12,10 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor
-from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.native.limits import frame as variance_limits, smoothed
+from noisedesign.families.decor import program as decor
+from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
+from noisedesign.families.disjoint.solver.limits import frame as variance_limits, smoothed
 from noisedesign.program.certificate import Certificate, lower_bound
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import DualPoint, Program
@@ -359,9 +360,9 @@ def test_several_epochs_are_refused() -> None:
         floor=np.full(4, 5.0),
     )
     with pytest.raises(InputError, match="floor"):
-        native.solve(program, monitor=Monitor(gap=1e-6))
+        solver.solve(program, monitor=Monitor(gap=1e-6))
     low = replace(program, floor=np.full(4, 0.5))
-    assert native.solve(low, monitor=Monitor(gap=1e-6)).gram is not None
+    assert solver.solve(low, monitor=Monitor(gap=1e-6)).gram is not None
 
 
 def test_out_of_time() -> None:

@@ -22,8 +22,8 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint import attainment
-from noisedesign.families.disjoint.native import barrier, diagonal
 from noisedesign.families.disjoint.program import program_of
+from noisedesign.families.disjoint.solver import barrier, diagonal
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.program import diagonal_dual

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.native.limits import floored, floored as floored_step, smoothed
-from noisedesign.families.disjoint.native.limits.frame import (
+from noisedesign.families.disjoint import solver
+from noisedesign.families.disjoint.program import Found, program_of
+from noisedesign.families.disjoint.solver.limits import floored, floored as floored_step, smoothed
+from noisedesign.families.disjoint.solver.limits.frame import (
     Frame,
     Limits,
     limits_of,
     longest,
     sides_of,
 )
-from noisedesign.families.disjoint.program import Found, program_of
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import Program
@@ -54,7 +54,7 @@ def decompositions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def answered(problem: SpaceProblem, *, gap: float) -> Found:
     program = program_of(problem).normalized()
-    return native.solve(program, monitor=Monitor(gap=gap))
+    return solver.solve(program, monitor=Monitor(gap=gap))
 
 
 # --- counts ---------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.conic.solvers import through_clarabel
 from noisedesign.families.observers import model
-from noisedesign.families.observers.bound import Multipliers, lower_bound, multipliers_of
+from noisedesign.families.observers.bound import Multipliers, arrays_of, lower_bound, multipliers_of
 from noisedesign.families.observers.program import ObservedNoise, ObserverProblem, ObserverProgram
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
@@ -83,6 +84,17 @@ def test_small_errors_cost_little_and_nonsense_proves_nothing(solved: ObserverDe
     assert bound_of(solved, freed) < 0.99 * solved.certificate.objective
     assert bound_of(solved, replace(witness, cap=np.full(3, np.nan))) == 0
     assert bound_of(solved, replace(witness, weights=tuple(-v for v in witness.weights))) == 0
+
+
+@pytest.mark.parametrize("name", ["observer_ranks", "observer_factors", "observer_weights"])
+def test_what_is_stored_of_a_witness_is_lists(solved: ObserverDesign, name: str) -> None:
+    program, witness = solved.problem.normalized, solved.witness
+    assert witness is not None
+    arrays = arrays_of(program, witness)
+    again = bound_of(solved, multipliers_of(program, arrays))
+    assert again == pytest.approx(solved.certificate.lower_bound, rel=1e-9)
+    with pytest.raises(InputError, match=rf"{name}: expected a list"):
+        multipliers_of(program, arrays | {name: arrays[name][:, None]})
 
 
 @pytest.mark.parametrize(

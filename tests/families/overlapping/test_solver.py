@@ -13,7 +13,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.banded import solver as banded
 from noisedesign.families.banded.program import banded_program
-from noisedesign.families.disjoint.native.pattern_pairs import ConstantDiagonal, Pairs
+from noisedesign.families.disjoint.solver.pattern_pairs import ConstantDiagonal, Pairs
 from noisedesign.families.overlapping import solver as min_separation
 from noisedesign.families.overlapping.bound import PatternBlocks, overlapping_lower_bound
 from noisedesign.families.overlapping.program import overlapping_program

@@ -15,6 +15,7 @@ from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.tasks.solve import OPTIMAL, solve
+from noisedesign.tasks.verify import verify
 
 PATH_4 = mixing_matrix(build_graph("path", nodes=4))
 RING_5 = mixing_matrix(build_graph("ring", nodes=5))
@@ -170,3 +171,12 @@ def test_seeds_of_blocks_that_rounding_left_asymmetric_make_the_judged_noise() -
     proof = {**design.proof, "clique_blocks": twisted.ravel()}
     seeds = seed_plan_of(replace(design, proof=proof))
     assert seeds.covariance() == pytest.approx(design.covariance, rel=1e-12)
+
+
+def test_nothing_is_proved_of_noise_whose_seeds_are_not_told() -> None:
+    """It may have zeros where it is to have them, and be made of no seeds at all."""
+    design = solve(SpaceProblem(mixing=RING_5, structure=EDGES)).design
+    assert design is not None
+    told = {name: array for name, array in design.proof.items() if name != "clique_blocks"}
+    assert verify(design).ok
+    assert not verify(replace(design, proof=told)).ok

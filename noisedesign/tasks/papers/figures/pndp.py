@@ -126,8 +126,8 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
     return found
 
 
-def draw(rows: Sequence[Row]) -> Any:
-    """One panel a graph, a row of panels for each weighting; of ``HORIZON`` steps."""
+def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
+    """One panel a graph, a row of panels for each weighting; ``horizon`` is that of the rows."""
     found = summaries(rows)
     graphs = list(dict.fromkeys(row.graph for row in rows))
     kinds = list(dict.fromkeys(row.weights for row in rows))
@@ -147,7 +147,7 @@ def draw(rows: Sequence[Row]) -> Any:
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(
         "DP-D-SGD before one node that reads its neighbours' messages and knows its own noise\n"
-        f"T = {HORIZON} steps, full participation, clip 1, noise of standard deviation 1"
+        f"T = {horizon} steps, full participation, clip 1, noise of standard deviation 1"
     )
     return figure
 

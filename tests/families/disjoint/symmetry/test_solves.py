@@ -14,8 +14,8 @@ import scipy.linalg
 
 from noisedesign import CheckpointFile
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.disjoint.native import diagonal, square_roots, symmetry
 from noisedesign.families.disjoint.program import program_of
+from noisedesign.families.disjoint.solver import diagonal, square_roots, symmetry
 from noisedesign.program.backends import Answer
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import SpaceProblem, TimeProblem

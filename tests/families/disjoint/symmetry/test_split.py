@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from noisedesign.families.disjoint.native import diagonal
-from noisedesign.families.disjoint.native.square_roots import Split, square_root
-from noisedesign.families.disjoint.native.symmetry import Symmetry, halves, symmetry_of
+from noisedesign.families.disjoint.solver import diagonal
+from noisedesign.families.disjoint.solver.square_roots import Split, square_root
+from noisedesign.families.disjoint.solver.symmetry import Symmetry, halves, symmetry_of
 from tests.support.symmetric_cases import (
     Array,
     assert_splits,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
-from noisedesign.families.disjoint.native import symmetry
-from noisedesign.families.disjoint.native.square_roots import Split
-from noisedesign.families.disjoint.native.symmetry import (
+from noisedesign.families.disjoint.solver import symmetry
+from noisedesign.families.disjoint.solver.square_roots import Split
+from noisedesign.families.disjoint.solver.symmetry import (
     MISSES,
     Involutions,
     Refiner,

@@ -36,15 +36,15 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.linalg import is_positive
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
-from noisedesign.families.disjoint.native.limits import smoothed
-from noisedesign.families.disjoint.native.limits.frame import (
+from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver.limits import smoothed
+from noisedesign.families.disjoint.solver.limits.frame import (
     Frame,
     Sides,
     limits_of,
     longest,
     sides_of,
 )
-from noisedesign.families.disjoint.program import Found
 from noisedesign.program.program import Program
 
 TIED = 0.01

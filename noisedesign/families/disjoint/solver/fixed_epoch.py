@@ -41,11 +41,11 @@ from noisedesign.base.device import (
     squared_norm,
 )
 from noisedesign.base.monitor import REACHED, Monitor, Search
-from noisedesign.families.disjoint.native.pattern_pairs import (
+from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver.pattern_pairs import (
     ConstantDiagonal,
     onto_constant_diagonal,
 )
-from noisedesign.families.disjoint.program import Found
 from noisedesign.program import repair
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import FixedEpoch

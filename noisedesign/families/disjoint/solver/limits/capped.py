@@ -24,8 +24,8 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.monitor import REACHED, Monitor, Search
-from noisedesign.families.disjoint.native.limits.frame import Frame, longest
 from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver.limits.frame import Frame, longest
 from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 200

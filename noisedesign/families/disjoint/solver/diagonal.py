@@ -43,16 +43,16 @@ from noisedesign.base.device import (
     on_host,
 )
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
-from noisedesign.families.disjoint.native import barrier
-from noisedesign.families.disjoint.native.square_roots import (
+from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver import barrier
+from noisedesign.families.disjoint.solver.square_roots import (
     Preconditioner,
     Split,
     SplitRoot,
     SquareRoot,
     square_root,
 )
-from noisedesign.families.disjoint.native.symmetry import symmetry_of, transitive
-from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver.symmetry import symmetry_of, transitive
 from noisedesign.program import repair
 from noisedesign.program.program import Program, diagonal_dual
 

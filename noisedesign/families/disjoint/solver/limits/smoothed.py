@@ -28,8 +28,8 @@ import numpy as np
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
-from noisedesign.families.disjoint.native.limits.frame import Limits, limits_of
 from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver.limits.frame import Limits, limits_of
 from noisedesign.program import repair as floor_repair
 from noisedesign.program.program import DualPoint, Program, diagonal_dual
 

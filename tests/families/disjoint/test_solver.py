@@ -11,15 +11,15 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor, Stop
-from noisedesign.families.disjoint import native
-from noisedesign.families.disjoint.native import (
+from noisedesign.families.disjoint import solver
+from noisedesign.families.disjoint.program import program_of
+from noisedesign.families.disjoint.solver import (
     diagonal,
     fixed_epoch,
     fixed_epoch as fixed_epoch_newton,
 )
-from noisedesign.families.disjoint.native.limits import capped
-from noisedesign.families.disjoint.native.square_roots import Preconditioner
-from noisedesign.families.disjoint.program import program_of
+from noisedesign.families.disjoint.solver.limits import capped
+from noisedesign.families.disjoint.solver.square_roots import Preconditioner
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.certificate import lower_bound
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
@@ -727,7 +727,7 @@ def test_a_cap_with_several_epochs_is_refused() -> None:
         cap=np.full(4, 5.0),
     )
     with pytest.raises(InputError, match="cap"):
-        native.solve(program, monitor=Monitor(gap=1e-6))
+        solver.solve(program, monitor=Monitor(gap=1e-6))
 
 
 # --- stopping early -------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ import scipy.sparse
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import DeviceArray, Workload, eigh, identity, namespace
-from noisedesign.families.disjoint.native.symmetry import Labels, Symmetry
+from noisedesign.families.disjoint.solver.symmetry import Labels, Symmetry
 from noisedesign.program.program import Program
 
 DIAGONAL_TRUSTED = 1e-6

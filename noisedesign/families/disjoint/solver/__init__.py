@@ -11,9 +11,9 @@ from dataclasses import replace
 from noisedesign.base.checks import InputError
 from noisedesign.base.device import device_of
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.disjoint.native import diagonal, fixed_epoch
-from noisedesign.families.disjoint.native.limits import capped, floored
 from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver import diagonal, fixed_epoch
+from noisedesign.families.disjoint.solver.limits import capped, floored
 from noisedesign.program.program import Program
 
 
