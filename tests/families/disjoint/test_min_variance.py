@@ -12,7 +12,6 @@ import pytest
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor
-from noisedesign.families.decor import program as decor
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver.limits import frame as variance_limits, smoothed
