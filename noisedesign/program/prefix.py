@@ -106,7 +106,8 @@ def privacy_after(run: Any, *, steps: int) -> PrivacySoFar:
         steps: t, from 1 to T: how many steps were sent, decided without looking at the data.
 
     Raises:
-        InputError: no privacy target; steps outside 1 to T; no run.
+        InputError: no privacy target; steps outside 1 to T, or fewer than the noise of a node was
+            added to already; no run.
     """
     steps = _checks.positive_int(steps, field="steps")
     return _after(run, steps)
@@ -159,6 +160,9 @@ def _of_plan(plan: Plan, steps: int) -> PrivacySoFar:
 
 @_after.register
 def _of_node(noise: NodeSource, steps: int) -> PrivacySoFar:
+    if steps < noise.next_step:
+        expected = f"at least {noise.next_step}, whose noise was added"
+        raise InputError("steps", expected=expected, got=str(steps))
     return replace(_of_plan(noise.plan, steps), fingerprints=noise.fingerprints)
 
 

@@ -154,6 +154,15 @@ def test_noise_of_a_node_knows_its_secrets(tmp_path: Path) -> None:
     assert found.mu == pytest.approx(privacy_after(design("dense"), steps=2).mu, rel=1e-8)
 
 
+def test_steps_that_were_taken_are_not_left_out(tmp_path: Path) -> None:
+    source = noise(design("dense"), record=tmp_path / "records")
+    for t in range(3):
+        source.add_([np.zeros(4)], t)
+    with pytest.raises(InputError, match="steps: expected at least 3, whose noise was added"):
+        privacy_after(source, steps=2)
+    assert privacy_after(source, steps=3).steps == 3
+
+
 def test_one_step_by_hand() -> None:
     """One step shows one gradient under noise of variance sigma^2 / C_00^2: mu = 2 clip C_00 /
     sigma. C of this design is made of GRAM_4; sigma is 2 clip / mu_T."""
