@@ -25,7 +25,7 @@ from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.base.shown import Shown
 from noisedesign.noise.filters import Rows
 from noisedesign.noise.plan import Claim, Plan
-from noisedesign.noise.source import NodeSource
+from noisedesign.noise.source import NodeNoise, NodeSource
 from noisedesign.privacy.accounting import epsilon_of
 from noisedesign.privacy.sensitivity import EXACT, Sensitivity, squared_sensitivity
 from noisedesign.program.design import Design, design_of
@@ -101,8 +101,8 @@ def privacy_after(run: Any, *, steps: int) -> PrivacySoFar:
 
     Args:
         run: a design with a privacy target, a solution or loaded file that has one, or the plan or
-            noise of a node. A node of a full space-time design knows too little, and has the bound
-            of the whole run.
+            noise of a node. A node of a full space-time design knows too little, and noise of
+            integers has another C: these have the bound of the whole run.
         steps: t, from 1 to T: how many steps were sent, decided without looking at the data.
 
     Raises:
@@ -159,11 +159,23 @@ def _of_plan(plan: Plan, steps: int) -> PrivacySoFar:
 
 
 @_after.register
-def _of_node(noise: NodeSource, steps: int) -> PrivacySoFar:
-    if steps < noise.next_step:
+def _of_node(noise: NodeNoise, steps: int) -> PrivacySoFar:
+    return _drawn(_of_plan(noise.plan, steps), noise)
+
+
+@_after.register
+def _of_source(noise: NodeSource, steps: int) -> PrivacySoFar:
+    """Noise of integers has a C of its own, with fewer digits."""
+    horizon = noise.plan.horizon
+    found = _so_far(noise.claim, _checked(steps, horizon), horizon, WHOLE_RUN)
+    return _drawn(found, noise)
+
+
+def _drawn(found: PrivacySoFar, noise: NodeSource) -> PrivacySoFar:
+    if found.steps < noise.next_step:
         expected = f"at least {noise.next_step}, whose noise was added"
-        raise InputError("steps", expected=expected, got=str(steps))
-    return replace(_of_plan(noise.plan, steps), fingerprints=noise.fingerprints)
+        raise InputError("steps", expected=expected, got=str(found.steps))
+    return replace(found, fingerprints=noise.fingerprints)
 
 
 def _checked(steps: int, horizon: int) -> int:

@@ -15,7 +15,7 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.families.toeplitz.solver import optimize_buffered, optimize_toeplitz
-from noisedesign.noise import noise
+from noisedesign.noise import integer_noise, noise
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.prefix import WHOLE_RUN, privacy_after
 from noisedesign.system.workloads.toeplitz import prefix_workload
@@ -152,6 +152,12 @@ def test_noise_of_a_node_knows_its_secrets(tmp_path: Path) -> None:
     found = privacy_after(source, steps=2)
     assert found.fingerprints == (source.secret.fingerprint,)
     assert found.mu == pytest.approx(privacy_after(design("dense"), steps=2).mu, rel=1e-8)
+
+
+def test_noise_of_integers_has_the_bound_of_the_whole_run(tmp_path: Path) -> None:
+    found = privacy_after(integer_noise(design("banded"), record=tmp_path / "records"), steps=2)
+    assert (found.mu, found.kind) == (design("banded").claim.mu, WHOLE_RUN)
+    assert len(found.fingerprints) == 1
 
 
 def test_steps_that_were_taken_are_not_left_out(tmp_path: Path) -> None:
