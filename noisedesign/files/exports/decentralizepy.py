@@ -90,6 +90,6 @@ def _commands(start: Path, *, nodes: int, steps: int) -> list[str]:
     return [
         f"crudini --merge {said}.config.ini < {said}.ini",
         f"rm -f {said}.secret && python -c {shlex.quote(made)}",
-        f"python eval/testing.py -cf {said}.config.ini -gf {said}.edges -ps {nodes} -ms 1 "
+        f"cd eval && python testing.py -cf {said}.config.ini -gf {said}.edges -ps {nodes} -ms 1 "
         f"-is {steps} -ld {said}-log -wsd {said}-log",
     ]

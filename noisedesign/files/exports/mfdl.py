@@ -53,8 +53,9 @@ _UNSEEDED_EGO = 414
 _RUN_NOTE = (
     "MFDL needs Python 3.12 (on 3.11 it does not compile) and numpy below 2 (it asks for np.NaN). "
     "Leave --nb_resets at 1: each further one draws the same noise again, and differences of "
-    "gradients are sent without any. Noise comes from --dataloader_seed, which is no secret: MFDL "
-    "simulates a deployment."
+    "gradients are sent without any. Gradients are clipped to 1, whatever the clip of the design: "
+    "noise is a multiple of the clip, so that privacy is the same. Noise comes from "
+    "--dataloader_seed, which is no secret: MFDL simulates a deployment."
 )
 
 
