@@ -39,7 +39,7 @@ test-kernels: $(STAMP)
 # package, so there are two environments.
 test-trainers: export PYTHONPATH := $(CURDIR)
 test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed
-	.venv-trainers/bin/python -m pytest tests/adapters
+	.venv-trainers/bin/python -m pytest tests/adapters tests/files/exports/test_decor.py
 	.venv-trainers-jax/bin/python -m pytest tests/adapters/test_jax_privacy.py
 
 bench: $(STAMP)
