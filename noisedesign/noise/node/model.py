@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.noise.attendance import Rule
 
 Places = NDArray[np.intp]
 
@@ -68,22 +67,3 @@ class Examples:
 
     def _margins(self, model: Array) -> Array:
         return np.asarray((2.0 * self.labels - 1.0) * (self.features @ model))
-
-
-def batches(rule: Rule, *, horizon: int, examples: int) -> list[Places]:
-    """Places of the examples of every step: each takes part as often as the rule allows.
-
-    Of patterns that are listed the examples take one after the other in turn; otherwise example e
-    takes part at steps e, e + b, ... modulo b = ``min_sep``, at most ``most`` times.
-    """
-    if rule.patterns is not None:
-        patterns = list(rule.patterns)
-    else:
-        b = min(rule.min_sep, horizon)
-        patterns = [tuple(range(j, horizon, b))[: rule.most] for j in range(b)]
-    taking = [np.arange(j, examples, len(patterns)) for j in range(len(patterns))]
-    found: list[list[Places]] = [[np.zeros(0, dtype=np.intp)] for _ in range(horizon)]
-    for pattern, places in zip(patterns, taking, strict=True):
-        for step in pattern:
-            found[step].append(places)
-    return [np.concatenate(parts) for parts in found]

@@ -19,9 +19,10 @@ import numpy as np
 from noisedesign.base import atomic
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.attendance import Attendance
+from noisedesign.noise.batches import Batches
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.node.exchange import MODEL, Address, Board, Peers, ask
-from noisedesign.noise.node.model import Examples, batches
+from noisedesign.noise.node.model import Examples
 from noisedesign.noise.node.seeds import agreed
 from noisedesign.noise.plan import DEALT, OWN, Plan
 from noisedesign.noise.source import NodeNoise, noise
@@ -84,10 +85,9 @@ class Run:
         claim = self.plan.claim
         assert claim.rule is not None
         assert claim.clip is not None
-        schedule = batches(
-            claim.rule, horizon=self.plan.horizon, examples=len(self.examples.labels)
-        )
-        size = max(1.0, float(np.mean([len(batch) for batch in schedule])))
+        count = len(self.examples.labels)
+        schedule = Batches(claim.rule, horizon=self.plan.horizon, records=count)
+        size = count / schedule.round
         for t in range(start, self.plan.horizon):
             attendance.check((int(e) for e in schedule[t]), t)
             total = self.examples.clipped_sum(model, schedule[t], clip=claim.clip)

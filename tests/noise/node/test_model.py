@@ -1,4 +1,4 @@
-"""Logistic regression against finite differences, and batches against the rule they must keep."""
+"""Logistic regression against finite differences."""
 
 import itertools
 import math
@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.noise.attendance import Rule
-from noisedesign.noise.node.model import Examples, batches
+from noisedesign.noise.node.model import Examples
 
 
 def examples(m: int = 12, p: int = 3) -> Examples:
@@ -57,29 +56,6 @@ def test_far_from_the_data_nothing_overflows() -> None:
 
 def test_an_empty_batch_has_no_gradient() -> None:
     assert not examples().clipped_sum(np.ones(4), np.zeros(0, dtype=np.intp), clip=1.0).any()
-
-
-@pytest.mark.parametrize(
-    ("rule", "horizon", "times"),
-    [
-        (Rule(most=3, min_sep=4, residue=4), 12, [3] * 9),
-        (Rule(most=2, min_sep=4), 12, [2] * 9),
-        (Rule(most=1, min_sep=5, residue=5), 5, [1] * 9),
-        (Rule(most=6, min_sep=1, residue=1), 6, [6] * 9),
-        (Rule(most=4, min_sep=5), 12, [3, 3, 2, 2, 2, 3, 3, 2, 2]),
-        (Rule(most=2, patterns=((0, 3), (1,), (2, 4))), 5, [2, 1, 2, 2, 1, 2, 2, 1, 2]),
-    ],
-)
-def test_batches_keep_the_rule(rule: Rule, horizon: int, times: list[int]) -> None:
-    found = batches(rule, horizon=horizon, examples=9)
-    assert len(found) == horizon
-    steps = [tuple(t for t in range(horizon) if e in found[t]) for e in range(9)]
-    assert [len(taken) for taken in steps] == times
-    assert not any(rule.broken(taken[:k]) for taken in steps for k in range(1, len(taken) + 1))
-    assert all(len(set(batch)) == len(batch) for batch in found)
-    sizes = [len(batch) for batch in found]
-    if rule.residue is not None:
-        assert max(sizes) - min(sizes) <= 1
 
 
 def write(path: Path, **arrays: object) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.noise import Plan, Secret, noise
+from noisedesign.noise import Batches, Plan, Secret, noise
 from noisedesign.noise.node.exchange import Board, Server
 from noisedesign.noise.node.model import Examples
 from noisedesign.noise.node.training import Run
@@ -87,11 +87,10 @@ def by_hand(design: Design, folder: Path, parts: list[Examples], size: float) ->
         sent = models.copy()
         for u, part in enumerate(parts):
             total = np.zeros(part.dimension)
-            for e in range(len(part.labels)):
-                if t % (rule.residue or 1) == e % (rule.residue or 1):
-                    x, sign = part.features[e], 2 * part.labels[e] - 1
-                    gradient = -sign * x / (1 + np.exp(sign * (x @ models[u])))
-                    total += gradient * min(1.0, clip / np.linalg.norm(gradient))
+            for e in Batches(rule, horizon=horizon, records=len(part.labels))[t]:
+                x, sign = part.features[e], 2 * part.labels[e] - 1
+                gradient = -sign * x / (1 + np.exp(sign * (x @ models[u])))
+                total += gradient * min(1.0, clip / np.linalg.norm(gradient))
             sent[u] -= ETA / size * (total + sources[u].step(t, part.dimension))
         models = mixing @ sent
     return list(models)
