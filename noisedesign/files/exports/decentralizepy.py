@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from noisedesign.base.atomic import overwriting, write_text
-from noisedesign.base.checks import InputError
+from noisedesign.base.checks import Array, InputError
 from noisedesign.files.array_files import require_own_description
 from noisedesign.files.exported import to_json, trainer_facts
 from noisedesign.program.design import Design
+from noisedesign.program.noise import Noise
 from noisedesign.system.graph import graph_laplacian
 
 ACCEPTS = ("space", "time", "space-time")
@@ -47,6 +48,17 @@ plans = {start}
 """
 
 
+def noise_of(design: Design) -> Noise:
+    """The noise, where its nodes can have plans.
+
+    Raises:
+        InputError: no privacy target; no graph, or a W that is drawn at every step.
+    """
+    _mixing(design)
+    design.node_plan(0)
+    return design.noise
+
+
 def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path, ...]:
     """Write what is known of the design at ``path``, with the commands to run it, and beside it, of
     the same stem, ``.ini``, ``.edges`` and a ``-u.plan`` for every node u.
@@ -54,11 +66,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     Raises:
         InputError: no privacy target; no graph, or a W that is drawn at every step.
     """
-    problem = design.problem
-    mixing = problem.mixing
-    if mixing is None or problem.random is not None:
-        got = "no graph" if mixing is None else "a W that is drawn at every step"
-        raise InputError("design", expected="one of a graph with a fixed W", got=got)
+    mixing = _mixing(design)
     nodes = len(mixing)
     plans = [design.node_plan(node) for node in range(nodes)]
     start = path.with_suffix("")
@@ -81,6 +89,14 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
         written.append(write_text(graph, "\n".join(lines) + "\n"))
     files = [plan.save(start.with_name(f"{start.name}-{plan.node}.plan")) for plan in plans]
     return (main, *written, *files)
+
+
+def _mixing(design: Design) -> Array:
+    mixing = design.problem.mixing
+    if mixing is None or design.problem.random is not None:
+        got = "no graph" if mixing is None else "a W that is drawn at every step"
+        raise InputError("design", expected="one of a graph with a fixed W", got=got)
+    return mixing
 
 
 def _commands(start: Path, *, nodes: int, steps: int) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
+from noisedesign.files.exports import takers
 from noisedesign.noise import Plan
 from tests.support.small_designs import PATH_3, TARGET, single_epoch_design, space_design
 
@@ -85,6 +86,8 @@ def test_what_it_cannot_hold_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="drawn at every step"):
         nd.export(nd.solve(random), to="decentralizepy", path=path)
+    assert "decentralizepy" in takers(designs()["seeds"])
+    assert "decentralizepy" not in takers(space_design())
     for suffix in (".ini", ".edges"):
         with pytest.raises(InputError, match=r"output: expected a name in \.json"):
             nd.export(designs()["space"], to="decentralizepy", path=tmp_path / f"run{suffix}")
