@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import filelock
 import mpmath
 import numpy as np
 import pytest
@@ -272,6 +273,19 @@ def test_a_ledger_on_disk_goes_on(tmp_path: Path) -> None:
     first.add(Run(0.2), secret=Secret.new())
     assert len(first.entries) == 3
     assert secret.value.hex() not in path.read_text()
+
+
+def test_one_process_books_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noisedesign.privacy.ledger.PATIENCE", 0.05)
+    path = tmp_path / "ledger.json"
+    ledger = Ledger(path)
+    with (
+        filelock.FileLock(tmp_path / ".ledger.json.lock"),
+        pytest.raises(InputError, match="ledger: expected a ledger that is free"),
+    ):
+        ledger.add(DESIGN, secret=Secret.new())
+    assert not path.exists()
+    ledger.add(DESIGN, secret=Secret.new())
 
 
 def test_nothing_is_booked_where_it_cannot_be_written(

@@ -178,6 +178,20 @@ def test_one_step_by_hand() -> None:
     assert privacy_after(found, steps=1).mu == pytest.approx(expected, rel=1e-8)
 
 
+def test_noise_above_the_budgets_tells_less() -> None:
+    """1.25 times the noise that the target takes: every prefix has mu over 1.25, the whole run
+    what it claims."""
+    tight = time_design(privacy=FOUR_STEPS)
+    certificate = replace(
+        tight.certificate, sensitivity_squared=tight.certificate.sensitivity_squared / 1.25**2
+    )
+    loose = replace(tight, noise=tight.noise.scaled(1.25), certificate=certificate)
+    for steps in (1, 2, 3):
+        expected = privacy_after(tight, steps=steps).mu / 1.25
+        assert privacy_after(loose, steps=steps).mu == pytest.approx(expected, rel=1e-8)
+    assert privacy_after(loose, steps=4).mu == privacy_after(tight, steps=4).mu
+
+
 @pytest.mark.parametrize(
     "scheme",
     [
