@@ -197,22 +197,29 @@ def wait(holds: Any) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
 def test_a_killed_node_goes_on_with_the_same_noise(tmp_path: Path) -> None:
-    design = design_of(private_problems.ring(epochs=10))
+    design = design_of(private_problems.ring(epochs=60))
     parts = data(3)
     with Processes(tmp_path / "killed", design, parts) as nodes:
+
+        def killed(u: int) -> None:
+            """At any moment, while another one is held."""
+            os.kill(nodes.running[u].pid, signal.SIGKILL)
+            assert nodes.ended(u)[0] == -signal.SIGKILL
+            nodes.start(u)
+
         for u in range(3):
             nodes.start(u)
         nodes.introduce(3)
-        for u, step in ((1, 3), (0, 9)):
-            wait(lambda u=u, step=step: nodes.steps(u) >= step)
-            os.kill(nodes.running[u].pid, signal.SIGKILL)
-            assert nodes.ended(u)[0] == -signal.SIGKILL
-            assert nodes.steps(u) < 30
-            nodes.start(u)
+        for held, u, step in ((2, 1, 3), (1, 0, 20)):
+            wait(lambda held=held, step=step: nodes.steps(held) >= step)
+            os.kill(nodes.running[held].pid, signal.SIGSTOP)
+            assert nodes.running[held].poll() is None, "too fast for this test"
+            killed(u)
+            os.kill(nodes.running[held].pid, signal.SIGCONT)
         for u in range(3):
             code, out, err = nodes.ended(u)
             assert (code, err) == (0, "")
-            assert "30 steps, (6, 1e-05)-DP, replace" in out
+            assert "180 steps, (6, 1e-05)-DP, replace" in out
     found = [np.load(tmp_path / f"killed/{u}/model.npz")["model"] for u in range(3)]
     np.testing.assert_allclose(
         found, by_hand(design, tmp_path / "killed", parts, 3.0), rtol=1e-9, atol=1e-12
