@@ -259,10 +259,11 @@ def _check_sums(strategy: Integers, rule: Rule) -> None:
 
 def _gain(strategy: Integers, moved: Integers, rule: Rule, sensitivity: int) -> Fraction:
     """At least sens(C rounded)^2 / sens(C)^2, squared, where rounding took ``moved`` / 2^FINE from
-    C, to half a unit of that.
+    C, to less than a unit of that in every entry.
 
-    Sensitivity is a norm. Its square is at least the sum of the squared columns of any set of
-    steps, which is the mean over signs, and at least the squared sum of these columns.
+    Sensitivity is a norm: that of what was taken is at most that of ``moved`` and of units beside
+    it. Its square is at least the sum of the squared columns of any set of steps, which is the mean
+    over signs, and at least the squared sum of these columns.
     """
     if not moved.any():
         return Fraction(1)
@@ -278,7 +279,7 @@ def _gain(strategy: Integers, moved: Integers, rule: Rule, sensitivity: int) -> 
         return isqrt(square << 60) + 1
 
     unit = squared_sensitivity(_within(np.ones_like(strategy)), rule)
-    lost = -(-(2 * root(squared_sensitivity(moved, rule)) + root(unit)) // 2 ** (FINE + 1))
+    lost = -(-(root(squared_sensitivity(moved, rule)) + root(unit)) // 2**FINE)
     low = isqrt(least << 60) - lost
     if low <= 0:
         expected, got = "a strategy whose entries are of one size", "one that rounding changes"
@@ -290,7 +291,8 @@ def _some_patterns(rule: Rule, horizon: int) -> list[tuple[int, ...]]:
     """Sets of steps a record may take part in, the heaviest of usual designs among them."""
     if rule.patterns is not None:
         return list(rule.patterns)
-    stride = rule.residue or rule.min_sep
+    residue = rule.residue or 1
+    stride = residue * -(-rule.min_sep // residue)
     return [tuple(range(r, horizon, stride))[: rule.most] for r in range(min(stride, horizon))]
 
 

@@ -5,11 +5,13 @@ have the a_k, ``filter`` is C^-1. A full space-time design has no such C: its ``
 of all nodes with coefficients of every pair of steps.
 
 Every plan of one design has the same ``digest``. The file of a plan is JSON beside .npy arrays in
-one archive, which numpy and the standard library read.
+one archive, which numpy and the standard library read, with a checksum: a plan is made from a
+design and not edited, and comes from somebody whom the node trusts with its privacy.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
@@ -165,6 +167,7 @@ class Plan:
             "streams": [asdict(stream) for stream in self.streams],
             "arrays": {name: list(array.shape) for name, array in arrays.items()},
         }
+        manifest["checksum"] = _checksum(manifest, arrays)
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
             archive.writestr(_MANIFEST, json.dumps(manifest, allow_nan=False, indent=2))
@@ -239,11 +242,23 @@ def _read(archive: zipfile.ZipFile, file: str) -> Plan:
         arrays = {
             name: _array(archive, name, tuple(shape)) for name, shape in manifest["arrays"].items()
         }
-        return _plan(manifest, arrays)
+        found, checksum = _plan(manifest, dict(arrays)), manifest.pop("checksum")
+        if checksum != _checksum(manifest, arrays):
+            raise ValueError("something in it was changed since it was made")
+        return found
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, InputError) and error.field == "plan.version":
             raise
         raise _damaged(file, f"{type(error).__name__}: {error}") from None
+
+
+def _checksum(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+    """SHA-256 of all that a file says. The digest is of the whole design, which no node can
+    compute: this one tells that somebody changed a number, and nothing of who did."""
+    found = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
+    for name in sorted(arrays):
+        found.update(np.ascontiguousarray(arrays[name], dtype="<f8").data)
+    return found.hexdigest()
 
 
 def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array:

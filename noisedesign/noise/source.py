@@ -71,7 +71,7 @@ class NodeSource(ABC):
         self._of = {stream.name: self._secret_of(stream, seeds) for stream in plan.streams}
         self._drawn = {stream.name: self._drawn_from(stream) for stream in plan.streams}
         self._record = record
-        self._run, self._begun = secrets.token_hex(16), False
+        self._run, self._begun = secrets.token_hex(16), -1
         self._recursion: Recursion = plan.filter
         self._lanes: dict[tuple[int, np.dtype[Any]], _Lane] = {}
         self._latest: OrderedDict[tuple[int, np.dtype[Any]], Numbers] = OrderedDict()
@@ -147,14 +147,15 @@ class NodeSource(ABC):
         if start + array.size > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers a step"
             raise InputError("start", expected=expected, got=f"{start + array.size}")
-        self._begin()
+        self._begin(t)
         self._fill(t, array.reshape(-1), start)
 
-    def _begin(self) -> None:
-        """From now on the secrets are used."""
-        if self._record is not None and not self._begun:
+    def _begin(self, t: int) -> None:
+        """From now on the secrets are used; another run may have gone on with them since the last
+        step."""
+        if self._record is not None and self._begun != t:
             self._record.begin(self._used, node=self.plan.node, run=self._run)
-        self._begun = True
+        self._begun = t
 
     def _fill(self, t: int, flat: Numbers, start: int) -> None:
         end = start + flat.size
@@ -246,13 +247,13 @@ class NodeSource(ABC):
             data, run = self._hash(arrays), self._run
             node, used = self.plan.node, self._used
             self._record.use(used, node=node, run=run, step=t, data=data, dimension=dimension)
-        self._begun = True
+        self._begun = t
         self._steps.add(t)
 
     def _hash(self, arrays: Sequence[Numbers]) -> bytes:
         """Of shapes and bytes, keyed: who reads the record cannot try out guesses of the data."""
         secret = self._of[self.plan.streams[0].name]
-        key = secret.step_key("record", 0, digest=self.plan.digest)
+        key = secret.step_key("data", 0, digest=self.plan.digest, use="record")
         found = hashlib.blake2b(digest_size=16, key=key)
         for array in arrays:
             found.update(repr((array.shape, array.dtype.str)).encode())

@@ -14,7 +14,7 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.noise import Plan, Rule, Stream
 from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, Rows, Toeplitz
-from noisedesign.noise.lattice import SMOOTHING, lattice_of, squared_sensitivity
+from noisedesign.noise.lattice import SMOOTHING, _some_patterns, lattice_of, squared_sensitivity
 from noisedesign.privacy.accounting import delta_of
 from noisedesign.privacy.sensitivity import squared_sensitivity as real_sensitivity
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
@@ -98,6 +98,22 @@ def test_sensitivity_worked_out() -> None:
 def test_more_of_a_class_than_may_take_part() -> None:
     strategy = np.array([[1, 2, 3, 4]])
     assert squared_sensitivity(strategy, Rule(most=2, min_sep=1, residue=1)) == 9 + 16
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(most=3, min_sep=3, residue=2),
+        Rule(most=2, min_sep=2, residue=5),
+        Rule(most=4, min_sep=3),
+        Rule(most=2, patterns=((0, 7), (1, 2))),
+    ],
+)
+def test_sensitivity_is_bounded_from_below_by_what_may_take_part(rule: Rule) -> None:
+    """Or rounding of C would be paid for too little."""
+    found = _some_patterns(rule, 11)
+    assert max(map(len, found)) > 1
+    assert [rule.broken(steps) for steps in found] == [""] * len(found)
 
 
 def test_sums_beyond_64_bits_are_refused() -> None:

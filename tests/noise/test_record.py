@@ -90,6 +90,14 @@ def test_who_goes_on_with_a_run_takes_it_over(path: Path) -> None:
         one.add_(data(), 2)
 
 
+def test_whose_run_was_taken_over_draws_no_more(path: Path) -> None:
+    one = started(path)
+    one.step(0, 3)
+    started(path, resume=True).step(1, 3)
+    with pytest.raises(InputError, match="another process draws from, .* Stop one of them"):
+        one.step(1, 3)
+
+
 def test_going_on_with_what_never_began(path: Path) -> None:
     started(path, resume=True).add_(data(), 0)
     with pytest.raises(InputError, match="no run has used"):

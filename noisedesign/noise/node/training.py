@@ -8,10 +8,13 @@ the same noise, and its neighbours wait for it.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +84,7 @@ class Run:
         """
         source = self._source(peers, board)
         attendance = source.attendance()
-        model, start = self._remembered(attendance)
+        model, start = self._remembered(attendance, source.steps)
         claim = self.plan.claim
         assert claim.rule is not None
         assert claim.clip is not None
@@ -148,17 +151,35 @@ class Run:
         digest, node = self.plan.digest, self.plan.node
         return ask(address, digest=digest, node=node, kind=kind, step=step, seconds=self.seconds)
 
-    def _remembered(self, attendance: Attendance) -> tuple[Array, int]:
+    @cached_property
+    def _name(self) -> str:
+        """Of the design and of these data in this order: with others, records would take part
+        that did already."""
+        found = hashlib.sha256(f"{self.plan.digest} {self.examples.features.shape}".encode())
+        for array in (self.examples.features, self.examples.labels):
+            found.update(np.ascontiguousarray(array, dtype="<f8").data)
+        return found.hexdigest()
+
+    def _remembered(self, attendance: Attendance, steps: frozenset[int]) -> tuple[Array, int]:
+        """The model, and the step that comes; ``steps`` are recorded."""
         file = self.folder / "model.npz"
         if not file.exists():
             return np.zeros(self.examples.dimension), 0
-        with np.load(file, allow_pickle=False) as arrays:
-            model, step = arrays["model"], int(arrays["step"])
-            told, digest = str(arrays["attendance"]), str(arrays["digest"])
-        if digest != self.plan.digest or model.shape != (self.examples.dimension,):
-            remedy = "Name another folder."
+        remedy = "Name another folder."
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                model, step = arrays["model"], int(arrays["step"])
+                told, same = str(arrays["attendance"]), str(arrays["run"]) == self._name
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            got = f"{file}: {error}"
+            raise InputError("folder", expected="a whole state", got=got, remedy=remedy) from None
+        if not same:
             got = "that of another design, or of other data"
             raise InputError("folder", expected="the state of this run", got=got, remedy=remedy)
+        if not steps >= set(range(step)):
+            got = f"none of step {min(set(range(step)) - steps)}, in a run that took {step}"
+            expected = "the record of what noise was added"
+            raise InputError("folder", expected=expected, got=got, remedy=remedy)
         attendance.load_state_dict(json.loads(told))
         return model, step
 
@@ -168,7 +189,7 @@ class Run:
             content,
             model=model,
             step=np.array(step),
-            digest=np.array(self.plan.digest),
+            run=np.array(self._name),
             attendance=np.array(json.dumps(attendance.state_dict())),
         )
         atomic.write_bytes(self.folder / "model.npz", content.getvalue())

@@ -119,8 +119,25 @@ def test_a_folder_of_other_data_is_told_apart(tmp_path: Path) -> None:
     design, parts = design_of(private_problems.ring()), data(3)
     train(design, tmp_path, parts)
     wider = Examples(np.ones((9, 5)), np.ones(9))
-    run = Run(plan=design.node_plan(0), examples=wider, folder=tmp_path / "0")
-    with pytest.raises(InputError, match="folder: expected the state of this run"):
+    turned = Examples(parts[0].features[::-1], parts[0].labels[::-1])
+    for other in (wider, turned):  # in another order records would be in other batches
+        run = Run(plan=design.node_plan(0), examples=other, folder=tmp_path / "0")
+        with pytest.raises(InputError, match="folder: expected the state of this run"):
+            run.train(dict, Board(digest="0" * 64, node=0, horizon=6))
+
+
+@pytest.mark.parametrize("lost", ["record", "state"])
+def test_a_node_that_forgot_what_it_did_stops(lost: str, tmp_path: Path) -> None:
+    design, parts = design_of(private_problems.ring()), data(3)
+    train(design, tmp_path, parts)
+    if lost == "record":
+        (tmp_path / "0/record.sqlite3").unlink()
+        expected = "folder: expected the record of what noise was added, got none of step 0, in"
+    else:
+        (tmp_path / "0/model.npz").write_bytes(b"PK and no more")
+        expected = "folder: expected a whole state, got "
+    run = Run(plan=design.node_plan(0), examples=parts[0], folder=tmp_path / "0")
+    with pytest.raises(InputError, match=expected):
         run.train(dict, Board(digest="0" * 64, node=0, horizon=6))
 
 
