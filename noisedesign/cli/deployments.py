@@ -27,7 +27,7 @@ from noisedesign.cli._shared import (
 @click.option("--batch-size", type=int, metavar="B", help="What trainers divide sums by, if any.")
 @json_option
 def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> None:
-    """One file a node of DESIGN: what the node must know to draw its noise, and nothing else."""
+    """Write what each node of DESIGN must know, a file a node."""
     from noisedesign.files.design_file import load_design
     from noisedesign.program.design import design_of
     from noisedesign.tasks.deploy import deploy as run
@@ -63,7 +63,7 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
 def rehearse(
     folder: str, data: str, step_size: float, seconds: float, output: str | None, as_json: bool
 ) -> None:
-    """Train a small model on this machine, a process a node, with the files of `deploy`.
+    """Train with the files of `deploy`, a process a node.
 
     Interrupted, it goes on where it was when it is started again.
     """

@@ -86,6 +86,8 @@ def test_installed_command_is_main() -> None:
         "solve",
         "verify",
         "simulate",
+        "deploy",
+        "rehearse",
         "dropout",
         "compare",
         "backends",

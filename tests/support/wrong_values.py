@@ -68,7 +68,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "nan array": lambda: np.full((3, 3), np.nan),
     "huge array": lambda: np.full((3, 3), 1e308),
     "complex array": lambda: W + 0j,
-    "masked array": lambda: np.ma.masked_array(W, mask=np.eye(3, dtype=bool)),
+    "masked array": lambda: np.ma.masked_array(W.copy(), mask=np.eye(3, dtype=bool)),
     "masked": lambda: np.ma.masked,
     "sparse": lambda: csr_array(W),
     "graph": lambda: GRAPH,
