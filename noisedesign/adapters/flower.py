@@ -41,6 +41,9 @@ RECORD = "noisedesign"
 """Name of the record of a reply that says which node's noise is in it."""
 ROUND = "server-round"
 
+_BELOW_CLIP = 1 - 2.0**-22
+"""No norm is above the clip once numbers are rounded to float32."""
+
 
 class DesignedNoise:
     """A mod for replies to ``train``: the model that leaves is the one that came, plus the clipped
@@ -181,9 +184,13 @@ def _difference(name: str, trained: np.ndarray, received: np.ndarray) -> np.ndar
 
 
 def _clip(update: list[np.ndarray], clip: float) -> None:
-    """To the norm ``clip`` at most, in place; the norm is taken in float64. What is not finite is
-    left for the noise to refuse."""
-    norm = float(np.sqrt(sum(np.sum(np.square(u, dtype=np.float64)) for u in update)))
-    if clip < norm < np.inf:
+    """To the norm ``clip`` at most, in place; the norm is taken in float64, over the largest entry,
+    as squares of these overflow. What is not finite is left for the noise to refuse."""
+    peak = max((float(np.abs(u).max(initial=0.0)) for u in update), default=0.0)
+    if not 0 < peak < np.inf:
+        return
+    square = sum(np.sum(np.square(np.divide(u, peak, dtype=np.float64))) for u in update)
+    length = float(np.sqrt(square))  # from 1 on
+    if clip / peak < length:
         for array in update:
-            array *= clip / norm
+            array[...] = np.divide(array, peak, dtype=np.float64) * (clip * _BELOW_CLIP / length)

@@ -260,6 +260,18 @@ def test_updates_are_clipped_over_all_arrays(dtype: Any) -> None:
     np.testing.assert_allclose(flat(found), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("size", "dtype"), [(1e200, np.float64), (1e38, np.float32)])
+def test_updates_whose_squares_overflow_are_clipped(size: float, dtype: Any) -> None:
+    design = prefix_design(**EVERY_ROUND)
+    app = client(
+        DesignedNoise(node_noise(design), clip=CLIP),
+        lambda model, _: {name: a + dtype(size) for name, a in model.items()},
+    )
+    found = model_of(app(sent(zeros(4, dtype), 1), context()).content["arrays"])
+    expected = CLIP / 2 + node_noise(design).step(0, (4,), dtype=dtype)
+    np.testing.assert_allclose(flat(found), expected, atol=1e-6 * CLIP)
+
+
 def rounds_of(design: Any, d: int, number: int) -> np.ndarray:
     """Noise of every round, of a client made anew for each: each filters all steps before again.
     Without a record nobody sees that it answers more often than designed."""
