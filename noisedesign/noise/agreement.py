@@ -8,7 +8,7 @@ it has the same key, so that whatever differs at the two is noticed before noise
 
 Three nodes or more take a seed that the lowest of them draws and sends to each other member, sealed
 under the key of the pair (ChaCha20-Poly1305, RFC 8439); all of them prove to all that theirs is the
-same.
+same, each pair under its own key, so that no lead can speak for another member.
 
 With long-term identities (Ed25519, RFC 8032) every node signs the transcript, and takes no key that
 the other did not sign, as in the SIGMA protocols (Krawczyk, CRYPTO 2003). Without them nodes are
@@ -266,7 +266,9 @@ class Agreement:
         pair = self._pairs[sender] = self._paired(sender, key, identity)
         if len(self._pairs) == len(self.peers):
             self._private = None  # whoever takes this machine later finds no key of this run
-        return [(sender, self._letter(CONFIRM, sender, pair.proof(self.plan.node)))]
+        confirmation = (sender, self._letter(CONFIRM, sender, pair.proof(self.plan.node)))
+        ours = [c for c in self._groups.values() if c.secret is not None and sender in c.members]
+        return [confirmation, *(self._tag(c, sender) for c in ours if c.lead != self.plan.node)]
 
     def _paired(self, sender: int, key: bytes, identity: bytes | None) -> _Pair:
         assert self._private is not None
@@ -326,19 +328,20 @@ class Agreement:
                 raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
             return []
         for other, tag in circle.tags.items():
-            circle.check(secret, other, tag)
+            circle.check(secret, other, tag, self._pairs[other])
         circle.secret = secret
-        proof = {"tag": circle.tag(secret, self.plan.node)}
-        return [
-            (member, self._letter(TAG, member, proof, group=circle.members))
-            for member in circle.members
-            if member != self.plan.node
-        ]
+        return [self._tag(circle, member) for member in circle.members if member in self._pairs]
+
+    def _tag(self, circle: _Circle, member: int) -> tuple[int, bytes]:
+        """That this node has the seed of the group, to a member whose key it has."""
+        assert circle.secret is not None
+        proof = circle.tag(circle.secret, self.plan.node, self._pairs[member])
+        return member, self._letter(TAG, member, {"tag": proof}, group=circle.members)
 
     def _proved(self, sender: int, circle: _Circle, said: _Letter) -> None:
         tag = said.bytes_of("tag", TAG_BYTES)
         if circle.secret is not None:
-            circle.check(circle.secret, sender, tag)
+            circle.check(circle.secret, sender, tag, self._pairs[sender])
         circle.tags[sender] = tag
 
     # --- what was agreed ------------------------------------------------------------------------
@@ -411,6 +414,11 @@ class _Pair:
         """Root of the streams that only these two hold."""
         return Secret(self._derived(b"streams"))
 
+    @property
+    def group_key(self) -> bytes:
+        """What tags of groups are bound to."""
+        return self._derived(b"group")
+
     def tag(self, sender: int) -> bytes:
         """That ``sender`` has this key and transcript."""
         said = _bound("tag", sender) + self.transcript
@@ -465,13 +473,14 @@ class _Circle:
     def transcript(self) -> bytes:
         return _bound("group", self.digest, self.members, self.names)
 
-    def tag(self, secret: Secret, sender: int) -> bytes:
-        """That ``sender`` has this seed."""
-        key = derived(secret.value, salt=b"", info=_LABEL + b"confirm group")
+    def tag(self, secret: Secret, sender: int, pair: _Pair) -> bytes:
+        """That ``sender`` has this seed, by its own word: the lead, which may have given two
+        members different seeds, knows these but not the key of the pair."""
+        key = derived(secret.value, salt=pair.group_key, info=_LABEL + b"confirm group")
         return hmac.digest(key, _bound("tag", sender) + self.transcript, "sha256")
 
-    def check(self, secret: Secret, sender: int, tag: bytes) -> None:
-        if not hmac.compare_digest(tag, self.tag(secret, sender)):
+    def check(self, secret: Secret, sender: int, tag: bytes, pair: _Pair) -> None:
+        if not hmac.compare_digest(tag, self.tag(secret, sender, pair)):
             expected = f"nodes {self.lead} and {sender} to have the same seed of the group"
             raise InputError("agreement", expected=expected, got="another", remedy=_STOP)
 

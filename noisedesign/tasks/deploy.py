@@ -157,6 +157,8 @@ def rehearse(
     Raises:
         InputError: what a node says is wrong, in its words.
     """
+    for field, value in (("step_size", step_size), ("seconds", seconds)):
+        _checks.real(value, field=field, low=0)
     nodes, at = plans_in(folder), Path(folder)
     everything = Examples.load(data)
     states = [atomic.made_folder(at / STATES / one.path.stem) for one in nodes]

@@ -65,6 +65,7 @@ def test_words_without_json(tmp_path: Path, design: Path) -> None:
         (["rehearse", "{tmp}", "--data", "{tmp}/x.npz"], "folder: expected nodes' files"),
         (["rehearse", "{tmp}/out", "--data", "{tmp}/none.npz"], "none.npz"),
         (["rehearse", "{tmp}/out", "--data", "{tmp}/x.npz", "--step-size", "0"], "step-size"),
+        (["rehearse", "{tmp}/out", "--data", "{tmp}/x.npz", "--step-size", "nan"], "step_size"),
         (["rehearse", "{tmp}/out", "--data", "{tmp}/x.npz", "--seconds", "-1"], "seconds"),
         (["rehearse", "{tmp}/out"], "--data"),
     ],

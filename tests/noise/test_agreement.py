@@ -372,6 +372,26 @@ def test_a_lead_that_gives_two_seeds_is_noticed(monkeypatch: pytest.MonkeyPatch)
         deliver(nodes, change)
 
 
+def test_a_lead_that_passes_messages_on_cannot_speak_for_others() -> None:
+    """It gives two members different seeds, and puts in place of each one's tag what that one would
+    say of the seed of the other, as far as it knows: all but the key of the two."""
+    nodes = agreements(plans(((0, 1, 2),)))
+    seeds = {1: Secret(bytes(range(32))), 2: Secret(bytes(range(1, 33)))}
+    circle = nodes[0]._groups[0, 1, 2]
+
+    def change(letter: Letter) -> Letter:
+        if letter["kind"] == "confirm" and letter["receiver"] == 0:
+            circle.secret = seeds[letter["sender"]]
+        if letter["kind"] == "tag" and letter["receiver"] != 0:
+            sender, receiver = letter["sender"], letter["receiver"]
+            tag = circle.tag(seeds[receiver], sender, nodes[0]._pairs[receiver])
+            return letter | {"tag": tag.hex()}
+        return letter
+
+    with pytest.raises(InputError, match="nodes 0 and [12] to have the same seed of the group"):
+        deliver(nodes, change)
+
+
 def test_only_the_lead_gives_a_seed() -> None:
     nodes = agreements(plans(((0, 1, 2),)))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from noisedesign.base import atomic
+from noisedesign.base import atomic, checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import Batches
@@ -57,6 +57,8 @@ class Run:
     report: Callable[[int, float], None] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("step_size", "seconds"):
+            _checks.real(getattr(self, name), field=name, low=0)
         if not self.plan.weights:
             remedy = "Design for a graph, whose W every node needs."
             raise InputError("plan", expected="one with weights of W", got="none", remedy=remedy)

@@ -141,6 +141,13 @@ def test_a_node_that_forgot_what_it_did_stops(lost: str, tmp_path: Path) -> None
         run.train(dict, Board(digest="0" * 64, node=0, horizon=6))
 
 
+@pytest.mark.parametrize("wrong", [{"step_size": float("nan")}, {"seconds": -1.0}])
+def test_numbers_that_no_node_can_run_with(wrong: dict[str, float], tmp_path: Path) -> None:
+    design, parts = design_of(private_problems.ring()), data(3)
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}: expected a number in"):
+        Run(plan=design.node_plan(0), examples=parts[0], folder=tmp_path, **wrong)
+
+
 @pytest.mark.parametrize("missing", ["weights", "dealer"])
 def test_plans_that_no_node_can_run(tmp_path: Path, missing: str) -> None:
     if missing == "dealer":
