@@ -35,7 +35,7 @@ from noisedesign.noise.keys import Secret
 from noisedesign.noise.lattice import LARGEST, Integers, lattice_of
 from noisedesign.noise.plan import DEALT, OWN, Plan, Stream, agrees
 from noisedesign.noise.record import Record
-from noisedesign.noise.source import BLOCK, NodeSource, output, plan_of
+from noisedesign.noise.source import BLOCK, NodeSource, new_secret, output, plan_of
 
 OVER_CLIP = 1e-3
 """Relative excess over the clip that rounding of float32 explains; more is refused."""
@@ -362,7 +362,7 @@ def integer_noise(
     return IntegerNoise(
         plan,
         grid=grid,
-        secret=Secret.new() if secret is None else Secret.of(secret),
+        secret=new_secret(resume) if secret is None else Secret.of(secret),
         seeds={} if seeds is None else seeds,
         record=None if record is False else Record(record),
         resume=resume,

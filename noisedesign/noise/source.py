@@ -34,6 +34,8 @@ SECOND_ORDER = 2.0**-20
 STATE_VERSION = 1
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
+_ALL_OF_THEM = "A run goes on with all its secrets; for another run draw all of them anew."
+
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Numbers = NDArray[Any]
 
@@ -124,6 +126,8 @@ class NodeSource(ABC):
         self._used = tuple(entries)
         if self._record is None:
             return
+        if resume:
+            self._check_same_steps()
         for print_, (served, shared) in entries.items():
             self._record.claim(
                 secret=print_,
@@ -134,6 +138,17 @@ class NodeSource(ABC):
                 run=self._run,
                 resume=resume,
             )
+
+    def _check_same_steps(self) -> None:
+        """A run that goes on has all its secrets: noise of later steps takes back what earlier ones
+        had from each."""
+        assert self._record is not None
+        node = self.plan.node
+        found = [self._record.steps(secret=used, node=node) for used in self._used]
+        if any(steps != found[0] for steps in found):
+            expected = "the secrets of the run that goes on"
+            got = "some that served other steps than the others"
+            raise InputError("secret", expected=expected, got=got, remedy=_ALL_OF_THEM)
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:
         """Itself: its secrets serve one run, whoever copies the trainer that draws from it."""
@@ -568,10 +583,22 @@ def noise(
             raise InputError("secret", expected=expected, got="one")
         own = Secret.of(secret)
     elif OWN in plan.sources:
-        own = Secret.new()
+        own = new_secret(resume)
     kept = None if record is False else Record(record)
     held = {} if seeds is None else seeds
     return NodeNoise(plan, secret=own, seeds=held, record=kept, resume=resume)
+
+
+def new_secret(resume: Any) -> Secret:
+    """That of a run that begins.
+
+    Raises:
+        InputError: it goes on.
+    """
+    if resume is True:
+        expected = "that of the run that goes on"
+        raise InputError("secret", expected=expected, got="none", remedy=_ALL_OF_THEM)
+    return Secret.new()
 
 
 def plan_of(design: Any, node: int | None, *, batch_size: int | None = None) -> Plan:

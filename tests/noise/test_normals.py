@@ -128,6 +128,25 @@ def test_the_largest_normal() -> None:
     assert bound < LARGEST < bound * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("shift", [0.001, 0.1, 0.5, 2.0])
+def test_what_the_largest_radius_hides_less(shift: float) -> None:
+    """A pair of normals within a disc, moved by less than its radius, leaves the disc where it was
+    with at most R / pi 2^-53 m e^(R m): by integrating the density over what sticks out."""
+    with mpmath.workdps(30):
+        radius = mpmath.sqrt(2 * 53 * mpmath.log(2))
+        m = mpmath.mpf(shift)
+
+        def sticks_out(angle: mpmath.mpf) -> mpmath.mpf:
+            edge = mpmath.sqrt(radius**2 - (m * mpmath.sin(angle)) ** 2) - m * mpmath.cos(angle)
+            return mpmath.exp(-(edge**2) / 2) - mpmath.mpf(2) ** -53 if edge < radius else m * 0
+
+        ends = mpmath.linspace(-mpmath.pi, mpmath.pi, 9)
+        found = mpmath.quad(sticks_out, ends) / (2 * mpmath.pi)
+        bound = 3.05e-16 * m * mpmath.exp(radius * m)
+        assert 0 < found < bound
+        assert shift > 0.01 or found > 0.9 * bound
+
+
 @pytest.mark.parametrize("dull", [0, 1, 2, 3])
 def test_every_quarter_of_the_turn(dull: int) -> None:
     """The lowest two bits turn the same pair by quarters and mirror it."""

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.noise import NodeNoise, Plan, Record, Secret, noise
+from noisedesign.noise import NodeNoise, Plan, Record, Secret, integer_noise, noise
 from noisedesign.noise.record import default_path
 from tests.support import ROOT, noise_plans
 from tests.support.noise_plans import HORIZON, SECRET, SEEDS, drawn
@@ -184,6 +184,23 @@ def test_a_model_of_another_size(path: Path) -> None:
     with pytest.raises(InputError, match="parameters: expected 9 numbers"):
         started(path, resume=True).add_([np.ones(8)], 1)
     started(path, resume=True).add_([np.ones(9)], 1)
+
+
+@pytest.mark.parametrize("make", [noise, integer_noise])
+def test_a_run_goes_on_with_its_own_secret(make: Any, path: Path) -> None:
+    """With a new one, noise of later steps would take back what no step before has had."""
+    with pytest.raises(InputError, match="secret: expected that of the run that goes on, got none"):
+        make(BANDED, record=path, resume=True)
+
+
+def test_a_run_goes_on_with_all_its_secrets(path: Path) -> None:
+    plan = PLANS["seeds, banded"]
+    running = started(path, plan)
+    running.add_(data(), 0)
+    with pytest.raises(InputError, match="secret: expected the secrets of the run that goes on"):
+        started(path, plan, secret=OTHER, resume=True)
+    running.add_(data(), 1)  # it was not taken over
+    assert started(path, plan, resume=True).steps == {0, 1}
 
 
 def test_who_reads_the_record_learns_no_secret_and_cannot_try_data(path: Path) -> None:

@@ -61,7 +61,7 @@ class Board:
         if question.get("digest") != self.digest:
             return self._refused(f"node {self.node} runs the design {self.digest[:12]}")
         kind, step = str(question.get("kind")), question.get("step")
-        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        if type(step) is not int or step < 0 or type(question.get("from", -1)) is not int:
             return self._refused("a question of another program")
         if kind == MODEL and step >= self.horizon:
             return self._refused(f"node {self.node} runs steps 0 to {self.horizon - 1}")
@@ -135,20 +135,29 @@ class Server:
 
 
 def ask(
-    address: Address, *, digest: str, node: int, kind: str, step: int = 0, seconds: float
+    address: Address,
+    *,
+    digest: str,
+    node: int,
+    kind: str,
+    step: int = 0,
+    seconds: float,
+    most: int = LARGEST_BODY,
 ) -> bytes:
     """What the node at ``address`` shows, however long it takes, up to ``seconds``.
 
     Raises:
-        MismatchError: it runs another design, or is past that step.
+        MismatchError: it runs another design, is past that step, or shows more than ``most`` bytes.
         InputError: no answer in time.
     """
     question = {"digest": digest, "from": node, "kind": kind, "step": step}
     line, deadline = json.dumps(question).encode() + b"\n", time.monotonic() + seconds
     while True:
         try:
-            head, body = _asked(address, line)
-        except (OSError, ValueError):
+            head, body = _asked(address, line, most=most)
+        except MismatchError:
+            raise
+        except (OSError, ValueError, AttributeError):
             head, body = {"later": True}, b""
         if "refused" in head:
             expected = f"{kind} of step {step} for the design {digest[:12]}"
@@ -162,14 +171,16 @@ def ask(
         time.sleep(PAUSE)
 
 
-def _asked(address: Address, line: bytes) -> tuple[dict[str, Any], bytes]:
+def _asked(address: Address, line: bytes, *, most: int) -> tuple[dict[str, Any], bytes]:
     with socket.create_connection(address, timeout=10 * PATIENCE) as connection:
         connection.sendall(line)
         with connection.makefile("rb") as stream:
             head = json.loads(stream.readline(LONGEST_LINE))
             size = head.get("bytes", 0)
-            if not isinstance(size, int) or not 0 <= size <= LARGEST_BODY:
+            if type(size) is not int or size < 0:
                 raise ValueError("bytes")
+            if size > most:
+                raise MismatchError("peer", expected=f"at most {most} bytes", got=f"{size}")
             body = stream.read(size)
     if len(body) != size:
         raise ValueError("an answer cut short")

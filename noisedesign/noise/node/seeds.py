@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from noisedesign.base.checks import InputError
-from noisedesign.noise.agreement import Agreement, Letters
+from noisedesign.noise.agreement import MOST_BYTES, Agreement, Letters
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.node.exchange import Board, Peers, ask
 from noisedesign.noise.plan import SHARED, Plan
@@ -83,8 +83,15 @@ def _agreement(plan: Plan, peers: Peers, board: Board, *, seconds: float) -> Agr
 
 def _letter(plan: Plan, peers: Peers, peer: int, at: int, *, seconds: float) -> bytes:
     kind = _kind(plan.node)
-    address = peers()[peer]
-    return ask(address, digest=plan.digest, node=plan.node, kind=kind, step=at, seconds=seconds)
+    return ask(
+        peers()[peer],
+        digest=plan.digest,
+        node=plan.node,
+        kind=kind,
+        step=at,
+        seconds=seconds,
+        most=MOST_BYTES,
+    )
 
 
 def _kind(receiver: int) -> str:

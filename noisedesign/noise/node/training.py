@@ -31,6 +31,8 @@ from noisedesign.noise.plan import DEALT, OWN, Plan
 from noisedesign.noise.source import NodeNoise, noise
 
 DONE = "done"
+_ODD = 1 << 20
+"""Bytes of a model of another size, up to which it is said that it is one."""
 
 LOG_COLUMNS = ("step", "loss", "accuracy")
 
@@ -139,7 +141,7 @@ class Run:
         return total
 
     def _asked(self, address: Address, t: int, v: int, dimension: int) -> Array:
-        body = self._ask(address, MODEL, t)
+        body = self._ask(address, MODEL, t, most=8 * dimension + _ODD)
         if len(body) != 8 * dimension:
             expected = f"{dimension} numbers from node {v}"
             got = f"{len(body) / 8:g}"
@@ -149,9 +151,16 @@ class Run:
             raise InputError("model", expected=f"finite numbers from node {v}", got="others")
         return found
 
-    def _ask(self, address: Address, kind: str, step: int) -> bytes:
-        digest, node = self.plan.digest, self.plan.node
-        return ask(address, digest=digest, node=node, kind=kind, step=step, seconds=self.seconds)
+    def _ask(self, address: Address, kind: str, step: int, *, most: int = 0) -> bytes:
+        return ask(
+            address,
+            digest=self.plan.digest,
+            node=self.plan.node,
+            kind=kind,
+            step=step,
+            seconds=self.seconds,
+            most=most,
+        )
 
     @cached_property
     def _name(self) -> str:

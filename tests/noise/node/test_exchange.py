@@ -92,7 +92,15 @@ def test_a_node_that_comes_back_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    "question", [b"GET / HTTP/1.1\r\n", b"[1]\n", b"\xff\xfe\n", b'{"digest": 1}\n', b"\n"]
+    "question",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"[1]\n",
+        b"\xff\xfe\n",
+        b'{"digest": 1}\n',
+        b"\n",
+        json.dumps({"digest": DIGEST, "kind": "model", "step": 0, "from": [3]}).encode() + b"\n",
+    ],
 )
 def test_other_programs_are_refused_and_the_server_goes_on(question: bytes) -> None:
     shown = board()
@@ -121,6 +129,17 @@ def test_answers_of_other_programs_are_no_answers(answer: bytes) -> None:
         threading.Thread(target=serve, daemon=True).start()
         with pytest.raises(InputError, match="got none"):
             ask(listener.getsockname(), digest=DIGEST, node=3, kind="model", seconds=0.3)
+
+
+def test_a_neighbour_that_shows_too_much_is_not_read() -> None:
+    """It could take all memory otherwise."""
+    shown = board()
+    shown.show("model", 0, bytes(1001))
+    with Server(shown) as server:
+        of = {"digest": DIGEST, "node": 3, "kind": "model", "seconds": 5}
+        with pytest.raises(MismatchError, match="peer: expected at most 1000 bytes, got 1001"):
+            ask(server.address, **of, most=1000)
+        assert len(ask(server.address, **of, most=1001)) == 1001
 
 
 def test_a_node_knows_who_has_what_it_needs() -> None:
