@@ -77,6 +77,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
         DropOut as DropOut,
         drop_out as drop_out,
         every_drop_out as every_drop_out,
+        mu_to_holders as mu_to_holders,
     )
     from noisedesign.tasks.export import export as export
     from noisedesign.tasks.plot import plot as plot
@@ -113,7 +114,7 @@ _NAMES = {
     "tasks.account.request": "load_account",
     "tasks.baselines": "baseline baseline_names",
     "tasks.compare": "compare",
-    "tasks.dropout": "DropOut drop_out every_drop_out",
+    "tasks.dropout": "DropOut drop_out every_drop_out mu_to_holders",
     "tasks.export": "export",
     "tasks.plot": "plot",
     "tasks.simulate": "Simulation simulate",

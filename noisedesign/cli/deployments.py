@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -31,8 +32,10 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
     from noisedesign.files.design_file import load_design
     from noisedesign.program.design import design_of
     from noisedesign.tasks.deploy import deploy as run
+    from noisedesign.tasks.dropout import mu_to_holders
 
-    made = run(design_of(load_design(design)), output, batch_size=batch_size)
+    found = design_of(load_design(design))
+    made = run(found, output, batch_size=batch_size)
     records = [
         {
             "node": one.plan.name,
@@ -51,6 +54,24 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
             f"({claim.epsilon:g}, {claim.delta:g})-DP for {claim.adjacency} adjacency and clip "
             f"{claim.clip:g}, {claim.participation}. No file holds a secret."
         )
+        if (mu := mu_to_holders(found)) is not None and found.noise.space is not None:
+            say(_against_holders(mu, claim.delta))
+
+
+def _against_holders(mu: float, delta: float) -> str:
+    """What is left against nodes of the design."""
+    from noisedesign.privacy.accounting import epsilon_of
+
+    if not math.isfinite(mu):
+        return (
+            "Some node has nothing to hide from a neighbour that knows their seeds but what these "
+            "add: it is not protected from that one. Design with structure.known_seeds."
+        )
+    return (
+        "That is against those who hold no seed of these nodes. Against one node of the design, "
+        f"which knows its own seeds, the others have ({epsilon_of(mu=mu, delta=delta):.3g}, "
+        f"{delta:g})-DP; designs with structure.known_seeds keep theirs."
+    )
 
 
 @click.command(cls=Writing)

@@ -144,6 +144,20 @@ def every_drop_out(
     return found
 
 
+def mu_to_holders(design: Design) -> float | None:
+    """GDP parameter of a whole run against any one node of the design that reads all messages and
+    knows the seeds that it holds, for the least protected of the others. Infinite where nothing
+    hides somebody; None without a privacy target, or where noise is not made of shared seeds.
+
+    Raises:
+        InputError: as :func:`drop_out`.
+    """
+    network = _Network.of(_checked(design))
+    if network.calibration.mu is None or network.root is None or len(network.names) == 1:
+        return None
+    return max(network.mu_to([node]) for node in range(len(network.names)))
+
+
 def _checked(design: Design) -> Design:
     design = design_of(design)
     if design.trust != "local":
@@ -212,10 +226,7 @@ class _Network:
     def without(self, gone: list[int]) -> DropOut:
         left = np.setdiff1d(self.everybody, gone)
         scale = self.calibration.noise_stddev**2 * self.step_variance
-        known = None
-        if self.root is not None:
-            kept = self.root[:, ~self.root[gone].any(axis=0)]
-            known = kept @ kept.T
+        known = None if self.root is None else self._hidden_from(gone)
         return DropOut(
             gone=tuple(self.names[node] for node in gone),
             left=len(left),
@@ -224,18 +235,28 @@ class _Network:
             without_seeds=None if known is None else self._judged(known, left),
         )
 
+    def _hidden_from(self, holders: list[int]) -> Array:
+        """Covariance of the seeds that none of these hold."""
+        assert self.root is not None
+        kept = self.root[:, ~self.root[holders].any(axis=0)]
+        return np.asarray(kept @ kept.T)
+
+    def mu_to(self, holders: list[int]) -> float:
+        """For the least protected of the others."""
+        left = np.setdiff1d(self.everybody, holders)
+        return self._mu(_precision(self._hidden_from(holders), left))
+
+    def _mu(self, precision: Array) -> float:
+        assert self.calibration.mu is not None
+        return self.calibration.mu * math.sqrt(float(precision.max() / self.budget.max()))
+
     def _judged(self, covariance: Array, left: Nodes) -> Others:
-        hidden = covariance[np.ix_(left, left)]
-        try:
-            precision = np.diagonal(inverse_of_positive(hidden))
-        except np.linalg.LinAlgError:
-            precision = np.full(len(left), math.inf)
-        mu, largest = self.calibration.mu, float(precision.max() / self.budget.max())
+        precision = _precision(covariance, left)
         return Others(
             average_ratio=_average(covariance, left) / _average(self.covariance, self.everybody),
             error_ratio=self._error_ratio(covariance, left),
             sensitivity_squared=float((precision / self.budget[left]).max()),
-            mu=None if mu is None else mu * math.sqrt(largest),
+            mu=None if self.calibration.mu is None else self._mu(precision),
         )
 
     @property
@@ -272,6 +293,14 @@ class _Network:
         )
         seen = covariance * there * there[:, None]
         return inner(gram, seen) / float(weights.sum())
+
+
+def _precision(covariance: Array, left: Nodes) -> Array:
+    """Diagonal of the inverse of the block of those left; infinite where it has none."""
+    try:
+        return np.diagonal(inverse_of_positive(covariance[np.ix_(left, left)]))
+    except np.linalg.LinAlgError:
+        return np.full(len(left), math.inf)
 
 
 def _average(covariance: Array, nodes: Nodes) -> float:

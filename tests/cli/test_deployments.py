@@ -1,6 +1,7 @@
 """deploy and rehearse, as a shell runs them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,7 @@ def test_words_without_json(tmp_path: Path, design: Path) -> None:
     assert "0-0.plan" in ran.out
     assert "(6, 1e-05)-DP for replace adjacency and clip 0.5" in ran.out
     assert "No file holds a secret." in ran.out
+    assert re.search(r"Against one node of the design, .* have \(7\.\d+, 1e-05\)-DP", ran.out)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from noisedesign.files.design_file import save_design
 from noisedesign.noise import Secret, deal, noise
 from noisedesign.program.design import Design, seed_plan_of
 from noisedesign.tasks.baselines import baseline
-from noisedesign.tasks.dropout import _Network, drop_out, every_drop_out
+from noisedesign.tasks.dropout import _Network, drop_out, every_drop_out, mu_to_holders
 from noisedesign.tasks.plot import draw_drop_outs, drop_out_figure
 from tests.support.command_line import call
 
@@ -47,6 +47,43 @@ def ring() -> Design:
 
 
 SUBSETS = [[0], [3], [0, 1], [1, 4], [0, 2, 4], [1, 2, 3, 4], [0, 1, 2, 3, 4]]
+
+
+# --- nodes that read and know their seeds ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_mu_against_a_node_that_knows_its_seeds(known: int) -> None:
+    """From the plans of the nodes: noise of all streams that it does not hold. A record is replaced
+    in all 3 steps, which moves every sum by up to twice the clip."""
+    design = on(
+        nx.cycle_graph(5),
+        structure=nd.SpaceStructure(kind="edge-local", known_seeds=known),
+        privacy=TARGET,
+    )
+    plans, worst = [design.node_plan(u) for u in range(5)], 0.0
+    for insider in range(5):
+        names = sorted({s.name for p in plans for s in p.streams if insider not in s.holders})
+        root = np.zeros((5, len(names)))
+        for plan in plans:
+            for stream in plan.streams:
+                if stream.name in names:
+                    root[plan.node, names.index(stream.name)] = stream.coefficient
+        left = [u for u in range(5) if u != insider]
+        precision = np.linalg.inv((root @ root.T)[np.ix_(left, left)])
+        worst = max(worst, math.sqrt(3 * (2 * 0.5) ** 2 * precision.diagonal().max()))
+    found = mu_to_holders(design)
+    assert found == pytest.approx(worst, rel=1e-9)
+    designed = design.claim.mu
+    assert designed is not None
+    assert (found > 1.05 * designed) == (known == 0)
+
+
+def test_no_mu_without_a_target_or_local_noise(ring: Design) -> None:
+    untold = on(nx.cycle_graph(4), structure=EDGES)
+    assert mu_to_holders(untold) is None
+    with pytest.raises(InputError, match="design: expected one that protects every message"):
+        mu_to_holders(baseline(ring.problem, "cdp"))
 
 
 # --- one of ten -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from noisedesign.noise.node.exchange import (
 )
 from noisedesign.noise.node.model import Examples
 from noisedesign.noise.node.training import Run
-from noisedesign.noise.plan import Plan
+from noisedesign.noise.plan import SHARED, Plan
 
 ADDRESS = "address"
 EXIT_INPUT, EXIT_INTERRUPTED = 2, 130
@@ -77,6 +77,8 @@ def _run(given: argparse.Namespace) -> int:
             raise
     claim = plan.claim
     held = f"({claim.epsilon:g}, {claim.delta:g})-DP, {claim.adjacency}"
+    if SHARED in plan.sources:
+        held += ", against those who hold none of its seeds"
     print(f"node {plan.name}: {plan.horizon} steps, {held}")
     return 0
 
