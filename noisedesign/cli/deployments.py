@@ -54,7 +54,8 @@ def deploy(design: str, output: str, batch_size: int | None, as_json: bool) -> N
             f"({claim.epsilon:g}, {claim.delta:g})-DP for {claim.adjacency} adjacency and clip "
             f"{claim.clip:g}, {claim.participation}. No file holds a secret."
         )
-        if (mu := mu_to_holders(found)) is not None and found.noise.space is not None:
+        mu = None if found.noise.space is None else mu_to_holders(found)
+        if mu is not None and claim.delta is not None:
             say(_against_holders(mu, claim.delta))
 
 
