@@ -67,7 +67,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.attendance import Number, Rule, heaviest_sums
 from noisedesign.noise.discrete_gaussian import LARGEST_VARIANCE
-from noisedesign.noise.plan import CHANGE_OVER_CLIP, OWN, Plan
+from noisedesign.noise.plan import CHANGE_OVER_CLIP, OWN, Plan, Stream
 
 Integers = NDArray[np.int64]
 
@@ -165,7 +165,7 @@ def lattice_of(plan: Plan, *, grid: float | None = None) -> Lattice:
         tau = max(4, 1 << max(0, int(Fraction(claim.noise_stddev) * unit).bit_length() - SEED_BITS))
         coefficients = {s.name: round(Fraction(s.coefficient) * scale / tau) for s in shared}
         sizes = {name: abs(a) for name, a in coefficients.items()}
-        holders = {stream.name: max(1, len(stream.holders)) for stream in shared}
+        holders = {stream.name: _holders(stream, plan.node) for stream in shared}
         lost = sum(holders.values()) * Fraction(tau**2, 4) / SPLIT
         smooth = 16 * sum(sizes.values()) * max(sizes[s] * holders[s] for s in sizes)
         variance = max(_ceiling(gain * own + lost), smooth) + SMOOTHING
@@ -182,6 +182,14 @@ def lattice_of(plan: Plan, *, grid: float | None = None) -> Lattice:
     )
     _check_room(found, amplified=plan.filter.row_sums(plan.horizon, np.abs).max() / 2.0**shift)
     return found
+
+
+def _holders(stream: Stream, node: int) -> int:
+    """How many nodes hold a seed."""
+    if node not in stream.holders or len(set(stream.holders)) < len(stream.holders):
+        expected = f"node {node} among the holders of {stream.name!r}"
+        raise InputError("plan", expected=expected, got=f"{list(stream.holders)}")
+    return len(stream.holders)
 
 
 def squared_sensitivity(strategy: Integers, rule: Rule) -> int:

@@ -6,6 +6,7 @@ The trainer is in no package index: it is tested where it is installed.
 from __future__ import annotations
 
 import configparser
+import itertools
 import json
 import os
 import socket
@@ -23,7 +24,7 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.noise import Secret
 from noisedesign.program.calibration import calibrate
-from tests.support.adapters import check_noise
+from tests.support.adapters import audit_noise, check_noise
 from tests.support.small_designs import PATH_3, TARGET
 from tests.support.trainers import secret
 
@@ -131,6 +132,26 @@ def test_what_reaches_the_parameters_is_the_designed_noise(kind: str, tmp_path: 
             drawn[step, node] = (before - after) * BATCH - clipped[records].sum(axis=0)
             before = after
     check_noise(designed(found), drawn)
+
+
+def test_audit_of_noise_through_the_adapter_does_not_exceed_mu(tmp_path: Path) -> None:
+    found, numbers = design("time"), itertools.count(100)
+
+    def draw(d: int) -> np.ndarray:
+        number = next(numbers)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        trained = training(exported(found, folder, seed=number), model=Linear1(d))
+        assert trained.run.noise.claim.epsilon == TWICE.epsilon
+        weights = [np.zeros(d)]
+        for _ in range(4):
+            trained.train(Data(size=d, scale=0.0))
+            weights.append(trained.model.weight.detach().double().numpy().copy())
+        return -BATCH * np.diff(weights, axis=0)
+
+    report = audit_noise(found, draw, runs=20_000)
+    assert not report.exceeds
+    assert report.close
 
 
 def test_a_record_comes_back_when_the_design_says(tmp_path: Path) -> None:

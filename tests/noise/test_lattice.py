@@ -334,6 +334,14 @@ def test_designs_in_space_and_time_keep_their_mu(space: str, time: TimeStructure
 # --- what is refused ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("holders", [(), (1, 2), (0, 0, 1)])
+def test_seeds_whose_holders_are_unknown_are_refused(holders: tuple[int, ...]) -> None:
+    """How coarse a seed may be hangs on how many draw from it."""
+    seed = Stream(name="seed 0", coefficient=1.0, source="shared", holders=holders)
+    with pytest.raises(InputError, match="plan: expected node 0 among the holders of 'seed 0'"):
+        lattice_of(plan_with(Fresh(), seed))
+
+
 def test_strategies_known_by_their_inverse_are_refused() -> None:
     moving = Moving(np.array([1.0, -0.5]))
     buffered = Buffered(np.array([0.1]), np.array([0.9]), np.array([1.0]))
