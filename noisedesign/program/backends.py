@@ -131,8 +131,9 @@ class Native(Backend):
     def answer(self, family: Family, program: Any, how: How) -> Answer:
         started = time.perf_counter()
         answer = family.solve(program, monitor=how.monitor)
-        seconds = answer.solve_seconds or time.perf_counter() - started
-        return replace(answer, solve_seconds=seconds)
+        if answer.solve_seconds:
+            return answer
+        return replace(answer, solve_seconds=time.perf_counter() - started)
 
 
 class Conic(Backend):

@@ -74,12 +74,10 @@ class Design(Shown):
 
     def __post_init__(self) -> None:
         use, mixing = self.problem.use, self.problem.mixing
-        used = replace(
-            self.noise,
-            steps=None if use is None else use.horizon,
-            nodes=None if mixing is None else len(mixing),
-        )
-        object.__setattr__(self, "noise", used)
+        steps = None if use is None else use.horizon
+        nodes = None if mixing is None else len(mixing)
+        if (self.noise.steps, self.noise.nodes) != (steps, nodes):
+            object.__setattr__(self, "noise", replace(self.noise, steps=steps, nodes=nodes))
 
     @property
     def axes(self) -> str:

@@ -21,7 +21,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.program.certificate import Certificate, ProvedBound, judge_covariance
 from noisedesign.program.noise import Noise
-from noisedesign.program.problem import Problem, SpaceProblem
+from noisedesign.program.problem import Problem, SpaceProblem, unstructured
 from noisedesign.program.registry import REGISTRY
 from noisedesign.program.structure import SpaceStructure
 
@@ -351,7 +351,7 @@ class SpatialFamily(Family):
     def relaxed(self, problem: SpaceProblem) -> SpaceProblem | None:
         if not problem.structure.restricts:
             return None
-        return replace(problem, structure=SpaceStructure())
+        return unstructured(problem)
 
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
         return {"n": len(problem.mixing)}

@@ -11,12 +11,13 @@ strategy every node uses for itself (Mafalda-SGD, Lemma 10).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from types import NoneType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import networkx as nx
 import numpy as np
@@ -483,6 +484,16 @@ def checked_mixing(mixing: Any, error: ErrorMeasure | None) -> Array:
     if error is not None and error.push_sum_weights is not None:
         return check_directed(mixing, stochastic="column")
     return check_mixing(mixing, stochastic="row")
+
+
+_P = TypeVar("_P", SpaceProblem, TimeProblem)
+
+
+def unstructured(problem: _P) -> _P:
+    """The same problem for noise of every structure: what was checked, and H, are the same."""
+    found = copy.copy(problem)
+    found._set(structure=type(problem.structure)())
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

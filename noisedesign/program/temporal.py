@@ -9,7 +9,7 @@ What families in time under any participation have in common: a strategy C and i
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.certificate import Certificate, judge_strategy
 from noisedesign.program.family import Arrays, Family
 from noisedesign.program.noise import DenseStrategy, Noise, Strategy
-from noisedesign.program.problem import TimeProblem
+from noisedesign.program.problem import TimeProblem, unstructured
 from noisedesign.program.structure import TimeStructure
 from noisedesign.system.participation import Participation
 
@@ -125,7 +125,7 @@ class TemporalFamily(Family):
     def relaxed(self, problem: TimeProblem) -> TimeProblem | None:
         if not problem.structure.restricts:
             return None
-        return replace(problem, structure=TimeStructure())
+        return unstructured(problem)
 
 
 def unit_form(program: TemporalProgram, form: Strategy) -> Strategy:

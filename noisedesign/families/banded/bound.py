@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.banded_matrices import BLOCK_ROWS, BandedSolver, banded_product, dense
 from noisedesign.base.checks import Array
-from noisedesign.families.banded.program import Allowance, BandedProgram, allowance
+from noisedesign.families.banded.program import Allowance, BandedProgram
 from noisedesign.program.family import Arrays
 from noisedesign.program.noise import BandedStrategy, Noise
 from noisedesign.program.temporal import bound_by
@@ -57,7 +57,7 @@ def lower_bound(
     """
     multipliers, shares = proof.get("dual_matrix"), proof.get("dual_shares")
     if multipliers is None:
-        expected = allowance(program.participation).cost.shape
+        expected = program.allowance.cost.shape
         if shares is None or noise is None or shares.shape != expected:
             return 0.0
         bands = BandedStrategy.of_dense(noise.dense_strategy, bands=program.bands).bands
@@ -109,7 +109,7 @@ def banded_lower_bound(
     u = repaired_multipliers(program, multipliers)
     if u is None:
         return 0.0
-    price = allowance(program.participation).price(np.diagonal(u).copy())
+    price = program.allowance.price(np.diagonal(u).copy())
     return bound_by(program, u, price, negligible=negligible)
 
 
@@ -127,7 +127,7 @@ def factored_lower_bound(program: BandedProgram, factor: Array) -> float:
     v = factor / scale
     norms = float(np.linalg.norm(program.factor)) * float(np.linalg.norm(v))
     trace = float(np.sum(program.factor * v.T)) - settings.rank_tolerance(program.size) * norms
-    price = allowance(program.participation).price(diagonal_above(gram_band(v, program.bands)))
+    price = program.allowance.price(diagonal_above(gram_band(v, program.bands)))
     bound = trace / price * trace
     return bound if trace > 0 and 0 < bound < np.inf else 0.0
 
@@ -184,7 +184,7 @@ def witness(
     factor = solver.solve(solver.solve_transposed(program.factor.T))
     gram = banded_product(solver.c.T, reach, solver.c)
     across = banded_product(gram, reach, inverse)
-    allowed = allowance(program.participation)
+    allowed = program.allowance
     band = gram_band(factor, program.bands)
     found = [(_proves(program, factor, band, allowed), factor)]
     for _ in range(ROUNDS):

@@ -17,7 +17,7 @@ from noisedesign.conic.program import (
     triangle,
 )
 from noisedesign.families.banded.bound import lower_bound
-from noisedesign.families.banded.program import BandedProgram, allowance
+from noisedesign.families.banded.program import BandedProgram
 from noisedesign.families.disjoint.model import gram_under_factor, lower_bound_scale, sums_at_most
 from noisedesign.program.family import Answer, Model
 from noisedesign.program.noise import BandedStrategy, Noise
@@ -33,7 +33,7 @@ def compact(program: BandedProgram, *, scaled: bool = False) -> Model:
     """
     size, rank = program.size, len(program.factor)
     free = ~program.outside()
-    scheme, allowed = program.participation, allowance(program.participation)
+    scheme, allowed = program.participation, program.allowance
     sums = size + allowed.budgets
     if not scheme.disjoint:
         sums += 2 * len(allowed.cost) + int(np.count_nonzero(allowed.generators))
@@ -79,7 +79,7 @@ def _answer(program: BandedProgram, gram: Array, shares: Array, multipliers: Arr
     Raises:
         numpy.linalg.LinAlgError: X is not positive definite.
     """
-    allowed = allowance(program.participation)
+    allowed = program.allowance
     shares = allowed.normalized(np.maximum(shares, 0.0))
     strategy = reversed_cholesky(gram)
     strategy *= np.sqrt(allowed.diagonal(shares) / np.diagonal(gram))

@@ -93,6 +93,11 @@ class BandedProgram(TemporalProgram):
 
     bands: int
 
+    @cached_property
+    def allowance(self) -> Allowance:
+        """What the diagonal of X may be."""
+        return allowance(self.participation)
+
     def outside(self) -> NDArray[np.bool_]:
         """Where X must vanish, shape (T, T)."""
         steps = np.arange(self.size)

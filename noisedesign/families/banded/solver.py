@@ -27,7 +27,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.machine import one_thread
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.banded.bound import banded_lower_bound, multipliers_above, witness
-from noisedesign.families.banded.program import BandedProgram, allowance
+from noisedesign.families.banded.program import BandedProgram
 from noisedesign.families.banded.recursion import RecursiveError, inverse_factor
 
 MAX_ITERATIONS = 5000
@@ -88,7 +88,7 @@ class _Variables:
 
     def __init__(self, program: BandedProgram, *, negligible: float = settings.NEGLIGIBLE) -> None:
         self.program = program
-        self.allowance = allowance(program.participation)
+        self.allowance = program.allowance
         self.inverse = inverse_factor(program.factor, tolerance=negligible)
         self.error: Callable[[Array], tuple[float, Array]]
         if self.inverse is not None and RecursiveError.pays(self.inverse, program.bands):
