@@ -27,9 +27,11 @@ Gaussian of variance sigma^2 at j - u, and that of u + z, but for factors within
 m) of every probability, post-processed from the real Gaussian mechanism of variance sigma^2 - 8.
 That one is mu-GDP with mu^2 = Delta^2 sens^2 / (sigma^2 - 8), adaptively too (Denisov et al. 2022,
 theorem 2.1). Where it is (epsilon, delta)-DP, the integers are (epsilon + 6 eta m, e^(3 eta m)
-delta)-DP. For m <= 2^80 that is less than 1e-42 more, and sigma^2 is made larger by 2^-40 of it,
-which takes 2^-41 of delta and so pays for it at any mu above 1e-25. So sigma^2 is chosen for the
-mu of the design, and integers cost nothing beside real noise.
+delta)-DP. For m <= 2^80 that is less than 1e-42 more. It is paid for: sigma^2 is made larger by
+2^-40 of it, which takes 2^-41.1 mu phi(epsilon / mu - mu / 2) from delta, phi the density of a
+normal. That is 2^-41.1 delta or more where epsilon >= mu^2 / 2, and else at least 1e-38 for mu
+between 1e-25 and 20. (A larger mu makes no promise but where epsilon >= mu^2 / 2.) So sigma^2 is
+chosen for the mu of the design, and integers cost nothing beside real noise.
 
 **Shared noise.** All w_k have variance tau^2. By the same sum, over all seeds, the law of v is, but
 for such factors, that of real noise of covariance tau^2 A A^T + diag(sigma_i^2 - 8), so long as

@@ -206,6 +206,26 @@ def test_discrete_noise_is_as_private_as_real_noise_of_eight_less(
     assert delta <= delta_of(mu=mu, epsilon=epsilon)
 
 
+@pytest.mark.parametrize("mu", [1e-24, 1e-9, 1e-3, 0.1, 1.0, 5.0, 20.0, 60.0])
+def test_the_slack_of_the_variance_pays_for_what_is_neglected(mu: float) -> None:
+    """In 150 digits: delta of a Gaussian mechanism with 2^-40 more variance, at an epsilon less by
+    6 eta m and times e^(3 eta m), is at most that without, for m = 2^80 draws of integers."""
+    with mpmath.workdps(150):
+
+        def delta(epsilon: mpmath.mpf, of: mpmath.mpf) -> mpmath.mpf:
+            low, high = epsilon / of - of / 2, epsilon / of + of / 2
+            tails = [mpmath.erfc(x / mpmath.sqrt(2)) / 2 for x in (low, high)]
+            return tails[0] - mpmath.exp(epsilon) * tails[1]
+
+        neglected = 2 * mpmath.mpf("2.01") * mpmath.exp(-2 * mpmath.pi**2 * SMOOTHING) * 2**80
+        exact = mpmath.mpf(mu)
+        less = exact / mpmath.sqrt(1 + mpmath.mpf(2) ** -40)
+        for by in (0, 0.1, 0.5, 1, 2, 5, 10):
+            epsilon = exact * by + (exact**2 / 2 if by == 0 or mu > 20 else 0)
+            found = delta(epsilon - 3 * neglected, less) * mpmath.exp(3 * neglected / 2)
+            assert 0 < found < delta(epsilon, exact)
+
+
 # --- shared noise ---------------------------------------------------------------------------------
 
 
