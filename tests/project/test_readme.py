@@ -480,17 +480,22 @@ def test_exit_codes_are_those_of_the_program() -> None:
 # --- pages ----------------------------------------------------------------------------------
 
 
+def anchors_of(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings}
+
+
 def test_links_lead_somewhere() -> None:
     followed = 0
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS):
         text = page.read_text(encoding="utf-8")
-        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-        anchors = {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings}
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             if target.startswith("#"):
-                assert target[1:] in anchors, target
+                assert target[1:] in anchors_of(page), target
             elif not target.startswith("https://"):
-                assert (page.parent / target).exists(), target
+                file, _, anchor = target.partition("#")
+                assert (page.parent / file).exists(), target
+                assert not anchor or anchor in anchors_of(page.parent / file), target
                 followed += 1
     assert followed >= 8
 

@@ -102,8 +102,8 @@ class Run:
             sent = model - self.step_size / size * total
             board.show(MODEL, t, sent.astype("<f8").tobytes())
             model = self._mixed(sent, t, peers())
+            self._log(t, model)  # first: a step that is computed again is logged again
             self._remember(model, t + 1, attendance)
-            self._log(t, model)
         self._wait_for_all(peers, board)
         return model
 

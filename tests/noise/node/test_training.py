@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,29 @@ def test_a_node_that_forgot_what_it_did_stops(lost: str, tmp_path: Path) -> None
     run = Run(plan=design.node_plan(0), examples=parts[0], folder=tmp_path / "0")
     with pytest.raises(InputError, match=expected):
         run.train(dict, Board(digest="0" * 64, node=0, horizon=6))
+
+
+@pytest.mark.parametrize("before", ["_log", "_remember"])
+def test_every_step_is_logged_wherever_a_node_stops(
+    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(design_of(private_problems.ring()).node_plan(0), weights=((0, 1.0),))
+    board = Board(digest=plan.digest, node=0, horizon=plan.horizon)
+    run = Run(plan=plan, examples=data(1)[0], folder=tmp_path)
+    unharmed, calls = getattr(Run, before), iter([False, False, True])
+
+    def stopped(self: Run, *given: Any) -> None:
+        if next(calls):
+            raise KeyboardInterrupt
+        unharmed(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, before, stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run.train(dict, board)
+    run.train(dict, board)
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert {int(line.split(",")[0]) for line in lines} == set(range(plan.horizon))
 
 
 @pytest.mark.parametrize("wrong", [{"step_size": float("nan")}, {"seconds": -1.0}])
