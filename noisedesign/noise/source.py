@@ -565,7 +565,7 @@ def noise(
             streams.
         clip: the norm gradients are clipped to; must be that of the design.
         batch_size: what sums of gradients are divided by before noise is added: so is the noise
-            that ``add_`` adds. Must be that of a plan, where ``design`` is one.
+            that ``add_`` adds. Must be that of a plan, where ``design`` is one, and be stated.
         record: where uses of secrets are recorded, by default ``$NOISEDESIGN_RECORDS`` or the
             user's state folder; False records nothing, and then nothing is refused.
         resume: go on with a run that used this secret before.
@@ -575,6 +575,15 @@ def noise(
             is missing; a clip or batch size that the design was not made for.
     """
     plan = plan_of(design, node, batch_size=batch_size)
+    if batch_size is None and plan.claim.batch_size is not None:
+        size = plan.claim.batch_size
+        raise InputError(
+            "batch_size",
+            expected=f"{size}, which sums are divided by before noise is added",
+            got="nothing",
+            remedy=f"State batch_size={size} where that is so; else make the plan without it: "
+            "noise for divided sums is too little for sums.",
+        )
     agrees("clip", clip, plan.claim.clip)
     own = None
     if secret is not None:

@@ -441,7 +441,7 @@ def test_wrong_clips_and_secrets_are_refused(tmp_path: Path) -> None:
     assert "clip: expected 0.5" in refusal(
         DesignedNoise(node_noise(design), clip=1.0), sent(zeros(), 1)
     )
-    divided = node_noise(design.node_plan(0, batch_size=3))
+    divided = node_noise(design.node_plan(0, batch_size=3), batch_size=3)
     assert "batch_size" in refusal(DesignedNoise(divided, clip=CLIP), sent(zeros(), 1))
     where = tmp_path / "records.sqlite3"
     node_noise(design, record=where).add_([np.zeros(3)], 0)

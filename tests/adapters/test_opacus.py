@@ -281,7 +281,7 @@ def test_other_ways_around_the_design_are_refused() -> None:
     with pytest.raises(InputError, match="target_epsilon"):
         Engine(noise).make_private_with_epsilon(target_epsilon=1.0, target_delta=1e-5, epochs=3)
     with pytest.raises(InputError, match="batch_size"):
-        Engine(node_noise(prefix_design().node_plan(0, batch_size=500)))
+        Engine(node_noise(prefix_design().node_plan(0, batch_size=500), batch_size=500))
     training = Training(noise)
     with pytest.raises(InputError, match="engine: expected a new one"):
         training.engine.make_private(

@@ -252,7 +252,9 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="clip: expected 0.5"):
         DesignedMechanism(node_noise(design), clipping_bound=1.0)
     with pytest.raises(InputError, match="batch_size"):
-        DesignedMechanism(node_noise(design.node_plan(0, batch_size=3)), clipping_bound=CLIP)
+        DesignedMechanism(
+            node_noise(design.node_plan(0, batch_size=3), batch_size=3), clipping_bound=CLIP
+        )
     mechanism = DesignedMechanism(node_noise(design), clipping_bound=CLIP)
     with pytest.raises(InputError, match="user_id"):
         add(mechanism, statistics(np.zeros(3)), [None])

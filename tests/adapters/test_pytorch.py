@@ -103,7 +103,7 @@ def test_noise_in_the_parameters_is_that_of_the_design_for_the_whole_horizon(dty
 
 def test_noise_for_divided_sums() -> None:
     design = prefix_design()
-    noise = node_noise(design.node_plan(0, batch_size=1500))
+    noise = node_noise(design.node_plan(0, batch_size=1500), batch_size=1500)
     noises = Training(noise, divide=1500).run()
     check_noise(designed_covariance(design) / 1500**2, noises)
 

@@ -80,7 +80,7 @@ def test_plans_and_clips_that_are_not_for_this_trainer_are_refused() -> None:
     design = prefix_design()
     with pytest.raises(InputError, match="clip: expected 0.5"):
         Run(node_noise(design), clip=0.25)
-    divided = node_noise(design.node_plan(0, batch_size=7))
+    divided = node_noise(design.node_plan(0, batch_size=7), batch_size=7)
     with pytest.raises(InputError, match="batch_size: expected a plan for sums"):
         Run(divided)
     assert Run(divided, divided=True).clip == CLIP

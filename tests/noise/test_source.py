@@ -488,6 +488,8 @@ def test_what_fits_the_plan() -> None:
     assert found.secret is SECRET
     with pytest.raises(InputError, match="batch_size: expected 8, which the design is for, got 9"):
         noise(plan, batch_size=9)
+    with pytest.raises(InputError, match="batch_size: expected 8, which sums .* got nothing"):
+        noise(plan)
 
 
 def test_secrets_come_from_the_operating_system() -> None:

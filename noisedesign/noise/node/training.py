@@ -94,12 +94,13 @@ class Run:
         assert claim.clip is not None
         count = len(self.examples.labels)
         schedule = Batches(claim.rule, horizon=self.plan.horizon, records=count)
-        size = count / schedule.round
+        divisor = claim.batch_size or 1
+        rate = self.step_size * divisor * schedule.round / count
         for t in range(start, self.plan.horizon):
             attendance.check((int(e) for e in schedule[t]), t)
-            total = self.examples.clipped_sum(model, schedule[t], clip=claim.clip)
+            total = self.examples.clipped_sum(model, schedule[t], clip=claim.clip) / divisor
             source.add_([total], t)
-            sent = model - self.step_size / size * total
+            sent = model - rate * total
             board.show(MODEL, t, sent.astype("<f8").tobytes())
             model = self._mixed(sent, t, peers())
             self._log(t, model)  # first: a step that is computed again is logged again
@@ -120,7 +121,10 @@ class Run:
         secret = self._secret("secret") if OWN in self.plan.sources else None
         seeds = agreed(self.plan, self.folder, peers, board, seconds=self.seconds)
         record = self.folder / "record.sqlite3"
-        return noise(self.plan, secret=secret, seeds=seeds, record=record, resume=True)
+        size = self.plan.claim.batch_size
+        return noise(
+            self.plan, secret=secret, seeds=seeds, batch_size=size, record=record, resume=True
+        )
 
     def _secret(self, name: str) -> Secret:
         file = self.folder / name

@@ -42,9 +42,11 @@ def data(nodes: int, m: int = 9) -> list[Examples]:
     return made
 
 
-def train(design: Design, folder: Path, parts: list[Examples]) -> list[np.ndarray]:
+def train(
+    design: Design, folder: Path, parts: list[Examples], *, batch_size: int | None = None
+) -> list[np.ndarray]:
     """Every node in a thread of its own."""
-    plans = [design.node_plan(u) for u in range(len(parts))]
+    plans = [design.node_plan(u, batch_size=batch_size) for u in range(len(parts))]
     boards = [Board(digest=p.digest, node=p.node, horizon=p.horizon) for p in plans]
     servers = [Server(board).__enter__() for board in boards]
     addresses = {u: server.address for u, server in enumerate(servers)}
@@ -67,18 +69,25 @@ def train(design: Design, folder: Path, parts: list[Examples]) -> list[np.ndarra
     return [models[u] for u in range(len(parts))]
 
 
-def by_hand(design: Design, folder: Path, parts: list[Examples], size: float) -> list[np.ndarray]:
+def by_hand(
+    design: Design,
+    folder: Path,
+    parts: list[Examples],
+    size: float,
+    *,
+    batch_size: int | None = None,
+) -> list[np.ndarray]:
     """theta <- W (theta - eta (clipped sum + noise) / size), noise from the nodes' secrets."""
     n, mixing = len(parts), design.problem.mixing
     assert mixing is not None
     sources = []
     for u in range(n):
         kept = folder / str(u)
-        plan = design.node_plan(u)
+        plan = design.node_plan(u, batch_size=batch_size)
         own = Secret.load(kept / "secret") if (kept / "secret").exists() else None
         shared = [s.name for s in plan.streams if s.source == "shared"]
         seeds = {name: Secret.load(kept / "seeds" / name) for name in shared}
-        sources.append(noise(plan, secret=own, seeds=seeds, record=False))
+        sources.append(noise(plan, secret=own, seeds=seeds, batch_size=batch_size, record=False))
     horizon, rule = sources[0].plan.horizon, sources[0].claim.rule
     clip = sources[0].claim.clip
     assert rule is not None
@@ -108,6 +117,16 @@ def test_nodes_train_as_the_equation_says(
     design, parts = design_of(problem), data(3)
     found = train(design, tmp_path, parts)
     np.testing.assert_allclose(found, by_hand(design, tmp_path, parts, size), rtol=1e-10)
+
+
+@pytest.mark.parametrize("batch_size", [3, 7])
+def test_divided_sums_get_as_much_noise(tmp_path: Path, batch_size: int) -> None:
+    """Noise over what is noised is the same, whatever sums are divided by: with the keys of the
+    divided design, z / B beside g / B, so that the models are those of g + z."""
+    design, parts = design_of(private_problems.ring()), data(3)
+    found = train(design, tmp_path, parts, batch_size=batch_size)
+    by_hand_ = by_hand(design, tmp_path, parts, 3.0, batch_size=batch_size)
+    np.testing.assert_allclose(found, by_hand_, rtol=1e-10)
 
 
 def test_a_run_that_is_over_is_over(tmp_path: Path) -> None:
