@@ -96,8 +96,12 @@ for t in range(horizon):
     parts = np.split(out, 100)
     found.append([sum(float(np.square(p, dtype=np.float64).sum()) for p in parts) / len(out),
                   float(out[-1])])
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-peak *= 1 if sys.platform == "darwin" else 1024
+if sys.platform == "linux":  # ru_maxrss counts what the process was before it became this one
+    (told,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    peak = 1024 * int(told.split()[1])
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak *= 1 if sys.platform == "darwin" else 1024
 last = NodeNoise(plan, secret=source.secret, seeds={}, record=None, resume=False)
 again = [float(last.step(t, 1, dtype=np.float32, start=10**8 - 1)[0]) for t in range(horizon)]
 print(json.dumps([peak, plan.variances.tolist(), found, again]))
