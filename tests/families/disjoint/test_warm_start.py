@@ -34,7 +34,8 @@ GAP = 1e-9
 def edge_more(graph: nx.Graph) -> np.ndarray:
     """Mixing weights of the graph with one edge more."""
     other = graph.copy()
-    other.add_edge(*next(iter(nx.non_edges(graph))))
+    # The order of nx.non_edges is that of hashes, which are others in every process.
+    other.add_edge(*min(sorted(pair) for pair in nx.non_edges(graph)))
     return oracles.metropolis(other)
 
 
