@@ -70,6 +70,7 @@ def solve(
     from noisedesign.files.design_file import save_design
     from noisedesign.files.problem_file import load_problem
     from noisedesign.program.family import SEARCHED, family_of
+    from noisedesign.program.proof import proof_on_save
     from noisedesign.tasks import report
     from noisedesign.tasks.solve import INTERRUPTED, OPTIMAL, solve as run
 
@@ -106,6 +107,9 @@ def solve(
             if path is not None:
                 save_design(solution.design, path, problem_text=source.text)
                 record["output"] = str(path)
+                if (proof := proof_on_save(solution.design)) is not None:
+                    record |= {"rigorous": proof.rigorous, "proved_gap": proof.gap}
+                    remarks.append(report.proof_note(proof))
         if solution.status == INTERRUPTED:
             code = EXIT_INTERRUPTED
             break
@@ -168,12 +172,16 @@ def bounds_progress(bounds: Any) -> None:
 @click.command()
 @design_argument
 @click.option("--problem", metavar="PROBLEM", help="Problem file it is to be a design for.")
+@click.option(
+    "--rigorous", is_flag=True, help="Prove it as well, with every rounding accounted for."
+)
 @json_option
-def verify(design: str, problem: str | None, as_json: bool) -> int:
+def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> int:
     """Recompute everything DESIGN.npz claims. The exit code is 1 if anything is not so.
 
     Nothing that the file names is read. What was not checked for that is said; --problem checks the
-    design against a problem file that you trust.
+    design against a problem file that you trust. With --rigorous feasibility and gap are proved: no
+    eigenvalue is trusted, and what cannot be proved is an error.
     """
     from noisedesign.files.design_file import load_design
     from noisedesign.files.problem_file import load_problem
@@ -183,9 +191,13 @@ def verify(design: str, problem: str | None, as_json: bool) -> int:
     stored, asked = load_design(design), None
     if problem is not None:
         asked = load_problem(problem, mixing=design_of(stored).problem.mixing).problem
-    outcome = run(stored, problem=asked)
+    outcome = run(stored, problem=asked, rigorous=rigorous)
     records = [asdict(check) for check in outcome.checks]
-    found = {"ok": outcome.ok, "not_checked": outcome.not_checked, "checks": records}
+    found: dict[str, Any] = {"ok": outcome.ok, "not_checked": outcome.not_checked}
+    if outcome.proof is not None:
+        found |= {"rigorous": outcome.rigorous, "gap": outcome.proof.gap}
+        found |= {"why_not": outcome.proof.why_not}
+    found["checks"] = records
     show(found if as_json else records, as_json=as_json, notes=["note"])
     if not outcome.ok:
         note("the design file does not hold what it claims")

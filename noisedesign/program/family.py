@@ -18,11 +18,13 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.program.certificate import Certificate, ProvedBound, judge_covariance
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import Problem, SpaceProblem, unstructured
 from noisedesign.program.registry import REGISTRY
+from noisedesign.program.rigorous import Judged, NotProvedError, judge_covariance as rigorously
 from noisedesign.program.structure import SpaceStructure
 
 if TYPE_CHECKING:
@@ -232,6 +234,36 @@ class Family(ABC):
     def judge(self, program: Any, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
         """The certificate of noise at its own scale. ``bound`` is passed on."""
 
+    def rigorous_judge(self, program: Any, noise: Noise, proof: Arrays) -> Judged:
+        """What is proved of noise with every rounding accounted for.
+
+        Raises:
+            NotProvedError: why nothing is.
+        """
+        raise NotProvedError(f"noise of the family {self.name!r} is not covered")
+
+    def rigorous_bound(
+        self,
+        program: Any,
+        proof: Arrays,
+        *,
+        noise: Noise | None = None,
+        judged: Judged | None = None,
+        enough: float = 0.0,
+    ) -> Interval:
+        """:meth:`bound` with every rounding accounted for: its lower end. The upper end is about
+        what ``proof`` is worth but for rounding.
+
+        Args:
+            noise: as of :meth:`bound`.
+            judged: noise that is nearly optimal, which helps to be quick.
+            enough: a bound from which on a better one is not worth its cost.
+
+        Raises:
+            NotProvedError: why nothing is proved.
+        """
+        raise NotProvedError(f"bounds of the family {self.name!r} are not covered")
+
     def departure(self, program: Any, noise: Noise, proof: Arrays) -> float:
         """How far noise is from the structure, relative to its largest entry; 0 up to rounding
         where it has it."""
@@ -346,6 +378,9 @@ class SpatialFamily(Family):
 
     def judge(self, program: Any, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
         return judge_covariance(program, noise.covariance, bound=bound)
+
+    def rigorous_judge(self, program: Any, noise: Noise, proof: Arrays) -> Judged:
+        return rigorously(program, noise.covariance)
 
     def independent(self, program: Any) -> Noise:
         room = 1 + 4 * settings.rank_tolerance(1)

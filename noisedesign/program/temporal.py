@@ -18,11 +18,18 @@ from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError, symmetric_matrix
+from noisedesign.base.enclosures import Enclosure, Interval, symmetric_part
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.certificate import Certificate, judge_strategy
 from noisedesign.program.family import Arrays, Family
 from noisedesign.program.noise import DenseStrategy, Noise, Strategy
 from noisedesign.program.problem import TimeProblem, unstructured
+from noisedesign.program.rigorous import (
+    Judged,
+    factor_below,
+    judge_strategy as judge_rigorously,
+    matrix_bound,
+)
 from noisedesign.program.structure import TimeStructure
 from noisedesign.system.participation import Participation
 
@@ -98,6 +105,19 @@ def bound_by(program: TemporalProgram, u: Array, price: float, *, negligible: fl
     return bound if 0 < bound < np.inf else 0.0
 
 
+def rigorous_bound_by(
+    program: TemporalProgram, u: Enclosure, price: float, *, judged: Judged | None, enough: float
+) -> Interval:
+    """:func:`bound_by` with every rounding accounted for; U may be known up to rounding.
+
+    Raises:
+        NotProvedError: H or U is not proved positive definite.
+    """
+    known = None if judged is None else judged.factor
+    factor = factor_below(symmetric_part(program.gram)).factor if known is None else known
+    return matrix_bound(factor, u, price, enough=enough)
+
+
 class TemporalFamily(Family):
     """Strategies C, shape (T, T), lower triangular, of unit squared sensitivity."""
 
@@ -118,6 +138,9 @@ class TemporalFamily(Family):
 
     def judge(self, program: Any, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
         return judge_strategy(program, noise.dense_strategy, bound=bound)
+
+    def rigorous_judge(self, program: Any, noise: Noise, proof: Arrays) -> Judged:
+        return judge_rigorously(program, noise.dense_strategy)
 
     def independent(self, program: Any) -> Noise:
         size = float(program.participation.largest_size)

@@ -17,6 +17,7 @@ from noisedesign.privacy.exposure import UNAMPLIFIED_MU, Exposure
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.problem import Problem
+from noisedesign.program.proof import Proof
 from noisedesign.tasks.solve import Solution
 
 if TYPE_CHECKING:
@@ -261,3 +262,10 @@ def insider_note(design: Design) -> str:
         "noise. If all nodes share one noise seed, nodes are not protected from each other."
         f"{secret}"
     )
+
+
+def proof_note(proof: Proof) -> str:
+    """What is proved of a design as it is saved."""
+    if proof.rigorous:
+        return f"Proved with every rounding accounted for: feasible, gap at most {proof.gap:.2e}."
+    return f"Not proved with every rounding accounted for: {proof.why_not}."

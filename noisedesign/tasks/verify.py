@@ -35,6 +35,7 @@ from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
 from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
 from noisedesign.program.problem import Problem, problem_of
+from noisedesign.program.proof import Proof, prove
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads import WORKLOADS
 
@@ -54,6 +55,10 @@ ROUNDINGS = 8
 
 LARGEST_ROUNDING = 1e-6
 """However ill-conditioned R is, rounding is no excuse for more than this."""
+
+PROOF_TOLERANCE = 1e-10
+"""What a claim may differ by from what is proved, besides the roundings that the proof allows for:
+a tenth of what two machines may."""
 
 MOST_WORK = 1e12
 """Some minutes on one core."""
@@ -111,6 +116,7 @@ class Verification(Shown):
     Attributes:
         checks: the claims, each with ``name``, ``ok`` (None: not checked), what is ``claimed`` and
             ``found``, and a ``note``.
+        proof: what is proved with every rounding accounted for, where that was asked for.
 
     Examples:
         >>> import noisedesign as nd
@@ -123,6 +129,7 @@ class Verification(Shown):
     """
 
     checks: tuple[Check, ...]
+    proof: Proof | None = None
 
     def _title(self) -> str:
         return "Verification: every claim holds" if self.ok else "Verification: a claim is wrong"
@@ -137,6 +144,11 @@ class Verification(Shown):
         return all(check.ok is None or bool(check.ok) for check in self.checks)
 
     @property
+    def rigorous(self) -> bool:
+        """Whether feasibility and a gap are proved with every rounding accounted for."""
+        return self.proof is not None and self.proof.rigorous
+
+    @property
     def not_checked(self) -> tuple[str, ...]:
         """Names of the claims that were not checked, whose ``note`` says why."""
         return tuple(check.name for check in self.checks if check.ok is None)
@@ -146,6 +158,7 @@ def verify(
     stored: StoredDesign | StoredStreamingDesign | Design | StreamingDesign | Any,
     *,
     problem: Problem | None = None,
+    rigorous: bool = False,
 ) -> Verification:
     """Recompute every claim of a design from its arrays.
 
@@ -161,6 +174,9 @@ def verify(
         stored: what :func:`noisedesign.load_design` gave, a design or a solution.
         problem: what the design was asked to solve, from a source you trust, or a loaded file of
             it: it is compared with this in place of the text in the file.
+        rigorous: also prove feasibility, objective and bound with every rounding accounted for
+            (:mod:`noisedesign.program.rigorous`). What cannot be proved is not ``ok``, and its
+            check says why: noise against chosen observers, at the time, and streaming designs.
 
     Returns:
         What became of every claim.
@@ -175,6 +191,9 @@ def verify(
         >>> stored = nd.load_design(nd.save_design(design, "ring.npz"))
         >>> nd.verify(stored).ok
         True
+        >>> verification = nd.verify(stored, rigorous=True)
+        >>> verification.ok, verification.rigorous, verification.proof.gap < 1e-12
+        (True, True, True)
     """
     stored = as_stored(stored)
     if isinstance(stored, StoredStreamingDesign):
@@ -185,12 +204,18 @@ def verify(
                 got=_checks.describe(problem),
             )
         with np.errstate(all="ignore"):
-            return Verification(checks=tuple(_streaming_checks(stored)))
+            checks = _streaming_checks(stored)
+        if not rigorous:
+            return Verification(checks=tuple(checks))
+        none = Proof(why_not="streaming designs are not covered")
+        return Verification(checks=(*checks, _proof_check(none)), proof=none)
     given = None if problem is None else problem_of(problem)
     _check_work(stored.design.problem)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
     with np.errstate(all="ignore"):
+        proof = prove(stored.design) if rigorous else None
         return Verification(
+            proof=proof,
             checks=(
                 *_matrix_checks(stored),
                 _workload_check(stored.design.problem),
@@ -199,7 +224,8 @@ def verify(
                 _manifest_check(stored),
                 *_text_checks(stored),
                 *_problem_checks(stored, given),
-            )
+                *([] if proof is None else _proof_checks(proof, stored.design)),
+            ),
         )
 
 
@@ -490,6 +516,32 @@ def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) 
     return claimed == found or (
         math.isfinite(found) and abs(claimed - found) <= tolerance * abs(found)
     )
+
+
+# --- with every rounding accounted for --------------------------------------------------------
+
+
+def _proof_check(proof: Proof) -> Check:
+    if not proof.rigorous:
+        return Check("rigorous", False, note=f"not proved: {proof.why_not}")
+    return Check("rigorous", True, found=proof.gap, note="proved gap, every rounding accounted for")
+
+
+def _proof_checks(proof: Proof, design: Design) -> list[Check]:
+    """The proof, and what is claimed besides it."""
+    if not proof.rigorous:
+        return [_proof_check(proof)]
+    claimed, objective, bound = design.certificate, proof.objective, proof.lower_bound
+    low = objective.lower - PROOF_TOLERANCE * abs(objective.lower)
+    high = objective.upper + PROOF_TOLERANCE * abs(objective.upper)
+    within = low <= claimed.objective <= high
+    # Of a bound the proof is off by what it allows for its roundings.
+    most = bound.lower + bound.width + PROOF_TOLERANCE * bound.lower
+    return [
+        Check("proved objective", within, claimed.objective, objective.upper, "at most"),
+        Check("proved bound", claimed.lower_bound <= most, claimed.lower_bound, bound.lower),
+        _proof_check(proof),
+    ]
 
 
 # --- manifest and problem text --------------------------------------------------------------

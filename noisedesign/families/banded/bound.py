@@ -26,10 +26,12 @@ from numpy.typing import NDArray
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.banded_matrices import BLOCK_ROWS, BandedSolver, banded_product, dense
 from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import Interval, exactly, up
 from noisedesign.families.banded.program import Allowance, BandedProgram
 from noisedesign.program.family import Arrays
 from noisedesign.program.noise import BandedStrategy, Noise
-from noisedesign.program.temporal import bound_by
+from noisedesign.program.rigorous import Judged, NotProvedError
+from noisedesign.program.temporal import bound_by, rigorous_bound_by
 
 PSD_MARGIN = 8
 """Multiple of the rank tolerance that the smallest eigenvalue of the scaled multipliers keeps:
@@ -55,21 +57,53 @@ def lower_bound(
     Those follow from C, at any scale, and the shares z, shape (m,), of the diagonal of X (see
     :mod:`.program`): nothing of size T x T need be kept.
     """
+    multipliers = multipliers_of(program, proof, noise=noise)
+    return (
+        0.0
+        if multipliers is None
+        else banded_lower_bound(program, multipliers, negligible=negligible)
+    )
+
+
+def multipliers_of(program: BandedProgram, proof: Arrays, *, noise: Noise | None) -> Array | None:
+    """U, shape (T, T), as it is stored or follows from C; None without either."""
     multipliers, shares = proof.get("dual_matrix"), proof.get("dual_shares")
-    if multipliers is None:
-        expected = program.allowance.cost.shape
-        if shares is None or noise is None or shares.shape != expected:
-            return 0.0
-        bands = BandedStrategy.of_dense(noise.dense_strategy, bands=program.bands).bands
-        columns = np.ascontiguousarray(bands.T)
-        try:  # unless H is singular
-            inverse = _linalg.inverse_of_triangular(program.factor.copy())
-            factor, _ = witness(program, columns=columns, shares=shares, inverse=inverse)
-        except np.linalg.LinAlgError:
-            return 0.0
-        multipliers = multipliers_above(program, factor)
-        del inverse, factor  # freed early: peak memory
-    return banded_lower_bound(program, multipliers, negligible=negligible)
+    if multipliers is not None:
+        return multipliers
+    if shares is None or noise is None or shares.shape != program.allowance.cost.shape:
+        return None
+    bands = BandedStrategy.of_dense(noise.dense_strategy, bands=program.bands).bands
+    columns = np.ascontiguousarray(bands.T)
+    try:  # unless H is singular
+        inverse = _linalg.inverse_of_triangular(program.factor.copy())
+        factor, _ = witness(program, columns=columns, shares=shares, inverse=inverse)
+    except np.linalg.LinAlgError:
+        return None
+    return multipliers_above(program, factor)
+
+
+def rigorous_lower_bound(
+    program: BandedProgram,
+    proof: Arrays,
+    *,
+    noise: Noise | None = None,
+    judged: Judged | None = None,
+    enough: float = 0.0,
+) -> Interval:
+    """:func:`lower_bound` with every rounding accounted for. Repaired multipliers are feasible as
+    they are, whatever roundings led to them: what is proved is that U >= 0, and its price.
+
+    Raises:
+        NotProvedError: there are none; U or H is not proved positive definite.
+    """
+    multipliers = multipliers_of(program, proof, noise=noise)
+    u = None if multipliers is None else repaired_multipliers(program, multipliers)
+    if u is None:
+        raise NotProvedError("there are no multipliers")
+    u = _linalg.symmetrized(u)  # exactly, and zero where it was
+    price = program.allowance.price(np.diagonal(u).copy())
+    price = float(up(np.float64(price), 2 * program.size))
+    return rigorous_bound_by(program, exactly(u), price, judged=judged, enough=enough)
 
 
 def repaired_multipliers(program: BandedProgram, multipliers: Array) -> Array | None:

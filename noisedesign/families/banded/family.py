@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.banded.bound import lower_bound
+from noisedesign.families.banded.bound import lower_bound, rigorous_lower_bound
 from noisedesign.families.banded.program import BandedProgram, banded_program
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
@@ -55,6 +56,9 @@ class Banded(TemporalFamily):
 
     def bound(self, program: BandedProgram, proof: Arrays, **by: Any) -> ProvedBound:
         return ProvedBound(lower_bound(program, proof, **by), 0.0)
+
+    def rigorous_bound(self, program: BandedProgram, proof: Arrays, **by: Any) -> Interval:
+        return rigorous_lower_bound(program, proof, **by)
 
     def departure(self, program: BandedProgram, noise: Noise, proof: Arrays) -> float:
         return largest_share(noise.dense_strategy, np.tril(program.outside()))

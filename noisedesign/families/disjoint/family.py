@@ -10,6 +10,7 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError, one_of
+from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.program import (
     Found,
@@ -19,7 +20,7 @@ from noisedesign.families.disjoint.program import (
     independent_gram,
     program_of,
 )
-from noisedesign.program import repair
+from noisedesign.program import repair, rigorous
 from noisedesign.program.certificate import (
     Certificate,
     ProvedBound,
@@ -30,6 +31,7 @@ from noisedesign.program.certificate import (
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model, work_of_gram
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.program import DualPoint, Program, uniform_dual
+from noisedesign.program.rigorous import Judged
 from noisedesign.system.workloads.workload import prefix_gram
 
 if TYPE_CHECKING:
@@ -169,6 +171,18 @@ class Disjoint(Family):
         if program.axes == "space":
             return judge_covariance(program, noise.covariance, bound=bound)
         return judge_strategy(program, noise.dense_strategy, bound=bound)
+
+    def rigorous_judge(self, program: Program, noise: Noise, proof: Arrays) -> Judged:
+        if program.axes == "space":
+            return rigorous.judge_covariance(program, noise.covariance)
+        return rigorous.judge_strategy(program, noise.dense_strategy)
+
+    def rigorous_bound(
+        self, program: Program, proof: Arrays, *, judged: Judged | None = None, **by: Any
+    ) -> Interval:
+        by.pop("noise", None)
+        dual = dual_of(proof) or uniform_dual(program)
+        return rigorous.disjoint_bound(program, dual, judged=judged, **by)
 
     def independent(self, program: Program) -> Noise:
         return self._noise(program, independent_gram(program))

@@ -13,12 +13,13 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Stop
 from noisedesign.families.disjoint.family import Disjoint
 from noisedesign.families.disjoint.program import Found
-from noisedesign.program import repair
+from noisedesign.program import repair, rigorous
 from noisedesign.program.certificate import Certificate, judge_strategy
 from noisedesign.program.family import Arrays, ArraySpec
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.program import Program
+from noisedesign.program.rigorous import Judged
 from noisedesign.program.space_time import SpaceTimeProgram, refuse_divergent
 
 
@@ -58,6 +59,15 @@ class Full(Disjoint):
             return judged
         variance = np.square(np.linalg.inv(strategy)).sum(axis=1)
         return replace(judged, variance_ratio=float((variance / program.cap).max()))
+
+    def rigorous_judge(self, program: Program, noise: Noise, proof: Arrays) -> Judged:
+        return rigorous.judge_strategy(
+            program,
+            noise.dense_strategy,
+            exact_factor=program.exact_factor,
+            root=np.sqrt(program.coordinate_budget),
+            cap=program.cap,
+        )
 
     def remark(self, program: Program, noise: Noise) -> str:
         return ""

@@ -10,6 +10,7 @@ import numpy as np
 
 from noisedesign.base import settings
 from noisedesign.base.checks import InputError
+from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker import bound as judging
 from noisedesign.families.kronecker.program import KroneckerProgram
@@ -29,6 +30,7 @@ from noisedesign.program.family import (
 )
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceTimeProblem
+from noisedesign.program.rigorous import Judged
 from noisedesign.program.space_time import SpaceTimeProgram
 
 
@@ -86,6 +88,17 @@ class Kronecker(Family):
             in_time=in_time,
             bound=bound,
         )
+
+    def rigorous_judge(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> Judged:
+        return judging.rigorous_judge(
+            program, strategy=noise.dense_strategy, covariance=noise.covariance
+        )
+
+    def rigorous_bound(
+        self, program: KroneckerProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
+    ) -> Interval:
+        witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
+        return judging.rigorous_bound(program, witness, enough=enough)
 
     def certificate(
         self,

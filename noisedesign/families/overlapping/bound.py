@@ -14,6 +14,7 @@ be diagonal on patterns at the optimum. Plain numpy, and no solver.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,9 @@ from numpy.typing import NDArray
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.enclosures import EPS, Enclosure, U, sum_up, up
 from noisedesign.program.certificate import repaired_blocks
+from noisedesign.program.rigorous import NotProvedError, block_roots
 from noisedesign.program.temporal import TemporalProgram, bound_by
 from noisedesign.system.participation import Participation
 
@@ -111,6 +114,41 @@ def overlapping_lower_bound(
     u[np.diag_indices(size)] += raised
     price += size * raised
     return bound_by(program, u, price, negligible=negligible)
+
+
+def rigorous_multipliers(
+    program: TemporalProgram, multipliers: Sequence[PatternBlocks]
+) -> tuple[Enclosure, float]:
+    """U as :func:`overlapping_lower_bound` takes it, and its price rounded up: <U, X> is at most
+    that for every feasible X.
+
+    A block is B B^T, whatever B is, at the price of its largest diagonal entry.
+
+    Raises:
+        InputError: some steps are no pattern of the participation.
+        NotProvedError: multipliers that are no numbers, or zero.
+    """
+    largest = max((float(np.abs(m.blocks).max(initial=0)) for m in multipliers), default=0.0)
+    if not 0 < largest < np.inf:
+        raise NotProvedError("the multipliers are no numbers, or zero")
+    size = program.size
+    u, absolute, count = (np.zeros((size, size)) for _ in range(3))
+    prices = []
+    for group in multipliers:
+        _check(group.steps, program.participation)
+        roots = block_roots(group.blocks * 2.0 ** -math.frexp(largest)[1])
+        prices.append(up(np.square(roots).sum(axis=2), roots.shape[2]).max(axis=1))
+        across = np.abs(roots).transpose(0, 2, 1)
+        rows, columns = np.broadcast_arrays(group.steps[:, :, None], group.steps[:, None, :])
+        np.add.at(u, (rows, columns), roots @ roots.transpose(0, 2, 1))
+        np.add.at(absolute, (rows, columns), np.abs(roots) @ across)
+        np.add.at(count, (rows, columns), 1.0)
+    most = int(count.max()) + max(group.steps.shape[1] for group in multipliers)
+    diagonal = np.diagonal(u)
+    raised = RAISED * settings.rank_tolerance(size) * np.maximum(diagonal, EPS * diagonal.max())
+    found = Enclosure((u + u.T) / 2, np.asarray(up((most + 2) * U * absolute, 2 * most)))
+    found = found.plus(Enclosure(np.diag(raised), np.zeros(())))
+    return found, float(up(sum_up(np.concatenate(prices)) + sum_up(raised), 2))
 
 
 def _check(steps: NDArray[np.intp], participation: Participation) -> None:

@@ -7,19 +7,22 @@ from typing import Any, ClassVar
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.overlapping.bound import (
     multipliers_of,
     overlapping_lower_bound,
     pattern_arrays,
+    rigorous_multipliers,
 )
 from noisedesign.families.overlapping.program import overlapping_program
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.repair import strategy_of
+from noisedesign.program.rigorous import Judged, NotProvedError
 from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalFamily, TemporalProgram
+from noisedesign.program.temporal import TemporalFamily, TemporalProgram, rigorous_bound_by
 
 
 class Overlapping(TemporalFamily):
@@ -67,6 +70,20 @@ class Overlapping(TemporalFamily):
         multipliers = multipliers_of(proof)
         value = overlapping_lower_bound(program, multipliers, negligible=negligible)
         return ProvedBound(value, 0.0)
+
+    def rigorous_bound(
+        self,
+        program: TemporalProgram,
+        proof: Arrays,
+        *,
+        judged: Judged | None = None,
+        enough: float = 0.0,
+        **_: Any,
+    ) -> Interval:
+        if not set(self.proof) <= set(proof):
+            raise NotProvedError("there are no multipliers")
+        u, price = rigorous_multipliers(program, multipliers_of(proof))
+        return rigorous_bound_by(program, u, price, judged=judged, enough=enough)
 
 
 FAMILY = Overlapping()

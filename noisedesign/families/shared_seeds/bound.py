@@ -11,25 +11,55 @@ scale of v is free. Entries of N between nodes that share no set are free too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.enclosures import (
+    EPS,
+    TINY,
+    Enclosure,
+    Interval,
+    U,
+    gram,
+    inner,
+    products_up,
+    symmetric_part,
+    up,
+)
+from noisedesign.base.linalg import symmetrized
 from noisedesign.families.shared_seeds.program import (
     ROUNDING,
+    Members,
     Nodes,
     SeedProgram,
     SeedSets,
     by_size,
 )
 from noisedesign.program.certificate import Certificate
+from noisedesign.program.rigorous import (
+    Judged,
+    NotProvedError,
+    factor_below,
+    nuclear_norm,
+    precisions_above,
+    ratio_above,
+    squared_over,
+)
 
 LEAST_PRICE = 1e-12
 """Price of noise, relative to the mean of diag(H), that a cap's multiplier is raised to where a
 set's block of H is singular: the bound loses about that much, and division stays defined."""
+
+
+NEGLIGIBLE_SHIFT = 1e-12
+"""Of the largest entry of a block, what may be added to its diagonal where it is of low rank."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,12 +100,39 @@ def lower_bound(program: SeedProgram, multipliers: Multipliers) -> float:
     the largest generalised eigenvalue against (H + diag(w))_cc over the sets c. Rounding is
     subtracted.
     """
+    repaired = _repaired(program, multipliers)
+    if repaired is None:
+        return 0.0
+    factors, weights, _, prices, worst = repaired
+    bound = 0.0
+    for factor, v in zip(factors, weights, strict=True):
+        if v.max() > 0:
+            share = v / v.max()
+            trace = _linalg.nuclear_norm(factor * np.sqrt(share))
+            bound += trace**2 / float(program.budget @ share) / worst
+    if program.cap is not None:
+        bound -= float(program.cap @ prices)
+    return bound * (1 - ROUNDING * settings.rank_tolerance(program.size)) if bound > 0 else 0.0
+
+
+class _Repaired(NamedTuple):
+    """Multipliers with what is out of place left out, and by what they exceed the program."""
+
+    factors: Array
+    weights: Array
+    outside: Array
+    prices: Array
+    worst: float
+
+
+def _repaired(program: SeedProgram, multipliers: Multipliers) -> _Repaired | None:
+    """None where they are no numbers, or prove nothing."""
     prices = np.zeros(program.size)
     if program.cap is not None and multipliers.cap is not None:
         prices = np.maximum(multipliers.cap, 0.0)
     given = (multipliers.factors, multipliers.weights, prices)
     if not all(np.isfinite(array).all() for array in given):
-        return 0.0
+        return None
     outside = np.ones(multipliers.weights.shape)  # 0 where a node is of the coalition
     for row, coalition in zip(outside, program.coalitions, strict=True):
         row[list(coalition)] = 0.0
@@ -86,16 +143,8 @@ def lower_bound(program: SeedProgram, multipliers: Multipliers) -> float:
         prices = np.maximum(prices, LEAST_PRICE * float(np.diagonal(program.gram).mean()))
         worst = _largest_eigenvalue(program, factors, outside, prices)
     if worst is None or not 0 < worst < np.inf:
-        return 0.0
-    bound = 0.0
-    for factor, v in zip(factors, weights, strict=True):
-        if v.max() > 0:
-            share = v / v.max()
-            trace = _linalg.nuclear_norm(factor * np.sqrt(share))
-            bound += trace**2 / float(program.budget @ share) / worst
-    if program.cap is not None:
-        bound -= float(program.cap @ prices)
-    return bound * (1 - ROUNDING * settings.rank_tolerance(program.size)) if bound > 0 else 0.0
+        return None
+    return _Repaired(factors, weights, outside, prices, worst)
 
 
 def _largest_eigenvalue(
@@ -189,3 +238,154 @@ def blocks_of(sets: SeedSets, flat: Array) -> tuple[Array, ...]:
         )
     split = np.split(flat, ends[:-1])
     return tuple(part.reshape(k, k) for part, k in zip(split, lengths, strict=True))
+
+
+# --- with every rounding accounted for ----------------------------------------------------------
+
+
+def rigorous_bound(
+    program: SeedProgram, multipliers: Multipliers, *, enough: float = 0.0
+) -> Interval:
+    """:func:`lower_bound` with every rounding accounted for.
+
+    What the N_A exceed the program by is found as there, and then proved: s (H + diag(w)) less
+    their sum is positive semidefinite on every set. N_A is what the product of the factors is.
+
+    Raises:
+        NotProvedError: the multipliers are no numbers, or no such s is proved.
+    """
+    repaired = _repaired(program, multipliers)
+    if repaired is None:
+        raise NotProvedError("the multipliers prove nothing")
+    factors, weights, outside, prices, worst = repaired
+    scale = _proved_scale(program, factors, outside, prices, worst)
+    norms = []
+    for factor, v in zip(factors, weights, strict=True):
+        if v.max() > 0:
+            roots = np.sqrt(v / v.max())
+            half = factor * roots
+            price = products_up(program.budget, up(np.square(roots), 1))
+            bounds = nuclear_norm(Enclosure(half, np.asarray(up(U * np.abs(half), 1))))
+            norms.append(squared_over(bounds, price))
+    paid = 0.0 if program.cap is None else products_up(program.cap, prices)
+    lower = math.fsum(norm.lower for norm in norms) / scale * (1 - 4 * EPS)
+    upper = math.fsum(norm.upper for norm in norms) / scale * (1 + 4 * EPS)
+    room = 4 * EPS * (lower + paid)
+    return Interval(lower - paid - room, upper - paid + room)
+
+
+def _proved_scale(
+    program: SeedProgram, factors: Array, outside: Array, prices: Array, worst: float
+) -> float:
+    """s, hardly above ``worst``, for which s (H + diag(w)) is proved to be above on every set."""
+    squares = [gram(factor) for factor in factors]
+    h = symmetric_part(program.gram)
+    if prices.any():
+        h = h.plus(Enclosure(np.diag(prices), np.zeros(())))
+    margin = ROUNDING * settings.rank_tolerance(1)
+    while margin < settings.sqrt_eps():
+        scale = worst * (1 + margin)
+        if all(_above(scale, h, squares, outside, members) for _, members in by_size(program.sets)):
+            return scale
+        margin *= 4
+    raise NotProvedError("the multipliers are not proved feasible")
+
+
+def _above(
+    scale: float, h: Enclosure, squares: Sequence[Enclosure], outside: Array, members: Members
+) -> bool:
+    """Whether s H_c is above the sum of the N_A, A outside of c, on all of these sets c."""
+    rows, columns = members[:, :, None], members[:, None, :]
+    mid = scale * h.mid[rows, columns]
+    rad = scale * np.broadcast_to(h.rad, h.mid.shape)[rows, columns] + 2 * U * np.abs(mid)
+    for square, free in zip(squares, outside, strict=True):
+        kept = free[members].all(axis=1)[:, None, None]
+        mid = mid - np.where(kept, square.mid[rows, columns], 0.0)
+        rad = rad + np.where(kept, square.rad[rows, columns], 0.0) + 2 * U * np.abs(mid)
+    rad = np.asarray(up(rad, 4 * len(squares) + 4))
+    return bool(semidefinite(mid, rad).all())
+
+
+def semidefinite(mid: Array, rad: Array) -> NDArray[np.bool_]:
+    """Which of the symmetric blocks, shape (p, k, k), are proved positive semidefinite: (p,)."""
+    least = np.einsum("pii->pi", mid) - np.einsum("pii->pi", rad)
+    least = least * (1 - 2 * EPS)
+    proved: NDArray[np.bool_] = np.asarray((least >= 0).all(axis=1), dtype=np.bool_)
+    if mid.shape[1] == 1:
+        return proved
+    if mid.shape[1] == 2:
+        off = up(np.abs(mid[:, 0, 1]) + rad[:, 0, 1], 1)
+        return np.asarray(proved & (up(off * off, 1) <= least[:, 0] * least[:, 1] * (1 - 2 * EPS)))
+    for j in np.flatnonzero(proved):
+        try:
+            factor_below(Enclosure(mid[j], rad[j]))
+        except NotProvedError:
+            proved[j] = False
+    return proved
+
+
+def rigorous_judge(program: SeedProgram, blocks: Sequence[Array]) -> Judged:
+    """:func:`judge` with every rounding accounted for.
+
+    A block that seeds are drawn from may be of rank one, which no rounded matrix is exactly: to its
+    diagonal is added what makes it positive semidefinite, and that is part of what is judged.
+
+    Raises:
+        NotProvedError: a block is not near a positive semidefinite one; R_A is not proved positive
+            definite.
+    """
+    raised = raised_blocks(blocks)
+    total = _sum_of(program, raised)
+    worst = 0.0
+    for coalition in program.coalitions:
+        rest = np.setdiff1d(np.arange(program.size), coalition)
+        seen = total if not coalition else _sum_of(program, raised, coalition)
+        block = np.ix_(rest, rest)
+        for above in precisions_above(Enclosure(seen.mid[block], seen.rad[block])):
+            ratio = ratio_above(above, program.budget[rest])
+            if ratio <= 1:
+                break
+        worst = max(worst, ratio)
+    over_cap = None
+    if program.cap is not None:
+        over_cap = ratio_above(np.diagonal(total.largest), program.cap)
+    return Judged(
+        objective=inner(total, (program.gram + program.gram.T) / 2),
+        sensitivity_squared=worst,
+        variance_ratio=over_cap,
+    )
+
+
+def raised_blocks(blocks: Sequence[Array]) -> list[Array]:
+    """The blocks, symmetric, with what is added to their diagonals until they are proved positive
+    semidefinite: mostly nothing, or a few roundings.
+
+    Raises:
+        NotProvedError: for one it is more than 1e-12 of its largest entry.
+    """
+    found = []
+    for block in blocks:
+        middle = symmetrized(block)
+        size = max(float(np.abs(middle).max()), TINY)
+        for share in (0.0, *(4.0**j * EPS for j in range(20) if 4.0**j * EPS < NEGLIGIBLE_SHIFT)):
+            raised = middle + share * size * np.eye(len(middle))
+            if semidefinite(raised[None], np.zeros((1, *raised.shape)))[0]:
+                found.append(raised)
+                break
+        else:
+            raise NotProvedError("a block is not positive semidefinite")
+    return found
+
+
+def _sum_of(program: SeedProgram, blocks: Sequence[Array], known: Nodes = ()) -> Enclosure:
+    """R = sum_c E_c P_c E_c^T, without the sets of known nodes."""
+    total, absolute, count = (np.zeros((program.size,) * 2) for _ in range(3))
+    for nodes, block in zip(program.sets, blocks, strict=True):
+        if not set(known) & set(nodes):
+            at = np.ix_(nodes, nodes)
+            total[at] += block
+            absolute[at] += np.abs(block)
+            count[at] += 1
+    # The first of them is added to zero.
+    rad = np.where(count > 1, count * U * absolute, 0.0)
+    return Enclosure(total, np.asarray(up(rad, int(count.max()))))

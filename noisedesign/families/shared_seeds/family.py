@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds import bound as judging
 from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of
@@ -30,6 +31,7 @@ from noisedesign.program.family import (
 )
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.rigorous import Judged, NotProvedError
 from noisedesign.program.temporal import largest_share
 
 ASSEMBLED = 1e-12
@@ -67,12 +69,35 @@ class SharedSeeds(SpatialFamily):
         return ask(self.model(program, form))
 
     def bound(self, program: SeedProgram, proof: Arrays, **_: Any) -> ProvedBound:
+        found = self._multipliers(proof)
+        return NOTHING if found is None else ProvedBound(judging.lower_bound(program, found), 0.0)
+
+    def _multipliers(self, proof: Arrays) -> Multipliers | None:
         if not {"dual_factors", "dual_prices"} <= set(proof):
-            return NOTHING
-        found = Multipliers(
+            return None
+        return Multipliers(
             factors=proof["dual_factors"], weights=proof["dual_prices"], cap=proof.get("dual_cap")
         )
-        return ProvedBound(judging.lower_bound(program, found), 0.0)
+
+    def rigorous_bound(
+        self, program: SeedProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
+    ) -> Interval:
+        found = self._multipliers(proof)
+        if found is None:
+            raise NotProvedError("there are no multipliers")
+        return judging.rigorous_bound(program, found, enough=enough)
+
+    def rigorous_judge(self, program: SeedProgram, noise: Noise, proof: Arrays) -> Judged:
+        """Of the blocks that make up R: noise is drawn from them."""
+        covariance = noise.covariance
+        if "clique_blocks" not in proof and not np.triu(covariance, 1).any():
+            proof = self.parts(program, np.diagonal(covariance))
+        if (
+            "clique_blocks" not in proof
+            or not self._unmade(program, covariance, proof) <= ASSEMBLED
+        ):
+            raise NotProvedError("R is not made of blocks of shared seeds")
+        return judging.rigorous_judge(program, blocks_of(program.sets, proof["clique_blocks"]))
 
     def judge(
         self, program: SeedProgram, noise: Noise, proof: Arrays, *, bound: float

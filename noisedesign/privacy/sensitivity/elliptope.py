@@ -21,7 +21,7 @@ converged, its y is scaled until the proof runs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.linalg
@@ -64,10 +64,12 @@ WIDENINGS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """lower <= max <M, Y> <= upper, both proved."""
+    """lower <= max <M, Y> <= upper, both proved. ``dual`` is the y, shape (k,), that ``upper`` is
+    the sum of, with Diag(y) - M positive semidefinite; None where another proof is."""
 
     lower: float
     upper: float
+    dual: Array | None = field(default=None, compare=False, repr=False)
 
     def agree(self, tolerance: float) -> bool:
         """Whether the bounds coincide to ``tolerance``, relative to the upper one."""
@@ -75,7 +77,8 @@ class Bounds:
 
     def tightened(self, other: Bounds) -> Bounds:
         """The better end of both."""
-        return Bounds(lower=max(self.lower, other.lower), upper=min(self.upper, other.upper))
+        better = self if self.upper <= other.upper else other
+        return Bounds(lower=max(self.lower, other.lower), upper=better.upper, dual=better.dual)
 
 
 UNKNOWN = Bounds(lower=-math.inf, upper=math.inf)
@@ -98,7 +101,8 @@ def block_bounds(block: Array, *, enough: float = -math.inf) -> Bounds:
             if best.agree(SOLVED) or best.upper * scale <= enough:
                 break
             best = best.tightened(search(m, enough / scale))
-    return Bounds(lower=scale * best.lower, upper=scale * best.upper)
+    dual = None if best.dual is None else scale * best.dual
+    return Bounds(lower=scale * best.lower, upper=scale * best.upper, dual=dual)
 
 
 def _signed_bounds(m: Array) -> Bounds:
@@ -196,7 +200,7 @@ def _ends(m: Array, y: Array, correlation: Array) -> Bounds:
     # Least eigenvalue of a matrix that passed Cholesky: not below -(k + 1) EPS trace, to first
     # order; twice that, and two more for the roundings of the difference.
     rounding = 2 * (k + 3) * settings.EPS * float(np.trace(slack))
-    return Bounds(lower=lower, upper=float(y.sum()) + k * rounding)
+    return Bounds(lower=lower, upper=float(y.sum()) + k * rounding, dual=y + rounding)
 
 
 Sparse = scipy.sparse.csr_array

@@ -1,0 +1,220 @@
+"""Matrices known up to proved errors: a midpoint and a radius for every entry.
+
+What is asked of the machine is IEEE 754 double precision, rounding to nearest, and that a product
+of matrices is sums of products, in any order, fused or not (no Strassen). Then, whatever the order,
+
+    |fl(A B) - A B|  <=  d u |A| |B|,      u = 2^-53,
+
+with d the number of additions that one product passes through, at most the length of the sum
+(Jeannerod and Rump, 2013). Here sums are cut into pieces, so that d is about twice the root of the
+length. By Cauchy and Schwarz |A| |B| is at most the norms of the rows of A times those of the
+columns of B: radii cost no products. Radii are themselves rounded up. Results that underflow are
+off by less than ``TINY`` for every addition, which is added as well.
+
+What is not finite compares false: every claim is written so that it then fails.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from noisedesign.base.checks import Array
+
+EPS = float(np.finfo(np.float64).eps)
+TINY = float(np.finfo(np.float64).tiny)
+U = EPS / 2
+
+PIECE = 64
+"""Products that are summed at a time. Shorter pieces err less, longer ones are quicker."""
+
+BITS = 53
+"""Of the significand: integers up to 2^53 are sums of integers without rounding."""
+
+
+def up(values: Any, operations: int) -> Any:
+    """Nonnegative numbers that took so many roundings, each at most, rounded up."""
+    return values * (1 + (operations + 1) * EPS) + (operations + 1) * TINY
+
+
+def row_norms(a: Array) -> Array:
+    """Euclidean norms of the rows, rounded up."""
+    squares = np.einsum("ij,ij->i", a, a)
+    return np.asarray(up(np.sqrt(up(squares, a.shape[1])), 1))
+
+
+def column_norms(a: Array) -> Array:
+    """Euclidean norms of the columns, rounded up."""
+    squares = np.einsum("ij,ij->j", a, a)
+    return np.asarray(up(np.sqrt(up(squares, len(a))), 1))
+
+
+class Enclosure(NamedTuple):
+    """All matrices within ``rad`` of ``mid``, entry by entry. One number is the radius of all."""
+
+    mid: Array
+    rad: Array
+
+    @property
+    def largest(self) -> Array:
+        """Bounds on the absolute values of the entries."""
+        found = np.abs(self.mid)
+        return found if self.exact else np.asarray(up(found + self.rad, 1))
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is one such matrix."""
+        return self.rad.ndim == 0 and not self.rad
+
+    def transposed(self) -> Enclosure:
+        """Of the transposes."""
+        return Enclosure(self.mid.T, self.rad.T)
+
+    def scaled(self, units: Array) -> Enclosure:
+        """With rows and columns multiplied by powers of two, which round nothing."""
+        factors = np.multiply.outer(units, units)
+        return Enclosure(self.mid * factors, self.rad if self.exact else self.rad * factors)
+
+    def plus(self, other: Enclosure, sign: float = 1.0) -> Enclosure:
+        """Of the sums; of the differences where ``sign`` is -1."""
+        mid = self.mid + sign * other.mid
+        return Enclosure(mid, np.asarray(up(self.rad + other.rad + U * np.abs(mid), 3)))
+
+    def minus(self, other: Enclosure) -> Enclosure:
+        """Of the differences."""
+        return self.plus(other, -1.0)
+
+
+def exactly(a: Array) -> Enclosure:
+    """Of this matrix alone."""
+    return Enclosure(a, np.zeros(()))
+
+
+def symmetric_part(a: Array) -> Enclosure:
+    """(A + A^T) / 2; A itself where it is symmetric."""
+    if (a == a.T).all():
+        return exactly(a)
+    mid = (a + a.T) / 2
+    return Enclosure(mid, np.asarray(up(U * np.abs(mid), 1)))
+
+
+def product(a: Enclosure | Array, b: Enclosure | Array) -> Enclosure:
+    """Of all products A B."""
+    a, b = (m if isinstance(m, Enclosure) else exactly(m) for m in (a, b))
+    mid, depth = _summed(a.mid, b.mid)
+    rows, columns = row_norms(a.mid), column_norms(b.mid)
+    rad = (U * (depth + 1)) * np.multiply.outer(rows, columns)
+    if not b.exact:
+        spread = column_norms(b.rad)
+        rad += np.multiply.outer(rows, spread)
+        columns = np.asarray(up(columns + spread, 1))
+    if not a.exact:
+        rad += np.multiply.outer(row_norms(a.rad), columns)
+    return Enclosure(mid, np.asarray(up(rad, depth + 8)))
+
+
+def _summed(a: Array, b: Array) -> tuple[Array, int]:
+    """A B, and through how many roundings a product passes at most."""
+    length = a.shape[1]
+    if length <= PIECE:
+        return a @ b, length
+    total = a[:, :PIECE] @ b[:PIECE]
+    piece = np.empty_like(total)
+    for start in range(PIECE, length, PIECE):
+        np.matmul(a[:, start : start + PIECE], b[start : start + PIECE], out=piece)
+        total += piece
+    return total, PIECE + -(-length // PIECE)
+
+
+def gram(a: Array) -> Enclosure:
+    """Of A^T A, exactly symmetric."""
+    length, columns = len(a), column_norms(a)
+    depth = length
+    if length <= PIECE:
+        mid = a.T @ a
+    else:
+        # numpy makes a product with one's own transpose of half the work, and symmetric.
+        depth = 4 * PIECE + -(-length // (4 * PIECE))
+        mid = np.zeros((a.shape[1],) * 2)
+        for start in range(0, length, 4 * PIECE):
+            part = a[start : start + 4 * PIECE]
+            mid += part.T @ part
+    rad = (U * (depth + 1)) * np.multiply.outer(columns, columns)
+    return Enclosure(mid, np.asarray(up(rad, 8)))
+
+
+def residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
+    """Of T - A B, as if the product were computed with 20 bits more.
+
+    A and B are cut at a power of two for each row of A and column of B, so that sums of products of
+    their leading parts are integers below 2^53 times that power: no rounding at all. What is left
+    is smaller by those bits, and so are its errors. Takes three products.
+    """
+    length = a.shape[1]
+    bits = (BITS - math.ceil(math.log2(max(length, 1)))) // 2
+    a_high, b_high = _leading(a, bits, axis=1), _leading(b, bits, axis=0)
+    a_low, b_low = a - a_high, b - b_high  # exact
+    first = target.mid - a_high @ b_high
+    rest = a_high @ b_low
+    rest += a_low @ b
+    mid = first - rest
+    rad = U * (np.abs(first) + np.abs(mid) + np.abs(rest)) + target.rad
+    low = (U * (length + 1)) * np.multiply.outer(row_norms(a_high), column_norms(b_low))
+    low += (U * (length + 1)) * np.multiply.outer(row_norms(a_low), column_norms(b))
+    return Enclosure(mid, np.asarray(up(rad + low, length + 16)))
+
+
+def _leading(a: Array, bits: int, *, axis: int) -> Array:
+    """The leading bits of every entry, counted from the largest along the axis; the rest is exact
+    as a difference."""
+    _, exponents = np.frexp(np.abs(a).max(axis=axis, keepdims=True))
+    # So large that what is added to it keeps no bit below 2^(exponent - bits).
+    shift = np.ldexp(1.5, exponents + (BITS - 1 - bits))
+    return np.asarray((a + shift) - shift)
+
+
+# --- sums ---------------------------------------------------------------------------------------
+
+
+class Interval(NamedTuple):
+    """A number between two others."""
+
+    lower: float
+    upper: float
+
+    @property
+    def width(self) -> float:
+        return self.upper - self.lower
+
+
+def inner(a: Enclosure, b: Array) -> Interval:
+    """Sum of a_ij b_ij: sums of a few products at a time, and of those without rounding."""
+    terms = a.mid * b
+    pieces = np.add.reduceat(terms, np.arange(0, terms.shape[1], PIECE), axis=1)
+    error = (PIECE + 1) * U * float(np.abs(terms).sum()) + terms.size * TINY
+    if not a.exact:
+        error += float(np.einsum("ij,ij->", a.rad, np.abs(b)))
+    # Sums of as many terms as there are, in any order, of which numpy's are pairwise.
+    error = float(up(error, terms.size))
+    middle = math.fsum(pieces.ravel().tolist())
+    return Interval(
+        math.nextafter(middle - error, -math.inf), math.nextafter(middle + error, math.inf)
+    )
+
+
+def sum_up(values: Array) -> float:
+    """The sum of nonnegative numbers, rounded up."""
+    return math.nextafter(math.fsum(values.ravel().tolist()), math.inf)
+
+
+def products_up(a: Array, b: Array) -> float:
+    """The sum of products of nonnegative numbers, rounded up."""
+    return sum_up(up(a * b, 1))
+
+
+def products_down(a: Array, b: Array) -> float:
+    """The sum of products of nonnegative numbers, rounded down."""
+    total = math.fsum((a * b * (1 - 2 * EPS)).ravel().tolist())
+    return math.nextafter(total, -math.inf) - a.size * TINY

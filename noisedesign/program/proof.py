@@ -1,0 +1,158 @@
+"""A proof of what a design claims, with every rounding accounted for.
+
+Whoever made the design, and whatever its certificate says: the arrays of the noise, of the problem
+and of the multipliers are all that counts (:mod:`noisedesign.program.rigorous`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from noisedesign.base.enclosures import Interval
+from noisedesign.base.shown import Shown
+from noisedesign.program.design import Design
+from noisedesign.program.family import family_of
+from noisedesign.program.rigorous import UNPROVED, Judged, NotProvedError
+
+PROVED_ON_SAVE = 500
+"""Rows of the largest design that is proved as it is saved: a fraction of a second."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Proof(Shown):
+    """What is proved of a design, or why nothing is.
+
+    Attributes:
+        objective: an interval that holds tr(H X^-1), squared noise.
+        lower_bound: no feasible design has a smaller objective than its lower end; the upper end
+            is about what the multipliers are worth but for rounding.
+        sensitivity_squared: no squared sensitivity is larger, over its budget.
+        variance_ratio: no variance is larger, over its cap; None without caps.
+        floor_ratio: no floor is larger, over its variance; None without floors.
+        why_not: what is not proved, and why; empty where all of it is.
+    """
+
+    objective: Interval = UNPROVED
+    lower_bound: Interval = UNPROVED
+    sensitivity_squared: float = math.inf
+    variance_ratio: float | None = None
+    floor_ratio: float | None = None
+    why_not: str = ""
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "rigorous": self.rigorous,
+            "why not": self.why_not,
+            "gap": self.gap,
+            "objective at most": self.objective.upper,
+            "lower bound": self.lower_bound.lower,
+            "sensitivity squared at most": self.sensitivity_squared,
+        }
+
+    @property
+    def feasible(self) -> bool:
+        """Whether budgets, caps and floors are proved to hold."""
+        ratios = (self.sensitivity_squared, self.variance_ratio, self.floor_ratio)
+        return all(ratio is None or ratio <= 1 for ratio in ratios)
+
+    @property
+    def gap(self) -> float:
+        """Proved relative duality gap; infinite where there is none."""
+        if not self.lower_bound.lower > 0 or not math.isfinite(self.objective.upper):
+            return math.inf
+        gap = self.objective.upper / self.lower_bound.lower - 1
+        return math.nextafter(gap + 2**-52, math.inf)
+
+    @property
+    def rigorous(self) -> bool:
+        """Whether feasibility and a gap are proved."""
+        return not self.why_not and self.feasible and math.isfinite(self.gap)
+
+
+def prove(design: Design) -> Proof:
+    """The proof of a design.
+
+    Args:
+        design: of any family; of one that is not covered nothing is proved, and ``why_not`` says
+            so.
+
+    Returns:
+        The proof.
+    """
+    if design.trust == "central":
+        return Proof(why_not="it claims no budgets of nodes: the average alone is protected")
+    problem = design.problem
+    family = family_of(problem)
+    judged, bound, why = None, UNPROVED, ""
+    with np.errstate(all="ignore"):
+        try:
+            program = family.program(problem)
+            judged = family.rigorous_judge(program, design.noise, design.proof)
+        except (NotProvedError, np.linalg.LinAlgError) as error:
+            return Proof(why_not=f"the noise: {error}")
+        try:
+            bound = _bound(design, judged)
+        except (NotProvedError, np.linalg.LinAlgError) as error:
+            why = f"the lower bound: {error}"
+    found = Proof(
+        objective=judged.objective,
+        lower_bound=bound,
+        sensitivity_squared=judged.sensitivity_squared,
+        variance_ratio=judged.variance_ratio,
+        floor_ratio=judged.floor_ratio,
+        why_not=why,
+    )
+    if found.rigorous or why:
+        return found
+    return Proof(**{**vars(found), "why_not": _missing(found)})
+
+
+def proof_on_save(design: Design) -> Proof | None:
+    """The proof of a design as it is written to a file; None of one with more than
+    ``PROVED_ON_SAVE`` rows.
+
+    It is shown and not stored: a number in a file proves nothing, and `verify --rigorous` finds it
+    again from the arrays.
+    """
+    return prove(design) if len(design.matrix) <= PROVED_ON_SAVE else None
+
+
+def _bound(design: Design, judged: Judged) -> Interval:
+    """The better one of its family's and, where that is no bound on its own, that of every
+    structure."""
+    problem = design.problem
+    family, enough = family_of(problem), design.lower_bound
+    wider = None if family.convex else family.relaxed(problem)
+    found, why = [], None
+    try:
+        program = family.program(problem)
+        found.append(
+            family.rigorous_bound(
+                program, design.proof, noise=design.noise, judged=judged, enough=enough
+            )
+        )
+    except NotProvedError as error:
+        why = error
+    if wider is not None and design.relaxed_proof:
+        outer = family_of(wider)
+        program = outer.program(wider)
+        found.append(outer.rigorous_bound(program, design.relaxed_proof, enough=enough))
+    if not found:
+        assert why is not None
+        raise why
+    return max(found)
+
+
+def _missing(proof: Proof) -> str:
+    """Which inequality is not proved."""
+    for words, ratio in (
+        ("the sensitivity over its budget", proof.sensitivity_squared),
+        ("the variance over its cap", proof.variance_ratio),
+        ("the floor over the variance", proof.floor_ratio),
+    ):
+        if ratio is not None and not ratio <= 1:
+            return f"{words} is only proved to be at most 1 {ratio - 1:+.1e}"
+    return "the lower bound is not positive, or the objective not finite"

@@ -1,0 +1,572 @@
+"""Bounds and feasibility with every rounding accounted for; no eigenvalue is trusted.
+
+Every number that is computed here is rounded to the side on which it proves less
+(:mod:`noisedesign.base.enclosures`). Four steps prove all that families claim:
+
+- a nuclear norm from below: ||A||_* >= <A, Z> / ||Z||_2 for any Z at all, and
+  ||Z||_2^2 <= max_i sum_j |Z^T Z|_ij. Z is about the polar factor of A, whoever computed it;
+- a matrix is positive semidefinite if its difference from some G^T G is diagonally dominant;
+- an inverse: with E = I - R Y and ||E|| < 1, R^-1 = Y + Y E + Y E^2 (I - E)^-1;
+- sums of products with errors known beforehand.
+
+The numbers of a problem and of a design are taken for exactly what they are in float64, H too,
+where it is not W^T W of the W that is stored. Plain numpy, and no solver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import (
+    EPS,
+    Enclosure,
+    Interval,
+    U,
+    column_norms,
+    exactly,
+    gram,
+    inner,
+    product,
+    products_down,
+    products_up,
+    residual,
+    row_norms,
+    sum_up,
+    symmetric_part,
+    up,
+)
+from noisedesign.privacy.sensitivity import listed, unlisted_bounds
+from noisedesign.privacy.sensitivity.elliptope import block_bounds
+from noisedesign.program.certificate import repaired_blocks
+from noisedesign.program.program import DualPoint, Program
+from noisedesign.system.participation import Participation
+
+TIGHT = 1e-11
+"""Relative loss of a bound at which a polar factor is computed better, which is dearer."""
+
+STEPS = 5
+"""Most iterations that make a guess of a polar factor orthogonal; two or three are usual."""
+
+ORTHOGONAL = 1e-5
+"""How far from orthogonal, in the Frobenius norm, a guess may be before the last of them."""
+
+CONDITION = 1e-10
+"""Least eigenvalue of A^T A, relative to the largest, from which its inverse root is good enough to
+start from."""
+
+SHIFTS = 12
+"""Times that a diagonal is lowered fourfold more until the rest is proved positive semidefinite."""
+
+UNPROVED = Interval(0.0, math.inf)
+
+
+class NotProvedError(Exception):
+    """Why something is not proved, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What is proved of noise.
+
+    Attributes:
+        objective: an interval that tr(H X^-1) is in, squared noise.
+        sensitivity_squared: no squared sensitivity is larger, over its budget.
+        variance_ratio: no diag(X^-1) is larger, over its cap; None without a cap.
+        floor_ratio: no floor is larger, over its diag(X^-1); None without a floor.
+        covariance: about R = X^-1, for a guess of polar factors.
+        factor: L with L^T L <= H.
+        shaped: about L R.
+    """
+
+    objective: Interval
+    sensitivity_squared: float
+    variance_ratio: float | None = None
+    floor_ratio: float | None = None
+    covariance: Array | None = None
+    factor: Array | None = None
+    shaped: Array | None = None
+
+
+# --- positive semidefinite ----------------------------------------------------------------------
+
+
+class Below(NamedTuple):
+    """G with G^T G <= N, upper triangular, and what is left, N - G^T G."""
+
+    factor: Array
+    left: Enclosure
+
+
+def factor_below(n: Enclosure) -> Below:
+    """G with G^T G at most every matrix of an enclosure of symmetric ones, shape (m, m).
+
+    Raises:
+        NotProvedError: some of them seems not to be positive definite.
+    """
+    diagonal = np.diagonal(n.mid)
+    if not diagonal.min() > 0:
+        raise NotProvedError("a diagonal entry is not positive")
+    # Powers of two round nothing.
+    unit = np.ldexp(1.0, -(np.frexp(diagonal)[1] // 2))
+    scaled = n.scaled(unit)
+    shift = 4 * len(diagonal) * U
+    if not scaled.exact:
+        shift += 2 * float(scaled.rad.sum(axis=1).max())
+    for _ in range(SHIFTS):
+        lowered = scaled.mid.copy()
+        lowered[np.diag_indices(len(lowered))] -= shift
+        with contextlib.suppress(np.linalg.LinAlgError):
+            root = np.ascontiguousarray(np.linalg.cholesky(lowered).T)
+            left = residual(scaled, np.ascontiguousarray(root.T), root)
+            if dominant(left):
+                return Below(root / unit, left.scaled(1 / unit))
+        shift *= 4
+    raise NotProvedError("a matrix is not proved positive definite")
+
+
+def dominant(a: Enclosure) -> bool:
+    """Whether no row has more off its diagonal than on it: then it is positive semidefinite."""
+    off = a.largest
+    np.fill_diagonal(off, 0.0)
+    least = np.diagonal(a.mid) - (0.0 if a.exact else np.diagonal(a.rad))
+    # Rounding of the difference, and of the sums.
+    return bool((up(off.sum(axis=1), len(off)) <= least * (1 - 2 * EPS)).all())
+
+
+# --- nuclear norms ------------------------------------------------------------------------------
+
+
+def nuclear_norm(a: Enclosure, *, guess: Array | None = None, enough: float = 0.0) -> Interval:
+    """The sum of singular values from below, and about what it is.
+
+    Args:
+        guess: about the polar factor of A, of A's shape.
+        enough: from where on a better bound is not worth the singular values of A.
+    """
+    best = UNPROVED
+    for z in _polar_factors(a.mid, guess):
+        found = inner(a, z)
+        square = gram(z if z.shape[0] >= z.shape[1] else np.ascontiguousarray(z.T))
+        norm = float(up(square.largest.sum(axis=1), len(square.mid)).max())
+        if not (found.lower > 0 and 0 < norm < np.inf):
+            continue
+        root = math.sqrt(norm)
+        lower = found.lower / root * (1 - 4 * EPS)
+        if not lower <= best.lower:
+            best = Interval(lower, found.upper)
+        if best.upper >= enough:
+            break
+    return best
+
+
+def _polar_factors(a: Array, guess: Array | None) -> Iterator[Array]:
+    """Better and better ones, the cheap ones first."""
+    if guess is not None and np.isfinite(guess).all():
+        yield from _orthogonalised(guess)
+    with contextlib.suppress(np.linalg.LinAlgError):
+        # At half the cost of singular values, and as good unless A is nearly singular.
+        tall = a.shape[0] >= a.shape[1]
+        values, vectors = np.linalg.eigh(a.T @ a if tall else a @ a.T)
+        if values[0] > CONDITION * values[-1]:
+            inverse = (vectors / np.sqrt(values)) @ vectors.T
+            yield from _orthogonalised(a @ inverse if tall else inverse @ a)
+        left, _, right = np.linalg.svd(a, full_matrices=False)
+        yield left @ right
+
+
+def _orthogonalised(z: Array) -> Iterator[Array]:
+    """By Newton and Schulz, Z <- Z (3 I - Z^T Z) / 2, which squares what is missing."""
+    tall = z.shape[0] >= z.shape[1]
+    # The scale of multipliers is free, and so is that of a guess.
+    norm = float(np.linalg.norm(z))
+    if not norm > 0:
+        return
+    z = z * (math.sqrt(min(z.shape)) / norm)
+    for _ in range(STEPS):
+        square = z.T @ z if tall else z @ z.T
+        away = float(np.linalg.norm(square - np.eye(len(square))))
+        if not away < 1:
+            return
+        square *= -0.5
+        square[np.diag_indices(len(square))] += 1.5
+        z = z @ square if tall else square @ z
+        if away < ORTHOGONAL:
+            break
+    yield z
+
+
+# --- inverses -----------------------------------------------------------------------------------
+
+
+def precisions_above(r: Enclosure) -> Iterator[Array]:
+    """Upper bounds on diag(R^-1), shape (n,), better and dearer ones later.
+
+    For Y' = M^T M, M triangular of positive diagonal, ||I - R Y'|| < 1 puts the eigenvalues of
+    R Y', which are those of the symmetric M R M^T, between 0 and 2: R is positive definite. Y is
+    that product as it was computed; what it is off by is added to E = I - R Y for this.
+
+    Raises:
+        NotProvedError: R is not proved positive definite.
+    """
+    diagonal = np.diagonal(r.mid)
+    if not (diagonal.min() > 0 and np.isfinite(r.mid).all()):
+        raise NotProvedError("R is not positive definite")
+    unit = np.ldexp(1.0, -(np.frexp(diagonal)[1] // 2))
+    scaled = r.scaled(unit)
+    size = len(unit)
+    try:
+        root = _linalg.inverse_of_triangular(np.linalg.cholesky(scaled.mid))
+    except np.linalg.LinAlgError:
+        raise NotProvedError("R is not positive definite") from None
+    if not (np.diagonal(root) > 0).all():
+        raise NotProvedError("R is not positive definite")
+    root = np.tril(root)
+    y = root.T @ root
+    norms = column_norms(root)
+    identity = exactly(np.eye(size))
+    first = True
+    for compute in (_plain_residual, residual):
+        e = compute(identity, scaled.mid, y)
+        if not scaled.exact:
+            spread = np.multiply.outer(row_norms(scaled.rad), column_norms(y))
+            e = Enclosure(e.mid, np.asarray(up(e.rad + spread, 4)))
+        if first:
+            # |Y - M^T M| <= size u |M|^T |M|.
+            away = np.multiply.outer(row_norms(scaled.largest), norms)
+            away *= (size + 2) * U * float(np.linalg.norm(norms)) * (1 + 8 * EPS)
+            if not _norm(Enclosure(e.mid, e.rad + away)) < 1:
+                raise NotProvedError("R is not proved positive definite")
+            first = False
+        yield np.asarray(_diagonal_above(y, e) * unit**2)
+
+
+def _plain_residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
+    return target.minus(product(a, b))
+
+
+def _norm(e: Enclosure) -> float:
+    """A bound on the spectral norm: the Frobenius norm."""
+    return float(up(np.linalg.norm(row_norms(e.largest)), len(e.mid)))
+
+
+def _diagonal_above(y: Array, e: Enclosure) -> Array:
+    """diag(Y + Y E + Y E^2 (I - E)^-1) from above."""
+    size = len(y)
+    norm = _norm(e)
+    if not norm < 1:
+        return np.full(size, np.inf)
+    first = np.einsum("ij,ji->i", y, e.mid)
+    spread = np.einsum("ij,ji->i", np.abs(y), e.rad + (size + 2) * U * np.abs(e.mid))
+    second = row_norms(y) * norm * column_norms(e.largest) / (1 - norm)
+    error = up(spread, size + 2) + up(second, 6)
+    total = np.diagonal(y) + first
+    return np.asarray(total + up(error + 2 * U * (np.abs(total) + np.diagonal(y)), 4))
+
+
+class Noising(NamedTuple):
+    """D about C^-1, shape (T, T), and a bound on the norm of I - C D, below 1."""
+
+    matrix: Array
+    error: float
+
+    @property
+    def factor(self) -> float:
+        """||A C^-1|| is at most this times ||A D||, in norms of rows and of all entries."""
+        return float(up(1 / (1 - self.error), 2))
+
+
+def noising_of(strategy: Array) -> Noising:
+    """C^-1 = D (C D)^-1.
+
+    Raises:
+        NotProvedError: C is not proved nonsingular.
+    """
+    try:
+        matrix = np.tril(_linalg.inverse_of_triangular(strategy.copy()))
+    except np.linalg.LinAlgError:
+        raise NotProvedError("C is not invertible") from None
+    error = _norm(_plain_residual(exactly(np.eye(len(strategy))), strategy, matrix))
+    if not error < 1:
+        raise NotProvedError("C is not proved invertible")
+    return Noising(matrix, error)
+
+
+# --- noise --------------------------------------------------------------------------------------
+
+
+def ratio_above(values: Array, limits: Array) -> float:
+    """The largest of values over limits; at most 1 where none exceeds its own."""
+    worst = float(up(values / limits, 1).max())
+    return min(worst, 1.0) if bool((values <= limits).all()) else worst
+
+
+def judge_covariance(program: Program, covariance: Array) -> Judged:
+    """What is proved of a spatial design R, shape (n, n).
+
+    Raises:
+        NotProvedError: R is not proved positive definite.
+    """
+    r = symmetric_part(covariance)
+    variance = np.diagonal(covariance)
+    worst = math.inf
+    for above in precisions_above(r):
+        worst = ratio_above(above, program.budget)
+        if worst <= 1:
+            break
+    cap, floor = program.cap, program.floor
+    shaped: Array | None = None
+    if program.exact_factor is None:
+        objective = inner(r, (program.gram + program.gram.T) / 2)
+    else:
+        seen = product(program.exact_factor, r)
+        shaped = seen.mid
+        objective = inner(seen, program.exact_factor)
+    return Judged(
+        objective=objective,
+        sensitivity_squared=worst,
+        variance_ratio=None if cap is None else ratio_above(variance, cap),
+        floor_ratio=None if floor is None else ratio_above(floor, variance),
+        covariance=covariance,
+        factor=program.exact_factor,
+        shaped=shaped,
+    )
+
+
+class InTime(Protocol):
+    """A program in time: H, shape (T, T), and who takes part when."""
+
+    @property
+    def gram(self) -> Array: ...
+
+    @property
+    def participation(self) -> Participation: ...
+
+
+def judge_strategy(
+    program: InTime,
+    strategy: Array,
+    *,
+    exact_factor: Array | None = None,
+    root: Array | None = None,
+    cap: Array | None = None,
+) -> Judged:
+    """What is proved of a strategy C, lower triangular, shape (T, T), at its own scale.
+
+    Args:
+        exact_factor: L with L^T L = H, where H is that of L rather than ``program.gram``.
+        root: square roots of the budgets, where they are not 1.
+        cap: on diag((C^T C)^-1), shape (T,).
+
+    Raises:
+        NotProvedError: C is not proved invertible, or H not proved positive definite.
+    """
+    noising = noising_of(strategy)
+    below = None if exact_factor is not None else factor_below(symmetric_part(program.gram))
+    factor = exact_factor if below is None else below.factor
+    assert factor is not None
+    seen = product(factor, noising.matrix)
+    unit = exactly(strategy)
+    if root is not None:
+        scaled = strategy / root
+        unit = Enclosure(scaled, np.asarray(up(U * np.abs(scaled), 1)))
+    ratio = None
+    if cap is not None:
+        ratio = ratio_above(up(np.square(row_norms(noising.matrix) * noising.factor), 3), cap)
+    return Judged(
+        objective=_squares(seen, noising, below),
+        sensitivity_squared=sensitivity_above(unit, program.participation),
+        variance_ratio=ratio,
+        covariance=noising.matrix @ noising.matrix.T,
+        factor=factor,
+    )
+
+
+def _squares(seen: Enclosure, noising: Noising, below: Below | None) -> Interval:
+    """tr(H (C^T C)^-1) from L D: that of L^T L, and of what H is more."""
+    low = float(np.linalg.norm(seen.mid))
+    high = float(up(np.linalg.norm(row_norms(seen.largest)), len(seen.mid))) * noising.factor
+    upper = float(up(high * high, 2))
+    if below is not None:
+        roots = row_norms(noising.matrix) * noising.factor
+        left = float(np.einsum("ij,i,j->", below.left.largest, roots, roots))
+        upper = float(up(upper + up(left, 2 * len(roots)), 2))
+    return Interval(2 * low * low - upper, upper)
+
+
+def sensitivity_above(strategy: Enclosure, participation: Participation) -> float:
+    """No squared sensitivity of C, shape (T, T), is larger.
+
+    Sums of absolute values over patterns; where those exceed 1, sums of y with Diag(y) - X_pi
+    proved positive semidefinite, pattern by pattern.
+    """
+    m = gram_of(strategy)
+    absolute, groups = m.largest, listed(participation)
+    if groups is None:
+        found = float(unlisted_bounds(absolute, participation).upper.max())
+        return float(up(found, 4 * len(absolute)))
+    worst = 0.0
+    for group in groups:
+        size = group.steps.shape[1]
+        for chunk in group.chunks():
+            steps = group.steps[chunk]
+            sums = absolute[steps[:, :, None], steps[:, None, :]].sum(axis=(1, 2))
+            sums = up(sums, size * size)
+            for j in np.flatnonzero(~(sums <= 1)):
+                block = np.ix_(steps[j], steps[j])
+                here = _elliptope_above(Enclosure(m.mid[block], m.rad[block]))
+                sums[j] = here if here <= sums[j] else sums[j]
+            worst = float(max(worst, sums.max()))
+    return worst
+
+
+def gram_of(a: Enclosure) -> Enclosure:
+    """Of A^T A."""
+    return gram(a.mid) if a.exact else product(a.transposed(), a)
+
+
+def _elliptope_above(m: Enclosure) -> float:
+    """The sum of a y with Diag(y) - M positive semidefinite; infinite where none is proved."""
+    middle = (m.mid + m.mid.T) / 2
+    rad = np.asarray(up(np.maximum(m.rad, m.rad.T) + U * np.abs(middle), 2))
+    y = block_bounds(middle).dual
+    if y is None:
+        return math.inf
+    try:
+        factor_below(exactly(np.diag(y)).minus(Enclosure(middle, rad)))
+    except NotProvedError:
+        return math.inf
+    return sum_up(y)
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def disjoint_bound(
+    program: Program, dual: DualPoint, *, judged: Judged | None = None, enough: float = 0.0
+) -> Interval:
+    """No feasible X has a smaller tr(H X^-1), squared noise: the lower end, whoever made the
+    multipliers; the upper end is about what they prove but for rounding.
+
+    U_j = B_j B_j^T, whatever B_j is, at the price of its largest diagonal entry: raising the others
+    to it adds a nonnegative diagonal. v and w are squares for the same reason.
+
+    Args:
+        judged: noise that is nearly optimal, which the polar factor is guessed from.
+        enough: a bound from which on a better one is not worth its cost.
+
+    Raises:
+        NotProvedError: H + diag(w) - diag(u) is not proved positive semidefinite.
+    """
+    scale = float(np.abs(dual.blocks).max())
+    limits = [limit for limit in (dual.cap, dual.floor) if limit is not None]
+    if not 0 < scale < np.inf or not all(np.isfinite(limit).all() for limit in limits):
+        raise NotProvedError("the multipliers are no numbers, or zero")
+    roots = block_roots(dual.blocks * 2.0 ** -math.frexp(scale)[1])
+    prices = up(np.square(roots).sum(axis=2), roots.shape[2]).max(axis=1)
+    price = products_up(program.budget, prices)
+    paid, gained = 0.0, 0.0
+    cap, floor = np.zeros(program.size), None
+    if program.cap is not None and dual.cap is not None:
+        cap = np.sqrt(np.maximum(dual.cap, 0.0))
+        paid = products_up(program.cap, up(np.square(cap), 1))
+    if program.floor is not None and dual.floor is not None and (dual.floor > 0).any():
+        floor = np.maximum(dual.floor, 0.0)
+        gained = products_down(program.floor, floor)
+    factor = _factor(program, cap, floor, judged)
+    half = _times_blocks(factor, roots, program)
+    guess = None if judged is None else _guess(factor, judged, roots, program)
+    target = math.sqrt(max(enough + paid - gained, 0.0) * price)
+    norm = nuclear_norm(half, guess=guess, enough=target * (1 - TIGHT))
+    return squared_over(norm, price, gained=gained, paid=paid)
+
+
+def squared_over(
+    norm: Interval, price: float, *, gained: float = 0.0, paid: float = 0.0
+) -> Interval:
+    """norm^2 / price + gained - paid, rounded outwards."""
+    low, high = (
+        end / price * end * (1 - side * 8 * EPS) for end, side in zip(norm, (1, -1), strict=True)
+    )
+    room = 4 * EPS * (low + gained + paid)
+    return Interval(low + gained - paid - room, high + gained - paid + room)
+
+
+def block_roots(blocks: Array) -> Array:
+    """B_j about U_j = B_j B_j^T, shape (patterns, k, k)."""
+    blocks = repaired_blocks(blocks)
+    if blocks.shape[1] == 1:
+        return np.sqrt(blocks)
+    values, vectors = np.linalg.eigh(blocks)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
+
+
+def _factor(program: Program, cap: Array, floor: Array | None, judged: Judged | None) -> Array:
+    """L with L^T L <= H + diag(cap^2) - diag(floor)."""
+    exact = program.exact_factor
+    if floor is None and exact is not None:
+        return np.vstack([exact, np.diag(cap)]) if cap.any() else exact
+    if floor is None and not cap.any() and judged is not None and judged.factor is not None:
+        return judged.factor
+    h = symmetric_part(program.gram) if exact is None else gram(exact)
+    for extra, sign in ((np.square(cap), 1.0), (floor, -1.0)):
+        if extra is not None and extra.any():
+            h = h.plus(Enclosure(np.diag(extra), np.diag(up(U * extra, 1))), sign)
+    return factor_below(h).factor
+
+
+def _times_blocks(factor: Array, roots: Array, program: Program) -> Enclosure:
+    """L times the matrix with B_j on the patterns."""
+    if roots.shape[1] == 1:
+        mid = factor * roots[:, 0, 0]
+        return Enclosure(mid, np.asarray(up(U * np.abs(mid), 1)))
+    patterns, k = np.asarray(program.participation.patterns), roots.shape[1]
+    columns = factor[:, patterns].transpose(1, 0, 2)  # (patterns, rows, k)
+    mid, largest = np.empty_like(factor), np.empty_like(factor)
+    mid[:, patterns] = (columns @ roots).transpose(1, 0, 2)
+    largest[:, patterns] = (np.abs(columns) @ np.abs(roots)).transpose(1, 0, 2)
+    return Enclosure(mid, np.asarray(up(k * U * largest, k + 2)))
+
+
+def _guess(factor: Array, judged: Judged, roots: Array, program: Program) -> Array | None:
+    """L R B^-T: at the optimum U = R H R, and this is the polar factor of L B."""
+    if judged.covariance is None:
+        return None
+    known = judged.shaped is not None and judged.factor is factor
+    shaped = judged.shaped if known else factor @ judged.covariance
+    assert shaped is not None
+    with np.errstate(all="ignore"):
+        if roots.shape[1] == 1:
+            return np.asarray(shaped / roots[:, 0, 0])
+        patterns = np.asarray(program.participation.patterns)
+        try:
+            inverses = np.linalg.inv(roots).transpose(0, 2, 1)
+        except np.linalg.LinAlgError:
+            return None
+        found = np.empty_like(shaped)
+        found[:, patterns] = (shaped[:, patterns].transpose(1, 0, 2) @ inverses).transpose(1, 0, 2)
+        return found
+
+
+def matrix_bound(below: Array, multipliers: Enclosure, price: float, *, enough: float) -> Interval:
+    """No feasible X has a smaller tr(H X^-1) where <U, X> <= ``price`` for every feasible X.
+
+    Args:
+        below: L with L^T L <= H.
+        multipliers: U, shape (m, m).
+        price: rounded up.
+        enough: as of :func:`disjoint_bound`.
+
+    Raises:
+        NotProvedError: U is not proved positive definite.
+    """
+    root = factor_below(multipliers).factor
+    target = math.sqrt(max(enough, 0.0) * price) * (1 - TIGHT)
+    return squared_over(nuclear_norm(product(below, root.T), enough=target), price)

@@ -1,0 +1,151 @@
+"""Enclosures hold what exact arithmetic gives, on matrices that round as badly as they may."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from noisedesign.base.enclosures import (
+    EPS,
+    PIECE,
+    Enclosure,
+    Interval,
+    column_norms,
+    exactly,
+    gram,
+    inner,
+    product,
+    products_down,
+    products_up,
+    residual,
+    row_norms,
+    sum_up,
+    symmetric_part,
+)
+
+Array = np.ndarray
+Exact = list[list[Fraction]]
+
+
+def exact(a: Array) -> Exact:
+    return [[Fraction(x) for x in row] for row in a.tolist()]
+
+
+def times(a: Exact, b: Exact) -> Exact:
+    columns = list(zip(*b, strict=True))
+    return [[sum(map(Fraction.__mul__, row, c), Fraction(0)) for c in columns] for row in a]
+
+
+def entries(of: Callable[[Fraction, Fraction], Fraction], a: Array, b: Array) -> Exact:
+    return [list(map(of, r, s)) for r, s in zip(exact(a), exact(b), strict=True)]
+
+
+def holds(found: Enclosure, truth: Exact) -> bool:
+    rad = np.broadcast_to(found.rad, found.mid.shape)
+    return all(
+        abs(Fraction(m) - t) <= Fraction(r)
+        for mids, rads, row in zip(found.mid.tolist(), rad.tolist(), truth, strict=True)
+        for m, r, t in zip(mids, rads, row, strict=True)
+    )
+
+
+def rough(rows: int, columns: int, seed: int) -> Array:
+    """Entries of all sizes, whose products cancel."""
+    rng = np.random.default_rng(seed)
+    found = rng.standard_normal((rows, columns)) * 10.0 ** rng.uniform(-8, 8, (1, columns))
+    found[:, 1::2] = -found[:, : columns - columns % 2 : 2] * (1 + EPS)
+    return np.asarray(found)
+
+
+SHAPES = [(1, 1, 1), (3, 4, 2), (5, PIECE + 3, 4), (2, 2 * PIECE + 1, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", range(3))
+def test_products_are_enclosed(shape: tuple[int, int, int], seed: int) -> None:
+    rows, length, columns = shape
+    a, b = rough(rows, length, seed), rough(columns, length, seed + 10).T.copy()
+    assert holds(product(a, b), times(exact(a), exact(b)))
+    assert holds(gram(a), times(exact(a.T), exact(a)))
+    zero = exactly(np.zeros((rows, columns)))
+    truth = [[-x for x in row] for row in times(exact(a), exact(b))]
+    assert holds(residual(zero, a, b), truth)
+
+
+def test_products_of_enclosures_hold_those_of_their_ends() -> None:
+    a, b = rough(3, 5, 1), rough(4, 5, 2).T.copy()
+    spread = np.abs(a) * 1e-3
+    for sign in (-1.0, 1.0):
+        end = a + sign * spread * (1 - 1e-9)
+        assert holds(product(Enclosure(a, spread), b), times(exact(end), exact(b)))
+        assert holds(
+            product(b.T.copy(), Enclosure(a, spread).transposed()), times(exact(b.T), exact(end.T))
+        )
+
+
+def test_a_residual_knows_an_inverse_better_than_a_product() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((40, 40)) + 1e3 * np.ones((40, 40))
+    b = np.linalg.inv(a)
+    identity = exactly(np.eye(40))
+    fine, coarse = residual(identity, a, b), identity.minus(product(a, b))
+    assert fine.rad.max() < 1e-5 * coarse.rad.max()
+    truth = times(exact(a), exact(b))
+    truth = [[Fraction(i == j) - x for j, x in enumerate(row)] for i, row in enumerate(truth)]
+    assert holds(fine, truth)
+    assert holds(coarse, truth)
+
+
+def test_norms_and_sums_are_rounded_to_their_side() -> None:
+    a = rough(6, 9, 3)
+    squares = times(exact(a), exact(a.T))
+    assert all(Fraction(x) ** 2 >= squares[i][i] for i, x in enumerate(row_norms(a).tolist()))
+    assert column_norms(a.T.copy()) == pytest.approx(row_norms(a), rel=1e-14)
+    total = sum((sum(row, Fraction(0)) for row in exact(np.abs(a))), Fraction(0))
+    assert total <= Fraction(sum_up(np.abs(a))) <= total * (1 + Fraction(3 * EPS))
+    v, w = np.abs(a[0]), np.abs(a[1])
+    dot = sum((Fraction(x) * Fraction(y) for x, y in zip(v, w, strict=True)), Fraction(0))
+    assert Fraction(products_down(v, w)) <= dot <= Fraction(products_up(v, w))
+    assert products_up(v, w) <= products_down(v, w) * (1 + 20 * EPS)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 2 * PIECE + 5])
+def test_inner_products_are_enclosed(columns: int) -> None:
+    a, b = rough(4, columns, 5), rough(4, columns, 6)
+    rows = zip(exact(a), exact(b), strict=True)
+    truth = sum((sum(map(Fraction.__mul__, x, y), Fraction(0)) for x, y in rows), Fraction(0))
+    found = inner(exactly(a), b)
+    assert Fraction(found.lower) <= truth <= Fraction(found.upper)
+    wider = inner(Enclosure(a, np.abs(a) * 1e-6), b)
+    assert wider.lower < found.lower < found.upper < wider.upper
+
+
+def test_sums_and_differences_of_enclosures() -> None:
+    a, b = rough(3, 3, 7), rough(3, 3, 8)
+    truth = [
+        [x - y for x, y in zip(r, s, strict=True)] for r, s in zip(exact(a), exact(b), strict=True)
+    ]
+    assert holds(exactly(a).minus(exactly(b)), truth)
+    half = [
+        [(x + y) / 2 for x, y in zip(r, s, strict=True)]
+        for r, s in zip(exact(a), exact(a.T), strict=True)
+    ]
+    assert holds(symmetric_part(a), half)
+    even = a + a.T
+    assert symmetric_part(even).exact
+    units = 2.0 ** np.array([-3, 0, 5])
+    scaled = exactly(even).scaled(units)
+    assert scaled.exact
+    assert (scaled.mid / units / units[:, None] == even).all()
+
+
+def test_what_is_not_finite_is_enclosed_by_nothing() -> None:
+    a = np.array([[np.nan, 1.0], [1.0, 1.0]])
+    found = inner(exactly(a), a)
+    assert not found.lower <= found.upper
+    assert not math.isfinite(float(product(a, a).largest.max()))
+    assert Interval(1.0, 3.0).width == 2.0

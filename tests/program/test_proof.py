@@ -1,0 +1,288 @@
+"""What is proved of designs of every family holds in exact arithmetic; the rest is not passed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from noisedesign.program.design import Design
+from noisedesign.program.noise import DenseStrategy, Noise
+from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.proof import Proof, proof_on_save, prove
+from noisedesign.program.structure import SpaceStructure
+from noisedesign.system.graph import build_graph
+from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.workloads import ErrorMeasure
+from noisedesign.tasks.baselines import baseline
+from noisedesign.tasks.solve import solve
+from tests.support.family_cases import CASES
+
+DIGITS = 50
+AGAINST_OBSERVERS = {name for name, case in CASES.items() if case.family == "observers"}
+COVERED = sorted(set(CASES) - AGAINST_OBSERVERS)
+
+
+@cache
+def solved(name: str) -> tuple[Design, Proof]:
+    design = solve(CASES[name].problem).design
+    assert design is not None
+    return design, prove(design)
+
+
+def many_digits(a: np.ndarray) -> Any:
+    return mpmath.matrix(np.asarray(a).tolist())
+
+
+def inverse_gram(strategy: np.ndarray) -> Any:
+    noising = mpmath.inverse(many_digits(strategy))
+    return noising * noising.T
+
+
+def kron(a: Any, b: Any) -> Any:
+    rows = [
+        [a[i, j] * b[k, m] for j in range(a.cols) for m in range(b.cols)]
+        for i in range(a.rows)
+        for k in range(b.rows)
+    ]
+    return mpmath.matrix(rows)
+
+
+def exact_noise(design: Design) -> Any:
+    """Its covariance, to fifty digits, over nodes, steps or pairs of both."""
+    if design.axes == "space":
+        return many_digits(design.covariance)
+    in_time = inverse_gram(design.strategy)
+    if design.axes == "time" or design.noise.full:
+        return in_time
+    return kron(in_time, many_digits(design.covariance))
+
+
+def exact_gram(problem: Any) -> Any:
+    """H: of exact factors where H is W^T W, else as the problem has it."""
+    if problem.axes == "space" and problem.plain:
+        w = many_digits(problem.mixing)
+        return w.T * w
+    if problem.axes == "space-time":
+        from noisedesign.program.space_time import SpaceTimeProgram
+
+        full = SpaceTimeProgram.of(problem).full_program()
+        if full.exact_factor is not None:
+            a = many_digits(full.exact_factor)
+            return a.T * a
+        return many_digits(full.gram)
+    return many_digits(problem.gram)
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_the_objective_of_fifty_digits_is_in_the_interval(name: str) -> None:
+    design, proof = solved(name)
+    with mpmath.workdps(DIGITS):
+        noise, gram = exact_noise(design), exact_gram(design.problem)
+        truth = sum(x * y for x, y in zip(gram, noise, strict=True))
+        assert proof.objective.lower <= truth <= proof.objective.upper
+    assert proof.objective.width <= 1e-12 * proof.objective.upper
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_it_is_proved_feasible_and_near_an_optimum_known_without_the_library(name: str) -> None:
+    design, proof = solved(name)
+    assert proof.rigorous, proof.why_not
+    assert proof.why_not == ""
+    case = CASES[name]
+    optimum = case.optimum()
+    known = 1e-8  # that is how well
+    assert proof.lower_bound.lower <= optimum * (1 + known)
+    assert proof.objective.upper >= optimum * (1 - known)
+    assert proof.gap >= proof.objective.upper / proof.lower_bound.lower - 1
+    assert proof.gap <= design.gap + 1e-9
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_the_bound_is_below_the_exact_objective_of_what_is_feasible(name: str) -> None:
+    """Weak duality, without a tolerance: the noise scaled until it is feasible to fifty digits."""
+    design, proof = solved(name)
+    with mpmath.workdps(DIGITS):
+        noise, gram = exact_noise(design), exact_gram(design.problem)
+        truth = sum(x * y for x, y in zip(gram, noise, strict=True))
+        assert proof.lower_bound.lower <= truth
+
+
+@pytest.mark.parametrize("name", [name for name in COVERED if CASES[name].problem.axes == "space"])
+def test_budgets_of_fifty_digits_keep_what_is_proved(name: str) -> None:
+    design, proof = solved(name)
+    problem = design.problem
+    assert isinstance(problem, SpaceProblem)
+    with mpmath.workdps(DIGITS):
+        precision = mpmath.inverse(many_digits(design.covariance))
+        worst = max(precision[i, i] / x for i, x in enumerate(problem.budget.tolist()))
+        assert worst <= proof.sensitivity_squared <= 1
+        if not problem.structure.known_seeds:  # else of the nodes that know no seeds
+            assert proof.sensitivity_squared <= worst + 1e-12
+
+
+# --- where rounding bites -------------------------------------------------------------------------
+
+
+def in_space(kind: str, nodes: int, **kwargs: Any) -> SpaceProblem:
+    return SpaceProblem.from_graph(build_graph(kind, nodes=nodes), **kwargs)
+
+
+def nuclear(problem: SpaceProblem, weights: np.ndarray) -> Any:
+    """(tr (V^1/2 W^T W V^1/2)^1/2)^2 / <tau, v>, to the digits of mpmath."""
+    half = many_digits(problem.mixing)
+    for j, v in enumerate(weights.tolist()):
+        for i in range(half.rows):
+            half[i, j] *= mpmath.sqrt(mpmath.mpf(v))
+    trace = sum(mpmath.svd_r(half, compute_uv=False))
+    pairs = zip(problem.budget.tolist(), weights.tolist(), strict=True)
+    return trace**2 / sum(mpmath.mpf(t) * mpmath.mpf(v) for t, v in pairs)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        in_space("star", 7),  # W is singular, the optimum is not
+        in_space("path", 6, budget=np.geomspace(1e-3, 1.0, 6)),
+        in_space("ring", 5, budget=1e-12),
+    ],
+    ids=["singular", "uneven", "small units"],
+)
+def test_bounds_are_below_those_of_the_multipliers_to_fifty_digits(problem: SpaceProblem) -> None:
+    design = solve(problem, gap=1e-9).design
+    assert design is not None
+    proof = prove(design)
+    assert proof.rigorous, proof.why_not
+    with mpmath.workdps(DIGITS):
+        truth = nuclear(problem, design.proof["dual_weights"])
+        assert proof.lower_bound.lower <= truth
+        assert proof.lower_bound.lower >= truth * (1 - 1e-11)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        in_space("complete", 6, max_variance=10.0),
+        in_space("path", 2, max_variance=5.0),
+        in_space("ring", 6, max_variance=1.01),
+        in_space("star", 5, max_variance=2.0, min_variance=1.5),
+        in_space("path", 5, error=ErrorMeasure(horizon=4)),
+        TimeProblem.prefix(participation=FixedEpoch(epochs=8, separation=3)),
+        TimeProblem.prefix(participation=single(40)),
+        SpaceTimeProblem.from_graph(
+            build_graph("path", nodes=3), participation=single(3), joint="full", max_variance=4.0
+        ),
+        in_space("path", 6, structure=SpaceStructure(kind="neighbourhood")),
+        in_space("ring", 7, structure=SpaceStructure(kind="hops", hops=2)),
+    ],
+    ids=lambda problem: f"{problem.axes} {problem.name}",
+)
+def test_it_is_proved_where_constraints_bind_and_matrices_are_singular(problem: Any) -> None:
+    design = solve(problem).design
+    assert design is not None
+    proof = prove(design)
+    assert proof.rigorous, proof.why_not
+    assert proof.gap <= 1.1e-6
+    assert proof.lower_bound.lower <= design.objective
+
+
+def test_baselines_are_proved_by_uniform_multipliers() -> None:
+    problem = in_space("path", 4)
+    design = baseline(problem, "ldp")
+    proof = prove(design)
+    assert proof.rigorous, proof.why_not
+    assert proof.gap == pytest.approx(design.gap, rel=1e-9)
+
+
+def test_what_claims_no_budgets_is_not_passed() -> None:
+    problem = TimeProblem.from_graph(build_graph("path", nodes=3), participation=single(4))
+    proof = prove(baseline(problem, "cdp"))
+    assert not proof.rigorous
+    assert "average" in proof.why_not
+
+
+# --- what is not proved ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(AGAINST_OBSERVERS))
+def test_noise_against_observers_is_never_passed(name: str) -> None:
+    _, proof = solved(name)
+    assert not proof.rigorous
+    assert "observers" in proof.why_not
+    assert "not covered" in proof.why_not
+    assert proof.gap == math.inf
+
+
+def test_a_matrix_that_is_singular_to_rounding_is_not_passed() -> None:
+    """The error of consensus sees no common noise; H is given in entries, which round."""
+    problem = in_space("path", 5, error=ErrorMeasure(horizon=3, of="consensus"), max_variance=4.0)
+    design = solve(problem).design
+    assert design is not None
+    assert prove(design).rigorous  # the multipliers of caps make up for it
+    uncapped = replace(design, problem=replace(problem, max_variance=None))
+    proof = prove(replace(uncapped, proof={"dual_weights": design.proof["dual_weights"]}))
+    assert not proof.rigorous
+    assert "lower bound" in proof.why_not
+
+
+def test_noise_that_exceeds_a_budget_by_a_rounding_is_not_passed() -> None:
+    design, proof = solved("ring")
+    assert proof.sensitivity_squared <= 1
+    less = replace(design, noise=Noise.of_covariance(design.covariance * (1 - 1e-12)))
+    found = prove(less)
+    assert not found.rigorous
+    assert not found.feasible
+    assert "sensitivity" in found.why_not
+
+
+def test_noise_that_exceeds_a_cap_is_not_passed() -> None:
+    design, proof = solved("singular, capped")
+    assert proof.variance_ratio is not None
+    assert proof.variance_ratio <= 1
+    found = prove(replace(design, noise=Noise.of_covariance(design.covariance * (1 + 1e-8))))
+    assert not found.rigorous
+    assert "cap" in found.why_not
+
+
+@pytest.mark.parametrize("entry", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["ring", "singular, capped", "sums", "seeds of edges"])
+def test_what_is_no_number_proves_nothing(name: str, entry: float) -> None:
+    design, _ = solved(name)
+    for array in design.proof:
+        spoiled = {**design.proof, array: np.full_like(design.proof[array], entry)}
+        assert not prove(replace(design, proof=spoiled)).rigorous
+    if design.axes == "space":
+        noise = Noise.of_covariance(np.full_like(design.covariance, entry))
+    else:
+        noise = Noise.of_strategy(DenseStrategy(strategy=np.full_like(design.strategy, entry)))
+    assert not prove(replace(design, noise=noise)).rigorous
+
+
+@pytest.mark.parametrize("name", ["uneven budgets", "singular, capped", "two epochs", "floored"])
+def test_multipliers_of_no_use_prove_less_and_never_more(name: str) -> None:
+    design, honest = solved(name)
+    rng = np.random.default_rng(0)
+    for factor in (-1.0, 1e-200, 1e200):
+        spoiled = {key: array * factor for key, array in design.proof.items()}
+        found = prove(replace(design, proof=spoiled))
+        assert found.lower_bound.lower <= honest.objective.upper
+    for _ in range(5):
+        spoiled = {
+            key: array * rng.uniform(0, 2, array.shape) for key, array in design.proof.items()
+        }
+        found = prove(replace(design, proof=spoiled))
+        assert found.lower_bound.lower <= honest.objective.upper
+
+
+def test_large_designs_are_not_proved_as_they_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    design, proof = solved("ring")
+    found = proof_on_save(design)
+    assert found is not None
+    assert found.gap == proof.gap
+    monkeypatch.setattr("noisedesign.program.proof.PROVED_ON_SAVE", 2)
+    assert proof_on_save(design) is None
