@@ -108,7 +108,8 @@ def solve(
                 save_design(solution.design, path, problem_text=source.text)
                 record["output"] = str(path)
                 if (proof := proof_on_save(solution.design)) is not None:
-                    record |= {"rigorous": proof.rigorous, "proved_gap": proof.gap}
+                    gap = proof.gap if proof.rigorous else None
+                    record |= {"rigorous": proof.rigorous, "proved_gap": gap}
                     remarks.append(report.proof_note(proof))
         if solution.status == INTERRUPTED:
             code = EXIT_INTERRUPTED
@@ -195,7 +196,8 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
     records = [asdict(check) for check in outcome.checks]
     found: dict[str, Any] = {"ok": outcome.ok, "not_checked": outcome.not_checked}
     if outcome.proof is not None:
-        found |= {"rigorous": outcome.rigorous, "gap": outcome.proof.gap}
+        gap = outcome.proof.gap if outcome.rigorous else None
+        found |= {"rigorous": outcome.rigorous, "gap": gap}
         found |= {"why_not": outcome.proof.why_not}
     found["checks"] = records
     show(found if as_json else records, as_json=as_json, notes=["note"])

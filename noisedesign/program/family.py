@@ -24,7 +24,7 @@ from noisedesign.program.certificate import Certificate, ProvedBound, judge_cova
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import Problem, SpaceProblem, unstructured
 from noisedesign.program.registry import REGISTRY
-from noisedesign.program.rigorous import Judged, NotProvedError, judge_covariance as rigorously
+from noisedesign.program.rigorous import Judged, NotProvedError
 from noisedesign.program.structure import SpaceStructure
 
 if TYPE_CHECKING:
@@ -378,9 +378,6 @@ class SpatialFamily(Family):
 
     def judge(self, program: Any, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
         return judge_covariance(program, noise.covariance, bound=bound)
-
-    def rigorous_judge(self, program: Any, noise: Noise, proof: Arrays) -> Judged:
-        return rigorously(program, noise.covariance)
 
     def independent(self, program: Any) -> Noise:
         room = 1 + 4 * settings.rank_tolerance(1)

@@ -24,12 +24,7 @@ from noisedesign.program.certificate import Certificate, judge_strategy
 from noisedesign.program.family import Arrays, Family
 from noisedesign.program.noise import DenseStrategy, Noise, Strategy
 from noisedesign.program.problem import TimeProblem, unstructured
-from noisedesign.program.rigorous import (
-    Judged,
-    factor_below,
-    judge_strategy as judge_rigorously,
-    matrix_bound,
-)
+from noisedesign.program.rigorous import Judged, factor_below, matrix_bound
 from noisedesign.program.structure import TimeStructure
 from noisedesign.system.participation import Participation
 
@@ -138,9 +133,6 @@ class TemporalFamily(Family):
 
     def judge(self, program: Any, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
         return judge_strategy(program, noise.dense_strategy, bound=bound)
-
-    def rigorous_judge(self, program: Any, noise: Noise, proof: Arrays) -> Judged:
-        return judge_rigorously(program, noise.dense_strategy)
 
     def independent(self, program: Any) -> Noise:
         size = float(program.participation.largest_size)

@@ -15,6 +15,7 @@ from noisedesign.families.banded.program import BandedProgram, banded_program
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
 from noisedesign.program.noise import BandedStrategy, Noise
+from noisedesign.program.rigorous import Judged, judge_strategy
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalFamily, largest_share, unit_form
 
@@ -56,6 +57,9 @@ class Banded(TemporalFamily):
 
     def bound(self, program: BandedProgram, proof: Arrays, **by: Any) -> ProvedBound:
         return ProvedBound(lower_bound(program, proof, **by), 0.0)
+
+    def rigorous_judge(self, program: BandedProgram, noise: Noise, proof: Arrays) -> Judged:
+        return judge_strategy(program, noise.dense_strategy)
 
     def rigorous_bound(self, program: BandedProgram, proof: Arrays, **by: Any) -> Interval:
         return rigorous_lower_bound(program, proof, **by)

@@ -15,6 +15,7 @@ from noisedesign.program.certificate import NOTHING, ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model, SpatialFamily
 from noisedesign.program.noise import Noise
 from noisedesign.program.repair import covariance_of
+from noisedesign.program.rigorous import Judged, judge_covariance
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.participation import single
 
@@ -63,6 +64,9 @@ class Decor(SpatialFamily):
 
     def bound(self, program: DecorProgram, proof: Arrays, **_: Any) -> ProvedBound:
         return NOTHING
+
+    def rigorous_judge(self, program: DecorProgram, noise: Noise, proof: Arrays) -> Judged:
+        return judge_covariance(program, noise.covariance)
 
     def departure(self, program: DecorProgram, noise: Noise, proof: Arrays) -> float:
         """Distance from s I + c L."""

@@ -20,7 +20,7 @@ from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.repair import strategy_of
-from noisedesign.program.rigorous import Judged, NotProvedError
+from noisedesign.program.rigorous import Judged, NotProvedError, judge_strategy
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalFamily, TemporalProgram, rigorous_bound_by
 
@@ -70,6 +70,9 @@ class Overlapping(TemporalFamily):
         multipliers = multipliers_of(proof)
         value = overlapping_lower_bound(program, multipliers, negligible=negligible)
         return ProvedBound(value, 0.0)
+
+    def rigorous_judge(self, program: TemporalProgram, noise: Noise, proof: Arrays) -> Judged:
+        return judge_strategy(program, noise.dense_strategy)
 
     def rigorous_bound(
         self,

@@ -19,7 +19,7 @@ from noisedesign.families.toeplitz.program import ToeplitzProgram
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model, not_convex
 from noisedesign.program.noise import Noise
-from noisedesign.program.rigorous import Judged, NotProvedError
+from noisedesign.program.rigorous import Judged, NotProvedError, judge_strategy
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import (
     TemporalFamily,
@@ -59,6 +59,9 @@ class Toeplitz(TemporalFamily):
         workload = GramWorkload(matrix=program.gram)
         value = lower_bound_of_unrestricted_optimum(workload, program.participation)
         return ProvedBound(value, 0.0)
+
+    def rigorous_judge(self, program: ToeplitzProgram, noise: Noise, proof: Arrays) -> Judged:
+        return judge_strategy(program, noise.dense_strategy)
 
     def rigorous_bound(
         self,

@@ -1,0 +1,285 @@
+"""Forged designs are refused by the proof, and by a checker that knows nothing of the library."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from noisedesign.base.checks import InputError
+from noisedesign.families.toeplitz.solver import optimize_toeplitz
+from noisedesign.files.design_file import load_design, save_design
+from noisedesign.program.design import Design
+from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.workloads.toeplitz import prefix_workload
+from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import verify
+from tests.support import ROOT
+from tests.support.command_line import call
+from tests.support.family_cases import CASES
+from tests.support.small_designs import falsify
+
+CHECKER = ROOT / "tools" / "check_design.py"
+MOST_LINES = 200
+
+Arrays = dict[str, np.ndarray]
+Edit = Callable[[dict[str, Any], Arrays], None]
+
+DIRECTED = np.array([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3], [0.25, 0.0, 0.75]])
+"""Row stochastic and not symmetric."""
+
+
+class Checked(NamedTuple):
+    code: int
+    words: str
+
+
+def checked(path: Path) -> Checked:
+    """What the checker says of a file."""
+    pytest.importorskip("flint", reason="the checker needs python-flint")
+    spec = importlib.util.spec_from_file_location("check_design", CHECKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    words, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(words):
+        try:
+            module.check(path)
+        except SystemExit as left:
+            code = int(str(left.code))
+    return Checked(code, words.getvalue())
+
+
+def rigorous(path: Path) -> bool:
+    try:
+        return verify(load_design(path), rigorous=True).ok
+    except InputError:
+        return False
+
+
+@cache
+def designed(name: str) -> Design:
+    problem = HONEST[name]
+    design = solve(problem, gap=1e-9).design
+    assert design is not None
+    return design
+
+
+def in_space(**kwargs: Any) -> SpaceProblem:
+    return SpaceProblem(mixing=DIRECTED, **kwargs)
+
+
+IN_TIME = TimeProblem.prefix(participation=FixedEpoch(epochs=3, separation=2))
+HONEST: dict[str, Problem] = {
+    "in space": in_space(budget=np.array([1.0, 2.0, 0.5])),
+    "within limits": in_space(max_variance=1.2, min_variance=1.05),
+    "in time": IN_TIME,
+    "any two steps": CASES["any two steps"].problem,
+    "one node": SpaceProblem(mixing=np.eye(1)),
+    "two bands": CASES["two bands"].problem,
+    "against neighbours": CASES["against neighbours"].problem,
+}
+PROVED = tuple(HONEST)[:5]
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_honest_designs_are_proved_by_both(name: str, tmp_path: Path) -> None:
+    path = save_design(designed(name), tmp_path / "d.npz")
+    outcome = verify(load_design(path), rigorous=True)
+    assert outcome.ok
+    assert outcome.rigorous
+    assert outcome.proof is not None
+    assert outcome.proof.gap <= outcome.proof.objective.upper / outcome.proof.lower_bound.lower
+    found = checked(path)
+    assert found.code == 0, found.words
+    assert found.words.startswith("proved: feasible, gap at most")
+
+
+def bound_raised(manifest: dict[str, Any], arrays: Arrays) -> None:
+    manifest["lower_bound"] *= 1 + 1e-9
+    manifest["gap"] = manifest["objective"] / manifest["lower_bound"] - 1
+
+
+def objective_lowered(manifest: dict[str, Any], arrays: Arrays) -> None:
+    manifest["objective"] *= 1 - 1e-9
+    manifest["gap"] = manifest["objective"] / manifest["lower_bound"] - 1
+
+
+def entry_changed(manifest: dict[str, Any], arrays: Arrays) -> None:
+    main = arrays[manifest["matrix"]]
+    main[1, 1] *= 1 - 1e-9
+
+
+def sign_flipped(manifest: dict[str, Any], arrays: Arrays) -> None:
+    main = arrays[manifest["matrix"]]
+    main[1, 0] *= -1
+    if manifest["matrix"] == "covariance":
+        main[0, 1] *= -1
+
+
+def noise_scaled_down(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays[manifest["matrix"]] *= 1 - 1e-11 if manifest["matrix"] == "covariance" else 1 + 1e-11
+
+
+def of_another_problem(manifest: dict[str, Any], arrays: Arrays) -> None:
+    """Its multipliers are those of other weights: they prove something, but not this."""
+    if "dual_blocks" in arrays:
+        arrays["dual_blocks"] = np.tile(np.eye(3), (2, 1, 1))
+    else:
+        arrays["dual_weights"] = arrays["dual_weights"][::-1].copy()
+
+
+def multipliers_negative(manifest: dict[str, Any], arrays: Arrays) -> None:
+    name = "dual_blocks" if "dual_blocks" in arrays else "dual_weights"
+    arrays[name] = -arrays[name]
+
+
+def multipliers_nan(manifest: dict[str, Any], arrays: Arrays) -> None:
+    name = "dual_blocks" if "dual_blocks" in arrays else "dual_weights"
+    arrays[name][0] = math.nan
+
+
+def gap_claimed(manifest: dict[str, Any], arrays: Arrays) -> None:
+    manifest["gap"] = 0.0
+    manifest["lower_bound"] = manifest["objective"]
+    manifest["objective"] *= 1 + 1e-8
+
+
+def budget_changed(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["budget"][0] *= 1 - 1e-9
+
+
+def matrix_transposed(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["mixing"] = arrays["mixing"].T.copy()
+
+
+def workload_changed(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["gram"][0, 0] *= 1 + 1e-6
+
+
+FORGED: list[tuple[str, Edit]] = [
+    *(
+        (name, edit)
+        for name in ("in space", "in time")
+        for edit in (
+            bound_raised,
+            objective_lowered,
+            entry_changed,
+            sign_flipped,
+            noise_scaled_down,
+            of_another_problem,
+            multipliers_negative,
+            multipliers_nan,
+            gap_claimed,
+        )
+    ),
+    ("in space", budget_changed),
+    ("in space", matrix_transposed),
+    ("in time", workload_changed),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"), FORGED, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_forged_designs_are_refused_by_both(name: str, edit: Edit, tmp_path: Path) -> None:
+    path = save_design(designed(name), tmp_path / "d.npz")
+    falsify(path, edit)
+    assert not rigorous(path)
+    found = checked(path)
+    assert found.code == 1, found.words
+    assert found.words.startswith("refused")
+
+
+def test_a_file_that_was_changed_without_a_new_seal_is_refused(tmp_path: Path) -> None:
+    path = save_design(designed("one node"), tmp_path / "d.npz")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+    assert not rigorous(path)
+    assert "seal" in checked(path).words
+
+
+def test_what_the_checker_does_not_cover_it_says(tmp_path: Path) -> None:
+    path = save_design(designed("two bands"), tmp_path / "d.npz")
+    found = checked(path)
+    assert (found.code, found.words[:11]) == (2, "not covered")
+
+
+def test_the_checker_is_run_as_a_command(tmp_path: Path) -> None:
+    pytest.importorskip("flint", reason="the checker needs python-flint")
+    path = save_design(designed("one node"), tmp_path / "d.npz")
+    command = [sys.executable, str(CHECKER), str(path)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (found.returncode, found.stdout[:6]) == (0, "proved"), found.stderr
+
+
+def test_the_checker_is_short_and_knows_nothing_of_the_library() -> None:
+    text = CHECKER.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < MOST_LINES
+    imported = {
+        line.split()[1] for line in text.splitlines() if line.startswith(("import", "from"))
+    }
+    assert imported - set(sys.stdlib_module_names) == {"numpy", "flint"}
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def problem_file(folder: Path) -> Path:
+    path = folder / "problem.toml"
+    path.write_text('name = "path"\ndesign = "space"\n[graph]\nkind = "path"\nnodes = 5\n')
+    return path
+
+
+def test_solve_proves_what_it_saves(tmp_path: Path) -> None:
+    source, design = problem_file(tmp_path), tmp_path / "d.npz"
+    said = call("solve", source, "-o", design)
+    assert said.code == 0
+    assert "Proved with every rounding accounted for" in said.err
+    found = call("solve", source, "-o", design, "--json").json()
+    assert found["rigorous"] is True
+    assert found["proved_gap"] == pytest.approx(found["gap"], abs=1e-10)
+    assert "rigorous" not in call("solve", source, "--json").json()  # nothing is saved
+
+
+def test_verify_says_what_is_proved(tmp_path: Path) -> None:
+    design = tmp_path / "d.npz"
+    call("solve", problem_file(tmp_path), "-o", design)
+    found = call("verify", design, "--rigorous", "--json").json()
+    assert (found["ok"], found["rigorous"], found["why_not"]) == (True, True, "")
+    assert 0 <= found["gap"] <= 1e-6
+    assert [check["ok"] for check in found["checks"] if check["name"] == "rigorous"] == [True]
+    plain = call("verify", design, "--json").json()
+    assert "rigorous" not in plain
+
+
+def test_what_is_not_covered_is_no_pass(tmp_path: Path) -> None:
+    path = save_design(designed("against neighbours"), tmp_path / "d.npz")
+    assert call("verify", path).code == 0
+    said = call("verify", path, "--rigorous", "--json")
+    assert said.code == 1
+    found = said.json()
+    assert (found["ok"], found["rigorous"]) == (False, False)
+    assert "not covered" in found["why_not"]
+
+
+def test_streaming_designs_are_not_covered() -> None:
+    scheme = MinSeparation(horizon=8, separation=4, max_participations=2)
+    design = optimize_toeplitz(bands=3, workload=prefix_workload(horizon=8), participation=scheme)
+    outcome = verify(design, rigorous=True)
+    assert not outcome.ok
+    assert outcome.proof is not None
+    assert "streaming" in outcome.proof.why_not
