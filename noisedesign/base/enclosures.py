@@ -72,6 +72,18 @@ class Enclosure(NamedTuple):
         """Of the transposes."""
         return Enclosure(self.mid.T, self.rad.T)
 
+    def norm(self) -> float:
+        """No matrix has a larger Frobenius norm."""
+        return float(up(np.linalg.norm(row_norms(self.largest)), len(self.mid)))
+
+    def column_norms(self) -> Array:
+        """No column of a matrix has a larger norm."""
+        return column_norms(self.largest)
+
+    def weighed(self, a: Array) -> Array:
+        """sum_j a_ij rad_ji, a nonnegative, not yet rounded up."""
+        return np.asarray(np.einsum("ij,ji->i", a, self.rad))
+
     def scaled(self, units: Array) -> Enclosure:
         """With rows and columns multiplied by powers of two, which round nothing."""
         factors = np.multiply.outer(units, units)
@@ -87,6 +99,37 @@ class Enclosure(NamedTuple):
         return self.plus(other, -1.0)
 
 
+class Outer(NamedTuple):
+    """All matrices within rows_i columns_j of ``mid``, entry by entry: what is known of a product,
+    without an array of radii."""
+
+    mid: Array
+    rows: Array
+    columns: Array
+
+    def norm(self) -> float:
+        """As of an :class:`Enclosure`."""
+        size = len(self.mid)
+        inside = up(np.linalg.norm(self.mid), self.mid.size)
+        return float(up(inside + up(_norm(self.rows) * _norm(self.columns), size), 1))
+
+    def column_norms(self) -> Array:
+        """As of an :class:`Enclosure`."""
+        return np.asarray(up(column_norms(self.mid) + self.columns * _norm(self.rows), 2))
+
+    def weighed(self, a: Array) -> Array:
+        """As of an :class:`Enclosure`."""
+        return np.asarray((a @ self.rows) * self.columns)
+
+    def full(self) -> Enclosure:
+        """With its radii written out."""
+        return Enclosure(self.mid, np.asarray(up(np.multiply.outer(self.rows, self.columns), 1)))
+
+
+def _norm(a: Array) -> float:
+    return float(up(np.linalg.norm(a), a.size))
+
+
 def exactly(a: Array) -> Enclosure:
     """Of this matrix alone."""
     return Enclosure(a, np.zeros(()))
@@ -98,6 +141,12 @@ def symmetric_part(a: Array) -> Enclosure:
         return exactly(a)
     mid = (a + a.T) / 2
     return Enclosure(mid, np.asarray(up(U * np.abs(mid), 1)))
+
+
+def outer_product(a: Array, b: Array) -> Outer:
+    """Of A B alone."""
+    mid, depth = _summed(a, b)
+    return Outer(mid, np.asarray(up((depth + 1) * U * row_norms(a), 2)), column_norms(b))
 
 
 def product(a: Enclosure | Array, b: Enclosure | Array) -> Enclosure:
@@ -189,12 +238,14 @@ class Interval(NamedTuple):
         return self.upper - self.lower
 
 
-def inner(a: Enclosure, b: Array) -> Interval:
+def inner(a: Enclosure | Outer, b: Array) -> Interval:
     """Sum of a_ij b_ij: sums of a few products at a time, and of those without rounding."""
     terms = a.mid * b
     pieces = np.add.reduceat(terms, np.arange(0, terms.shape[1], PIECE), axis=1)
     error = (PIECE + 1) * U * float(np.abs(terms).sum()) + terms.size * TINY
-    if not a.exact:
+    if isinstance(a, Outer):
+        error += float(a.rows @ (np.abs(b) @ a.columns))
+    elif not a.exact:
         error += float(np.einsum("ij,ij->", a.rad, np.abs(b)))
     # Sums of as many terms as there are, in any order, of which numpy's are pairwise.
     error = float(up(error, terms.size))

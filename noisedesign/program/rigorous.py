@@ -29,11 +29,13 @@ from noisedesign.base.enclosures import (
     EPS,
     Enclosure,
     Interval,
+    Outer,
     U,
     column_norms,
     exactly,
     gram,
     inner,
+    outer_product,
     product,
     products_down,
     products_up,
@@ -192,11 +194,12 @@ def _orthogonalised(z: Array) -> Iterator[Array]:
     z = z * (math.sqrt(min(z.shape)) / norm)
     for _ in range(STEPS):
         square = z.T @ z if tall else z @ z.T
-        away = float(np.linalg.norm(square - np.eye(len(square))))
+        square *= -0.5
+        square[np.diag_indices(len(square))] += 0.5
+        away = 2 * float(np.linalg.norm(square))
         if not away < 1:
             return
-        square *= -0.5
-        square[np.diag_indices(len(square))] += 1.5
+        square[np.diag_indices(len(square))] += 1
         z = z @ square if tall else square @ z
         if away < ORTHOGONAL:
             break
@@ -230,45 +233,44 @@ def precisions_above(r: Enclosure) -> Iterator[Array]:
         raise NotProvedError("R is not positive definite")
     root = np.tril(root)
     y = root.T @ root
-    norms = column_norms(root)
-    identity = exactly(np.eye(size))
-    first = True
-    for compute in (_plain_residual, residual):
-        e = compute(identity, scaled.mid, y)
-        if not scaled.exact:
-            spread = np.multiply.outer(row_norms(scaled.rad), column_norms(y))
-            e = Enclosure(e.mid, np.asarray(up(e.rad + spread, 4)))
-        if first:
-            # |Y - M^T M| <= size u |M|^T |M|.
-            away = np.multiply.outer(row_norms(scaled.largest), norms)
-            away *= (size + 2) * U * float(np.linalg.norm(norms)) * (1 + 8 * EPS)
-            if not _norm(Enclosure(e.mid, e.rad + away)) < 1:
-                raise NotProvedError("R is not proved positive definite")
-            first = False
-        yield np.asarray(_diagonal_above(y, e) * unit**2)
+    # |Y - M^T M| <= size u |M|^T |M|.
+    norms, rows = column_norms(root), row_norms(scaled.largest)
+    away = np.linalg.norm(rows) * np.linalg.norm(norms) * np.linalg.norm(norms)
+    rest = float(up((size + 2) * U * away, 4 * size))
+    rough = _residual(scaled, y)
+    if not rough.norm() + rest < 1:
+        raise NotProvedError("R is not proved positive definite")
+    yield np.asarray(_diagonal_above(y, rough) * unit**2)
+    fine = residual(exactly(np.eye(size)), scaled.mid, y)
+    if not scaled.exact:
+        spread = np.multiply.outer(row_norms(scaled.rad), column_norms(y))
+        fine = Enclosure(fine.mid, np.asarray(up(fine.rad + spread, 4)))
+    yield np.asarray(_diagonal_above(y, fine) * unit**2)
 
 
-def _plain_residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
-    return target.minus(product(a, b))
+def _residual(r: Enclosure, y: Array) -> Outer:
+    """I - R Y by one product. Only its diagonal is rounded once more, by u (1 + |R_i| |Y_i|)."""
+    mid, rows, columns = outer_product(r.mid, y)
+    np.negative(mid, out=mid)
+    mid[np.diag_indices(len(mid))] += 1
+    spread = 4 * U * (row_norms(r.mid) + 1)
+    if not r.exact:
+        spread = spread + row_norms(r.rad)
+    return Outer(mid, np.asarray(up(rows + spread, 4)), np.maximum(columns, 1.0))
 
 
-def _norm(e: Enclosure) -> float:
-    """A bound on the spectral norm: the Frobenius norm."""
-    return float(up(np.linalg.norm(row_norms(e.largest)), len(e.mid)))
-
-
-def _diagonal_above(y: Array, e: Enclosure) -> Array:
+def _diagonal_above(y: Array, e: Enclosure | Outer) -> Array:
     """diag(Y + Y E + Y E^2 (I - E)^-1) from above."""
-    size = len(y)
-    norm = _norm(e)
+    size, absolute = len(y), np.abs(y)
+    norm = e.norm()
     if not norm < 1:
         return np.full(size, np.inf)
     first = np.einsum("ij,ji->i", y, e.mid)
-    spread = np.einsum("ij,ji->i", np.abs(y), e.rad + (size + 2) * U * np.abs(e.mid))
-    second = row_norms(y) * norm * column_norms(e.largest) / (1 - norm)
-    error = up(spread, size + 2) + up(second, 6)
+    rounded = (size + 2) * U * row_norms(y) * column_norms(e.mid)
+    second = row_norms(y) * norm * e.column_norms() / (1 - norm)
+    error = up(e.weighed(absolute), 2 * size) + up(rounded, 4) + up(second, 6)
     total = np.diagonal(y) + first
-    return np.asarray(total + up(error + 2 * U * (np.abs(total) + np.diagonal(y)), 4))
+    return np.asarray(total + up(error + 2 * U * (np.abs(total) + np.diagonal(y)), 6))
 
 
 class Noising(NamedTuple):
@@ -293,7 +295,7 @@ def noising_of(strategy: Array) -> Noising:
         matrix = np.tril(_linalg.inverse_of_triangular(strategy.copy()))
     except np.linalg.LinAlgError:
         raise NotProvedError("C is not invertible") from None
-    error = _norm(_plain_residual(exactly(np.eye(len(strategy))), strategy, matrix))
+    error = _residual(exactly(strategy), matrix).norm()
     if not error < 1:
         raise NotProvedError("C is not proved invertible")
     return Noising(matrix, error)
@@ -326,7 +328,9 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
     if program.exact_factor is None:
         objective = inner(r, (program.gram + program.gram.T) / 2)
     else:
-        seen = product(program.exact_factor, r)
+        seen = outer_product(program.exact_factor, r.mid)
+        if not r.exact:
+            seen = product(program.exact_factor, r)
         shaped = seen.mid
         objective = inner(seen, program.exact_factor)
     return Judged(
