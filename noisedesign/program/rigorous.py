@@ -54,6 +54,9 @@ from noisedesign.system.participation import Participation
 TIGHT = 1e-11
 """Relative loss of a bound at which a polar factor is computed better, which is dearer."""
 
+ROUNDED = 1e-8
+"""Relative loss of a bound by rounding alone that a better polar factor would not mend."""
+
 STEPS = 5
 """Most iterations that make a guess of a polar factor orthogonal; two or three are usual."""
 
@@ -153,18 +156,18 @@ def nuclear_norm(a: Enclosure, *, guess: Array | None = None, enough: float = 0.
         guess: about the polar factor of A, of A's shape.
         enough: from where on a better bound is not worth the singular values of A.
     """
-    best = UNPROVED
+    best = Interval(0.0, 0.0)
     for z in _polar_factors(a.mid, guess):
         found = inner(a, z)
         square = gram(z if z.shape[0] >= z.shape[1] else np.ascontiguousarray(z.T))
-        norm = float(up(square.largest.sum(axis=1), len(square.mid)).max())
-        if not (found.lower > 0 and 0 < norm < np.inf):
+        most = float(up(square.largest.sum(axis=1), len(square.mid)).max())
+        least = float((np.diagonal(square.mid) - np.diagonal(square.rad)).max())
+        if not (found.lower > 0 and 0 < least <= most < np.inf):
             continue
-        root = math.sqrt(norm)
-        lower = found.lower / root * (1 - 4 * EPS)
-        if not lower <= best.lower:
-            best = Interval(lower, found.upper)
-        if best.upper >= enough:
+        lower = found.lower / math.sqrt(most) * (1 - 4 * EPS)
+        if lower > best.lower:
+            best = Interval(lower, found.upper / math.sqrt(least))
+        if best.upper >= enough and best.lower >= enough * (1 - ROUNDED):
             break
     return best
 
@@ -323,23 +326,21 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
         worst = ratio_above(above, program.budget)
         if worst <= 1:
             break
-    cap, floor = program.cap, program.floor
+    cap, floor, factor = program.cap, program.floor, program.exact_factor
     shaped: Array | None = None
-    if program.exact_factor is None:
-        objective = inner(r, (program.gram + program.gram.T) / 2)
+    if factor is None:
+        objective = inner(r, program.gram)  # R is symmetric, whatever H is
     else:
-        seen = outer_product(program.exact_factor, r.mid)
-        if not r.exact:
-            seen = product(program.exact_factor, r)
+        seen = outer_product(factor, r.mid) if r.exact else product(factor, r)
         shaped = seen.mid
-        objective = inner(seen, program.exact_factor)
+        objective = inner(seen, factor)
     return Judged(
         objective=objective,
         sensitivity_squared=worst,
         variance_ratio=None if cap is None else ratio_above(variance, cap),
         floor_ratio=None if floor is None else ratio_above(floor, variance),
         covariance=covariance,
-        factor=program.exact_factor,
+        factor=factor,
         shaped=shaped,
     )
 

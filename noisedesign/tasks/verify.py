@@ -36,6 +36,7 @@ from noisedesign.program.design import Design
 from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
 from noisedesign.program.problem import Problem, problem_of
 from noisedesign.program.proof import Proof, prove
+from noisedesign.program.rigorous import ROUNDED
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads import WORKLOADS
 
@@ -536,7 +537,8 @@ def _proof_checks(proof: Proof, design: Design) -> list[Check]:
     high = objective.upper + PROOF_TOLERANCE * abs(objective.upper)
     within = low <= claimed.objective <= high
     # Of a bound the proof is off by what it allows for its roundings.
-    most = bound.lower + bound.width + PROOF_TOLERANCE * bound.lower
+    allowed = PROOF_TOLERANCE + min(bound.width / bound.lower, ROUNDED)
+    most = bound.lower * (1 + allowed)
     return [
         Check("proved objective", within, claimed.objective, objective.upper, "at most"),
         Check("proved bound", claimed.lower_bound <= most, claimed.lower_bound, bound.lower),

@@ -350,9 +350,7 @@ def rigorous_judge(program: SeedProgram, blocks: Sequence[Array]) -> Judged:
     if program.cap is not None:
         over_cap = ratio_above(np.diagonal(total.largest), program.cap)
     return Judged(
-        objective=inner(total, (program.gram + program.gram.T) / 2),
-        sensitivity_squared=worst,
-        variance_ratio=over_cap,
+        objective=inner(total, program.gram), sensitivity_squared=worst, variance_ratio=over_cap
     )
 
 
