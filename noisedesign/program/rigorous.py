@@ -438,17 +438,21 @@ def gram_of(a: Enclosure) -> Enclosure:
 
 
 def _elliptope_above(m: Enclosure) -> float:
-    """The sum of a y with Diag(y) - M positive semidefinite; infinite where none is proved."""
+    """The sum of a y with Diag(y) - M positive semidefinite; infinite where none is proved.
+
+    What M is not known by is dominated by the sums of its rows, which are added to a y for its
+    midpoint.
+    """
     middle = (m.mid + m.mid.T) / 2
     rad = np.asarray(up(np.maximum(m.rad, m.rad.T) + U * np.abs(middle), 2))
     y = block_bounds(middle).dual
     if y is None:
         return math.inf
     try:
-        factor_below(exactly(np.diag(y)).minus(Enclosure(middle, rad)))
+        factor_below(exactly(np.diag(y)).minus(exactly(middle)))
     except NotProvedError:
         return math.inf
-    return sum_up(y)
+    return sum_up(up(np.maximum(y, 0.0) + up(rad.sum(axis=1), len(rad)), 1))
 
 
 # --- bounds -------------------------------------------------------------------------------------
