@@ -100,8 +100,8 @@ class Enclosure(NamedTuple):
 
 
 class Outer(NamedTuple):
-    """All matrices within rows_i columns_j of ``mid``, entry by entry: what is known of a product,
-    without an array of radii."""
+    """All matrices within rows_i columns_j + TINY of ``mid``, entry by entry: what is known of a
+    product, without an array of radii."""
 
     mid: Array
     rows: Array
@@ -111,19 +111,17 @@ class Outer(NamedTuple):
         """As of an :class:`Enclosure`."""
         size = len(self.mid)
         inside = up(np.linalg.norm(self.mid), self.mid.size)
-        return float(up(inside + up(_norm(self.rows) * _norm(self.columns), size), 1))
+        spread = up(_norm(self.rows) * _norm(self.columns), size)
+        return float(up(inside + spread + TINY * self.mid.size, 3))
 
     def column_norms(self) -> Array:
         """As of an :class:`Enclosure`."""
-        return np.asarray(up(column_norms(self.mid) + self.columns * _norm(self.rows), 2))
+        spread = self.columns * _norm(self.rows) + TINY * len(self.mid)
+        return np.asarray(up(column_norms(self.mid) + spread, 3))
 
     def weighed(self, a: Array) -> Array:
         """As of an :class:`Enclosure`."""
-        return np.asarray((a @ self.rows) * self.columns)
-
-    def full(self) -> Enclosure:
-        """With its radii written out."""
-        return Enclosure(self.mid, np.asarray(up(np.multiply.outer(self.rows, self.columns), 1)))
+        return np.asarray((a @ self.rows) * self.columns + TINY * a.sum(axis=1))
 
 
 def _norm(a: Array) -> float:
@@ -244,7 +242,8 @@ def inner(a: Enclosure | Outer, b: Array) -> Interval:
     pieces = np.add.reduceat(terms, np.arange(0, terms.shape[1], PIECE), axis=1)
     error = (PIECE + 1) * U * float(np.abs(terms).sum()) + terms.size * TINY
     if isinstance(a, Outer):
-        error += float(a.rows @ (np.abs(b) @ a.columns))
+        size = np.abs(b)
+        error += float(a.rows @ (size @ a.columns)) + TINY * float(size.sum())
     elif not a.exact:
         error += float(np.einsum("ij,ij->", a.rad, np.abs(b)))
     # Sums of as many terms as there are, in any order, of which numpy's are pairwise.

@@ -23,8 +23,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from noisedesign.base import linalg as _linalg
-from noisedesign.base.checks import Array
+from noisedesign.base import linalg as _linalg, settings
+from noisedesign.base.checks import Array, asymmetry
 from noisedesign.base.enclosures import (
     EPS,
     Enclosure,
@@ -317,8 +317,10 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
     """What is proved of a spatial design R, shape (n, n).
 
     Raises:
-        NotProvedError: R is not proved positive definite.
+        NotProvedError: R is not symmetric, or not proved positive definite.
     """
+    if not asymmetry(covariance) <= settings.SYMMETRY_TOLERANCE * float(np.abs(covariance).max()):
+        raise NotProvedError("R is not symmetric")
     r = symmetric_part(covariance)
     variance = np.diagonal(covariance)
     worst = math.inf
