@@ -2,7 +2,7 @@
 
 It imports numpy and python-flint and nothing of noisedesign: a mistake there is not one here.
 Floating point only guesses; every inequality is proved of the numbers in the file, at 106 bits.
-Small sizes: 20 rows take a moment, 150 half a minute. It covers noise without a structure in space
+Small sizes: 150 rows take seconds, 500 a minute. It covers noise without a structure in space
 (the error of one step) and in time. Exit code 0: all is proved; 1: something is not; 2: no such
 file is covered.
 """

@@ -81,8 +81,8 @@ class Enclosure(NamedTuple):
         return column_norms(self.largest)
 
     def weighed(self, a: Array) -> Array:
-        """sum_j a_ij rad_ji, a nonnegative, not yet rounded up."""
-        return np.asarray(np.einsum("ij,ji->i", a, self.rad))
+        """sum_j a_ij rad_ji, a symmetric and nonnegative, not yet rounded up."""
+        return np.asarray(np.einsum("ji,ji->i", a, self.rad))
 
     def scaled(self, units: Array) -> Enclosure:
         """With rows and columns multiplied by powers of two, which round nothing."""
@@ -245,7 +245,7 @@ def inner(a: Enclosure | Outer, b: Array) -> Interval:
         size = np.abs(b)
         error += float(a.rows @ (size @ a.columns)) + TINY * float(size.sum())
     elif not a.exact:
-        error += float(np.einsum("ij,ij->", a.rad, np.abs(b)))
+        error += float(np.einsum("ij,ij->i", a.rad, np.abs(b)).sum())
     # Sums of as many terms as there are, in any order, of which numpy's are pairwise.
     error = float(up(error, terms.size))
     middle = math.fsum(pieces.ravel().tolist())

@@ -215,7 +215,7 @@ def _orthogonalised(z: Array) -> Iterator[Array]:
 def precisions_above(r: Enclosure) -> Iterator[Array]:
     """Upper bounds on diag(R^-1), shape (n,), better and dearer ones later.
 
-    For Y' = M^T M, M triangular of positive diagonal, ||I - R Y'|| < 1 puts the eigenvalues of
+    For Y' = M^T M with any M, ||I - R Y'|| < 1 makes M nonsingular, and puts the eigenvalues of
     R Y', which are those of the symmetric M R M^T, between 0 and 2: R is positive definite. Y is
     that product as it was computed; what it is off by is added to E = I - R Y for this.
 
@@ -232,10 +232,7 @@ def precisions_above(r: Enclosure) -> Iterator[Array]:
         root = _linalg.inverse_of_triangular(np.linalg.cholesky(scaled.mid))
     except np.linalg.LinAlgError:
         raise NotProvedError("R is not positive definite") from None
-    if not (np.diagonal(root) > 0).all():
-        raise NotProvedError("R is not positive definite")
-    root = np.tril(root)
-    y = root.T @ root
+    y = _linalg.symmetric(root.T @ root)
     # |Y - M^T M| <= size u |M|^T |M|.
     norms, rows = column_norms(root), row_norms(scaled.largest)
     away = np.linalg.norm(rows) * np.linalg.norm(norms) * np.linalg.norm(norms)
@@ -268,7 +265,7 @@ def _diagonal_above(y: Array, e: Enclosure | Outer) -> Array:
     norm = e.norm()
     if not norm < 1:
         return np.full(size, np.inf)
-    first = np.einsum("ij,ji->i", y, e.mid)
+    first = np.einsum("ji,ji->i", y, e.mid)  # Y is symmetric
     rounded = (size + 2) * U * row_norms(y) * column_norms(e.mid)
     second = row_norms(y) * norm * e.column_norms() / (1 - norm)
     error = up(e.weighed(absolute), 2 * size) + up(rounded, 4) + up(second, 6)

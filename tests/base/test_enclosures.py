@@ -162,6 +162,7 @@ def test_what_is_known_of_a_product_without_its_radii() -> None:
         assert sum(x * x for x in column) <= Fraction(norm) ** 2
     assert sum(x * x for column in columns for x in column) <= Fraction(found.norm()) ** 2
     weights = np.abs(rough(4, 4, 13))
+    weights = weights + weights.T
     error = [
         [abs(Fraction(m) - t) for m, t in zip(mids, row, strict=True)]
         for mids, row in zip(found.mid.tolist(), truth, strict=True)
