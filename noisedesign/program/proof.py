@@ -22,7 +22,7 @@ LOSS = 5e-11
 off by."""
 
 PROVED_ON_SAVE = 500
-"""Rows of the largest design that is proved as it is saved: a fraction of a second."""
+"""Coordinates of the largest design that is proved as it is saved, a second at the most."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -116,12 +116,15 @@ def prove(design: Design) -> Proof:
 
 def proof_on_save(design: Design) -> Proof | None:
     """The proof of a design as it is written to a file; None of one with more than
-    ``PROVED_ON_SAVE`` rows.
+    ``PROVED_ON_SAVE`` nodes, steps or, of noise across both, pairs of them.
 
     It is shown and not stored: a number in a file proves nothing, and `verify --rigorous` finds it
     again from the arrays.
     """
-    return prove(design) if len(design.matrix) <= PROVED_ON_SAVE else None
+    rows = len(design.matrix)
+    if design.noise.strategy is not None and design.noise.space is not None:
+        rows *= len(design.covariance)
+    return prove(design) if rows <= PROVED_ON_SAVE else None
 
 
 def _bound(design: Design, judged: Judged) -> Interval:

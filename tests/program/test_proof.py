@@ -280,10 +280,24 @@ def test_multipliers_of_no_use_prove_less_and_never_more(name: str) -> None:
         assert found.lower_bound.lower <= honest.objective.upper
 
 
+def test_a_product_of_too_many_pairs_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    design, proof = solved("a product")
+    assert proof.rigorous
+    monkeypatch.setattr("noisedesign.families.kronecker.bound.MOST_COORDINATES", 5)
+    found = prove(design)
+    assert not found.rigorous
+    assert "6 pairs of node and step, of which at most 5 are covered" in found.why_not
+
+
 def test_large_designs_are_not_proved_as_they_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     design, proof = solved("ring")
     found = proof_on_save(design)
     assert found is not None
     assert found.gap == proof.gap
-    monkeypatch.setattr("noisedesign.program.proof.PROVED_ON_SAVE", 2)
+    product, _ = solved("a product")
+    assert len(product.strategy) * len(product.covariance) == 6
+    monkeypatch.setattr("noisedesign.program.proof.PROVED_ON_SAVE", 5)
+    assert proof_on_save(design) is not None
+    assert proof_on_save(product) is None
+    monkeypatch.setattr("noisedesign.program.proof.PROVED_ON_SAVE", 4)
     assert proof_on_save(design) is None
