@@ -58,6 +58,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.integer_noise
 	$(BIN)/python -m benchmarks.amplification
+	$(BIN)/python -m benchmarks.rigorous
 
 # Runs notebooks/*.py and stores each with what it prints and draws.
 notebooks: $(STAMP)
