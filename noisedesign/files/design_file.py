@@ -384,8 +384,8 @@ def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -
     return arrays
 
 
-MOST_FASTEST = 60
-"""Nodes of a graph whose fastest mixing is found again: seconds, where 100 take minutes."""
+MOST_FASTEST = 200
+"""Nodes of a graph whose fastest mixing is found again: seconds, unless it has many edges."""
 
 _OUTSIDE = ("file", "files", "clusters", "ego")
 """Keys of tables that name data which is not in the text."""

@@ -3,26 +3,27 @@
 A graph's symmetric W with W 1 = 1 are W = I - sum_e w_e b_e b_e^T, b_e = e_i - e_j, one weight an
 edge. How fast models agree is ||W - J||_2, J = 1 1^T / n, convex in w: the fastest W is a
 semidefinite program (Boyd, Diaconis and Xiao 2004; Xiao and Boyd 2004 where weights may be
-negative). So is the W of least tr(W R W^T) for a given R among those that are fast enough;
-alternating it with the design of R finds a pair, though no proof that there is no better one.
+negative), and :mod:`.edge_weights` solves it. So is the W of least tr(W R W^T) for a given R among
+those that are fast enough; alternating it with the design of R finds a pair, though no proof that
+there is no better one.
 
 Whatever a solver returns is made exactly feasible, and every number is computed from that matrix.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from noisedesign.base import settings
+from noisedesign.base import memory, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.base.monitor import Monitor
+from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.base.shown import Shown
+from noisedesign.system.edge_weights import EdgeWeights, path_to_fastest
 from noisedesign.system.graph import mixing_matrix
 
 LARGEST_WEIGHT = 2.0
@@ -30,40 +31,19 @@ LARGEST_WEIGHT = 2.0
 rounding leaves of constraints that a dual point has to meet exactly."""
 
 NORM_TOLERANCE = 1e-6
-"""How far ||W - J||_2 of a W that counts as fastest may be above a proved bound. Interior points
+"""How far ||W - J||_2 of a W that counts as fastest may be above a proved bound. Conic solvers
 leave 1e-9 to 1e-7 on graphs of up to a hundred nodes; no run of D-SGD notices the tolerance."""
+
+ENOUGH = 1e-9
+"""How far above the bound our own method goes on: a step or two before rounding stops it."""
+
+EDGE_SQUARES = 6
+"""Arrays of m x m doubles, m edges, that our own method holds at once."""
 
 LINKED = 1e-8
 """Share of Metropolis-Hastings weights mixed into the fastest. Weights that are zero but for a
 solver's last digits would otherwise decide who is whose neighbour; a hundredth of the tolerance
 is the most it costs."""
-
-
-class EdgeWeights:
-    """The edges of a graph and W as a function of their weights."""
-
-    def __init__(self, mixing: Array) -> None:
-        self.nodes = len(mixing)
-        self.edges = np.argwhere(np.triu(mixing, 1) > 0)
-
-    @cached_property
-    def incidence(self) -> Array:
-        """b_e as columns, shape (n, m)."""
-        columns = np.arange(len(self.edges))
-        result = np.zeros((self.nodes, len(self.edges)))
-        result[self.edges[:, 0], columns], result[self.edges[:, 1], columns] = 1, -1
-        return result
-
-    def mixing(self, w: Array, *, nonnegative: bool) -> Array:
-        """W, exactly symmetric and within a rounding of W 1 = 1; made >= 0 where asked."""
-        i, j = self.edges.T
-        mixing = np.zeros((self.nodes, self.nodes))
-        mixing[i, j] = mixing[j, i] = np.maximum(w, 0.0) if nonnegative else w
-        if nonnegative:
-            mixing /= max(1.0, float(mixing.sum(axis=1).max()))
-        kept = 1 - mixing.sum(axis=1)
-        np.fill_diagonal(mixing, np.maximum(kept, 0.0) if nonnegative else kept)
-        return mixing
 
 
 def affine(weights: EdgeWeights, w: Any, *, nonnegative: bool) -> tuple[Any, list[Any]]:
@@ -140,7 +120,7 @@ def fastest_mixing(
     graph: nx.Graph,
     *,
     nonnegative: bool = True,
-    backend: str = "clarabel",
+    backend: str | None = None,
     monitor: Monitor | None = None,
 ) -> FastestMixing:
     """The symmetric W on a graph under which models agree fastest, and a bound that proves it.
@@ -148,31 +128,73 @@ def fastest_mixing(
     Args:
         graph: connected, simple, undirected; rows of W follow ``graph.nodes``.
         nonnegative: W >= 0, as designs need; otherwise any weights, on edges and self.
-        backend: a conic solver: "clarabel", "scs", "mosek", ...
-        monitor: tolerance and time limit of the solver; default its own.
+        backend: a conic solver in place of our own method: "clarabel", "scs", "mosek", ..., which
+            takes minutes for a hundred nodes instead of a second.
+        monitor: time limit, and the tolerance of a conic solver; default its own. Our own method
+            goes on to ``ENOUGH``, and returns the best so far when time is up.
 
     Raises:
         InputError: see :func:`graph.mixing_matrix`; a backend that cannot be used, or
-            that came back with nothing.
+            that came back with nothing; more edges than fit the memory.
     """
-    weights = EdgeWeights(mixing_matrix(graph))
-    n = weights.nodes
-    if n == 1:
+    plain = mixing_matrix(graph)
+    if len(plain) == 1:
         return FastestMixing(mixing=np.ones((1, 1)), norm=0.0, lower_bound=0.0)
+    monitor = monitor or Monitor(gap=settings.DEFAULT_GAP)
+    if backend is None:
+        return _natively(plain, nonnegative=nonnegative, monitor=monitor)
+    return _by_conic(EdgeWeights(plain), nonnegative=nonnegative, backend=backend, monitor=monitor)
+
+
+def _natively(plain: Array, *, nonnegative: bool, monitor: Monitor) -> FastestMixing:
+    """The best W and the best bound on the way, which need not belong together, from a W > 0."""
+    weights = EdgeWeights(plain)
+
+    def held(edges: int) -> int:
+        return 8 * EDGE_SQUARES * edges * edges
+
+    memory.require(held, len(weights.edges), field="graph", of="edges")
+    i, j = weights.edges.T
+    best = FastestMixing(mixing=plain, norm=mixing_norm(plain), lower_bound=0.0)
+    with Search(monitor) as search:
+        for point in path_to_fastest(weights, plain[i, j], nonnegative=nonnegative):
+            mixing = weights.mixing(point.weights, nonnegative=nonnegative)
+            bound = norm_lower_bound(
+                weights.edges,
+                nodes=weights.nodes,
+                distance=point.distance[0] - point.distance[1],
+                self_weights=point.of_nodes if nonnegative else None,
+            )
+            norm = mixing_norm(mixing)
+            if norm < best.norm:
+                best = replace(best, mixing=mixing, norm=norm)
+            best = replace(best, lower_bound=max(best.lower_bound, bound))
+            monitor.report(lower=best.lower_bound, upper=best.norm)
+            if search.ended(solved=best.norm - best.lower_bound <= ENOUGH):
+                break
+    if search.stop is Stop.INTERRUPTED:
+        raise KeyboardInterrupt
+    return best
+
+
+def _by_conic(
+    weights: EdgeWeights, *, nonnegative: bool, backend: str, monitor: Monitor
+) -> FastestMixing:
     import cvxpy as cp
 
     from noisedesign.conic.solvers import solve_cvxpy
 
+    n = weights.nodes
     w, s = cp.Variable(len(weights.edges)), cp.Variable()
     distance, allowed = affine(weights, w, nonnegative=nonnegative)
     above, below = s * np.eye(n) - distance >> 0, s * np.eye(n) + distance >> 0
     problem = cp.Problem(cp.Minimize(s), [above, below, *allowed])
-    if not solve_cvxpy(problem, backend, monitor or Monitor(gap=settings.DEFAULT_GAP)):
+    if not solve_cvxpy(problem, backend, monitor):
         raise InputError(
             "backend",
             expected="a solver that finds the fastest mixing",
             got=f"{backend}, which reports {problem.status!r}",
-            remedy='Allow more time, or try backend = "scs".',
+            remedy="Allow more time, or leave the backend out.",
         )
     mixing = weights.mixing(np.asarray(w.value), nonnegative=nonnegative)
     bound = norm_lower_bound(

@@ -15,13 +15,8 @@ from noisedesign.base.shown import Shown
 from noisedesign.conic.solvers import solve_cvxpy
 from noisedesign.program.design import Design
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.system.fastest_mixing import (
-    EdgeWeights,
-    FastestMixing,
-    affine,
-    fastest_mixing,
-    mixing_norm,
-)
+from noisedesign.system.edge_weights import EdgeWeights
+from noisedesign.system.fastest_mixing import FastestMixing, affine, fastest_mixing, mixing_norm
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.tasks.solve import Solution, solve
 
@@ -80,7 +75,7 @@ def design_mixing_and_noise(
         required_gap: least 1 - ||W - J||_2, in (0, 1), not squared.
         budget: tau, scalar or shape (n,): as of :class:`SpaceProblem`, squared.
         max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None.
-        backend: conic solver for the steps in W; R is left to the native one.
+        backend: conic solver for the steps in W; the fastest W and R are left to native ones.
         monitor: gap asked of R, clock and progress; the bounds reported are of the joint problem.
 
     Raises:
@@ -89,7 +84,8 @@ def design_mixing_and_noise(
     """
     required = _checks.real(required_gap, field="required_gap", low=0, high=1)
     monitor = Monitor(gap=settings.DEFAULT_GAP) if monitor is None else monitor
-    fastest = fastest_mixing(graph, backend=backend, monitor=monitor)
+    alone = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
+    fastest = fastest_mixing(graph, monitor=alone)
     norm = 1 - required
     if norm < fastest.norm:
         raise InputError(

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.monitor import Monitor
 from noisedesign.program.problem import SpaceProblem
-from noisedesign.system.fastest_mixing import EdgeWeights, fastest_mixing, norm_lower_bound
+from noisedesign.system.fastest_mixing import fastest_mixing, norm_lower_bound
 from tests.support import oracles
 from tests.support.weight_cases import PAW, norm_by_svd, with_weights
 
@@ -133,16 +134,6 @@ def test_the_bound_is_tight_for_the_right_multipliers() -> None:
         assert norm_lower_bound(edges, nodes=3, distance=useless, self_weights=None) == 0
 
 
-def test_weights_are_made_allowed() -> None:
-    # A star of three leaves: 1.25 leaves the centre, which has 1, and one weight is negative.
-    edges = EdgeWeights(oracles.metropolis(nx.star_graph(3)))
-    w = edges.mixing(np.array([1.0, 0.25, -0.1]), nonnegative=True)
-    np.testing.assert_allclose(w[0], [0, 0.8, 0.2, 0], atol=1e-16)
-    np.testing.assert_allclose(np.diagonal(w), [0, 0.2, 0.8, 1], atol=1e-15)
-    w = edges.mixing(np.array([1.0, 0.25, -0.1]), nonnegative=False)
-    np.testing.assert_allclose(w[0], [-0.15, 1, 0.25, -0.1], atol=1e-15)
-
-
 def test_other_bad_input_is_named() -> None:
     for bad in (nx.Graph([(0, 1), (2, 3)]), nx.DiGraph([(0, 1)])):
         with pytest.raises(InputError, match=r"^graph"):
@@ -150,3 +141,55 @@ def test_other_bad_input_is_named() -> None:
     for backend in ("native", "no-such-solver"):
         with pytest.raises(InputError, match=r"^backend"):
             fastest_mixing(PAW, backend=backend)
+
+
+@pytest.mark.parametrize("nonnegative", [True, False])
+@pytest.mark.parametrize("graph", [nx.karate_club_graph(), nx.lollipop_graph(5, 4), PAW])
+def test_conic_solvers_agree(graph: nx.Graph, nonnegative: bool) -> None:
+    ours = fastest_mixing(graph, nonnegative=nonnegative)
+    theirs = fastest_mixing(graph, nonnegative=nonnegative, backend="clarabel")
+    assert ours.norm - ours.lower_bound <= 1e-9
+    assert ours.lower_bound <= theirs.norm
+    assert theirs.lower_bound <= ours.norm <= theirs.norm + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("graph", "most"),
+    [
+        (nx.gnp_random_graph(100, 0.08, seed=2), 40),
+        (nx.path_graph(100), 25),
+        (nx.grid_2d_graph(6, 6), 40),
+        (nx.barbell_graph(10, 5), 40),
+    ],
+)
+def test_a_hundred_nodes_in_some_twenty_steps(graph: nx.Graph, most: int) -> None:
+    monitor = Monitor(gap=1e-6)
+    found = fastest_mixing(graph, monitor=monitor)
+    assert found.norm - found.lower_bound <= 1e-8
+    assert len(monitor.history) <= most
+    assert found.norm == pytest.approx(norm_by_svd(found.mixing), rel=1e-12)
+    norms = [bounds.upper for bounds in monitor.history]
+    assert norms == sorted(norms, reverse=True)
+
+
+def test_out_of_time_it_returns_what_it_has() -> None:
+    graph = nx.florentine_families_graph()
+    found = fastest_mixing(graph, monitor=Monitor(gap=1e-6, time_limit=0.0))
+    np.testing.assert_array_equal(found.mixing, oracles.metropolis(graph))
+    best = fastest_mixing(graph)
+    assert 0 < found.lower_bound <= best.norm < found.norm
+
+
+def test_more_edges_than_fit_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noisedesign.base.memory.physical", lambda: 48 * 14**2)
+    assert fastest_mixing(nx.complete_graph(5)).norm < 1e-9  # ten edges
+    with pytest.raises(InputError, match=r"^graph: expected at most 14 edges"):
+        fastest_mixing(nx.complete_graph(6))
+
+
+def test_an_interrupt_is_not_taken_for_an_answer() -> None:
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fastest_mixing(PAW, monitor=Monitor(gap=1e-6, progress=stop))
