@@ -11,7 +11,8 @@ sensitivity exact under fixed epochs (coefficients >= 0) holds for every x by co
 kind says so, and a search over x cannot leave it.
 
 An evaluation takes O(T log T) for the reciprocal and its adjoint, and what the workload takes:
-O(n T) for sums of n poles, O(T^2) for a Gram matrix. With d = 1 / c as power series and g the
+O(n T) for sums of n poles, O(T^2) for a Gram matrix. Buffers for sums of poles need no columns at
+all, and O(n log T) (:mod:`.buffered`). With d = 1 / c as power series and g the
 gradient of the error in d, the gradient in c is -(d * d) correlated with g.
 """
 
@@ -29,6 +30,7 @@ import scipy.special
 from noisedesign.base import checks as _checks, power_series as series, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.toeplitz import buffered
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum, same_horizon
 from noisedesign.families.toeplitz.program import ToeplitzProgram
 from noisedesign.program.noise import (
@@ -39,7 +41,7 @@ from noisedesign.program.noise import (
 )
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import Participation
-from noisedesign.system.workloads.toeplitz import GramWorkload, Workload
+from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
 
 FASTEST_LOSS = 0.98
 """Loss 1 - theta of the fastest buffer in the second start: c_1 is then nearly free of the rest."""
@@ -216,7 +218,17 @@ def optimize_buffered(
         return BufferedToeplitz(scales=scales, decays=decays)
 
     return _searched(
-        family, starts, strategy_at, workload=workload, participation=participation, monitor=monitor
+        family,
+        starts,
+        strategy_at,
+        workload=workload,
+        participation=participation,
+        monitor=monitor,
+        objective=(
+            log_objective_of_buffers(workload, participation)
+            if isinstance(workload, PoleWorkload)
+            else None
+        ),
     )
 
 
@@ -265,6 +277,24 @@ def log_objective(
     return objective
 
 
+def log_objective_of_buffers(workload: PoleWorkload, participation: Participation) -> Objective:
+    """:func:`log_objective` of :class:`Buffers`, without their columns."""
+
+    def objective(x: Array) -> tuple[float, Array]:
+        scales, logits = shares(x[: len(x) // 2]), x[len(x) // 2 :]
+        losses, logs = buffered.losses_and_logs(logits)
+        error, *of_error = buffered.error_and_gradient(workload, scales, losses)
+        squared, *of_squared = buffered.sensitivity_and_gradient(scales, logs, participation)
+        if not (error > 0 and squared < math.inf):
+            return math.nan, np.zeros_like(x)
+        of_scales = of_error[0] / error + of_squared[0] / squared
+        of_logits = losses * (of_squared[1] / squared - (1 - losses) * of_error[1] / error)
+        gradient = np.concatenate([shares_pull_back(scales, of_scales), of_logits])
+        return math.log(error) + math.log(squared), gradient
+
+    return objective
+
+
 def _searched(
     family: Parameters,
     starts: list[Array],
@@ -274,12 +304,16 @@ def _searched(
     participation: Participation,
     monitor: Monitor | None,
     nonnegative: bool = False,
+    objective: Objective | None = None,
 ) -> StreamingDesign:
-    """The best of one search a start; what its strategy is worth is computed from the strategy
-    itself, nothing is taken over from the search."""
+    """The best of one search a start; ``objective`` is that of ``family``, where it is had cheaper.
+
+    What the strategy is worth is computed from the strategy itself, nothing is taken over from the
+    search.
+    """
     monitor = Monitor(gap=settings.DEFAULT_GAP) if monitor is None else monitor
     lower = lower_bound_of_unrestricted_optimum(workload, participation)
-    objective = log_objective(family, workload, participation)
+    objective = objective or log_objective(family, workload, participation)
     searches: list[Found] = []
     for start in starts:
         searches.append(
