@@ -1,0 +1,148 @@
+"""A = W V^(1/2) of sparse W, which is seen through products alone, and B = A^T A."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import Chebyshev
+from scipy import sparse
+
+from noisedesign.base.checks import Array
+
+POWER_STEPS = 60
+"""For a bound on eigenvalues that is valid after any number of them, and close after these."""
+
+LANCZOS_STEPS = 80
+"""As many points as polynomials of degree 128 need of a spectrum, and some to spare."""
+
+COLUMNS_AT_ONCE = 1024
+"""Whose neighbourhoods are held at once, of up to n nodes each."""
+
+DENSE_FROM = 0.08
+"""Share of nonzero entries from which a block of columns is quicker dense."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Weighted:
+    """B = V^(1/2) W^T W V^(1/2), shape (n, n), and its polynomials.
+
+    Attributes:
+        mixing: W, sparse, shape (n, n), nonnegative.
+        weights: v, the diagonal of V, shape (n,), positive.
+    """
+
+    mixing: Any
+    weights: Array
+
+    @cached_property
+    def factor(self) -> Any:
+        """A."""
+        return (self.mixing @ sparse.diags_array(np.sqrt(self.weights))).tocsr()
+
+    @cached_property
+    def _scaled(self) -> tuple[Any, Any]:
+        scaled = self.factor / np.sqrt(self.top)
+        return scaled.tocsr(), scaled.T.tocsr()
+
+    @cached_property
+    def top(self) -> float:
+        """A bound b on the eigenvalues of B: max of (B x)_i / x_i over i, for a positive x.
+
+        Collatz and Wielandt; a few power steps choose x, which need not have converged.
+        """
+        a, transposed = self.factor, self.factor.T.tocsr()
+        x = np.ones(a.shape[1])
+        for _ in range(POWER_STEPS):
+            image = transposed @ (a @ x)
+            bound = float((image / x).max())
+            x = image / image.max() + 1e-3 * x / x.max()
+        return bound * (1 + 1e-12)  # for rounding of two sparse products
+
+    def apply(self, p: Chebyshev, block: Array) -> Array:
+        """p(B) times a block, shape (n, m); p is a polynomial on [0, b]."""
+        a, transposed = self._scaled
+        previous, current = block, 2 * (transposed @ (a @ block)) - block
+        c = p.coef
+        total = c[0] * block
+        if len(c) > 1:
+            total = total + c[1] * current
+        for coefficient in c[2:]:
+            following = 4 * (transposed @ (a @ current)) - 2 * current - previous
+            previous, current = current, following
+            total += coefficient * current
+        return np.asarray(total)
+
+    def moments(self, starts: Any, degree: int) -> Array:
+        """s_k^T T_j(2 B / b - 1) s_k of sparse columns s_k: j <= degree, shape (degree + 1, m).
+
+        T_j(2 x^2 - 1) = T_2j(x) = 2 T_j(x)^2 - 1, so j products of A or A^T with s_k do, by turns,
+        and only the j-hop neighbourhoods of its entries are touched.
+        """
+        a, transposed = self._scaled
+        starts = starts.tocsc()
+        m = starts.shape[1]
+        found = np.empty((degree + 1, m))
+        for first in range(0, m, COLUMNS_AT_ONCE):
+            span = slice(first, min(first + COLUMNS_AT_ONCE, m))
+            previous: Any = starts[:, span].tocsr()
+            current: Any = a @ previous
+            found[0, span] = own = _squares(previous)
+            for j in range(1, degree + 1):
+                found[j, span] = 2 * _squares(current) - own
+                if j == degree:
+                    break
+                if _is_full(current):
+                    previous, current = previous.toarray(), current.toarray()
+                following = 2 * ((transposed if j % 2 else a) @ current) - previous
+                previous, current = current, following
+        return found
+
+    def diagonal(self, p: Chebyshev, starts: Any = None) -> Array:
+        """s_k^T p(B) s_k of sparse columns s_k, shape (m,); by default the diagonal of p(B)."""
+        if starts is None:
+            starts = sparse.eye_array(len(self.weights), format="csc")
+        return np.asarray(np.asarray(p.coef, dtype=np.float64) @ self.moments(starts, p.degree()))
+
+    def spectrum(self, start: Array, *, steps: int = LANCZOS_STEPS) -> tuple[Array, Array]:
+        """Nodes in (0, b] and weights of a measure near that of B in ``start``, by Lanczos."""
+        a, transposed = self.factor, self.factor.T.tocsr()
+        scale = float(start @ start)
+        basis = [start / np.sqrt(scale)]
+        diagonal: list[float] = []
+        beside: list[float] = []
+        for _ in range(min(steps, len(start))):
+            image = transposed @ (a @ basis[-1])
+            diagonal.append(float(basis[-1] @ image))
+            for _ in range(2):
+                known = np.array(basis)
+                image = image - known.T @ (known @ image)
+            length = float(np.linalg.norm(image))
+            if length < 1e-10 * self.top:
+                break
+            beside.append(length)
+            basis.append(image / length)
+        size = len(diagonal)
+        matrix = (
+            np.diag(diagonal) + np.diag(beside[: size - 1], 1) + np.diag(beside[: size - 1], -1)
+        )
+        nodes, vectors = np.linalg.eigh(matrix)
+        kept = nodes > 1e-9 * self.top
+        return np.minimum(nodes[kept], self.top), scale * vectors[0, kept] ** 2
+
+
+def _is_full(block: Any) -> bool:
+    """Whether a block that is stored sparse has so many entries that it should not be."""
+    if isinstance(block, np.ndarray):
+        return False
+    return bool(block.nnz > DENSE_FROM * block.shape[0] * block.shape[1])
+
+
+def _squares(block: Any) -> Array:
+    """Squared lengths of columns."""
+    if isinstance(block, np.ndarray):
+        return np.asarray(np.einsum("ij,ij->j", block, block))
+    squares = np.bincount(block.indices, weights=block.data**2, minlength=block.shape[1])
+    return np.asarray(squares, dtype=np.float64)

@@ -1,0 +1,168 @@
+"""Polynomials on [0, b] whose ranges are proved: of precisions, of noise, and below the root.
+
+A polynomial of degree d is known on an interval from its values at N > d Chebyshev points: with
+their mid-range c and half-range h, |p - c| <= h / cos(pi d / (2 N)) everywhere (Ehlich and Zeller,
+1964). So no polynomial here is positive, or below another function, because a grid says so.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.polynomial import Chebyshev
+from scipy.optimize import linprog
+
+from noisedesign.base.checks import Array
+
+POINTS_PER_DEGREE = 32
+"""Points at which a range is proved, a degree: it is known to 1.3e-3 of its width."""
+
+FINE = 512
+"""The same, to 5e-6 of its width, where that is lost."""
+
+GRID_PER_DEGREE = 8
+"""Points of a linear program, a degree."""
+
+FLOOR = 1e-3
+"""Weight of the uniform part of the measure that precisions are fitted in. It keeps them away from
+0 where the spectrum seems to have nothing."""
+
+SPREAD = 2e-2
+"""The same, where polynomials of high degrees are near the square root: a few dozen points are not
+the spectrum."""
+
+NEWTON_STEPS = 100
+"""At most, for a few coefficients: it takes about ten."""
+
+ROOT_SLACK = 1e-5
+"""By which a polynomial for noise may be larger than it must be, relative, squared."""
+
+
+def proved_range(
+    p: Chebyshev, *, part: tuple[float, float] | None = None, points: int = POINTS_PER_DEGREE
+) -> tuple[float, float]:
+    """An interval that holds all values of ``p`` on its domain, or on a part of that.
+
+    Args:
+        p: the polynomial.
+        part: of its domain; all of it if not given.
+        points: at which it is evaluated, a degree.
+    """
+    degree = max(p.degree(), 1)
+    count = points * degree
+    first, last = part or p.domain
+    values = p(first + _points(count, last - first))
+    low, high = float(values.min()), float(values.max())
+    widened = (high - low) / 2 * (1 / math.cos(math.pi * degree / (2 * count)) - 1)
+    rounding = 1e-14 * degree * float(np.abs(p.coef).sum())
+    return low - widened - rounding, high + widened + rounding
+
+
+def _points(count: int, top: float) -> Array:
+    angles = (np.arange(count) + 0.5) * (math.pi / count)
+    return np.asarray(top / 2 * (1 + np.cos(angles)))
+
+
+def fitted(values: Array, points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
+    """The polynomial on [0, ``top``] of least weighted squares."""
+    basis = np.polynomial.chebyshev.chebvander(2 * points / top - 1, degree)
+    root = np.sqrt(weights)[:, None]
+    coefficients = np.linalg.lstsq(basis * root, values * root[:, 0], rcond=None)[0]
+    return Chebyshev(coefficients, domain=[0.0, top])
+
+
+def precision(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
+    """A positive polynomial that nearly minimises sum of weights (x / p(x) + p(x)).
+
+    That is tr(H X^-1) + tr X for commuting H and X = p(H); without a degree p is the square root.
+
+    Args:
+        points: of a measure that stands for the spectrum of H, in [0, ``top``].
+        weights: of its points.
+        degree: of p.
+        top: end of the interval on which p is positive.
+
+    Returns:
+        p, with a proved positive minimum.
+    """
+    many = 40 * (degree + 1)
+    x = np.concatenate([points, _points(many, top)])
+    uniform = np.full(many, FLOOR / many)
+    w = np.concatenate([weights / weights.sum(), uniform])
+    over = x + np.concatenate([np.zeros(len(points)), np.full(many, top / (4 * degree + 4) ** 2)])
+    basis = np.polynomial.chebyshev.chebvander(2 * x / top - 1, degree)
+
+    def value(coefficients: Array) -> float:
+        p = basis @ coefficients
+        return float(w @ (over / p + p)) if p.min() > 0 else math.inf
+
+    found = np.zeros(degree + 1)
+    found[0] = math.sqrt(float(w @ over) / float(w.sum()))
+    current = value(found)
+    for _ in range(NEWTON_STEPS):
+        p = basis @ found
+        gradient = basis.T @ (w * (1 - over / p**2))
+        hessian = (basis.T * (w * 2 * over / p**3)) @ basis
+        step = np.linalg.lstsq(hessian, -gradient, rcond=None)[0]
+        if -(gradient @ step) <= 1e-13 * current:
+            break
+        length = 1.0
+        while value(found + length * step) > current + 0.25 * length * (gradient @ step):
+            length /= 2
+            if length < 1e-12:
+                break
+        found = found + length * step
+        current = value(found)
+    result = Chebyshev(found, domain=[0.0, top])
+    low, high = proved_range(result)
+    if low < 1e-4 * high:  # a dip between the points: lifted, which costs a little
+        result = result + (1e-4 * high - low)
+    return result
+
+
+def inverse_root(p: Chebyshev, *, slack: float = ROOT_SLACK) -> Chebyshev:
+    """A polynomial r with r > 0 and r^2 >= 1 / p on the domain of ``p``, and hardly more."""
+    degree = 4 * (p.degree() + 1)
+    while True:
+        r = Chebyshev.interpolate(lambda x: p(x) ** -0.5, degree, domain=p.domain)
+        low, high = proved_range(r * r * p)
+        if low > 0 and high / low - 1 < slack:
+            return r / math.sqrt(low)
+        degree *= 2
+
+
+def root(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
+    """A polynomial near sqrt(x), of least squares in a measure on [0, ``top``] and uniformly."""
+    grid = _points(GRID_PER_DEGREE * degree, top)
+    x = np.concatenate([points, grid])
+    even = np.full(len(grid), SPREAD / len(grid))
+    w = np.concatenate([weights / weights.sum(), even])
+    return fitted(np.sqrt(x), x, w, degree=degree, top=top)
+
+
+def below_root(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
+    """A polynomial g <= sqrt(x) on [0, ``top``] of about the largest sum of weights g(x).
+
+    Found by a linear program on a grid; what is above the root between its points is taken off.
+
+    Args:
+        points: of a measure on [0, ``top``].
+        weights: of its points.
+        degree: of g.
+        top: end of the interval.
+    """
+    edge = math.sqrt(top)
+    y = np.concatenate([[0.0, edge], _points(GRID_PER_DEGREE * degree, edge), np.sqrt(points)])
+    basis = np.polynomial.chebyshev.chebvander(2 * y**2 / top - 1, degree)
+    gain = (weights / weights.sum()) @ basis[-len(points) :] + SPREAD * basis.mean(axis=0)
+    found = linprog(-gain, A_ub=basis, b_ub=y, bounds=(None, None), method="highs")
+    if found.x is None:  # no program that the solver can do: the zero polynomial is below the root
+        return Chebyshev([0.0], domain=[0.0, top])
+    g = Chebyshev(found.x, domain=[0.0, top])
+    # sqrt(x) - g(x) is a polynomial in y = sqrt(x), as T_j(2 x / top - 1) = T_2j(y / edge).
+    even = np.zeros(2 * degree + 1)
+    even[::2] = found.x
+    even[1] -= edge
+    low, _ = proved_range(Chebyshev(-even, domain=[-edge, edge]), part=(0.0, edge), points=FINE)
+    return g + min(0.0, low)

@@ -1,0 +1,91 @@
+"""Polynomials of B through sparse products, against dense eigenvectors."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.polynomial import Chebyshev
+from scipy import sparse
+
+from noisedesign.base.checks import Array
+from noisedesign.families.polynomial import operator as operators
+from noisedesign.families.polynomial.operator import Weighted
+from tests.support import oracles
+
+
+def cases() -> dict[str, Array]:
+    return {
+        "symmetric": oracles.metropolis(nx.barabasi_albert_graph(50, 3, seed=1)),
+        "one-sided": oracles.row_normalized(nx.barabasi_albert_graph(50, 2, seed=2)),
+        "rank one": np.full((6, 6), 1 / 6),
+        "one node": np.ones((1, 1)),
+    }
+
+
+@pytest.fixture(params=list(cases()))
+def pair(request: pytest.FixtureRequest) -> tuple[Weighted, Array]:
+    """B by products, and B itself."""
+    w = cases()[request.param]
+    v = np.random.default_rng(0).uniform(0.2, 1.0, len(w))
+    operator = Weighted(mixing=sparse.csr_array(w), weights=v)
+    return operator, np.sqrt(v)[:, None] * (w.T @ w) * np.sqrt(v)
+
+
+def dense(p: Chebyshev, b: Array) -> Array:
+    values, vectors = np.linalg.eigh(b)
+    return np.asarray((vectors * p(values)) @ vectors.T)
+
+
+def polynomial(operator: Weighted, degree: int) -> Chebyshev:
+    coefficients = np.random.default_rng(degree).standard_normal(degree + 1)
+    return Chebyshev(coefficients, domain=[0.0, operator.top])
+
+
+def test_eigenvalues_are_within_a_bound_that_is_close(pair: tuple[Weighted, Array]) -> None:
+    operator, b = pair
+    largest = float(np.linalg.eigvalsh(b)[-1])
+    assert largest <= operator.top <= 1.02 * largest
+
+
+def test_the_bound_holds_without_convergence(
+    pair: tuple[Weighted, Array], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "POWER_STEPS", 1)
+    operator, b = pair
+    assert np.linalg.eigvalsh(b)[-1] <= operator.top
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 9])
+def test_a_polynomial_times_a_block(pair: tuple[Weighted, Array], degree: int) -> None:
+    operator, b = pair
+    p = polynomial(operator, degree)
+    block = np.random.default_rng(1).standard_normal((len(b), 3))
+    np.testing.assert_allclose(operator.apply(p, block), dense(p, b) @ block, atol=1e-11)
+
+
+@pytest.mark.parametrize("full", [0.0, 0.08, 2.0])
+@pytest.mark.parametrize("degree", [0, 1, 2, 5])
+def test_a_diagonal_is_a_finite_sum(
+    pair: tuple[Weighted, Array], degree: int, full: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "DENSE_FROM", full)
+    monkeypatch.setattr(operators, "COLUMNS_AT_ONCE", 7)
+    operator, b = pair
+    p = polynomial(operator, degree)
+    np.testing.assert_allclose(operator.diagonal(p), np.diagonal(dense(p, b)), atol=1e-12)
+    starts = np.random.default_rng(2).random((len(b), 9)) * (np.arange(9) % 2)
+    expected = np.diagonal(starts.T @ dense(p, b) @ starts)
+    found = operator.diagonal(p, sparse.csc_array(starts))
+    np.testing.assert_allclose(found, expected, atol=1e-11)
+
+
+def test_a_spectrum_has_the_moments_of_its_start(pair: tuple[Weighted, Array]) -> None:
+    """Gauss quadrature of k points is exact up to degree 2 k - 1."""
+    operator, b = pair
+    start = np.random.default_rng(4).standard_normal(len(b))
+    points, weights = operator.spectrum(start, steps=5)
+    assert np.all((points > 0) & (points <= operator.top))
+    for power in range(1, 10):
+        expected = start @ np.linalg.matrix_power(b, power) @ start
+        assert weights @ points**power == pytest.approx(expected, rel=1e-9)

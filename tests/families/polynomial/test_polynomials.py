@@ -1,0 +1,84 @@
+"""Ranges that are proved, against fine grids and closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.polynomial import Chebyshev
+
+from noisedesign.families.polynomial import polynomials
+
+TOP = 0.8
+FINE = np.concatenate([np.linspace(0, TOP, 40_001), TOP * np.logspace(-12, 0, 2001)])
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 7, 40])
+def test_a_proved_range_holds_every_value(degree: int) -> None:
+    for seed in range(20):
+        coefficients = np.random.default_rng(seed).standard_normal(degree + 1)
+        p = Chebyshev(coefficients, domain=[0.0, TOP])
+        low, high = polynomials.proved_range(p)
+        values = p(FINE)
+        assert low <= values.min()
+        assert values.max() <= high
+        width = values.max() - values.min()
+        assert high - low <= 1.003 * width + 1e-9
+
+
+def test_the_range_of_a_chebyshev_polynomial_is_proved_between_its_samples() -> None:
+    # T_32 is +-1 at its extrema, and no sampled point is one of them.
+    low, high = polynomials.proved_range(Chebyshev.basis(32), points=2)
+    assert low <= -1
+    assert high >= 1
+
+
+def test_a_part_of_a_domain_has_a_range_of_its_own() -> None:
+    low, high = polynomials.proved_range(Chebyshev([0.0, 1.0]), part=(0.25, 0.5))
+    assert low == pytest.approx(0.25, abs=1e-3)
+    assert high == pytest.approx(0.5, abs=1e-3)
+
+
+def test_a_precision_of_one_eigenvalue_is_its_root() -> None:
+    """Where all of a spectrum is one point x, x / p + p is least for p(x) = sqrt(x)."""
+    p = polynomials.precision(np.array([0.25]), np.array([3.0]), degree=4, top=TOP)
+    assert float(p(0.25)) == pytest.approx(0.5, abs=5e-3)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 4, 8, 12])
+def test_a_precision_is_positive_and_better_with_its_degree(degree: int) -> None:
+    x = TOP * np.linspace(0.0005, 0.9995, 1000)
+
+    def value(of: int) -> float:
+        p = polynomials.precision(x, np.ones(1000), degree=of, top=TOP)
+        assert polynomials.proved_range(p)[0] > 0
+        assert p(FINE).min() > 0
+        return float(np.mean(p(x)) * np.mean(x / p(x))) / float(np.mean(np.sqrt(x))) ** 2
+
+    assert 1 <= value(degree + 1) < value(degree) < 1.2
+
+
+def test_noise_is_at_least_what_the_precision_asks_for() -> None:
+    x = TOP * np.linspace(0.0005, 0.9995, 1000)
+    p = polynomials.precision(x, np.ones(1000), degree=6, top=TOP)
+    r = polynomials.inverse_root(p)
+    product = r(FINE) ** 2 * p(FINE)
+    assert product.min() >= 1 - 1e-12
+    assert product.max() <= 1 + 3e-5
+
+
+@pytest.mark.parametrize("degree", [1, 4, 16, 64])
+def test_a_polynomial_below_the_root_is_nowhere_above_it(degree: int) -> None:
+    rng = np.random.default_rng(3)
+    points, weights = TOP * rng.random(40), rng.random(40)
+    g = polynomials.below_root(points, weights, degree=degree, top=TOP)
+    assert np.all(g(FINE) <= np.sqrt(FINE) + 1e-14)
+    assert weights @ g(points) >= (1 - 0.3 / degree) * (weights @ np.sqrt(points))
+
+
+def test_below_the_root_of_degree_one_is_a_chord() -> None:
+    """The best line below sqrt(x) on [0, b], for nearly all mass at b / 4, goes through 0 and b:
+    sqrt is concave, so that a line below it at both ends is below it."""
+    g = polynomials.below_root(np.array([TOP / 4]), np.ones(1), degree=1, top=TOP)
+    assert float(g(TOP / 4)) == pytest.approx(math.sqrt(TOP) / 4, rel=1e-4)

@@ -1,0 +1,187 @@
+"""Designs of polynomial precision against dense inverses, closed forms and dense optima."""
+
+from __future__ import annotations
+
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy import sparse
+
+from noisedesign.base.checks import Array, InputError
+from noisedesign.families.polynomial import solver
+from noisedesign.families.polynomial.operator import Weighted
+from noisedesign.families.polynomial.program import SparseProgram
+from noisedesign.families.polynomial.traces import deviation, trace
+from tests.support import oracles
+
+
+def program_of(w: Array, budget: Array | float = 1.0) -> SparseProgram:
+    return SparseProgram(mixing=sparse.csr_array(w), budget=budget)
+
+
+def covariance(noise: solver.PolynomialNoise) -> Array:
+    """D^(1/2) r(B)^2 D^(1/2), by dense eigenvectors."""
+    w, v = noise.operator.mixing.toarray(), noise.operator.weights
+    values, vectors = np.linalg.eigh(np.sqrt(v)[:, None] * (w.T @ w) * np.sqrt(v))
+    root = np.sqrt(noise.scale)
+    return np.asarray(root[:, None] * ((vectors * noise.root(values) ** 2) @ vectors.T) * root)
+
+
+def random_budget(n: int) -> Array:
+    return np.random.default_rng(9).uniform(0.5, 2.0, n)
+
+
+SCALE_FREE = oracles.metropolis(nx.barabasi_albert_graph(120, 3, seed=0))
+RING = oracles.metropolis(nx.cycle_graph(50))
+CASES: dict[str, tuple[Array, Array | float, float]] = {
+    "scale-free": (SCALE_FREE, 1.0, 0.03),
+    "uneven budgets": (SCALE_FREE, random_budget(120), 0.04),
+    "not symmetric": (oracles.row_normalized(nx.barabasi_albert_graph(60, 3, seed=5)), 2.0, 0.05),
+    "ring": (RING, 1.0, 0.02),
+    "star": (oracles.metropolis(nx.star_graph(11)), 1.0, 0.10),
+    "one node": (np.ones((1, 1)), 4.0, 1e-3),
+}
+"""W, budgets, and the gap that is asked for."""
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_noise_keeps_its_budgets_and_its_error_and_bound_enclose_the_optimum(case: str) -> None:
+    w, budget, gap = CASES[case]
+    program = program_of(w, budget)
+    found = solver.solve(program, degree=3)
+    r = covariance(found.noise)
+    precision = np.diagonal(np.linalg.inv(r))
+    assert np.all(precision <= program.budget)
+    assert np.all(precision >= (1 - 1e-3) * program.budget)
+    assert found.confidence == 1
+    assert found.objective == pytest.approx(np.sum((w.T @ w) * r), rel=1e-9)
+    assert found.gap <= gap
+    assert found.objective < program.independent_error * (1 if len(w) > 1 else 1.001)
+    assert program.independent_error == pytest.approx(np.sum(np.diagonal(w.T @ w) / budget))
+    optimum = oracles.diagonal_interval(w.T @ w, budget=program.budget, width=1e-6, sweeps=300)
+    assert found.lower_bound <= optimum.upper * (1 + 1e-9)
+    assert found.objective >= optimum.lower * (1 - 1e-9)
+
+
+def test_the_optimum_of_a_ring_is_enclosed() -> None:
+    """Vertex-transitive W: (nuclear norm of W)^2 / (n tau)."""
+    optimum = oracles.vertex_transitive_optimum(RING)
+    coarse, fine = (solver.solve(program_of(RING), degree=degree) for degree in (2, 6))
+    assert coarse.lower_bound <= optimum <= fine.objective < coarse.objective
+    assert fine.objective <= 1.005 * optimum
+    assert fine.lower_bound >= 0.995 * optimum
+
+
+def test_noise_that_mixing_cancels_costs_what_no_design_undercuts() -> None:
+    """W = J / n: the infimum 1 / n is not attained, polynomials stay away from it."""
+    found = solver.solve(program_of(np.full((8, 8), 1 / 8)), degree=4)
+    assert found.lower_bound <= 1 / 8 <= found.objective < 1
+
+
+def test_estimates_hold_on_either_side_of_the_traces_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(solver, "DEGREES_BELOW", (16, 32))
+    program = program_of(SCALE_FREE)
+    noise = solver.polynomial_noise(program, degree=3, rng=np.random.default_rng(0))
+    v = solver.weighted(program, noise.scale, rounds=1, probes=8, rng=np.random.default_rng(0))
+    best = np.linalg.svd(v.factor.toarray(), compute_uv=False).sum() ** 2 / v.weights.sum()
+    true = float(np.sum((SCALE_FREE.T @ SCALE_FREE) * covariance(noise)))
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        error = solver.error_at_most(noise, probes=60, failure=1e-3, rng=rng)
+        assert true <= error <= 1.5 * true
+        bound = solver.lower_bound(program, v, probes=60, failure=1e-3, rng=rng)
+        assert 0.9 * best <= bound <= best
+
+
+def test_few_vectors_say_their_confidence_and_less_is_known_from_them() -> None:
+    few, all_ = (
+        solver.solve(program_of(SCALE_FREE), probes=probes, confidence=0.999)
+        for probes in (40, 120)
+    )
+    assert few.confidence == 0.999
+    assert all_.confidence == 1
+    assert few.objective > all_.objective
+    assert few.lower_bound < all_.lower_bound
+
+
+@pytest.mark.parametrize("rank", [1, 20])
+def test_a_deviation_is_exceeded_as_rarely_as_it_says(rank: int) -> None:
+    """E of ``rank`` eigenvalues 1: means of z^T E z are chi-squared, and known here by drawing."""
+    rng = np.random.default_rng(7)
+    squares = rng.chisquare(rank, size=(20_000, 4)).mean(axis=1)  # |E z|^2 = z^T E z
+    for failure in (0.3, 0.05):
+        far = np.array([deviation(s, 1.0, probes=4, failure=failure) for s in squares])
+        assert np.mean(squares > rank + far) <= failure
+        assert np.mean(squares < rank - far) <= failure
+        # And no more than a few standard deviations: that of the mean is sqrt(rank / 2).
+        assert np.median(far) <= 15 * math.sqrt(rank / 2)
+
+
+def test_a_trace_by_all_unit_vectors_is_the_trace() -> None:
+    operator = Weighted(mixing=sparse.csr_array(SCALE_FREE), weights=np.ones(120))
+    p = solver.polynomials.root(np.array([0.1, 0.5]), np.ones(2), degree=8, top=operator.top)
+    values = np.linalg.eigvalsh(SCALE_FREE.T @ SCALE_FREE)
+    rng = np.random.default_rng(0)
+    found = trace(operator, p, probes=120, failure=0.1, rng=rng)
+    assert found.deviation == 0
+    assert found.value == pytest.approx(float(p(values).sum()), rel=1e-12)
+    estimate = trace(operator, p, probes=119, failure=0.1, rng=rng)
+    assert abs(estimate.value - found.value) <= estimate.deviation
+
+
+def test_drawn_noise_has_the_covariance() -> None:
+    rng = np.random.default_rng(1)
+    noise = solver.polynomial_noise(program_of(SCALE_FREE), degree=3, rng=rng)
+    r = covariance(noise)
+    z = noise.draw(np.random.default_rng(0), 3000)
+    seen = z @ z.T / 3000
+    spread = np.sqrt((np.outer(np.diagonal(r), np.diagonal(r)) + r**2) / 3000)
+    assert np.abs((seen - r) / spread).max() <= 6  # 14,400 entries, 6 standard deviations
+
+
+def test_the_same_seed_gives_the_same_design() -> None:
+    first, second, other = (solver.solve(program_of(RING), seed=s, probes=10) for s in (3, 3, 4))
+    assert first.objective == second.objective
+    assert np.array_equal(first.noise.scale, second.noise.scale)
+    assert not np.array_equal(first.noise.scale, other.noise.scale)
+
+
+def wrong() -> dict[str, tuple[object, str]]:
+    row = sparse.csr_array(SCALE_FREE)
+    nan = row.copy()
+    nan.data[0] = math.nan
+    return {
+        "dense": (SCALE_FREE, "sparse"),
+        "float32": (row.astype(np.float32), "float64"),
+        "oblong": (row[:, :7], "square"),
+        "negative": (-row, "nonnegative"),
+        "nan": (nan, "finite"),
+        "sums": (row * 0.5, "row"),
+        "parts": (sparse.eye_array(3, format="csr"), "3 components"),
+    }
+
+
+@pytest.mark.parametrize("kind", list(wrong()))
+def test_bad_mixing_is_refused(kind: str) -> None:
+    mixing, told = wrong()[kind]
+    with pytest.raises(InputError, match=told) as caught:
+        SparseProgram(mixing=mixing)
+    assert caught.value.field == "mixing"
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, [1.0, 2.0], math.nan])
+def test_bad_budgets_are_refused(budget: object) -> None:
+    with pytest.raises(InputError) as caught:
+        program_of(SCALE_FREE, budget)  # type: ignore[arg-type]
+    assert caught.value.field.startswith("budget")
+
+
+@pytest.mark.parametrize("name", ["degree", "rounds", "probes", "confidence"])
+def test_bad_settings_are_refused(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        solver.solve(program_of(SCALE_FREE), **{name: 0})
+    assert caught.value.field == name
