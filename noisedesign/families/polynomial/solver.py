@@ -23,7 +23,7 @@ from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.families.polynomial.traces import deviation, trace
 
 CONFIDENCE = 1 - 1e-6
-LEAST_PROBES = 32
+LEAST_PROBES = 48
 WEIGHT_PROBES = 32
 """Vectors that probe diag(B^(1/2)), from which V is made: noise in V costs a bound little."""
 PROBED = 1_000_000
@@ -204,7 +204,7 @@ def error_at_most(
     rest = trace(
         operator, squared - near, outer=outer, norm=norm, probes=probes, failure=failure, rng=rng
     )
-    return exact + rest.value + rest.deviation
+    return exact + rest.value + rest.above
 
 
 def lower_bound(
@@ -237,11 +237,11 @@ def lower_bound(
     for degree in DEGREES_BELOW:
         g = polynomials.below_root(points, weights, degree=degree, top=top)
         near = polynomials.fitted(g(points), points, weights, degree=CHEAP_DEGREE, top=top)
-        largest = max(abs(end) for end in polynomials.proved_range(g - near))
+        ends = polynomials.proved_range(g - near)
         squared = float(weights @ (g - near)(points) ** 2)
-        lost = deviation(squared, largest, probes=probes, failure=failure) if probes < n else 0.0
+        lost = deviation(squared, *ends, probes=probes, failure=failure) if probes < n else 0.0
         kinds.append((float(weights @ g(points)) - lost, g, near))
     _, g, near = max(kinds, key=lambda kind: kind[0])
     rest = trace(operator, g - near, probes=probes, failure=failure, rng=rng)
-    half = float(near.coef @ moments) + rest.value - rest.deviation
+    half = float(near.coef @ moments) + rest.value - rest.below
     return float(max(half, 0.0) ** 2 / (program.budget @ operator.weights))

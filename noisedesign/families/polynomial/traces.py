@@ -1,8 +1,9 @@
 """A trace, from products with Gaussian vectors, within bounds of a stated confidence.
 
-For Gaussian z, z^T E z - tr E is below 2 |E|_F sqrt(s) + 2 |E|_2 s but with probability e^-s
-(Laurent and Massart 2000, Lemma 1; indefinite E likewise). |E|_F is unknown; |E z|^2 estimates its
-square, and the same lemma for E^2, with |E^2|_F <= |E|_2 |E|_F, bounds it from above.
+For Gaussian z, z^T E z - tr E is below 2 |E|_F sqrt(s) + 2 e s but with probability e^-s, e the
+largest positive eigenvalue (Laurent and Massart 2000, Lemma 1; negative eigenvalues add to |E|_F
+only). |E|_F is unknown; |E z|^2 estimates its square, and the same lemma for -E^2, with
+|E^2|_F <= |E|_2 |E|_F, bounds it from above.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from noisedesign.families.polynomial.polynomials import proved_range
 
 @dataclass(frozen=True)
 class Trace:
-    """An estimate, and how far the trace is from it on either side, but with the probability
-    that was asked for."""
+    """An estimate; the trace is at most ``above`` larger, and at most ``below`` smaller, each but
+    with the probability that was asked for."""
 
     value: float
-    deviation: float
+    above: float = 0.0
+    below: float = 0.0
 
 
 def trace(
@@ -51,27 +53,32 @@ def trace(
     n = operator.mixing.shape[1]
     if probes >= n:
         y = np.eye(n) if outer is None else outer.T.toarray()
-        return Trace(float(np.sum(y * operator.apply(h, y))), 0.0)
+        return Trace(float(np.sum(y * operator.apply(h, y))))
     z = rng.standard_normal((n, probes))
     y = z if outer is None else outer.T @ z
     image = operator.apply(h, y)
     value = float(np.sum(y * image)) / probes
     seen = image if outer is None else outer @ image
     squared = float(np.sum(seen**2)) / probes
-    largest = norm * max(abs(end) for end in proved_range(h))
-    return Trace(value, deviation(squared, largest, probes=probes, failure=failure))
+    low, high = (norm * end for end in proved_range(h))
+    above, below = (
+        deviation(squared, low, high, probes=probes, failure=failure)
+        for low, high in ((-high, -low), (low, high))
+    )
+    return Trace(value, above, below)
 
 
-def deviation(squared: float, largest: float, *, probes: int, failure: float) -> float:
-    """How far the mean of z^T E z is from tr E at most, either side, but with ``failure``.
+def deviation(squared: float, low: float, high: float, *, probes: int, failure: float) -> float:
+    """How far the mean of z^T E z is above tr E at most, but with ``failure``.
 
     Args:
         squared: the mean of |E z|^2.
-        largest: a bound on |E|_2.
+        low, high: of them and 0, what encloses the eigenvalues of E.
         probes: how many z.
-        failure: half of it for |E|_F, half for the side.
+        failure: half of it for |E|_F, half for the mean.
     """
     share = math.log(2 / failure) / probes
+    largest = max(abs(low), abs(high))
     shift = largest * math.sqrt(share)
     frobenius = shift + math.sqrt(shift**2 + squared)
-    return 2 * frobenius * math.sqrt(share) + 2 * largest * share
+    return 2 * frobenius * math.sqrt(share) + 2 * max(high, 0.0) * share
