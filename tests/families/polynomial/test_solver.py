@@ -158,6 +158,28 @@ def test_drawn_noise_has_the_covariance() -> None:
     assert np.abs((seen - r) / spread).max() <= 6  # 14,400 entries, 6 standard deviations
 
 
+@pytest.mark.slow
+def test_twenty_thousand_nodes_within_three_percent() -> None:
+    """An array of n x n doubles would take 3.2 GB. Budgets are met: seen at the ten nodes of the
+    most neighbours and ten others, by products with unit vectors."""
+    graph = nx.barabasi_albert_graph(20_000, 3, seed=0)
+    links = nx.to_scipy_sparse_array(graph, dtype=float, format="coo")
+    degrees = links.sum(axis=1)
+    weights = 1 / (1 + np.maximum(degrees[links.row], degrees[links.col]))
+    w = sparse.csr_array((weights, (links.row, links.col)), shape=links.shape)
+    w = w + sparse.diags_array(1 - w.sum(axis=1))
+    found = solver.solve(SparseProgram(mixing=w, budget=2.0), degree=2)
+    assert found.confidence == solver.CONFIDENCE
+    assert found.gap <= 0.03
+    seen = np.concatenate([np.argsort(degrees)[-10:], np.arange(10_000, 10_010)])
+    unit = np.zeros((20_000, 20))
+    unit[seen, np.arange(20)] = 1 / np.sqrt(found.noise.scale[seen])
+    noise = found.noise
+    precision = np.sum(unit * noise.operator.apply(noise.precision, unit), axis=0)
+    np.testing.assert_allclose(precision, 2.0, rtol=1e-9)
+    assert np.all(precision <= 2.0)
+
+
 def test_the_same_seed_gives_the_same_design() -> None:
     first, second, other = (solver.solve(program_of(RING), seed=s, probes=10) for s in (3, 3, 4))
     assert first.objective == second.objective
