@@ -138,7 +138,8 @@ def solve(
             has one: a loaded file or a design, whose problem is solved.
         backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; what is not convex,
             Toeplitz strategies and products of time and space, is for "native" alone. Against
-            chosen observers "native" stands for "clarabel". Other distributions may add backends.
+            chosen observers of up to 30 nodes "native" stands for "clarabel". Other distributions
+            may add backends.
         gap: relative duality gap to certify, default 1e-6, or 1e-5 against observers. Given
             explicitly, conic solvers are asked for an accuracy to match; otherwise they run at
             their own defaults.

@@ -1,4 +1,5 @@
-"""Noise in space against chosen observers: solved by the conic search, judged by the account.
+"""Noise in space against chosen observers: solved by a conic search while small, else along a
+central path of our own; judged by the account.
 
 What the search proves is kept in coordinates of the noise, not in those of its own whitened
 messages, whose basis another machine may choose otherwise.
@@ -33,7 +34,11 @@ from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
 
 SOLVER = "clarabel"
-"""What solves these problems where no conic solver is named."""
+"""What solves these problems where no conic solver is named and they are small."""
+
+SMALL = 30
+"""Coordinates of the noise up to which that is so: a conic solve takes a second for 30 and minutes
+for 60, to a gap that a central path takes long to reach."""
 
 _KEYS = {
     "max_variance": "limits.max_variance",
@@ -72,6 +77,11 @@ class Observers(Family):
         return "those against observers"
 
     def solve(self, program: ObserverProblem, *, monitor: Monitor) -> Answer:
+        if program.size > SMALL:
+            from noisedesign.families.observers import native
+
+            with _fields_of_the_problem():
+                return native.search(program, monitor=monitor)
         from noisedesign.program.backends import How, get_backend
 
         (formulation,) = self.formulations

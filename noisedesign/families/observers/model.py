@@ -35,6 +35,10 @@ from noisedesign.families.observers.program import ObserverProblem
 from noisedesign.program.family import Answer, Model
 from noisedesign.program.noise import Noise
 
+LARGEST = 100
+"""Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large
+as the square of its entries: 200 MB for each observer."""
+
 FLOOR = 1e-10
 """Least eigenvalue of the covariance that sets the units, relative to the largest: one that noise
 does not reach at all would divide by zero, and it may be the next answer that reaches it."""
@@ -86,6 +90,14 @@ class _Units:
 
     def model(self) -> Model:
         program, root, size = self.problem.normalized, self.root, len(self.root)
+        largest = max(sum(seen.signals.shape) for seen in program.observers)
+        if largest > LARGEST:
+            raise InputError(
+                "horizon",
+                expected=f"matrix inequalities of at most {LARGEST} rows",
+                got=f"{largest} over {self.problem.horizon} steps",
+                remedy="Ask for a shorter horizon, or observers that receive fewer messages.",
+            )
         require_size(
             2 * triangle(size)
             + 2 * size

@@ -19,11 +19,13 @@ that less than the whole run tells of its first step. The account still checks e
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
@@ -36,16 +38,16 @@ from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import single
 from noisedesign.system.workloads import ErrorMeasure, Workload
 
-LARGEST = 100
-"""Rows of the largest matrix inequality handed to a conic solver, whose factor for it is as large
-as the square of its entries: 200 MB for each observer."""
-
 GAP = 1e-5
 """Relative gap a design is solved to unless the monitor says otherwise. Interior points miss
 feasibility by 1e-9 and more, and the bound pays for it in units of the cap."""
 
 TOLERANCE = 1e-9
 """Accuracy asked of the solver unless the monitor says otherwise."""
+
+CERTAIN = 1e-8
+"""Least pivot of what an observer sees, relative to its largest variance, from which on what it
+tells is known to eight digits without the account."""
 
 DEPENDENT = 8.0
 """Multiple of the rounding of singular values below which messages are linear in one another."""
@@ -54,14 +56,44 @@ DEPENDENT = 8.0
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ObservedNoise:
     """What one observer has: B_a, shape (k, m, p), of full row rank when its k blocks are put side
-    by side, and G_a, shape (m, c), one column per gradient that is limited."""
+    by side, and G_a, shape (m, c), one column per gradient that is limited.
+
+    ``victims`` are the nodes whose gradients those are. ``hidden`` says that noise unknown
+    to it is in whatever tells of them.
+    """
 
     responses: Array
     signals: Array
+    victims: tuple[int, ...] = ()
+    hidden: bool = False
+
+    @cached_property
+    def support(self) -> NDArray[np.intp]:
+        """The coordinates of the noise it has anything of, ascending."""
+        return np.flatnonzero((self.responses != 0).any(axis=(0, 1)))
+
+    @cached_property
+    def local(self) -> Array:
+        """The columns of B_a on its support, shape (k, m, s)."""
+        return np.ascontiguousarray(self.responses[:, :, self.support])
 
     def covariance(self, noise: Array) -> Array:
         """K_a(R), shape (m, m), squared noise."""
-        return np.asarray(np.einsum("jmp,pq,jnq->mn", self.responses, noise, self.responses))
+        seen = noise[np.ix_(self.support, self.support)]
+        return np.asarray((self.local @ seen @ self.local.transpose(0, 2, 1)).sum(axis=0))
+
+    def told(self, noise: Array) -> Array:
+        """diag(G_a^T K_a(R)^-1 G_a), shape (c,): squared sensitivities over their budgets.
+
+        Raises:
+            numpy.linalg.LinAlgError: K_a(R) is singular, or so nearly that rounding may hide it.
+        """
+        covariance = self.covariance(noise)
+        lower = np.linalg.cholesky(covariance)
+        least, largest = np.diagonal(lower).min() ** 2, np.diagonal(covariance).max()
+        if not least > CERTAIN * largest:
+            raise np.linalg.LinAlgError("what is seen is nearly linear in itself")
+        return np.asarray((np.linalg.solve(lower, self.signals) ** 2).sum(axis=0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,6 +184,11 @@ class ObserverProblem(Shown):
             )
 
     @property
+    def size(self) -> int:
+        """p, the number of coordinates of the noise."""
+        return len(self.unit)
+
+    @property
     def gram(self) -> Array:
         """H, shape (p, p), squared error per squared noise; p is n, or nT."""
         assert self.error is not None
@@ -182,9 +219,24 @@ class ObserverProblem(Shown):
         return replace(made, rounds=self.rounds)
 
     def worst(self, covariance: Array) -> tuple[float, str]:
-        """Largest squared sensitivity over its budget, by the account, and whose it is."""
-        algorithm, worst = self.algorithm(covariance), (0.0, "")
-        for observer in self.observers:
+        """Largest squared sensitivity over its budget and whose it is.
+
+        By the account, which looks at every step of a run. Of a single step it says no more than
+        (O), and that is much quicker where observers have little: then the account is only asked
+        where a gradient may be told without noise.
+        """
+        worst: tuple[float, str] = (0.0, "")
+        algorithm: Algorithm | None = None
+        noise = covariance / np.multiply.outer(self.unit, self.unit)
+        for observer, seen in zip(self.observers, self.seen, strict=True):
+            if self.horizon == 1 and seen.hidden and not self.correlated_over_time:
+                with suppress(np.linalg.LinAlgError):
+                    told = seen.told(noise)
+                    if told.max(initial=0.0) > worst[0]:
+                        whose = f"node {seen.victims[int(told.argmax())]} against {observer}"
+                        worst = (float(told.max()), whose)
+                    continue
+            algorithm = self.algorithm(covariance) if algorithm is None else algorithm
             exposures = account(algorithm, observer, participation=single(self.horizon), delta=None)
             for found in exposures:
                 budget = float(self.budget[algorithm.nodes.index(found.node)])
@@ -193,28 +245,24 @@ class ObserverProblem(Shown):
         return worst
 
     @cached_property
+    def seen(self) -> tuple[ObservedNoise, ...]:
+        """What every observer has, in units of ``unit``; nothing reaches some of them."""
+        return tuple(self._observed(observer) for observer in self.observers)
+
+    @cached_property
     def normalized(self) -> ObserverProgram:
         """The program with noise in units of ``unit`` and squared error in those of ``unit_error``.
 
         Raises:
-            InputError: observers that nothing reaches; matrix inequalities too large to solve.
+            InputError: observers that nothing reaches.
         """
-        seen = [self._observed(observer) for observer in self.observers]
-        reached = tuple(one for one in seen if one.signals.size)
+        reached = tuple(one for one in self.seen if one.signals.size)
         if not reached:
             raise InputError(
                 "observers",
                 expected="at least one that messages reach",
                 got="none",
                 remedy="No noise is needed against these.",
-            )
-        largest = max(sum(one.signals.shape) for one in reached)
-        if largest > LARGEST:
-            raise InputError(
-                "horizon",
-                expected=f"matrix inequalities of at most {LARGEST} rows",
-                got=f"{largest} over {self.horizon} steps",
-                remedy="Ask for a shorter horizon, or observers that receive fewer messages.",
             )
         gram = self.gram * np.multiply.outer(self.unit, self.unit) / self.unit_error
         return ObserverProgram(gram=gram, observers=reached, cap=self.cap / self.unit**2)
@@ -227,13 +275,11 @@ class ObserverProblem(Shown):
 
         Noise enters messages as gradients do, so one response serves both.
         """
-        n, unit = len(self.mixing), self.unit
+        n, unit, rank = len(self.mixing), self.unit, settings.rank_tolerance
         # All messages of a run tell all noisy gradients, one by one: those of one step do.
         alone = observer.sees == "all" and not self.correlated_over_time
         steps = 1 if alone else self.horizon
-        unit_noise = threats.whisper(mixing=self.mixing, covariance=np.eye(n), horizon=steps)
-        algorithm = replace(unit_noise, rounds=self.rounds)
-        messages, _ = threats.view(algorithm, observer).dense()
+        messages = self._messages(observer, steps)
         limited = range(steps if self.correlated_over_time else 1)
         columns = np.array(
             [t * n + u for t in limited for u in range(n) if u not in observer.coalition]
@@ -243,10 +289,44 @@ class ObserverProblem(Shown):
         known = [t * n + u for t in range(steps) for u in sorted(observer.knows.silenced)]
         periods = steps * n // len(unit)
         stacked = np.vstack([messages, np.eye(steps * n)[known]]) * np.tile(unit, periods)
-        left, values, right = np.linalg.svd(stacked, full_matrices=False)
-        kept = values > DEPENDENT * settings.rank_tolerance(max(stacked.shape)) * values[0]
-        responses = right[kept].reshape(-1, periods, len(unit)).transpose(1, 0, 2)
+        support = np.flatnonzero(stacked.any(axis=0))
+        left, values, right = np.linalg.svd(stacked[:, support], full_matrices=False)
+        kept = values > DEPENDENT * rank(max(stacked.shape)) * values.max(initial=0.0)
+        rows = np.zeros((int(kept.sum()), stacked.shape[1]))
+        rows[:, support] = right[kept]
+        responses = rows.reshape(-1, periods, len(unit)).transpose(1, 0, 2)
+        moved = np.vstack([signals, np.zeros((len(known), signals.shape[1]))])
+        untold = moved - left[:, kept] @ (left[:, kept].T @ moved)
+        rounding = DEPENDENT * rank(len(stacked)) * np.abs(moved).max(initial=0.0)
         return ObservedNoise(
             responses=np.ascontiguousarray(responses),
             signals=(left[: len(messages), kept] / values[kept]).T @ signals,
+            victims=tuple(int(u) for u in columns % n),
+            hidden=_by_nodes(observer, n) and bool(np.abs(untold).max(initial=0.0) <= rounding),
         )
+
+    def _messages(self, observer: Observer, steps: int) -> Array:
+        """What an observer receives of a run, shape (messages, n steps), by the noise in it.
+
+        A node receives in a single round what is sent where W is not zero: no system is asked.
+        """
+        n, coalition = len(self.mixing), list(observer.coalition)
+        usual = observer.sees == "received" and len(coalition) < n and _by_nodes(observer, n)
+        if steps == self.rounds == 1 and usual:
+            heard = (self.mixing[coalition] != 0).any(axis=0)
+            heard[coalition] = True
+            return np.asarray(np.eye(n)[heard], dtype=np.float64)
+        messages, _ = threats.view(self._unit_noise(steps), observer).dense()
+        return np.asarray(messages)
+
+    def _unit_noise(self, steps: int) -> Algorithm:
+        n = len(self.mixing)
+        unit_noise = threats.whisper(mixing=self.mixing, covariance=np.eye(n), horizon=steps)
+        return replace(unit_noise, rounds=self.rounds)
+
+
+def _by_nodes(observer: Observer, n: int) -> bool:
+    """Whether all noise it knows is that of some of n nodes."""
+    knows, named = observer.knows, observer.knows.silenced | set(observer.coalition)
+    alone = all(len(seed) == 1 for seed in knows.seeds)
+    return alone and not knows.everything and max(named, default=0) < n
