@@ -38,7 +38,7 @@ from noisedesign.program.family import Answer
 from noisedesign.program.noise import Noise
 
 SWEEPS = 600
-"""At most. They certify 1 % at 60 nodes of degree eight in half as many, and 3 % at 500."""
+"""At most. They certify 1 % at 60 nodes of degree eight in half as many, and 1.3 % at 500."""
 
 FIRST_SHARE = 0.3
 """Of the objective, that mu log det R has at first: large, so that noise comes from above."""
