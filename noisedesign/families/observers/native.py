@@ -46,6 +46,9 @@ FIRST_SHARE = 0.3
 LAST_SHARE = 0.2
 """Of the gap asked for, below which that share need not fall."""
 
+LEAST_SHARE = 1e-3
+"""Below which it never falls: the sweeps would not follow it, and the gap is about three of it."""
+
 FALL = 0.6
 """Factor on the share where the sweeps have followed it."""
 
@@ -113,7 +116,7 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
                 monitor.report(lower=bound, upper=upper)
                 if searched.ended(solved=0 < upper <= (1 + REACHED * monitor.gap) * bound):
                     break
-                path.follow(excess, last=LAST_SHARE * monitor.gap)
+                path.follow(excess, last=max(LAST_SHARE * monitor.gap, LEAST_SHARE))
             path.step(sight, settled=sweep >= SETTLED)
     if searched.stop is not Stop.SOLVED:
         noise = repaired(problem, path.noise * scale)
