@@ -58,6 +58,9 @@ FOLLOWED = 2.0
 DEPARTS = 1.5
 """Factor on the excess of S over M, from one look to the next, that is no rounding of the path."""
 
+PAYS = 0.5
+"""Share of the gap reached that noise should have, before its repair, to be worth one."""
+
 BUDGET_SHARE = 0.2
 """Of mu, on all budgets together: multipliers of budgets find their size without much of it."""
 
@@ -107,8 +110,9 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
                 value = problem.unit_error * lower_bound(program, multipliers)
                 if value > bound:
                     bound, kept = value, multipliers
-                # Noise costs at least this; repairs are only made where they may pay.
-                if problem.unit_error * path.objective <= (1 + monitor.gap) * bound:
+                # Repaired noise costs more; repairs are only made where they may pay.
+                hoped, reached = problem.unit_error * path.objective - bound, upper - bound
+                if hoped <= max(monitor.gap * bound, PAYS * reached):
                     noise = repaired(problem, path.noise * scale)
                     judged = judge(problem, noise, bound=bound)
                     if judged.feasible and judged.objective < upper:

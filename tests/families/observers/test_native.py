@@ -129,6 +129,13 @@ def test_without_time_noise_is_independent_and_within_its_limits() -> None:
     assert certificate.objective <= 2 * problem.unit_error * (1 + 1e-9)
 
 
+def test_what_was_best_is_kept_where_the_gap_asked_for_is_out_of_reach() -> None:
+    stop, certificate = found(1e-9, **asked(nx.path_graph(9)))
+    assert stop is Stop.INACCURATE
+    assert certificate.feasible
+    assert certificate.gap <= 1e-2
+
+
 def test_larger_problems_need_no_conic_solver() -> None:
     path = nx.path_graph(40)
     problem = SpaceProblem(
