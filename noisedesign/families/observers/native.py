@@ -46,7 +46,7 @@ FIRST_SHARE = 0.3
 LAST_SHARE = 0.2
 """Of the gap asked for, below which that share need not fall."""
 
-LEAST_SHARE = 1e-3
+LEAST_SHARE = 1e-4
 """Below which it never falls: the sweeps would not follow it, and the gap is about three of it."""
 
 FALL = 0.6
