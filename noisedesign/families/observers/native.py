@@ -113,7 +113,7 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
                 # Repaired noise costs more; repairs are only made where they may pay.
                 hoped, reached = problem.unit_error * path.objective - bound, upper - bound
                 if hoped <= max(monitor.gap * bound, PAYS * reached):
-                    noise = repaired(problem, path.noise * scale)
+                    noise = _within(problem, path.noise * scale)
                     judged = judge(problem, noise, bound=bound)
                     if judged.feasible and judged.objective < upper:
                         upper, best = judged.objective, noise
@@ -123,7 +123,7 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
                 path.follow(excess, last=max(LAST_SHARE * monitor.gap, LEAST_SHARE))
             path.step(sight, settled=sweep >= SETTLED)
     if searched.stop is not Stop.SOLVED:
-        noise = repaired(problem, path.noise * scale)
+        noise = _within(problem, path.noise * scale)
         judged = judge(problem, noise, bound=bound)
         if judged.feasible and judged.objective < upper:
             best = noise
@@ -134,6 +134,13 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
         proof=proof,
         evaluations=len(monitor.history) * CHECK_EVERY,
     )
+
+
+def _within(problem: ObserverProblem, noise: Array) -> Array:
+    """Noise within budgets and cap: more of the same where too little, then repaired. Most nodes at
+    the cap have budget to spare, so that little other noise has to be mixed in."""
+    worst = problem.worst(noise)[0]
+    return repaired(problem, noise * worst if 1 < worst < np.inf else noise)
 
 
 class _Path:
