@@ -198,7 +198,7 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
     if outcome.proof is not None:
         gap = outcome.proof.gap if outcome.rigorous else None
         found |= {"rigorous": outcome.rigorous, "gap": gap}
-        found |= {"why_not": outcome.proof.why_not}
+        found |= {"why_not": outcome.proof.why_not, "left_out": outcome.proof.left_out}
     found["checks"] = records
     show(found if as_json else records, as_json=as_json, notes=["note"])
     if not outcome.ok:

@@ -15,6 +15,7 @@ from noisedesign.base.enclosures import Interval
 from noisedesign.base.shown import Shown
 from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
+from noisedesign.program.problem import Problem
 from noisedesign.program.rigorous import UNPROVED, Judged, NotProvedError
 
 LOSS = 5e-11
@@ -37,6 +38,7 @@ class Proof(Shown):
         variance_ratio: no variance is larger, over its cap; None without caps.
         floor_ratio: no floor is larger, over its variance; None without floors.
         why_not: what is not proved, and why; empty where all of it is.
+        left_out: what the problem asks for that no proof here covers; empty where that is nothing.
     """
 
     objective: Interval = UNPROVED
@@ -45,6 +47,7 @@ class Proof(Shown):
     variance_ratio: float | None = None
     floor_ratio: float | None = None
     why_not: str = ""
+    left_out: str = ""
 
     def _facts(self) -> dict[str, object]:
         return {
@@ -54,6 +57,7 @@ class Proof(Shown):
             "objective at most": self.objective.upper,
             "lower bound": self.lower_bound.lower,
             "sensitivity squared at most": self.sensitivity_squared,
+            "left out": self.left_out,
         }
 
     @property
@@ -89,14 +93,14 @@ def prove(design: Design) -> Proof:
     if design.trust == "central":
         return Proof(why_not="it claims no budgets of nodes: the average alone is protected")
     problem = design.problem
-    family = family_of(problem)
+    family, left_out = family_of(problem), _left_out(problem)
     judged, bound, why = None, UNPROVED, ""
     with np.errstate(all="ignore"):
         try:
             program = family.program(problem)
             judged = family.rigorous_judge(program, design.noise, design.proof)
         except (NotProvedError, np.linalg.LinAlgError) as error:
-            return Proof(why_not=f"the noise: {error}")
+            return Proof(why_not=f"the noise: {error}", left_out=left_out)
         try:
             bound = _bound(design, judged)
         except (NotProvedError, np.linalg.LinAlgError) as error:
@@ -108,6 +112,7 @@ def prove(design: Design) -> Proof:
         variance_ratio=judged.variance_ratio,
         floor_ratio=judged.floor_ratio,
         why_not=why,
+        left_out=left_out,
     )
     if found.rigorous or why:
         return found
@@ -152,6 +157,15 @@ def _bound(design: Design, judged: Judged) -> Interval:
         assert why is not None
         raise why
     return max(found)
+
+
+def _left_out(problem: Problem) -> str:
+    """How noise is scaled to a privacy target is computed beside the design, in floating point."""
+    if problem.privacy is None:
+        return ""
+    if problem.use is not None and problem.use.random:
+        return "epsilon and delta, by the account of random participation"
+    return "epsilon and delta, by the account of Gaussian noise"
 
 
 def _missing(proof: Proof) -> str:

@@ -72,6 +72,12 @@ SHIFTS = 12
 
 UNPROVED = Interval(0.0, math.inf)
 
+RANDOM = (
+    "the account of random participation is not covered: it adds up probabilities, some of them of "
+    "samples"
+)
+"""Why nothing is proved of what rests on one."""
+
 
 class NotProvedError(Exception):
     """Why something is not proved, in words."""
@@ -410,7 +416,12 @@ def sensitivity_above(strategy: Enclosure, participation: Participation) -> floa
 
     Sums of absolute values over patterns; where those exceed 1, sums of y with Diag(y) - X_pi
     proved positive semidefinite, pattern by pattern.
+
+    Raises:
+        NotProvedError: the participation is random, whose account is another.
     """
+    if participation.random:
+        raise NotProvedError(RANDOM)
     m = gram_of(strategy)
     absolute, groups = m.largest, listed(participation)
     if groups is None:

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError, symmetric_matrix
-from noisedesign.base.enclosures import Enclosure, Interval, symmetric_part
+from noisedesign.base.enclosures import Enclosure, Interval, exactly, symmetric_part, up
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.certificate import Certificate, judge_strategy
 from noisedesign.program.family import Arrays, Family
 from noisedesign.program.noise import DenseStrategy, Noise, Strategy
 from noisedesign.program.problem import TimeProblem, unstructured
-from noisedesign.program.rigorous import Judged, factor_below, matrix_bound
+from noisedesign.program.rigorous import Judged, NotProvedError, factor_below, matrix_bound
 from noisedesign.program.structure import TimeStructure
 from noisedesign.system.participation import Participation
 
@@ -111,6 +111,23 @@ def rigorous_bound_by(
     known = None if judged is None else judged.factor
     factor = factor_below(symmetric_part(program.gram)).factor if known is None else known
     return matrix_bound(factor, u, price, enough=enough)
+
+
+def rigorous_uniform_bound(
+    program: TemporalProgram, *, judged: Judged | None, enough: float
+) -> Interval:
+    """The bound by uniform multipliers, tr X <= T / p, with every rounding accounted for.
+
+    Raises:
+        NotProvedError: the patterns do not contain every step equally often; H is not proved
+            positive definite.
+    """
+    size = program.participation.even_size
+    if not size:
+        raise NotProvedError("the patterns do not contain every step equally often")
+    price = float(up(np.float64(program.size / size), 1))
+    uniform = exactly(np.eye(program.size))
+    return rigorous_bound_by(program, uniform, price, judged=judged, enough=enough)
 
 
 class TemporalFamily(Family):

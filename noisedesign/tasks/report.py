@@ -267,5 +267,7 @@ def insider_note(design: Design) -> str:
 def proof_note(proof: Proof) -> str:
     """What is proved of a design as it is saved."""
     if proof.rigorous:
-        return f"Proved with every rounding accounted for: feasible, gap at most {proof.gap:.2e}."
+        words = f"feasible, gap at most {proof.gap:.2e}"
+        words += f"; not part of it: {proof.left_out}" * bool(proof.left_out)
+        return f"Proved with every rounding accounted for: {words}."
     return f"Not proved with every rounding accounted for: {proof.why_not}."

@@ -525,7 +525,9 @@ def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) 
 def _proof_check(proof: Proof) -> Check:
     if not proof.rigorous:
         return Check("rigorous", False, note=f"not proved: {proof.why_not}")
-    return Check("rigorous", True, found=proof.gap, note="proved gap, every rounding accounted for")
+    note = "proved gap, every rounding accounted for"
+    note += f"; not part of it: {proof.left_out}" * bool(proof.left_out)
+    return Check("rigorous", True, found=proof.gap, note=note)
 
 
 def _proof_checks(proof: Proof, design: Design) -> list[Check]:

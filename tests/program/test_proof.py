@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 
+from noisedesign.base.enclosures import exactly
+from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.design import Design
+from noisedesign.program.family import family_of
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.proof import Proof, proof_on_save, prove
-from noisedesign.program.structure import SpaceStructure
+from noisedesign.program.rigorous import NotProvedError, sensitivity_above
+from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.graph import build_graph
-from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.participation import BallsInBins, FixedEpoch, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.baselines import baseline
+from noisedesign.tasks.report import proof_note
 from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import verify
 from tests.support.family_cases import CASES
 
 DIGITS = 50
+TARGET = PrivacyTarget(epsilon=2.0, delta=1e-4)
 AGAINST_OBSERVERS = {name for name, case in CASES.items() if case.family == "observers"}
 COVERED = sorted(set(CASES) - AGAINST_OBSERVERS)
 
@@ -198,7 +205,87 @@ def test_what_claims_no_budgets_is_not_passed() -> None:
     assert "average" in proof.why_not
 
 
+def test_strategies_without_negative_entries_are_proved_under_fixed_participation() -> None:
+    design, proof = solved("no negative entries")
+    assert proof.rigorous
+    below = DenseStrategy(strategy=design.strategy * (1 - 2e-16 - 2 * np.tri(3, k=-2)))
+    assert below.strategy.min() < 0
+    found = prove(replace(design, noise=Noise.of_strategy(below)))
+    assert "negative" in found.why_not
+    assert found.gap == math.inf
+
+
 # --- what is not proved ---------------------------------------------------------------------------
+
+
+FIXED = {"participation": FixedEpoch(epochs=2, separation=2)}
+IN_BINS = {"participation": BallsInBins(epochs=2, separation=2), "privacy": TARGET}
+
+
+@pytest.mark.parametrize(
+    ("make", "own"),
+    [
+        (TimeProblem.prefix, {}),
+        (TimeProblem.prefix, {"structure": TimeStructure(kind="banded", bands=2)}),
+        (partial(SpaceTimeProblem, mixing=CASES["a product"].problem.mixing), {}),
+    ],
+    ids=["in time", "banded", "a product"],
+)
+def test_the_account_of_random_participation_is_never_passed(make: Any, own: Any) -> None:
+    """Nor where its noise would do for any participation, so that the account does not matter: the
+    multipliers bound designs for that participation only."""
+    fixed = solve(make(**FIXED, **own), gap=1e-3).design
+    assert fixed is not None
+    assert prove(fixed).rigorous
+    problem = make(**IN_BINS, **own)
+    found = prove(replace(fixed, problem=problem))
+    assert not found.rigorous
+    assert not found.feasible
+    assert found.gap == math.inf
+    assert "random participation" in found.why_not
+    assert "epsilon and delta" in found.left_out
+    family = family_of(problem)
+    with pytest.raises(NotProvedError, match="random participation"):
+        family.rigorous_bound(family.program(problem), fixed.proof)
+    with pytest.raises(NotProvedError, match="random participation"):
+        sensitivity_above(exactly(fixed.noise.dense_strategy), problem.participation)
+
+
+@pytest.mark.slow
+def test_designs_for_random_participation_are_no_pass() -> None:
+    design = solve(TimeProblem.prefix(**IN_BINS)).design
+    assert design is not None
+    assert verify(design).ok
+    outcome = verify(design, rigorous=True)
+    assert not outcome.ok
+    assert not outcome.rigorous
+
+
+def test_what_a_proof_leaves_out_it_says() -> None:
+    """Budgets are proved; what a target makes of them, with or without chance, is not."""
+    kinds = {single(1): "Gaussian", BallsInBins(epochs=1, separation=2): "random participation"}
+    for scheme, words in kinds.items():
+        problem = in_space("ring", 4, privacy=TARGET, participation=scheme)
+        design = solve(problem).design
+        assert design is not None
+        outcome = verify(design, rigorous=True)
+        assert outcome.proof is not None
+        assert outcome.proof.rigorous
+        assert words in outcome.proof.left_out
+        (check,) = (check for check in outcome.checks if check.name == "rigorous")
+        assert outcome.proof.left_out in check.note
+        assert outcome.proof.left_out in proof_note(outcome.proof)
+    assert solved("ring")[1].left_out == ""
+
+
+def test_what_is_outside_of_its_bands_is_not_passed() -> None:
+    """The bound is that of banded strategies, and others have less error."""
+    design, proof = solved("two bands")
+    assert proof.rigorous
+    wider = design.strategy.copy()
+    wider[2, 0] = 1e-12
+    noise = Noise.of_strategy(DenseStrategy(strategy=wider))
+    assert "bands" in prove(replace(design, noise=noise)).why_not
 
 
 @pytest.mark.parametrize("name", sorted(AGAINST_OBSERVERS))

@@ -15,13 +15,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.amplified.bound import leveled, relief
 from noisedesign.families.amplified.program import NonnegativeProgram, equivalent_sensitivity
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.families.toeplitz.program import ToeplitzProgram
 from noisedesign.program.calibration import required_target
-from noisedesign.program.certificate import Certificate, ProvedBound, judge_strategy, proved_bound
+from noisedesign.program.certificate import (
+    Certificate,
+    ProvedBound,
+    judge_strategy as judged_strategy,
+    proved_bound,
+)
 from noisedesign.program.family import (
     BEST_FOUND,
     Answer,
@@ -35,8 +41,14 @@ from noisedesign.program.family import (
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import TimeProblem
 from noisedesign.program.program import DualPoint, uniform_dual
+from noisedesign.program.rigorous import RANDOM, Judged, NotProvedError, judge_strategy
 from noisedesign.program.structure import TimeStructure
-from noisedesign.program.temporal import TemporalFamily, largest_share, temporal_program
+from noisedesign.program.temporal import (
+    TemporalFamily,
+    largest_share,
+    rigorous_uniform_bound,
+    temporal_program,
+)
 from noisedesign.system.workloads.toeplitz import GramWorkload
 
 
@@ -117,7 +129,7 @@ class Nonnegative(TemporalFamily):
         self, program: NonnegativeProgram, noise: Noise, proof: Arrays, *, bound: float
     ) -> Certificate:
         strategy = noise.dense_strategy
-        judged = judge_strategy(program, strategy, bound=bound)
+        judged = judged_strategy(program, strategy, bound=bound)
         if program.target is None:
             return judged
         try:
@@ -130,6 +142,29 @@ class Nonnegative(TemporalFamily):
             sensitivity_kind=f"amplified ({account.which})",
             account=account,
         )
+
+    def rigorous_judge(self, program: NonnegativeProgram, noise: Noise, proof: Arrays) -> Judged:
+        """Under fixed participation. An account of a random one is no inequality of matrices."""
+        strategy = noise.dense_strategy
+        if program.target is not None:
+            raise NotProvedError(RANDOM)
+        if not (strategy >= 0).all():
+            raise NotProvedError("C has negative entries")
+        return judge_strategy(program, strategy)
+
+    def rigorous_bound(
+        self,
+        program: NonnegativeProgram,
+        proof: Arrays,
+        *,
+        judged: Judged | None = None,
+        enough: float = 0.0,
+        **_: Any,
+    ) -> Interval:
+        """By uniform multipliers, as :meth:`bound`, on strategies of every structure."""
+        if program.target is not None:
+            raise NotProvedError(RANDOM)
+        return rigorous_uniform_bound(program, judged=judged, enough=enough)
 
     def certificate(
         self, program: NonnegativeProgram, noise: Noise, proof: Arrays, **of: Any

@@ -15,7 +15,7 @@ from noisedesign.families.banded.program import BandedProgram, banded_program
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import ANY, Answer, Arrays, ArraySpec, Form, Model
 from noisedesign.program.noise import BandedStrategy, Noise
-from noisedesign.program.rigorous import Judged, judge_strategy
+from noisedesign.program.rigorous import Judged, NotProvedError, judge_strategy
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalFamily, largest_share, unit_form
 
@@ -59,6 +59,8 @@ class Banded(TemporalFamily):
         return ProvedBound(lower_bound(program, proof, **by), 0.0)
 
     def rigorous_judge(self, program: BandedProgram, noise: Noise, proof: Arrays) -> Judged:
+        if noise.dense_strategy[np.tril(program.outside())].any():
+            raise NotProvedError("C has entries outside of its bands")
         return judge_strategy(program, noise.dense_strategy)
 
     def rigorous_bound(self, program: BandedProgram, proof: Arrays, **by: Any) -> Interval:

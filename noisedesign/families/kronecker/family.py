@@ -30,7 +30,7 @@ from noisedesign.program.family import (
 )
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.rigorous import Judged
+from noisedesign.program.rigorous import RANDOM, Judged, NotProvedError
 from noisedesign.program.space_time import SpaceTimeProgram
 
 
@@ -90,6 +90,8 @@ class Kronecker(Family):
         )
 
     def rigorous_judge(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> Judged:
+        if program.target is not None:
+            raise NotProvedError(RANDOM)
         return judging.rigorous_judge(
             program, strategy=noise.dense_strategy, covariance=noise.covariance
         )
@@ -97,6 +99,8 @@ class Kronecker(Family):
     def rigorous_bound(
         self, program: KroneckerProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
     ) -> Interval:
+        if program.target is not None:
+            raise NotProvedError(RANDOM)
         witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
         return judging.rigorous_bound(program, witness, enough=enough)
 

@@ -12,19 +12,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base.checks import Array
-from noisedesign.base.enclosures import Interval, exactly, up
+from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.families.toeplitz.program import ToeplitzProgram
 from noisedesign.program.certificate import ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Form, Model, not_convex
 from noisedesign.program.noise import Noise
-from noisedesign.program.rigorous import Judged, NotProvedError, judge_strategy
+from noisedesign.program.rigorous import Judged, judge_strategy
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import (
     TemporalFamily,
     largest_share,
-    rigorous_bound_by,
+    rigorous_uniform_bound,
     temporal_program,
     unit_form,
 )
@@ -73,12 +73,7 @@ class Toeplitz(TemporalFamily):
         **_: Any,
     ) -> Interval:
         """By uniform multipliers, as :meth:`bound`."""
-        size = program.participation.even_size
-        if not size:
-            raise NotProvedError("the patterns do not contain every step equally often")
-        price = float(up(np.float64(program.size / size), 1))
-        uniform = exactly(np.eye(program.size))
-        return rigorous_bound_by(program, uniform, price, judged=judged, enough=enough)
+        return rigorous_uniform_bound(program, judged=judged, enough=enough)
 
     def departure(self, program: ToeplitzProgram, noise: Noise, proof: Arrays) -> float:
         strategy, structure = noise.dense_strategy, program.structure
