@@ -13,6 +13,9 @@ TRAINERS := --extra flower --extra opacus --extra pfl --extra torch --group trai
 TORCH := torch==2.13.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
+# Two processes; a file's tests stay in one, where they share what they set up.
+PYTEST := pytest --numprocesses 2 --dist loadfile
+
 .PHONY: demo test test-slow test-kernels test-trainers test-pythons bench notebooks docs runtime lock clean
 
 demo: $(NEEDED)
@@ -26,10 +29,10 @@ test: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m $(PYTEST)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m $(PYTEST) -m slow
 
 # KERNELS="Haswell another" are those two only: see tests/support/kernels.py.
 test-kernels: $(STAMP)

@@ -47,7 +47,7 @@ def test_every_verdict_is_printed_and_any_failure_fails(
         if "-c" in command:  # a processor without AVX-512 dies of such an instruction
             died = kernel == "SkylakeX" and "OPENBLAS_CORETYPE" in env
             return subprocess.CompletedProcess(command, -4 if died else 0, stdout=kernel + "\n")
-        assert command == [sys.executable, "-m", "pytest"]
+        assert command[:3] == [sys.executable, "-m", "pytest"]
         ran.append(kernel)
         return subprocess.CompletedProcess(command, int(kernel == "Zen"))
 

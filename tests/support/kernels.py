@@ -21,6 +21,8 @@ KERNELS = ("Haswell", "Zen", "SkylakeX", "Sandybridge", "Prescott")
 SAME = {"Zen": "Haswell", "Prescott": "Katmai"}
 """Builds of OpenBLAS in which two kernels are one answer with the other name."""
 
+PROCESSES = ("--numprocesses", "2", "--dist", "loadfile")
+
 ASK = """
 import numpy, scipy.linalg, threadpoolctl
 matrix = numpy.eye(200) + numpy.ones((200, 200))
@@ -60,7 +62,7 @@ def verdict(kernel: str) -> str:
     started = time.monotonic()
     print(f"\n=== tests under the kernels of {kernel}", flush=True)
     environment = os.environ | {"OPENBLAS_CORETYPE": kernel}
-    found = subprocess.run([sys.executable, "-m", "pytest"], env=environment)
+    found = subprocess.run([sys.executable, "-m", "pytest", *PROCESSES], env=environment)
     seconds = time.monotonic() - started
     return f"{'failed' if found.returncode else 'passed'} in {seconds:.0f} s"
 
