@@ -12,9 +12,10 @@ residual, these measure it as the preconditioner does, which tells what of the o
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -104,15 +105,32 @@ def cholesky_of(array: DeviceArray) -> DeviceArray:
         numpy.linalg.LinAlgError: one is not positive definite, however their library says so.
     """
     xp = namespace(array)
-    try:
+    with _one_error():
         lower = xp.linalg.cholesky(array)
+    if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(lower)))):  # CuPy raises nothing
+        raise np.linalg.LinAlgError("a matrix is not positive definite")
+    return lower
+
+
+def solution_of(a: DeviceArray, right: DeviceArray) -> DeviceArray:
+    """x, shape (n,), with a x = ``right``, on their device.
+
+    Raises:
+        numpy.linalg.LinAlgError: a is singular, however its library says so.
+    """
+    with _one_error():
+        return namespace(a, right).linalg.solve(a, right[:, None])[:, 0]
+
+
+@contextlib.contextmanager
+def _one_error() -> Iterator[None]:
+    """A matrix that cannot be factored is NumPy's error, whichever library finds out."""
+    try:
+        yield
     except RuntimeError as error:  # PyTorch's is one, as is that of a device without memory
         if "LinAlgError" not in type(error).__name__:
             raise
         raise np.linalg.LinAlgError(str(error)) from error
-    if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(lower)))):  # CuPy raises nothing
-        raise np.linalg.LinAlgError("a matrix is not positive definite")
-    return lower
 
 
 def inner_product(left: DeviceArray, right: DeviceArray) -> float:

@@ -126,7 +126,7 @@ class Native(Backend):
 
     def check_options(self, family: Family, program: Any, options: Options) -> None:
         if (by := family.without_options(program)) is not None:
-            options.refuse(by)
+            options.refuse(by, device=family.on_device(program))
 
     def answer(self, family: Family, program: Any, how: How) -> Answer:
         started = time.perf_counter()
@@ -399,11 +399,12 @@ class Options:
                 remedy="Write checkpoint=CheckpointFile(path).",
             )
 
-    def refuse(self, by: str) -> None:
-        """Raise InputError where anything is asked for, since ``by`` can do none of it."""
-        elsewhere, device = index_of(self.device) is not None, describe(self.device)
+    def refuse(self, by: str, *, device: bool = False) -> None:
+        """Raise InputError where anything is asked for, since ``by`` can do none of it; unless
+        ``device``, and it is a device alone."""
+        elsewhere = index_of(self.device) is not None and not device
         for field, asked, able, expected, got in (
-            ("device", elsewhere, "runs on CUDA devices", "cpu", device),
+            ("device", elsewhere, "runs on CUDA devices", "cpu", describe(self.device)),
             ("checkpoint", self.checkpoint is not None, "keeps checkpoints", "none here", "one"),
             ("start", self.start is not None, "can start from multipliers", "none here", "one"),
         ):

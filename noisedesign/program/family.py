@@ -176,6 +176,10 @@ class Family(ABC):
         where the native solver can."""
         return "those of structured and space-time designs"
 
+    def on_device(self, program: Any) -> bool:
+        """Whether the native solver can choose a device."""
+        return self.without_options(program) is None
+
     def attained(self, program: Any, *, time_limit: float | None) -> None:  # noqa: B027 - mostly is
         """Asked before a solver that is not ours sees the program.
 

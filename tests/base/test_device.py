@@ -21,6 +21,7 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import diagonal, fixed_epoch
+from noisedesign.families.disjoint.solver.limits import active_caps
 from noisedesign.families.disjoint.solver.square_roots import singular_values
 from noisedesign.program import backends
 from noisedesign.program.certificate import lower_bound
@@ -50,7 +51,7 @@ PROBLEMS: dict[str, SpaceProblem | TimeProblem] = {
 @pytest.fixture(params=["strict", "torch", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
     if request.param == "strict":
-        for one in (diagonal, fixed_epoch):
+        for one in (diagonal, fixed_epoch, active_caps):
             monkeypatch.setattr(one, "on_host", strict_on_host)
         return STRICT
     found = torch_on_cpu() if request.param == "torch" else gpu()
@@ -86,6 +87,22 @@ def test_same_answers_on_every_device(name: str, device: Device) -> None:
     interval = oracles.diagonal_interval(np.asarray(program.gram), width=1e-7)
     bound = lower_bound(program, there.dual)
     assert interval.meets(bound, bound * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("cap", [1.1, 2.0, np.linspace(1.05, 4, 15), 1e6])
+def test_same_answers_under_caps(cap: object, device: Device) -> None:
+    program = program_of(SpaceProblem(mixing=FLORENTINE, max_variance=cap)).normalized()
+    here = active_caps.solve(program, monitor=Monitor(gap=1e-10))
+    there = active_caps.solve(program, monitor=Monitor(gap=1e-10), device=device)
+    assert there.stop is here.stop is Stop.SOLVED
+    assert there.evaluations == here.evaluations
+    assert here.dual is not None
+    assert there.dual is not None
+    assert here.gram is not None
+    assert isinstance(there.gram, np.ndarray)
+    np.testing.assert_allclose(there.gram, here.gram, rtol=1e-9, atol=1e-9 * here.gram.max())
+    bound, other = (lower_bound(program, answer.dual) for answer in (here, there))
+    assert other == pytest.approx(bound, rel=1e-11)
 
 
 @pytest.fixture
@@ -228,7 +245,8 @@ def test_the_whole_solve_on_a_device(device: Device, monkeypatch: pytest.MonkeyP
     there = replace(device, versions={"library": "1.0"})
     devices_by_name(monkeypatch, lambda name: there if name == "cuda:1" else CPU)
     star = PROBLEMS["star, singular, slack budgets"]
-    for problem in (PROBLEMS["budgets"], star):
+    capped = SpaceProblem(mixing=FLORENTINE, max_variance=1.5)
+    for problem in (PROBLEMS["budgets"], star, capped):
         found = solve(problem, device="cuda:1", gap=1e-9)
         assert found.status == "optimal"
         assert found.design is not None
@@ -412,7 +430,7 @@ def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> Non
 # --- solvers without devices ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("name", ELSEWHERE.keys() - {"cap"})
 def test_other_solvers_stay_on_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said before the device is looked for: nobody installs a library in vain."""
     without(monkeypatch, "torch", "cupy")
@@ -430,7 +448,7 @@ def test_other_solvers_stay_on_the_cpu(name: str, monkeypatch: pytest.MonkeyPatc
         (RING, "cuda", "is not installed"),
         (RING, "cuda:7", "cuda:7"),
         (RING, "quantum", "cpu, cuda or cuda:N"),
-        (CAPPED, "cuda", "without limits"),
+        (CAPPED, "cuda", "is not installed"),
         (EPOCHS, "cuda", "is not installed"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Problems, and who solves them, that devices, checkpoints and starts are not for."""
+"""Problems, and who solves them, that checkpoints, starts and mostly devices are not for."""
 
 from __future__ import annotations
 

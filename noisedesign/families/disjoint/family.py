@@ -91,6 +91,9 @@ class Disjoint(Family):
     def without_options(self, program: Program) -> str | None:
         return "the solvers of problems with limits" if program.limited else None
 
+    def on_device(self, program: Program) -> bool:
+        return not program.raising
+
     def attained(self, program: Program, *, time_limit: float | None) -> None:
         if not doubtful(program):
             return

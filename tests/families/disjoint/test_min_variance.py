@@ -14,7 +14,12 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.families.disjoint.solver.limits import floored, frame as variance_limits, smoothed
+from noisedesign.families.disjoint.solver.limits import (
+    floored,
+    frame as variance_limits,
+    pairs,
+    smoothed,
+)
 from noisedesign.families.disjoint.solver.limits.frame import Frame
 from noisedesign.program.certificate import Certificate, lower_bound
 from noisedesign.program.problem import SpaceProblem
@@ -464,7 +469,7 @@ def test_duals_without_a_floor_have_none() -> None:
 
 @pytest.mark.parametrize(("least", "most"), [(1.0, 1.0), (1e-3, 10.0), (1e-9, 1e9)])
 def test_the_rule_is_one_over_x(least: float, most: float) -> None:
-    times, weights = floored._rule(least, most)
+    times, weights = pairs.fine(least, most)
     x = np.geomspace(least, most, 500)
     found = np.exp(-np.multiply.outer(x, times)) @ weights
     np.testing.assert_allclose(found * x, 1, rtol=0, atol=4e-8)
@@ -480,10 +485,10 @@ def test_sums_over_pairs_by_the_rule(spread: float) -> None:
     outer = rng.standard_normal((n, n))
     root = 10.0 ** rng.uniform(-spread, spread / 3, n)
     frame = Frame(outer, np.linalg.inv(outer).T, root)
-    assert len(floored._rule(2 * root.min(), 2 * root.max())[0]) < n  # it is the rule that is used
+    assert len(pairs.fine(2 * root.min(), 2 * root.max())[0]) < n  # it is the rule that is used
     kernel = 1 / np.add.outer(root, root)
-    pairs = [(outer, outer), (outer, frame.inner), (frame.inner, frame.inner)]
-    for (p, q), found in zip(pairs, floored._sums_over_pairs(frame), strict=True):
+    sides = [(outer, outer), (outer, frame.inner), (frame.inner, frame.inner)]
+    for (p, q), found in zip(sides, floored._sums_over_pairs(frame), strict=True):
         rows = rng.choice(n, 12, replace=False)
         signed = np.array([[p[i] * q[j] for j in rows] for i in rows])
         expected = np.einsum("abk,kl,abl->ab", signed, kernel, signed)

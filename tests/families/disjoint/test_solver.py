@@ -18,7 +18,7 @@ from noisedesign.families.disjoint.solver import (
     fixed_epoch,
     fixed_epoch as fixed_epoch_newton,
 )
-from noisedesign.families.disjoint.solver.limits import capped
+from noisedesign.families.disjoint.solver.limits import active_caps, capped
 from noisedesign.families.disjoint.solver.square_roots import Preconditioner
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.certificate import lower_bound
@@ -776,7 +776,7 @@ def test_ctrl_c(name: str, calls: int) -> None:
 
 @pytest.mark.parametrize("name", STOPPABLE)
 def test_too_few_iterations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (diagonal, capped, fixed_epoch):
+    for module in (diagonal, active_caps, capped, fixed_epoch):
         monkeypatch.setattr(module, "MAX_EVALUATIONS", 3)
     found = solve(STOPPABLE[name])
     assert found.status == "inaccurate"

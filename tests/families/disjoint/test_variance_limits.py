@@ -9,6 +9,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.linalg
 
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint import solver
@@ -49,6 +50,7 @@ def decompositions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("eigh", "eigvalsh", "svd", "eig", "eigvals"):
         monkeypatch.setattr(np.linalg, name, counted(name, getattr(np.linalg, name)))
+    monkeypatch.setattr(scipy.linalg, "eigh", counted("eigh", scipy.linalg.eigh))
     return done
 
 
@@ -88,10 +90,13 @@ CAPPED: dict[str, SpaceProblem] = {
 
 @pytest.mark.parametrize("name", CAPPED)
 def test_caps(name: str, decompositions: list[str]) -> None:
-    found = answered(CAPPED[name], gap=1e-9)
+    program = program_of(CAPPED[name]).normalized()
+    singular = program.null_space.shape[1] > 0
+    decompositions.clear()  # of the null space
+    found = solver.solve(program, monitor=Monitor(gap=1e-9))
     assert decompositions == ["eigh"] * found.evaluations
     assert found.stop == "solved"
-    assert found.evaluations <= 12
+    assert found.evaluations <= (12 if singular else 9)
 
 
 RAISED: dict[str, SpaceProblem] = {

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.device import device_of
-from noisedesign.base.monitor import Monitor
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint.program import Found
 from noisedesign.families.disjoint.solver import diagonal, fixed_epoch
-from noisedesign.families.disjoint.solver.limits import capped, floored
+from noisedesign.families.disjoint.solver.limits import active_caps, capped, floored
 from noisedesign.program.program import Program
 
 
@@ -36,7 +36,7 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
     if program.raising:
         answer = floored.solve(program, monitor=monitor)
     elif program.cap is not None:
-        answer = capped.solve(program, monitor=monitor)
+        answer = _capped(program, monitor)
     elif program.participation.epochs == 1:
         answer = diagonal.solve(program, monitor=monitor, device=device_of(monitor.device))
     else:
@@ -44,3 +44,15 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
     if not program.limited and answer.dual is not None:
         monitor.keep(program, answer.dual.blocks)
     return replace(answer, solve_seconds=time.perf_counter() - started)
+
+
+def _capped(program: Program, monitor: Monitor) -> Found:
+    """By the quick method where H is regular; what it cannot solve is for the one that arrives."""
+    spent = 0
+    if program.null_space.shape[1] == 0:
+        answer = active_caps.solve(program, monitor=monitor, device=device_of(monitor.device))
+        if answer.stop is not Stop.INACCURATE:
+            return answer
+        spent = answer.evaluations
+    answer = capped.solve(program, monitor=monitor)
+    return replace(answer, evaluations=answer.evaluations + spent)

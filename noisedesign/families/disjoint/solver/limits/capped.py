@@ -97,9 +97,7 @@ class System:
 
     def second(self, f: Array, seen: Array) -> Array:
         """The next term of that change, which is of second order in d."""
-        mixed = f @ seen
-        g = -self.frame.shared((f * self.frame.root) @ f + mixed + mixed.T)
-        return np.concatenate([self.frame.precision_along(g), self.frame.variance_along(f @ f - g)])
+        return np.concatenate(self.frame.second(f, seen))
 
     def product(self, d: Array) -> Array:
         return np.asarray(self.barrier * d - self.first(self.change(d)[0]))

@@ -37,7 +37,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.linalg import is_positive
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.program import Found
-from noisedesign.families.disjoint.solver.limits import smoothed
+from noisedesign.families.disjoint.solver.limits import pairs, smoothed
 from noisedesign.families.disjoint.solver.limits.frame import (
     Frame,
     Sides,
@@ -186,11 +186,6 @@ APART = 0.6
 stationarity is lost."""
 BACKTRACK = 0.95
 """By how much a step is shortened until X stays within these limits."""
-RULE = 1e-8
-"""Relative error of Newton's matrix that a step may have. At 1e-8 not one step more was taken than
-without; at 1e-6 rounding came a little earlier."""
-RULE_STEP = 0.46
-"""2 |Gamma(1 + 2 pi i / h)|, the relative error of the trapezoidal rule, is 1e-8."""
 TRUE_SLACK = 0.5
 """Share of what a slack was to be above which its true value replaces it."""
 
@@ -277,39 +272,17 @@ class System:
 
 
 def _sums_over_pairs(frame: Frame) -> tuple[Array, Array, Array]:
-    """sum_kl P_ik P_il Q_jk Q_jl / (r_k + r_l) for P, Q of T, B: (T, T), (T, B) and (B, B).
-
-    1 / (r_k + r_l) is an integral of exp(-t r_k) exp(-t r_l) over t. A rule with weights c turns
-    the sum over k and l into sum_t c_t (P exp(-t r) Q^T)_ij^2, one product a node of the rule, of
-    which there are a few tens whatever n is. Each term is >= 0, so that the matrix of Newton's
-    equations is off by the relative error of the rule, as a form, and positive as it has to be.
-    """
+    """sum_kl P_ik P_il Q_jk Q_jl / (r_k + r_l) for P, Q of T, B: (T, T), (T, B) and (B, B)."""
     n = len(frame.outer)
-    times, weights = _rule(2 * float(frame.root.min()), 2 * float(frame.root.max()))
-    if n <= len(times):
+    rule = pairs.fine(*pairs.range_of(frame.root))
+    if n <= len(rule[0]):
         return _exact_sums_over_pairs(frame)
     both = np.concatenate([frame.outer, frame.inner])
     sums = np.zeros((2 * n, 2 * n))
-    for time, weight in zip(times, weights, strict=True):
-        half = both * np.exp(-time / 2 * frame.root)
-        product = half @ half.T
-        product *= product
-        product *= weight
-        sums += product
+    for decay in pairs.decays(frame.root, rule):
+        half = both * decay
+        pairs.add_squares(sums, half, half)
     return sums[:n, :n], sums[:n, n:], sums[n:, n:]
-
-
-def _rule(least: float, most: float) -> tuple[Array, Array]:
-    """Times and weights of a sum of exponentials that is 1 / x to RULE for least <= x <= most.
-
-    The trapezoidal rule for the integral of exp(s - x exp(s)), which converges like
-    exp(-pi^2 / h) in its step h; what is cut off at either end is less than RULE.
-    """
-    first = np.log(RULE / most)
-    last = np.log(-np.log(RULE) / least)
-    points = first + RULE_STEP * np.arange(np.ceil((last - first) / RULE_STEP) + 1)
-    times = np.exp(points)
-    return times, RULE_STEP * times
 
 
 def _exact_sums_over_pairs(frame: Frame) -> tuple[Array, Array, Array]:

@@ -24,55 +24,67 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
+from noisedesign.base.device import DeviceArray, namespace
 from noisedesign.program.program import Program
 
 
 class Frame(NamedTuple):
-    """T and B = T^-T, shape (n, n), and r = diag(T^T diag(v) T), shape (n,), positive."""
+    """T and B = T^-T, shape (n, n), and r = diag(T^T diag(v) T), shape (n,), positive; of any array
+    library."""
 
-    outer: Array
-    inner: Array
-    root: Array
+    outer: DeviceArray
+    inner: DeviceArray
+    root: DeviceArray
 
     @property
-    def precision(self) -> Array:
+    def precision(self) -> DeviceArray:
         """diag(X), shape (n,)."""
         return _row_products(self.outer, self.outer)
 
     @property
-    def variance(self) -> Array:
+    def variance(self) -> DeviceArray:
         """diag(R), shape (n,)."""
         return _row_products(self.inner, self.inner)
 
     @property
-    def gram(self) -> Array:
+    def gram(self) -> DeviceArray:
         """X, shape (n, n)."""
-        return np.asarray(self.outer @ self.outer.T)
+        return self.outer @ self.outer.T
 
-    def of_budgets(self, dv: Array) -> Array:
+    def of_budgets(self, dv: DeviceArray) -> DeviceArray:
         """T^T diag(dv) T."""
-        return np.asarray((self.outer.T * dv) @ self.outer)
+        return (self.outer.T * dv) @ self.outer
 
-    def of_limits(self, dy: Array) -> Array:
+    def of_limits(self, dy: DeviceArray) -> DeviceArray:
         """B^T diag(dy) B, of a change of N on its diagonal."""
-        return np.asarray((self.inner.T * dy) @ self.inner)
+        return (self.inner.T * dy) @ self.inner
 
-    def shared(self, change: Array) -> Array:
+    def shared(self, change: DeviceArray) -> DeviceArray:
         """The F with (r_k + r_l) F_kl = change_kl."""
-        return np.asarray(change / np.add.outer(self.root, self.root))
+        return change / (self.root[:, None] + self.root)
 
-    def precision_along(self, f: Array) -> Array:
+    def precision_along(self, f: DeviceArray) -> DeviceArray:
         """diag(T F T^T)."""
         return _row_products(self.outer @ f, self.outer)
 
-    def variance_along(self, f: Array) -> Array:
+    def variance_along(self, f: DeviceArray) -> DeviceArray:
         """diag(B F B^T)."""
         return _row_products(self.inner @ f, self.inner)
 
+    def second(self, f: DeviceArray, seen: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+        """What a change of multipliers does to diag(X) and diag(R) in the second order.
 
-def _row_products(a: Array, b: Array) -> Array:
+        Args:
+            f: what it does in the first, where stationarity holds. seen: T^T diag(dv) T.
+        """
+        half = f @ (self.root[:, None] * f / 2 + seen)
+        g = -self.shared(half + half.T)
+        return self.precision_along(g), self.variance_along(f @ f - g)
+
+
+def _row_products(a: DeviceArray, b: DeviceArray) -> DeviceArray:
     """diag(A B^T)."""
-    return np.asarray(np.einsum("ij,ij->i", a, b))
+    return namespace(a, b).vecdot(a, b)
 
 
 def longest(x: Array, d: Array) -> float:

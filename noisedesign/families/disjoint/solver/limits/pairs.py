@@ -1,0 +1,84 @@
+"""Sums over pairs of eigenvalues, of which Newton's matrices are made, by a few matrix products.
+
+    sum_kl P_ik P_il Q_jk Q_jl / (r_k + r_l)
+
+costs n products of n x n matrices as it stands. But 1 / x is a sum of exponentials c exp(-t x) but
+for a small error, and each of them turns the sum into c (P exp(-t r) Q^T)_ij^2, one product,
+whatever n is. All terms are >= 0, so that a matrix formed in this way is off by the relative error
+of the sum of exponentials, as a form, and positive as it has to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.base.device import DeviceArray, namespace
+
+Rule = tuple[Array, Array]
+"""Times and weights."""
+RULE = 1e-8
+"""Relative error of :func:`fine`. At 1e-8 not one step more was taken than without; at 1e-6
+rounding came a little earlier."""
+RULE_STEP = 0.46
+"""2 |Gamma(1 + 2 pi i / h)|, the relative error of the trapezoidal rule, is 1e-8."""
+ENDS = 0.5, 2.2
+"""Times of a fitted sum, over 1 / most and 1 / least: the first and the last."""
+SAMPLES = 10
+"""Points at which a sum is fitted, for every time."""
+ALIKE = 1e-2
+"""Singular values, over the largest, of terms so much alike that their weights would differ in
+sign: where most is next to least."""
+
+
+def fine(least: float, most: float) -> Rule:
+    """Times and weights of a sum of exponentials that is 1 / x to RULE for least <= x <= most.
+
+    The trapezoidal rule for the integral of exp(s - x exp(s)), which converges like
+    exp(-pi^2 / h) in its step h; what is cut off at either end is less than RULE.
+    """
+    first = np.log(RULE / most)
+    last = np.log(-np.log(RULE) / least)
+    points = first + RULE_STEP * np.arange(np.ceil((last - first) / RULE_STEP) + 1)
+    times = np.exp(points)
+    return times, RULE_STEP * times
+
+
+def fitted(least: float, most: float, *, spacing: float) -> Rule:
+    """The same with times about ``spacing`` apart, in log, and the weights that fit best.
+
+    For a spacing of 1.3 to 1.6 weights are positive and the relative error is at most 0.03, by four
+    terms where most is ten times least and seven where it is a thousand times.
+    """
+    first, last = np.log(ENDS[0] / most), np.log(ENDS[1] / least)
+    times = np.exp(np.linspace(first, last, max(2, int(np.ceil((last - first) / spacing)) + 1)))
+    x = np.geomspace(least, most, SAMPLES * (len(times) + 2))
+    terms = np.exp(-np.multiply.outer(x, times)) * np.multiply.outer(x, times)
+    shares, *_ = np.linalg.lstsq(terms, np.ones(len(x)), rcond=ALIKE)
+    return times, shares * times
+
+
+def decays(root: DeviceArray, rule: Rule) -> Iterator[DeviceArray]:
+    """For every term the g, shape (n,), with which the sums are those of (P g^2 Q^T)_ij^2.
+
+    Args:
+        root: r, shape (n,). rule: times and weights for all sums of two of them.
+    """
+    xp = namespace(root)
+    for time, weight in zip(*rule, strict=True):
+        yield float(weight) ** 0.25 * xp.exp(-float(time) / 2 * root)
+
+
+def add_squares(total: DeviceArray, left: DeviceArray, right: DeviceArray) -> None:
+    """Add the squares of the entries of left right^T."""
+    product = left @ right.T
+    product *= product
+    total += product
+
+
+def range_of(root: DeviceArray) -> tuple[float, float]:
+    """The least and the largest sum of two of ``root``."""
+    xp = namespace(root)
+    return 2 * float(xp.min(root)), 2 * float(xp.max(root))
