@@ -11,6 +11,10 @@ EPS = float(np.finfo(np.float64).eps)
 DEFAULT_GAP = 1e-6
 """Relative duality gap a design is solved to, and judged by, unless asked otherwise."""
 
+DENSE_NODES = 8192
+"""Nodes up to which a graph, or a sparse W, is made an array: a solve takes 4 GB and, on one core,
+some hours there. Above it W stays sparse, and with it whatever is computed."""
+
 STOCHASTIC_TOLERANCE = 1e-12
 """How far a row (or column) sum of a mixing matrix may be from 1: a few hundred roundings of
 size EPS, so sums of a thousand weights pass and a typing error of 1e-9 does not."""

@@ -191,7 +191,7 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
 
     stored, asked = load_design(design), None
     if problem is not None:
-        asked = load_problem(problem, mixing=design_of(stored).problem.mixing).problem
+        asked = load_problem(problem, mixing=design_of(stored, sparse=True).problem.mixing).problem
     outcome = run(stored, problem=asked, rigorous=rigorous)
     records = [asdict(check) for check in outcome.checks]
     found: dict[str, Any] = {"ok": outcome.ok, "not_checked": outcome.not_checked}

@@ -16,7 +16,17 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.files.manifest import FIELD, Manifest, participation_of
 from noisedesign.program.design import Design
 from noisedesign.program.family import ANY, ArraySpec, Family, family_at, family_of
-from noisedesign.program.noise import STRATEGIES, DenseStrategy, Noise, strategy_of_arrays
+from noisedesign.program.noise import (
+    FORMS,
+    MIXING_ARRAYS,
+    STRATEGIES,
+    DenseStrategy,
+    Noise,
+    mixing_arrays,
+    mixing_of_arrays,
+    sparse_covariance_of_arrays,
+    strategy_of_arrays,
+)
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.registry import REGISTRY
 from noisedesign.system.workloads import WORKLOADS
@@ -24,6 +34,7 @@ from noisedesign.system.workloads import WORKLOADS
 STATED = {
     "gram": ArraySpec("H", "TT"),
     "mixing": ArraySpec("W", "nn"),
+    **{name: ArraySpec(what, ANY) for name, what in MIXING_ARRAYS.items()},
     "schedule": ArraySpec("W of every step, in turn", ANY),
     "budget": ArraySpec("tau", "n"),
     "max_variance": ArraySpec("cap on diag(R)", "n"),
@@ -32,16 +43,18 @@ STATED = {
 """What a problem states in arrays, by its attributes: n nodes, T steps."""
 
 _STRATEGY = {name: ArraySpec(what, ANY) for kind in STRATEGIES for name, what in kind.names.items()}
-NOISE = _STRATEGY | {"covariance": ArraySpec("R", "nn")}
+_FORMS = {name: ArraySpec(what, ANY) for form in FORMS for name, what in form.names.items()}
+NOISE = _STRATEGY | {"covariance": ArraySpec("R", "nn")} | _FORMS
 """What determines noise: R at the stated budgets, C of unit sensitivity by the numbers of its kind
-(:mod:`noisedesign.program.noise.strategies`, which checks their shapes). Of a full space-time
+(:mod:`noisedesign.program.noise.strategies`, which checks their shapes); on large graphs R by the
+numbers of its kind (:mod:`noisedesign.program.noise.sparse_forms`). Of a full space-time
 design C is at the stated budgets, and there is no R."""
 
 _IN_SPACE = {"covariance": True, "mixing": True, "schedule": False, "budget": True}
 _IN_SPACE["max_variance"] = False
 _IN_TIME = dict.fromkeys(_STRATEGY, False)
 _OF_AXES = {
-    "space": _IN_SPACE | {"min_variance": False},
+    "space": _IN_SPACE | dict.fromkeys([*MIXING_ARRAYS, *_FORMS, "min_variance"], False),
     "time": _IN_TIME | {"gram": False, "mixing": False, "schedule": False},
     "space-time": _IN_TIME | _IN_SPACE,
 }
@@ -74,6 +87,8 @@ def arrays_of(design: Design) -> dict[str, Array]:
     stated = {name: getattr(problem, name, None) for name in STATED if name in known}
     if _formed_again(design):
         stated["gram"] = None
+    if problem.sparse:
+        stated |= {"mixing": None} | mixing_arrays(problem.mixing)
     proofs = dict(design.proof)
     proofs |= {relaxed_name(name): array for name, array in design.relaxed_proof.items()}
     order = specs_of(problem, proofs)
@@ -183,9 +198,12 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
         _check_shapes(arrays, outer, size | outside.sizes(wider))
         stored = {name: relaxed_name(name) for name in outside.proof}
         relaxed_proof = {name: arrays[at] for name, at in stored.items() if at in arrays}
+    space = arrays.get("covariance")
+    if space is None:
+        space = sparse_covariance_of_arrays(arrays, nodes=n, field=FIELD)
     return Parts(
         problem=problem,
-        noise=Noise(steps=None, strategy=form, space=arrays.get("covariance"), full=full),
+        noise=Noise(steps=None, strategy=form, space=space, full=full),
         proof={name: arrays[name] for name in own if name in arrays},
         relaxed_proof=relaxed_proof,
     )
@@ -195,6 +213,12 @@ def _check_present(arrays: Mapping[str, Array], manifest: Manifest, *, full: boo
     """Every array that must be there is; C is there in one form and, in full, so are its inverse
     and H."""
     needed = [name for name, required in _OF_AXES[manifest.design].items() if required]
+    if form := next((form for form in FORMS if not set(form.names).isdisjoint(arrays)), None):
+        needed = [*set(needed) - {"covariance", "mixing"}, *form.names, *MIXING_ARRAYS]
+        for name in ("covariance", "mixing"):
+            if name in arrays:
+                expected = f"nothing beside noise of {form.kind} form"
+                raise InputError(f"{FIELD}.{name}", expected=expected, got="an array")
     if full:
         needed.remove("covariance")
         if "covariance" in arrays:
@@ -235,7 +259,10 @@ def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
     _check_error_horizon(manifest)
     target = None if manifest.privacy is None else manifest.privacy.target()
     fields: dict[str, Any] = {"name": manifest.name, "nodes": manifest.nodes, "privacy": target}
-    if (mixing := arrays.get("mixing")) is not None:
+    if "mixing_indptr" in arrays:
+        size = len(manifest.nodes)
+        fields["mixing"] = mixing_of_arrays(arrays, nodes=size, field=FIELD)
+    elif (mixing := arrays.get("mixing")) is not None:
         error, random = manifest.error, manifest.random
         fields |= {
             "mixing": mixing,

@@ -33,7 +33,7 @@ from noisedesign.base.monitor import Bounds, Stop
 from noisedesign.base.regular_files import read_regular
 from noisedesign.base.shown import Shown
 from noisedesign.base.version import version
-from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
+from noisedesign.files.archive import NPY, npy_parts, pack_into, plain_array, unpack
 from noisedesign.files.design_arrays import arrays_of, main_array, parts_of, specs_of
 from noisedesign.files.graph_tables import FASTEST
 from noisedesign.files.manifest import (
@@ -130,7 +130,7 @@ def as_stored(value: Any) -> StoredDesign | StoredStreamingDesign:
     said: dict[str, Any] = {"manifest": manifest, "path": Path(), "arrays": arrays}
     if isinstance(value, StreamingDesign):
         return StoredStreamingDesign(design=value, **said)
-    return StoredDesign(design=design_of(value), problem_text="", **said)
+    return StoredDesign(design=design_of(value, sparse=True), problem_text="", **said)
 
 
 def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -139,7 +139,7 @@ def _said(design: Any, *, problem_text: str) -> tuple[dict[str, Array], dict[str
     if isinstance(held, StreamingDesign):
         arrays = _streaming_arrays(held)
         return arrays, streaming_manifest_of(held, arrays)
-    found = design_of(design)
+    found = design_of(design, sparse=True)
     arrays = arrays_of(found)
     return arrays, manifest_of(found, arrays, problem_text=problem_text)
 
@@ -282,6 +282,8 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
             "floor_ratio": certificate.floor_ratio,
             "fixed_lower_bound": certificate.fixed_lower_bound,
             "account": AccountEntry.of(certificate.account),
+            "confidence": certificate.confidence,
+            "uncertainty": certificate.uncertainty,
         }
     )
     return manifest.model_dump(mode="json")
@@ -331,6 +333,8 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
             floor_ratio=manifest.floor_ratio,
             fixed_lower_bound=manifest.fixed_lower_bound,
             account=None if manifest.account is None else manifest.account.account(),
+            confidence=manifest.confidence,
+            uncertainty=manifest.uncertainty,
         ),
         provenance=Provenance(**made, history=history),
         trust=manifest.trust,
@@ -374,7 +378,7 @@ def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -
     arrays = {}
     for name, entry in manifest.arrays.items():
         field, content = f"{FIELD}.{name}", members[name + NPY]
-        arrays[name] = float64_array(content, field=field)
+        arrays[name] = plain_array(content, field=field, dtype=np.dtype(entry.dtype))
         if array_sha256(arrays[name]) != entry.sha256:
             raise InputError(field, expected="the array its sha256 was taken of", got="another")
         if arrays[name].shape != entry.shape:

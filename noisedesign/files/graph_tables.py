@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import tokenize
 from abc import ABC, abstractmethod
 from functools import cache
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import networkx as nx
 import numpy as np
@@ -42,10 +43,13 @@ from noisedesign.system.graph import (
     node_names,
     read_all_edges,
     read_edges,
+    require_room,
+    sparse_mixing_matrix,
 )
 
-Mixing = tuple[Array, tuple[str, ...]]
-"""W, shape (n, n), or those of a schedule, shape (P, n, n), and the names of their rows."""
+Mixing = tuple[Any, tuple[str, ...]]
+"""W, shape (n, n), an array or, where that is asked for, a sparse one; or those of a schedule, an
+array of shape (P, n, n); and the names of their rows."""
 
 FASTEST = "fastest-mixing"
 
@@ -82,11 +86,14 @@ class Graph(Table, ABC):
         """How many nodes it has, found out without a network; files are relative to ``folder``."""
 
     @abstractmethod
-    def mixing(self, folder: Path, *, known: Array | None = None) -> Mixing:
+    def mixing(
+        self, folder: Path, *, known: Array | None = None, sparse_above: float = math.inf
+    ) -> Mixing:
         """W, shape (n, n), or those of a schedule, shape (P, n, n), and the names of the rows; no
         names where W itself is given.
 
         Args:
+            sparse_above: nodes of a graph of which W is a sparse array.
             known: a W to take for the fastest mixing, if that is what it is: see
                 :func:`noisedesign.system.fastest_mixing.stated_fastest_mixing`.
         """
@@ -102,21 +109,28 @@ class _Built(Graph):
 
     def _graph(self, folder: Path) -> nx.Graph:
         build = build_digraph if self.one_way else build_graph
-        return build(**self.model_dump(exclude={"weights", "directed"}))
+        return build(**self.model_dump(exclude={"weights", "directed"}, exclude_none=True))
 
     def count(self, folder: Path) -> int:
-        return len(self._graph(folder))
+        return len(self._graph(folder)) if self.size is None else self.size
 
-    def mixing(self, folder: Path, *, known: Array | None = None) -> Mixing:
+    def mixing(
+        self, folder: Path, *, known: Array | None = None, sparse_above: float = math.inf
+    ) -> Mixing:
         allowed = DIRECTED_WEIGHTS if self.one_way else (*WEIGHTS, FASTEST)
         if self.weights not in allowed:
             where = f"where graph.directed = {str(self.one_way).lower()}"
             expected = f"one of {', '.join(allowed)} {where}"
             got = self.weights if "weights" in self.model_fields_set else "nothing"
             raise InputError("graph.weights", expected=expected, got=got)
+        said = self.size
+        if said is not None and said <= sparse_above:
+            require_room(said)
         graph = self._graph(folder)
         keys = {"weights": "graph.weights", "backend": "graph.weights", "graph": self.links_key}
         with renamed(keys):
+            if len(graph) > sparse_above and self.weights in WEIGHTS:
+                return sparse_mixing_matrix(graph, weights=self.weights), node_names(graph)
             if self.one_way:
                 return directed_mixing(graph, weights=self.weights), node_names(graph)
             if self.weights == FASTEST:
@@ -177,7 +191,7 @@ class MatrixGraph(Graph):
     def count(self, folder: Path) -> int:
         return int(self.mixing(folder)[0].shape[-1])
 
-    def mixing(self, folder: Path, *, known: Array | None = None) -> Mixing:
+    def mixing(self, folder: Path, **_: Any) -> Mixing:
         found = load_array(folder / self.file, field="graph.file")
         stack = _checks.square_matrices(found, field="graph.file")
         return stack[0] if len(stack) == 1 else stack, ()
@@ -206,7 +220,7 @@ class ScheduleGraph(Graph):
         numbers = all(name.removeprefix("-").isdecimal() for name in nodes)
         return sorted(nodes, key=int if numbers else str)
 
-    def mixing(self, folder: Path, *, known: Array | None = None) -> Mixing:
+    def mixing(self, folder: Path, **_: Any) -> Mixing:
         """A node without a link at a step keeps its model."""
         graphs = self._graphs(folder)
         names = self._names(graphs)

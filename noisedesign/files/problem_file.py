@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from noisedesign.base import checks as _checks
+from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.files.graph_tables import Graph, GraphOfKind, load_npy
@@ -33,6 +34,7 @@ from noisedesign.files.tables import (
 )
 from noisedesign.files.toml import opened, parsed, renamed
 from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.registry import SPARSE_FORMS, sparse_kinds
 from noisedesign.system.gossip import checked_rounds
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, WorkloadKind
 
@@ -141,10 +143,17 @@ class SpaceFile(_ProblemFile):
             return {"horizon": self.observers.horizon}
         return {"horizon": 1 if self.error is None else self.error.horizon}
 
+    def _sparse_above(self) -> float:
+        """Nodes of a graph of which W is sparse: none of a structure that takes no such W."""
+        kind = self.structure.space
+        if kind in sparse_kinds():
+            return 0
+        return settings.DENSE_NODES if kind in SPARSE_FORMS else math.inf
+
     def problem(self, folder: Path, known: Array | None) -> SpaceProblem:
         """The problem; files are relative to ``folder``, ``known`` is the fastest W if it is."""
         fields = self._common()
-        mixing, nodes = self.graph.mixing(folder, known=known)
+        mixing, nodes = self.graph.mixing(folder, known=known, sparse_above=self._sparse_above())
         names = _names(nodes, mixing)
         fields["structure"] = self.structure.in_space(nodes=names, folder=folder)
         if self.participation is not None:

@@ -106,7 +106,7 @@ def calibrate(problem: Problem) -> Calibration:
         >>> print(f"{calibration.noise_multiplier * calibration.mu:.4f}")
         8.0000
     """
-    problem = problem_of(problem)
+    problem = problem_of(problem, sparse=True)
     if problem.privacy is None:
         return calibration(None, participation=problem.use)
     if problem.use is None or not problem.use.random:

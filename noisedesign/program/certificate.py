@@ -38,6 +38,10 @@ class Certificate(Shown):
             an adversary chooses, at the same target; no bound here. Else None.
         account: under random participation, epsilon at the noise that the target takes; the
             sensitivity is then that of a Gaussian mechanism with this epsilon. Else None.
+        confidence: probability, over random vectors that nothing else depends on, that objective
+            and lower bound both hold, where they are estimates of traces; None where they are not.
+        uncertainty: how far apart, relative, what holds at that confidence may be from what other
+            vectors give. None where there is no confidence.
         rounding: by what ``lower_bound`` was lowered, relative to it, for the rounding of its own
             computation: an estimate. No gap much below it can be proved in float64. None where
             it was not kept, as in stored designs; no part of what certificates are compared by.
@@ -61,6 +65,8 @@ class Certificate(Shown):
     floor_ratio: float | None = None
     fixed_lower_bound: float | None = None
     account: Amplified | None = None
+    confidence: float | None = None
+    uncertainty: float | None = None
     rounding: float | None = field(default=None, compare=False)
 
     def _facts(self) -> dict[str, object]:
@@ -69,6 +75,7 @@ class Certificate(Shown):
             "objective": self.objective,
             "lower bound": self.lower_bound,
             "gap": self.gap,
+            "confidence": self.confidence,
             "relative to unrestricted": self.relative_to_unrestricted,
             "sensitivity squared": f"{self.sensitivity_squared:.6g} ({self.sensitivity_kind})",
             "variance over cap": self.variance_ratio,

@@ -20,7 +20,7 @@ from noisedesign.program.calibration import calibrate
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import family_of
 from noisedesign.program.node_plan import claim_of, node_plan
-from noisedesign.program.noise import Noise, Strategy
+from noisedesign.program.noise import Noise, SparseCovariance, Strategy
 from noisedesign.program.problem import Problem
 
 AGAINST_OBSERVERS = "observers"
@@ -103,7 +103,7 @@ class Design(Shown):
     def __post_init__(self) -> None:
         use, mixing = self.problem.use, self.problem.mixing
         steps = None if use is None else use.horizon
-        nodes = None if mixing is None else len(mixing)
+        nodes = None if mixing is None else int(mixing.shape[-1])
         if (self.noise.steps, self.noise.nodes) != (steps, nodes):
             object.__setattr__(self, "noise", replace(self.noise, steps=steps, nodes=nodes))
 
@@ -118,11 +118,18 @@ class Design(Shown):
         return self.covariance if self.axes == "space" else self.strategy
 
     @property
+    def size(self) -> int:
+        """Rows of :attr:`matrix`, told without forming it."""
+        found = self.noise.nodes if self.noise.strategy is None else self.noise.strategy.horizon
+        assert found is not None
+        return found
+
+    @property
     def covariance(self) -> Array:
         """R, shape (n, n), squared noise units.
 
         Raises:
-            InputError: a design that has none.
+            InputError: a design that has none, or too many nodes for one.
         """
         if self.noise.space is None:
             raise InputError("design", expected="a space design", got=f"a {self.axes} design")
@@ -178,11 +185,21 @@ class Design(Shown):
         It is sigma_mix^2 of Whisper D-SGD, where R = sigma_mix^2 I + R_cor: the part of the noise
         that every node could draw by itself, which is the smallest eigenvalue of R. No weighted sum
         of the nodes' noise, of weights whose squares sum to 1, has less variance. None where there
-        is no R alone.
+        is no R alone, or no array of it.
         """
-        if self.axes != "space":
+        if self.axes != "space" or isinstance(self.noise.space, SparseCovariance):
             return None
         return max(0.0, float(eigenvalues(self.covariance)[0]))
+
+    def dense(self) -> Design:
+        """The same design with W as an array; itself where it is one.
+
+        Raises:
+            InputError: naming ``mixing``: it has too many nodes for that.
+        """
+        if not self.problem.sparse:
+            return self
+        return replace(self, problem=self.problem.dense())
 
     def node_plan(self, node: int | None = None, *, batch_size: int | None = None) -> Plan:
         """What one node must know to draw its noise, scaled to the privacy target.
@@ -199,14 +216,18 @@ class Design(Shown):
             InputError: no target; no such node; noise that does not protect every message, or is
                 not feasible.
         """
-        noise = self.noise if self._seeds is None else replace(self.noise, space=self._seeds)
+        noise, problem = self.noise, self.problem.dense()
+        if self._seeds is not None:
+            noise = replace(noise, space=self._seeds)
+        elif isinstance(noise.space, SparseCovariance):  # dealt, as R without a structure is
+            noise = replace(noise, space=noise.covariance)
         return node_plan(
             noise.scaled(self.claim.noise_stddev),
             self.claim,
             node=node,
-            names=self.problem.nodes,
-            mixing=self.problem.mixing if self.problem.always_alike else None,
-            rounds=self.problem.rounds,
+            names=problem.nodes,
+            mixing=problem.mixing if problem.always_alike else None,
+            rounds=problem.rounds,
             batch_size=batch_size,
         )
 
@@ -254,11 +275,13 @@ class Design(Shown):
         return f"Design of {self.problem.name!r}"
 
     def _facts(self) -> dict[str, object]:
-        shapes = {
-            "R": None if self.noise.space is None else self.covariance,
-            "C": None if self.noise.strategy is None else self.strategy,
-        }
-        sizes = [f"{name} {words(a)}" for name, a in shapes.items() if a is not None]
+        sizes = []
+        if isinstance(self.noise.space, SparseCovariance):
+            sizes.append(f"R of {self.noise.space.nodes} nodes, {self.noise.space.kind}")
+        elif self.noise.space is not None:
+            sizes.append(f"R {words(self.covariance)}")
+        if self.noise.strategy is not None:
+            sizes.append(f"C {words(self.strategy)}")
         return {
             "kind": f"{self.axes}: {', '.join(sizes)}",
             "method": self.provenance.method,
@@ -266,6 +289,7 @@ class Design(Shown):
             "objective": self.objective,
             "lower bound": self.lower_bound,
             "gap": self.gap,
+            "confidence": self.certificate.confidence,
             "relative to LDP": self.relative_to_ldp,
             "feasible": self.certificate.feasible,
             "protects": PROTECTS.get(self.trust),
@@ -323,15 +347,20 @@ def fixed_mixing(design: Design, *, once: bool = True) -> Array:
     raise InputError("design", expected=expected, got=got)
 
 
-def design_of(value: Any) -> Design:
+def design_of(value: Any, *, sparse: bool = False) -> Design:
     """The design that was meant: itself, or that of a solution or of a loaded file.
 
+    Args:
+        value: what has one.
+        sparse: whether whoever asks takes a sparse W; else it comes as an array.
+
     Raises:
-        InputError: anything else, with the call that gives one.
+        InputError: anything else, with the call that gives one; naming ``mixing``: too many nodes
+            for who asks.
     """
     for found in (value, getattr(value, "design", None)):
         if isinstance(found, Design):
-            return found
+            return found if sparse else found.dense()
     remedy = ""
     if isinstance(value, (str, PathLike)):
         remedy = "Give load_design(path)."

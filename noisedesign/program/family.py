@@ -50,10 +50,11 @@ class ArraySpec:
     """Whether it proves a bound, and no part of the noise itself."""
 
 
-LOCAL, BEST_FOUND = "local-optimum", "best-found"
-SEARCHED = (LOCAL, BEST_FOUND)
-"""Status of what a search found where the feasible set is not convex: at a point where no small
-change helps, or the best that it met."""
+LOCAL, BEST_FOUND, STATISTICAL = "local-optimum", "best-found", "statistical"
+SEARCHED = (LOCAL, BEST_FOUND, STATISTICAL)
+"""Status of an answer that is not certified to be the optimum: what a search found where the
+feasible set is not convex, at a point where no small change helps, or the best that it met; or
+certified to the gap asked for with a confidence short of certainty."""
 
 ANY = "*"
 
@@ -136,6 +137,8 @@ class Family(ABC):
     """The relative gap asked for where nobody says one."""
     proof: ClassVar[Mapping[str, ArraySpec]]
     """What a design file holds of it besides the noise: multipliers, or the parts of the noise."""
+    short: ClassVar[str] = ""
+    """What to do where our own solver falls short of a gap; else its backend knows."""
     stand_in: ClassVar[str] = ""
     """The conic solver that solves its problems where we have none of our own."""
     formulations: ClassVar[tuple[str, ...]] = ()
@@ -153,6 +156,11 @@ class Family(ABC):
         """Operations, up to a factor, to judge a design beyond those on matrices of the sizes of
         its arrays."""
         return 0.0
+
+    def afresh(self, program: Any) -> Any:
+        """The program for a judge who did not make the design: with random vectors of its own,
+        where any are drawn."""
+        return program
 
     def central(self, problem: Any) -> Any:
         """The program of a trusted server that adds one noise to the average of all nodes, where it

@@ -21,6 +21,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import networkx as nx
 import numpy as np
+from scipy.sparse import csr_array, issparse
 
 from noisedesign.base import checks as _checks, memory, settings
 from noisedesign.base.checks import Array, InputError
@@ -28,10 +29,17 @@ from noisedesign.base.shown import Shown
 from noisedesign.privacy.amplification.mixture import LEMMA
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer
+from noisedesign.program.registry import sparse_kinds
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
 from noisedesign.system.gossip import check_schedule, checked_rounds, of_every_step, repeated
-from noisedesign.system.graph import mixing_matrix, node_names
+from noisedesign.system.graph import (
+    check_mixing,
+    check_sparse_mixing,
+    mixing_matrix,
+    node_names,
+    sparse_mixing_matrix,
+)
 from noisedesign.system.participation import (
     FixedEpoch,
     Participation,
@@ -201,7 +209,7 @@ def _checked_gossip(
     Raises:
         InputError: naming ``mixing``, ``rounds``, ``schedule`` or ``random``.
     """
-    given = mixing if schedule is None else schedule
+    given = _as_array(mixing) if schedule is None else schedule
     pushed = error is not None and error.push_sum_weights is not None
     w, steps = check_schedule(given, stochastic="column" if pushed else "row")
     if steps is None and pushed:
@@ -220,6 +228,47 @@ def _checked_gossip(
     return {"mixing": w, "rounds": checked_rounds(rounds), "schedule": steps}
 
 
+def _as_array(mixing: Any) -> Any:
+    """W as an array, where it is a sparse one.
+
+    Raises:
+        InputError: naming ``mixing``: it has too many nodes for that.
+    """
+    if not issparse(mixing):
+        return mixing
+    if (nodes := max(mixing.shape)) > settings.DENSE_NODES:
+        raise InputError(
+            "mixing",
+            expected=f"at most {settings.DENSE_NODES} nodes, for n x n arrays",
+            got=f"{nodes}",
+            remedy="On larger graphs there is noise in space of no structure, or of those that "
+            "take W as a sparse array: " + ", ".join(sparse_kinds()) + ".",
+        )
+    return mixing.toarray()
+
+
+def _check_beside_sparse(problem: SpaceProblem, structure: SpaceStructure) -> None:
+    """Nothing is asked for that takes n x n arrays."""
+    asked = {
+        "limits.max_variance": problem.max_variance is not None,
+        "limits.min_variance": problem.min_variance is not None,
+        "error": problem.error is not None,
+        "random": problem.random is not None,
+        "schedule": problem.schedule is not None,
+        "workload.rounds": problem.rounds != 1,
+        "observers": bool(problem.observers),
+    }
+    for key, refused in asked.items():
+        if refused:
+            raise InputError(
+                key,
+                expected=f"nothing beside noise of structure {structure}, for one step",
+                got="some",
+                remedy=f"It takes n x n arrays: ask for at most {settings.DENSE_NODES} nodes, and "
+                "another structure.",
+            )
+
+
 class _OnGraph(Shown):
     """A problem whose W may be made of a graph."""
 
@@ -227,6 +276,23 @@ class _OnGraph(Shown):
     rounds: int
     schedule: Any
     random: RandomMixing | None
+
+    @property
+    def sparse(self) -> bool:
+        """Whether W is a sparse array."""
+        return issparse(self.mixing)
+
+    def dense(self) -> Self:
+        """The same problem with W as an array; itself where it is one.
+
+        Raises:
+            InputError: naming ``mixing``: it has too many nodes for that.
+        """
+        if not self.sparse:
+            return self
+        found = copy.copy(self)
+        found._set(mixing=_checks.matrix(_as_array(self.mixing), field="mixing"))
+        return found
 
     @property
     def step_mixing(self) -> Array:
@@ -265,8 +331,13 @@ class _OnGraph(Shown):
         Raises:
             InputError: as the functions named and the problem itself.
         """
-        directed = isinstance(weights, str) and weights in DIRECTED_WEIGHTS
-        mixing = (directed_mixing if directed else mixing_matrix)(graph, weights=weights)
+        mixing: Any
+        if isinstance(weights, str) and weights in DIRECTED_WEIGHTS:
+            mixing = directed_mixing(graph, weights=weights)
+        elif isinstance(graph, nx.Graph) and len(graph) > settings.DENSE_NODES:
+            mixing = sparse_mixing_matrix(graph, weights=weights)
+        else:
+            mixing = mixing_matrix(graph, weights=weights)
         return cls._of_mixing(mixing=mixing, **{"nodes": node_names(graph)} | kwargs)
 
     @classmethod
@@ -288,18 +359,22 @@ class SpaceProblem(_OnGraph):
     unless an error or a random mixing says otherwise.
 
     Args:
-        mixing: W, shape (n, n): nonnegative, row stochastic, of a graph on which every node reaches
-            every other; column stochastic under an error with push-sum weights; or a list of them,
-            of which step t, from 0, has number t modulo their number. Noise enters D-SGD as W R W^T
+        mixing: W, shape (n, n), an array or a sparse array of scipy: nonnegative, row stochastic,
+            of a graph on which every node reaches every other; column stochastic under an error
+            with push-sum weights; or a list of arrays, of which step t, from 0, has number t modulo
+            their number. Noise enters D-SGD as W R W^T
             whatever the sums of W are (Whisper D-SGD, Theorem 1), and readers of all messages see
             the same; but where columns do not sum to 1, models agree on a mean that weighs nodes
-            by the left Perron vector of W.
+            by the left Perron vector of W. A sparse W of more than 8192 nodes stays so, as does
+            every W under a structure that takes sparse arrays.
         budget: tau, scalar or shape (n,): squared sensitivity allowed to a unit change at each
             node, in inverse squared noise units.
         max_variance: cap on diag(R), squared noise, scalar or shape (n,), or None.
         min_variance: floor on diag(R), squared noise, scalar or shape (n,), or None. One of at most
             1 / budget asks for nothing; only noise without a structure can have one.
-        structure: which nodes may share a seed.
+        structure: which nodes may share a seed. Where W stays sparse, none becomes "polynomial",
+            whose noise and numbers are of O(edges), and several steps, other errors, limits,
+            schedules, random mixing and observers are refused.
         participation: how long noise is used, and in which of these steps one record may take part,
             the same for every node. It decides on how much noise a privacy target takes, not on R.
             None: every step of ``privacy.steps``, or of the error where it counts several.
@@ -339,7 +414,7 @@ class SpaceProblem(_OnGraph):
         1.0000
     """
 
-    mixing: Array
+    mixing: Any
     budget: Any = 1.0
     max_variance: Any = None
     min_variance: Any = None
@@ -362,12 +437,15 @@ class SpaceProblem(_OnGraph):
             memory.require(memory.squares, self.error.horizon, field="error.horizon", of="steps")
         if self.participation is not None:
             _check(self.participation, "participation", _SCHEME)
-        self._set(**_checked_gossip(**_gossip(self)))
+        if self.structure.sparse or self._large:
+            self._keep_sparse()
+        else:
+            self._set(**_checked_gossip(**_gossip(self)))
         if self.schedule is not None and self.error is None:
             if not self.observers:  # a period is not how long anything is used
                 _check_use_in_space(self.participation, self.privacy, 1)
             self._set(error=ErrorMeasure(horizon=len(self.schedule)))
-        n = len(self.mixing)
+        n = int(self.mixing.shape[-1])
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
         watchers = "a list of observers, as noisedesign.privacy.views makes them"
         observers = _checks.listed(self.observers, field="observers", expected=watchers)
@@ -389,6 +467,23 @@ class SpaceProblem(_OnGraph):
                 "random", expected=f"a mixing of {n} nodes", got=f"one of {len(self.random.mean)}"
             )
         self._set(nodes=_checks.node_names(self.nodes, count=n))
+
+    @property
+    def _large(self) -> bool:
+        """Whether W is sparse, and too large for an array."""
+        return issparse(self.mixing) and max(self.mixing.shape) > settings.DENSE_NODES
+
+    def _keep_sparse(self) -> None:
+        """W as a sparse array, and a structure that takes it."""
+        structure = self.structure.for_large()
+        if structure is None:
+            _as_array(self.mixing)  # which says what is left
+            raise AssertionError("a structure that takes arrays, of few nodes")
+        _check_beside_sparse(self, structure)
+        given = self.mixing
+        if not issparse(given):
+            given = csr_array(check_mixing(given, stochastic="row"))
+        self._set(mixing=check_sparse_mixing(given), structure=structure)
 
     @property
     def horizon(self) -> int:
@@ -431,6 +526,8 @@ class SpaceProblem(_OnGraph):
     @cached_property
     def gram(self) -> Array:
         """H, shape (n, n)."""
+        if self.sparse:
+            return self.dense().gram
         if self.plain:
             return np.asarray(self.step_mixing.T @ self.step_mixing)
         mixing, random = self.step_mixing, self.step_random
@@ -799,24 +896,29 @@ class SpaceTimeProblem(_OnGraph):
 Problem = SpaceProblem | TimeProblem | SpaceTimeProblem
 
 
-def problem_of(value: Any) -> Problem:
+def problem_of(value: Any, *, sparse: bool = False) -> Problem:
     """The problem that was meant: itself, or that of a loaded file, a design or a solution.
 
+    Args:
+        value: what has one.
+        sparse: whether whoever asks takes a sparse W; else it comes as an array.
+
     Raises:
-        InputError: anything else, with the call that makes a problem of it.
+        InputError: anything else, with the call that makes a problem of it; naming ``mixing``: too
+            many nodes for who asks.
     """
     for found in (value, getattr(value, "problem", None)):
         if isinstance(found, Problem):
-            return found
+            return found if sparse else found.dense()
     stored = getattr(value, "design", None)
     if isinstance(found := getattr(stored, "problem", None), Problem):
-        return found
+        return found if sparse else found.dense()
     remedy = ""
     if isinstance(value, nx.Graph):
         remedy = "Give SpaceProblem.from_graph(graph), or TimeProblem.from_graph."
     elif isinstance(value, (str, PathLike)):
         remedy = "Give load_problem(path)."
-    elif isinstance(value, np.ndarray):
+    elif isinstance(value, np.ndarray) or issparse(value):
         remedy = "Give SpaceProblem(mixing=W)."
     expected = "a SpaceProblem, TimeProblem or SpaceTimeProblem"
     raise InputError("problem", expected=expected, got=_checks.describe(value), remedy=remedy)

@@ -126,7 +126,7 @@ def proof_on_save(design: Design) -> Proof | None:
     It is shown and not stored: a number in a file proves nothing, and `verify --rigorous` finds it
     again from the arrays.
     """
-    rows = len(design.matrix)
+    rows = design.size
     if design.noise.strategy is not None and design.noise.space is not None:
         rows *= len(design.covariance)
     return prove(design) if rows <= PROVED_ON_SAVE else None

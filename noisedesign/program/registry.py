@@ -14,12 +14,14 @@ class Entry:
     """A family: the module with its ``FAMILY``.
 
     ``needs`` is the key of [structure] that the kind needs; ``named`` whether [structure] names the
-    kind at all, or other words of a problem imply it.
+    kind at all, or other words of a problem imply it. Families that are ``sparse`` take W as a
+    sparse array of scipy, and make no n x n array.
     """
 
     module: str
     needs: str | None = None
     named: bool = True
+    sparse: bool = False
 
 
 _FAMILIES = "noisedesign.families"
@@ -32,6 +34,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("space", "clusters"): Entry(f"{_FAMILIES}.shared_seeds.family", needs="clusters"),
     ("space", "decor"): Entry(f"{_FAMILIES}.decor.family"),
     ("space", "independent"): Entry(f"{_FAMILIES}.shared_seeds.family"),
+    ("space", "polynomial"): Entry(f"{_FAMILIES}.polynomial.family", sparse=True),
     ("space", "observers"): Entry(f"{_FAMILIES}.observers.family", named=False),
     ("time", "dense"): Entry(f"{_FAMILIES}.disjoint.family"),
     ("time", "overlapping"): Entry(f"{_FAMILIES}.overlapping.family", named=False),
@@ -49,6 +52,16 @@ REGISTRY: dict[tuple[str, str], Entry] = {
 def kinds(axes: str) -> tuple[str, ...]:
     """The kinds of noise along ``axes``, as [structure] names them."""
     return tuple(kind for (known, kind), entry in REGISTRY.items() if known == axes and entry.named)
+
+
+SPARSE_FORMS = {"dense": "polynomial"}
+"""Kinds of noise in space, and which one stands for them on graphs that are too large for any
+n x n array."""
+
+
+def sparse_kinds() -> tuple[str, ...]:
+    """The kinds of noise in space that take W as a sparse array."""
+    return tuple(kind for (_, kind), entry in REGISTRY.items() if entry.sparse and entry.named)
 
 
 def needs(axes: str) -> dict[str, str]:

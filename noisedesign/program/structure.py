@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError, describe
-from noisedesign.program.registry import REGISTRY, kinds
+from noisedesign.program.registry import REGISTRY, SPARSE_FORMS, kinds
 
 NONNEGATIVE = "nonnegative"
 """The family of strategies without negative entries, whatever their kind."""
@@ -102,14 +102,16 @@ class SpaceStructure:
     - ``neighbourhood``: a node and its neighbours, together;
     - ``clusters``: the nodes of a cluster, together;
     - ``decor``: the two ends of an edge, all edges by one coefficient (DECOR);
-    - ``independent``: no two nodes.
+    - ``independent``: no two nodes;
+    - ``polynomial``: any nodes; R^-1 is a polynomial of W^T W but for weights of the nodes, so that
+      nothing is of n x n numbers. It stands for ``dense`` on large graphs, and is near the optimum.
 
     Args:
         kind: one of these.
         hops: of "hops", at least 1.
         clusters: of "clusters": the number of the cluster of every node.
         known_seeds: f: the budgets hold even against any f nodes that pool the seeds they hold
-            (SecLDP); 0 for "dense" and "decor".
+            (SecLDP); 0 for "dense", "polynomial" and "decor".
 
     Raises:
         InputError: an unknown kind; ``hops`` or ``clusters`` missing, not valid, or out of place;
@@ -138,7 +140,7 @@ class SpaceStructure:
         if self.clusters is not None:
             object.__setattr__(self, "clusters", _checked_clusters(self.clusters))
         _checks.positive_int(self.known_seeds, field="structure.known_seeds", minimum=0)
-        if self.known_seeds and self.kind in ("dense", "decor"):
+        if self.known_seeds and self.kind in ("dense", "polynomial", "decor"):
             expected = f'0 for structure.space = "{self.kind}"'
             got = str(self.known_seeds)
             remedy = "Its seeds are shared by all, or all alike; use edge-local or another kind."
@@ -148,6 +150,19 @@ class SpaceStructure:
     def restricts(self) -> bool:
         """Whether some covariance is not of this structure."""
         return self.kind != "dense"
+
+    @property
+    def sparse(self) -> bool:
+        """Whether W is taken as a sparse array."""
+        return REGISTRY["space", self.kind].sparse
+
+    def for_large(self) -> SpaceStructure | None:
+        """The structure that stands for it on graphs that are too large for n x n arrays; None
+        where there is none."""
+        if self.sparse:
+            return self
+        kind = SPARSE_FORMS.get(self.kind)
+        return None if kind is None else replace(self, kind=kind)
 
     def __str__(self) -> str:
         words = self.kind if self.hops is None else f"hops ({self.hops})"

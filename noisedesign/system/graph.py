@@ -1,8 +1,9 @@
 """What the user's graph looks like: named graphs and gossip matrices W.
 
-Every graph is undirected, simple and unweighted; W is dense and its rows follow the order of
-``graph.nodes``. A graph also comes from an edge list: one edge a line, two node names apart by
-white space.
+Every graph is undirected, simple and unweighted, and rows of W follow the order of
+``graph.nodes``. W is made sparse, of a few numbers an edge; only what is asked for as an array has
+n x n entries. A graph also comes from an edge list: one edge a line, two node names apart by white
+space.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import networkx as nx
 import numpy as np
-from scipy.sparse import csr_array
+from scipy import sparse
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
 
 from noisedesign.base import checks as _checks, memory, settings
 from noisedesign.base.checks import Array, InputError, describe
@@ -30,6 +32,14 @@ BEYOND = 64
 
 LINK_BYTES = 150
 """What networkx takes for a link, at least."""
+
+NODE_BYTES = 500
+"""What it takes for a node besides, and its name and row for us."""
+
+LARGER = 'Noise of structure.space = "polynomial" in space takes W as a sparse array instead.'
+"""What is left where a dense W does not fit."""
+
+_ROWS = "Every design needs rows that sum to 1; W need not be symmetric."
 
 _SEED_STEP = 1000
 _SEED_TRIES = 1000
@@ -68,19 +78,50 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
         >>> W.round(4).tolist()[1]
         [0.25, 0.75, 0.0, 0.0]
     """
+    found = sparse_mixing_matrix(graph, weights=weights)
+    require_room(found.shape[0], field="graph")
+    return np.asarray(found.toarray())
+
+
+def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Any:
+    """:func:`mixing_matrix` as a sparse array, in work and memory by the edges of the graph.
+
+    Args:
+        graph: as there.
+        weights: as there.
+
+    Returns:
+        W, a ``scipy.sparse.csr_array`` of shape (n, n), float64.
+
+    Raises:
+        InputError: as there, but for the room that an array takes.
+
+    Examples:
+        >>> import noisedesign as nd
+        >>> W = nd.sparse_mixing_matrix(nd.build_graph("ring", nodes=100_000))
+        >>> W.shape, W.nnz
+        ((100000, 100000), 300000)
+    """
     _checks.one_of(weights, field="weights", allowed=WEIGHTS)
-    linked = adjacency(graph)
-    degrees = linked.sum(axis=1)
-    if weights == "row-normalized":
-        return np.asarray((linked + np.eye(len(degrees))) / (1 + degrees)[:, None])
+    check_graph(graph)
+    links = nx.to_scipy_sparse_array(graph, weight=None, dtype=np.float64, format="coo")
+    n, (row, column) = links.shape[0], links.coords
+    degrees = np.bincount(row, minlength=n).astype(np.float64)
     if weights == "max-degree":
-        mixing = linked / (1 + degrees.max())
+        shares = np.full(len(row), 1 / (1 + degrees.max()))
+    elif weights == "row-normalized":
+        shares = 1 / (1 + degrees[row])
     else:
-        mixing = linked / (1 + np.maximum.outer(degrees, degrees))
+        shares = 1 / (1 + np.maximum(degrees[row], degrees[column]))
     if weights == "lazy-metropolis-hastings":
-        mixing = mixing / 2
-    np.fill_diagonal(mixing, 1 - mixing.sum(axis=1))
-    return np.asarray(mixing)
+        shares = shares / 2
+    kept = 1 - np.bincount(row, weights=shares, minlength=n)
+    if weights == "row-normalized":
+        kept = 1 / (1 + degrees)
+    own = np.arange(n)
+    entries = np.concatenate([shares, kept])
+    at = (np.concatenate([row, own]), np.concatenate([column, own]))
+    return sparse.csr_array((entries, at), shape=(n, n))
 
 
 @np.errstate(over="ignore")  # sums of huge weights are told as infinite
@@ -122,11 +163,7 @@ def check_mixing(mixing: Any, *, stochastic: str, connected: bool = True) -> Arr
     columns = w.sum(axis=0)
     kept = stochastic == "either" and np.abs(columns - 1).max() <= settings.STOCHASTIC_TOLERANCE
     if stochastic != "column" and not kept:
-        _check_sums(
-            w.sum(axis=1),
-            line="row",
-            remedy="Every design needs rows that sum to 1; W need not be symmetric.",
-        )
+        _check_sums(w.sum(axis=1), line="row", remedy=_ROWS)
     if stochastic in ("column", "both"):
         _check_sums(
             columns,
@@ -135,16 +172,53 @@ def check_mixing(mixing: Any, *, stochastic: str, connected: bool = True) -> Arr
             if stochastic == "column"
             else 'W that is drawn anew keeps sums, too: weights = "metropolis-hastings" do.',
         )
-    count, labels = connected_components(csr_array(w), directed=True, connection="strong")
-    if connected and count > 1:
-        members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-        raise InputError(
-            "mixing",
-            expected="every node to reach every other along nonzero weights",
-            got=_components([[int(i) for i in nodes] for nodes in members]),
-            remedy="Design each component by itself, or add the missing links.",
-        )
+    if connected:
+        _check_connected(sparse.csr_array(w))
     return w
+
+
+def check_sparse_mixing(mixing: Any) -> Any:
+    """W as a ``csr_array`` that nobody can write to, once it is what a design needs: as
+    :func:`check_mixing` of rows that sum to 1, in work by its entries.
+
+    Raises:
+        InputError: naming ``mixing``, and what is wrong with it.
+    """
+    given: Any = mixing  # what the stubs of issparse make of it has no dtype
+    if not sparse.issparse(mixing):
+        got = _checks.describe(mixing)
+        raise InputError("mixing", expected="a scipy sparse array of shape (n, n)", got=got)
+    if given.dtype != np.float64:
+        expected = "float64 weights"
+        remedy = "Convert the data at its source; widening float32 does not restore its digits."
+        raise InputError("mixing", expected=expected, got=str(given.dtype), remedy=remedy)
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.shape[0]:
+        raise InputError("mixing", expected="a square matrix", got=f"shape {given.shape}")
+    w = sparse.csr_array(given, copy=True)
+    w.sum_duplicates()
+    w.eliminate_zeros()
+    if not np.isfinite(w.data).all() or (w.data < 0).any():
+        worst = float(w.data[~np.isfinite(w.data) | (w.data < 0)][0])
+        raise InputError("mixing", expected="finite, nonnegative weights", got=f"{worst:.6g}")
+    _check_sums(np.asarray(w.sum(axis=1)), line="row", remedy=_ROWS)
+    _check_connected(w)
+    for part in (w.data, w.indices, w.indptr):
+        part.flags.writeable = False
+    return w
+
+
+def _check_connected(w: Any) -> None:
+    count, labels = connected_components(w, directed=True, connection="strong")
+    if count == 1:
+        return
+    order = np.argsort(labels, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(labels))[:-1])
+    raise InputError(
+        "mixing",
+        expected="every node to reach every other along nonzero weights",
+        got=_components([[int(i) for i in nodes] for nodes in members]),
+        remedy="Design each component by itself, or add the missing links.",
+    )
 
 
 def node_names(graph: nx.Graph) -> tuple[str, ...]:
@@ -160,13 +234,17 @@ def build_graph(kind: str, **params: Any) -> nx.Graph:
     ring, path, complete, star    nodes (in total)
     grid, torus                   rows, columns
     hypercube                     dimension
-    erdos-renyi                   nodes, p, seed
+    erdos-renyi                   nodes, p or degree, seed
     random-regular                nodes, degree, seed
+    random-geometric              nodes, degree, seed
     barabasi-albert               nodes, links, seed
     ============================  ==========================================================
 
     Random graphs are the first connected one of networkx's generator under the seeds seed,
-    seed + 1000, seed + 2000, ...
+    seed + 1000, seed + 2000, ... Those of an expected ``degree`` are seldom connected where there
+    are many nodes: of these the first one is taken, and the rest of it linked to the largest
+    component, by one link a component. Points of a random geometric graph are uniform in the unit
+    square, and linked up to the distance that would give the expected degree if it had no edges.
 
     Args:
         kind: of the first column.
@@ -177,7 +255,7 @@ def build_graph(kind: str, **params: Any) -> nx.Graph:
 
     Raises:
         InputError: naming ``graph.<key>``; also where 1000 seeds gave no connected graph, and for
-            more nodes than a design of them has room for on this machine.
+            more nodes and links than this machine has room for.
 
     Examples:
         >>> import noisedesign as nd
@@ -200,8 +278,8 @@ def built_by(builders: Mapping[str, Callable[..., nx.Graph]], kind: str, params:
         if key not in allowed:
             expected = "one of " + ", ".join(allowed) if allowed else "no parameters"
             raise InputError(f"graph.{key}", expected=f"{expected} for {kind}", got=key)
-    for key in allowed:
-        if key not in params:
+    for key, parameter in inspect.signature(builder).parameters.items():
+        if key not in params and parameter.default is parameter.empty:
             raise InputError(f"graph.{key}", expected=f"a value for {kind}", got="nothing")
     return builder(**params)
 
@@ -210,8 +288,19 @@ def adjacency(graph: nx.Graph, *, directed: bool = False) -> Array:
     """Zeros and ones, shape (n, n), in the order of ``graph.nodes``; edge weights are ignored.
 
     Raises:
+        InputError: as :func:`check_graph`; more nodes than this machine has memory for.
+    """
+    check_graph(graph, directed=directed)
+    require_room(len(graph), field="graph")
+    return np.asarray(nx.to_numpy_array(graph, weight=None, dtype=np.float64))
+
+
+def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
+    """That a W can be made of a graph.
+
+    Raises:
         InputError: another kind of graph, one that is empty, disconnected, or has self-loops or
-            parallel edges; more nodes than this machine has memory for.
+            parallel edges.
     """
     got, remedy = "", ""
     if not isinstance(graph, nx.Graph):
@@ -238,8 +327,6 @@ def adjacency(graph: nx.Graph, *, directed: bool = False) -> Array:
         strongly, kind = ("strongly ", "directed") if directed else ("", "undirected")
         expected = f"a {strongly}connected, simple, {kind} graph"
         raise InputError("graph", expected=expected, got=got, remedy=remedy)
-    require_room(len(graph), field="graph")
-    return np.asarray(nx.to_numpy_array(graph, weight=None, dtype=np.float64))
 
 
 def _components(parts: Sequence[Sequence[Any]], *, what: str = "components") -> str:
@@ -277,29 +364,32 @@ def _integer(key: str, value: Any, *, minimum: int = 1) -> int:
     return _checks.positive_int(value, field=f"graph.{key}", minimum=minimum)
 
 
-def require_room(
-    nodes: int, *, field: str = "graph.nodes", of: str = "nodes", density: float = 0.0
-) -> None:
-    """Refuse a graph whose links, W and the arrays of a solve do not fit this machine.
-
-    Args:
-        density: links over pairs of nodes, where there are so many that they count.
+def require_room(nodes: int, *, field: str = "graph.nodes", of: str = "nodes") -> None:
+    """Refuse a graph whose W, as an array, and the arrays of a solve do not fit this machine.
 
     Raises:
         InputError: naming ``field``.
     """
+    memory.require(memory.squares, nodes, field=field, of=of, remedy=LARGER)
+
+
+def _require_links(
+    nodes: int, *, field: str = "graph.nodes", of: str = "nodes", density: float = 0.0
+) -> None:
+    """Refuse a graph that does not fit this machine.
+
+    Args:
+        density: links over pairs of nodes, where there are so many that they count.
+    """
     memory.require(
-        lambda n: memory.squares(n) + int(LINK_BYTES * density * n * n / 2),
-        nodes,
-        field=field,
-        of=of,
+        lambda n: NODE_BYTES * n + int(LINK_BYTES * density * n * n / 2), nodes, field=field, of=of
     )
 
 
 def _nodes(nodes: Any, *, minimum: int = 1, density: float = 0.0) -> int:
     """A number of nodes that there is room for."""
     checked = _integer("nodes", nodes, minimum=minimum)
-    require_room(checked, density=density)
+    _require_links(checked, density=density)
     return checked
 
 
@@ -320,7 +410,7 @@ def _lattice(*, periodic: bool) -> Callable[..., nx.Graph]:
         rows = _integer("rows", rows, minimum=minimum)
         columns = _integer("columns", columns, minimum=minimum)
         larger = "rows" if rows >= columns else "columns"
-        require_room(rows * columns, field=f"graph.{larger}", of="nodes, rows * columns")
+        _require_links(rows * columns, field=f"graph.{larger}", of="nodes, rows * columns")
         return nx.grid_2d_graph(rows, columns, periodic=periodic)
 
     return build
@@ -329,7 +419,7 @@ def _lattice(*, periodic: bool) -> Callable[..., nx.Graph]:
 def _hypercube(dimension: int) -> nx.Graph:
     checked = _integer("dimension", dimension)
     memory.require(
-        lambda d: memory.squares(2 ** min(d, BEYOND)),
+        lambda d: NODE_BYTES * 2 ** min(d, BEYOND),
         checked,
         field="graph.dimension",
         of="dimensions, of two nodes each",
@@ -362,11 +452,60 @@ def erdos_renyi(nodes: int, p: float, seed: int, *, directed: bool = False) -> n
     if not 0 < p <= 1:
         raise InputError("graph.p", expected="a probability in (0, 1]", got=f"{p:g}")
     nodes = _nodes(nodes, density=2 * p if directed else p)
-    return first_connected(lambda s: nx.gnp_random_graph(nodes, p, seed=s, directed=directed), seed)
+    quick = nodes > settings.DENSE_NODES  # in work by the links, not by all pairs
+    generate = nx.fast_gnp_random_graph if quick else nx.gnp_random_graph
+    return first_connected(lambda s: generate(nodes, p, seed=s, directed=directed), seed)
 
 
-def _erdos_renyi(nodes: int, p: float, seed: int) -> nx.Graph:
-    return erdos_renyi(nodes, p, seed)
+def _erdos_renyi(
+    nodes: int, seed: int, p: float | None = None, degree: float | None = None
+) -> nx.Graph:
+    if (p is None) == (degree is None):
+        key, got = ("p", "neither") if p is None else ("degree", "both")
+        raise InputError(f"graph.{key}", expected="one of graph.p and graph.degree", got=got)
+    if p is not None:
+        return erdos_renyi(nodes, p, seed)
+    nodes, share = _expected_degree(nodes, degree)
+    seed = _checks.seed(seed, field="graph.seed")
+    return _joined(
+        nx.fast_gnp_random_graph(nodes, share, seed=seed),
+        lambda node, others: others[node % len(others)],
+    )
+
+
+def _expected_degree(nodes: Any, degree: Any) -> tuple[int, float]:
+    """Nodes that there is room for, and the probability of a link between two of them."""
+    nodes = _integer("nodes", nodes, minimum=2)
+    degree = _checks.real(degree, field="graph.degree", low=0)
+    if degree >= nodes - 1:
+        expected = f"less than nodes - 1 = {nodes - 1}"
+        raise InputError("graph.degree", expected=expected, got=f"{degree:g}")
+    return _nodes(nodes, density=degree / (nodes - 1)), degree / (nodes - 1)
+
+
+def _random_geometric(nodes: int, degree: float, seed: int) -> nx.Graph:
+    nodes, share = _expected_degree(nodes, degree)
+    rng = np.random.default_rng(_checks.seed(seed, field="graph.seed"))
+    places = rng.random((nodes, 2))
+    graph = nx.empty_graph(nodes)
+    reach = np.sqrt(share * (nodes - 1) / (np.pi * nodes))
+    graph.add_edges_from(
+        map(tuple, cKDTree(places).query_pairs(reach, output_type="ndarray").tolist())
+    )
+
+    def nearest(node: int, others: Sequence[int]) -> int:
+        away = places[list(others)] - places[node]
+        return others[int(np.einsum("ij,ij->i", away, away).argmin())]
+
+    return _joined(graph, nearest)
+
+
+def _joined(graph: nx.Graph, partner: Callable[[int, Sequence[int]], int]) -> nx.Graph:
+    """The graph with a link more for every component but the largest, to a ``partner`` there."""
+    largest, *others = sorted(nx.connected_components(graph), key=lambda c: (-len(c), min(c)))
+    inside = sorted(largest)
+    graph.add_edges_from([(min(part), partner(min(part), inside)) for part in others])
+    return graph
 
 
 def _random_regular(nodes: int, degree: int, seed: int) -> nx.Graph:
@@ -399,14 +538,23 @@ _BUILDERS: dict[str, Callable[..., nx.Graph]] = {
     "hypercube": _hypercube,
     "erdos-renyi": _erdos_renyi,
     "random-regular": _random_regular,
+    "random-geometric": _random_geometric,
     "barabasi-albert": _barabasi_albert,
 }
 GRAPH_KINDS: tuple[str, ...] = tuple(_BUILDERS)
-GRAPH_KEYS: dict[str, dict[str, type]] = {
-    kind: {key: of for key, of in get_type_hints(builder).items() if key != "return"}
-    for kind, builder in _BUILDERS.items()
-}
-"""What a graph of each kind is built from, and the types of these keys."""
+
+
+def _keys(builder: Callable[..., nx.Graph]) -> dict[str, Any]:
+    hints = get_type_hints(builder)
+    asked = inspect.signature(builder).parameters
+    return {
+        key: hints[key] if of.default is of.empty else (hints[key], of.default)
+        for key, of in asked.items()
+    }
+
+
+GRAPH_KEYS: dict[str, dict[str, Any]] = {kind: _keys(build) for kind, build in _BUILDERS.items()}
+"""What a graph of each kind is built from: the types of these keys, and the defaults they have."""
 
 
 _FIELD = "graph.file"

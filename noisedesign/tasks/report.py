@@ -32,7 +32,8 @@ AT_TARGET = (*_OF_TARGET, "which", "confidence", "error_at_target")
 """What a design is at the privacy target of its problem: its mu-GDP (none under random
 participation), epsilon (that of the target, or what is proved under random participation), what
 else the target says, the factor on the standard deviation of its noise, that factor over the clip,
-what the account of random participation rests on and its confidence (None elsewhere), and the total
+what the account of random participation rests on and its confidence (elsewhere that of objective
+and bound, where these are estimates), and the total
 squared error a coordinate, in squared units of the gradients: the objective times noise_stddev
 squared."""
 
@@ -89,10 +90,13 @@ def at_target(design: Design | None) -> Record:
     Raises:
         InputError: a target that no finite noise meets.
     """
-    if design is None or design.problem.privacy is None:
+    if design is None:
         return dict.fromkeys(AT_TARGET)
+    estimated = {"confidence": design.certificate.confidence}
+    if design.problem.privacy is None:
+        return dict.fromkeys(AT_TARGET) | estimated
     found = calibrate(design.problem)
-    told = {name: getattr(found, name, None) for name in AT_TARGET}
+    told = {name: getattr(found, name, None) for name in AT_TARGET} | estimated
     if is_random(design.problem) and (account := account_of(design)) is not None:
         told |= {name: getattr(account, name) for name in ("epsilon", "which", "confidence")}
     return told | {"error_at_target": design.objective * found.noise_stddev**2}

@@ -13,7 +13,7 @@ from noisedesign.families.disjoint.warm_start import Start
 from noisedesign.files.results_file import KEY, ResultsFile
 from noisedesign.program.backends import get_backend
 from noisedesign.program.design import Design
-from noisedesign.program.family import BEST_FOUND, LOCAL, SEARCHED
+from noisedesign.program.family import BEST_FOUND, LOCAL, SEARCHED, STATISTICAL
 from noisedesign.program.problem import Problem
 from noisedesign.tasks.report import AT_TARGET, REFUSED, Record, at_target
 from noisedesign.tasks.solve import FAILED, OPTIMAL, Solution, solve
@@ -48,6 +48,7 @@ TYPES: dict[str, type] = {
 SEARCHED_REASONS = {
     LOCAL: "the best that was found; its gap is that to designs without the structure",
     BEST_FOUND: "the best that was found; its gap is that to a bound on all linear mechanisms",
+    STATISTICAL: "its gap holds with a confidence: objective and bound are estimated",
 }
 
 Progress = Callable[[int, int], None]

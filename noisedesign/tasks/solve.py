@@ -17,7 +17,7 @@ from noisedesign.base.shown import Shown
 from noisedesign.program.backends import TOLERANCE_PER_GAP, Backend, How, Options, get_backend
 from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.design import PROTECTS, Design, Provenance
-from noisedesign.program.family import Answer, Arrays, Family, family_of
+from noisedesign.program.family import STATISTICAL, Answer, Arrays, Family, family_of
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import Problem, problem_of
 
@@ -43,7 +43,8 @@ class Solution(Shown):
         status: "optimal" (certified to the gap asked for), "inaccurate" (certified, but to a
             larger gap), "local-optimum" (the best a search in a nonconvex structure found; the gap
             is that to the optimum without a structure), "best-found" (the same of a search that
-            may also end elsewhere, under random participation), "time-limit" or "interrupted"
+            may also end elsewhere, under random participation), "statistical" (certified to the gap
+            asked for, with the confidence of the certificate), "time-limit" or "interrupted"
             (stopped; the best certified answer so far), or "failed" (no usable answer).
         design: the answer; None where there is none.
         remedy: what to do about anything but "optimal", and how large noise is where W is singular
@@ -83,6 +84,7 @@ class Solution(Shown):
                 "objective": design.objective,
                 "lower bound": design.lower_bound,
                 "gap": design.gap,
+                "confidence": design.certificate.confidence,
                 "relative to LDP": design.relative_to_ldp,
                 "feasible": self.feasible,
                 "protects": PROTECTS.get(design.trust),
@@ -180,7 +182,7 @@ def solve(
         1.1250
     """
     started = time.perf_counter()
-    problem = problem_of(problem)
+    problem = problem_of(problem, sparse=True)
     family = family_of(problem)
     asked = family.gap if gap is None else _checks.real(gap, field="gap", low=0, high=1)
     _checks.instance(isolate, (bool, NoneType), field="isolate", expected="True, False or None")
@@ -330,7 +332,7 @@ def _status(
     gap: float,
 ) -> tuple[str, str]:
     """Our verdict, from the certificate and not from the solver, and what to do about it."""
-    remedies, short = backend.remedies, backend.short
+    remedies, short = backend.remedies, family.short or backend.short
     if family.stand_in:  # there is no solver of ours to turn to
         remedies, short = ("another --backend", "another cap"), "Ask for less."
     if certificate is None:
@@ -340,7 +342,7 @@ def _status(
         others += ["a looser --gap"] * (answer.noises != ())
         return FAILED, f"{why}. Try {', or '.join(others)}." if others else f"{why}."
     if certificate.gap <= gap:
-        return OPTIMAL, ""
+        return (OPTIMAL if certificate.confidence is None else STATISTICAL), ""
     reached = f"certified gap {certificate.gap:.2g}, asked {gap:.2g}"
     if method == STAND_IN:
         reached = f"{answer.message or 'nothing was found'}; independent noise has a {reached}"

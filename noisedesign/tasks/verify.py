@@ -210,7 +210,7 @@ def verify(
             return Verification(checks=tuple(checks))
         none = Proof(why_not="streaming designs are not covered")
         return Verification(checks=(*checks, _proof_check(none)), proof=none)
-    given = None if problem is None else problem_of(problem)
+    given = None if problem is None else problem_of(problem, sparse=True)
     _check_work(stored.design.problem)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
     with np.errstate(all="ignore"):
@@ -368,7 +368,10 @@ def _claim_checks(stored: StoredDesign) -> list[Check]:
         found = _judged(stored)
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         return [Check("objective", False, claimed.objective, note=str(error))]
-    objective = _compared("objective", claimed.objective, found.objective)
+    allowed = max(RELATIVE_TOLERANCE, found.uncertainty or 0.0)
+    objective = _compared(
+        "objective", claimed.objective, found.objective, _estimated(found), tolerance=allowed
+    )
     if design.trust == "central":
         why = "not claimed: the noise protects only the average a trusted server releases"
         skipped = ("sensitivity", "feasible", "lower bound", "gap")
@@ -379,8 +382,9 @@ def _claim_checks(stored: StoredDesign) -> list[Check]:
         objective,
         _sensitivity_check(claimed, found, stored),
         _feasibility_check(claimed, found, stored),
-        _proved("lower bound", claimed.lower_bound, found.lower_bound, f"proved by {by}"),
-        _gap_check(claimed, found),
+        _proved("lower bound", claimed.lower_bound, found.lower_bound, f"proved by {by}", allowed),
+        _gap_check(claimed, found, allowed),
+        *_confidence_checks(claimed, found),
         *_unrestricted_checks(claimed, found),
         *_random_checks(claimed, found, stored),
     ]
@@ -393,7 +397,7 @@ def _judged(stored: StoredDesign) -> Certificate:
     if design.trust == "central" and (central := family.central(problem)) is not None:
         program: Any = central
     else:
-        program = family.program(problem)
+        program = family.afresh(family.program(problem))
     bound = family.bound(program, design.proof, noise=design.noise)
     found = family.certificate(
         program, design.noise, design.proof, bound=bound, everywhere=_everywhere(design)
@@ -480,24 +484,43 @@ def _sampled(account: Amplified | None) -> float:
     return SAMPLED
 
 
-def _proved(name: str, claimed: float, found: float | None, note: str) -> Check:
+def _proved(
+    name: str, claimed: float, found: float | None, note: str, tolerance: float = RELATIVE_TOLERANCE
+) -> Check:
     """A bound that is claimed; None proves nothing."""
     value = found or 0.0
-    ok = math.isfinite(value) and claimed <= value * (1 + RELATIVE_TOLERANCE)
+    ok = math.isfinite(value) and claimed <= value * (1 + tolerance)
     return Check(name, ok, claimed, found, note)
 
 
-def _gap_check(claimed: Certificate, found: Certificate) -> Check:
+def _estimated(found: Certificate) -> str:
+    """What there is to say of numbers that random vectors estimate."""
+    if found.uncertainty is None:
+        return ""
+    return f"at most, by random vectors drawn now; they leave {found.uncertainty:.1e} of it open"
+
+
+def _confidence_checks(claimed: Certificate, found: Certificate) -> list[Check]:
+    """Whether objective and bound are claimed for what they are: estimates, or not."""
+    if claimed.confidence is None and found.confidence is None:
+        return []
+    ok = claimed.confidence is not None and found.confidence is not None
+    ok = ok and claimed.confidence <= found.confidence  # type: ignore[operator]
+    note = "that objective and bound both hold"
+    return [Check("confidence", ok, claimed.confidence, found.confidence, note)]
+
+
+def _gap_check(claimed: Certificate, found: Certificate, tolerance: float) -> Check:
     if found.lower_bound == 0:
         return Check("gap", None, claimed.gap, note="not checked, as its bound")
     # Objective and bound may each be off by the tolerance.
-    ok = found.gap <= claimed.gap + 2 * RELATIVE_TOLERANCE * (1 + claimed.gap)
+    ok = found.gap <= claimed.gap + 2 * tolerance * (1 + claimed.gap)
     return Check("gap", ok, claimed.gap, found.gap, "objective / lower bound - 1")
 
 
 def _rounding(stored: StoredDesign) -> float:
     """Relative error of the sensitivity by rounding alone: of diag(R^-1), or of C^T C."""
-    size = len(stored.design.matrix)
+    size = stored.design.size
     condition = 1.0
     if (covariance := stored.arrays.get("covariance")) is not None:
         try:
@@ -508,8 +531,16 @@ def _rounding(stored: StoredDesign) -> float:
     return min(ROUNDINGS * settings.rank_tolerance(size) * condition, LARGEST_ROUNDING)
 
 
-def _compared(name: str, claimed: float, found: float, note: str = "", also: bool = True) -> Check:
-    return Check(name, also and _close(claimed, found), claimed, found, note)
+def _compared(
+    name: str,
+    claimed: float,
+    found: float,
+    note: str = "",
+    *,
+    also: bool = True,
+    tolerance: float = RELATIVE_TOLERANCE,
+) -> Check:
+    return Check(name, also and _close(claimed, found, tolerance), claimed, found, note)
 
 
 def _close(claimed: float, found: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:

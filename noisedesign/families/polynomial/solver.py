@@ -189,7 +189,14 @@ def weighted(
 def error_at_most(
     noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
 ) -> float:
-    """tr(W cov(z) W^T) is at most this, but with probability ``failure``; squared noise.
+    """tr(W cov(z) W^T) is at most this, but with probability ``failure``; squared noise."""
+    return error_within(noise, probes=probes, failure=failure, rng=rng)[1]
+
+
+def error_within(
+    noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
+) -> tuple[float, float]:
+    """What tr(W cov(z) W^T) is between, either side but with probability ``failure``.
 
     Of a polynomial near r^2, of lower degree, the trace is a finite sum; only that of the rest is
     estimated.
@@ -204,7 +211,7 @@ def error_at_most(
     rest = trace(
         operator, squared - near, outer=outer, norm=norm, probes=probes, failure=failure, rng=rng
     )
-    return exact + rest.value + rest.above
+    return exact + rest.value - rest.below, exact + rest.value + rest.above
 
 
 def lower_bound(
@@ -216,6 +223,27 @@ def lower_bound(
     rng: np.random.Generator,
 ) -> float:
     """No noise within the budgets has a smaller error, but with probability ``failure``.
+
+    Args:
+        program: W and the budgets.
+        operator: B of W and v.
+        probes: Gaussian vectors.
+        failure: probability that the bound does not hold.
+        rng: of the vectors.
+    """
+    return bound_within(program, operator, probes=probes, failure=failure, rng=rng)[0]
+
+
+def bound_within(
+    program: SparseProgram,
+    operator: Weighted,
+    *,
+    probes: int,
+    failure: float,
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """What a bound on the error of all noise within the budgets is between, either side but with
+    probability ``failure``.
 
     It is (tr B^(1/2))^2 / sum(tau v), for any v > 0, with a polynomial below the square root in its
     place: of a polynomial of lower degree near that one the trace is a finite sum, only that of the
@@ -243,5 +271,6 @@ def lower_bound(
         kinds.append((float(weights @ g(points)) - lost, g, near))
     _, g, near = max(kinds, key=lambda kind: kind[0])
     rest = trace(operator, g - near, probes=probes, failure=failure, rng=rng)
-    half = float(near.coef @ moments) + rest.value - rest.below
-    return float(max(half, 0.0) ** 2 / (program.budget @ operator.weights))
+    half, price = float(near.coef @ moments) + rest.value, program.budget @ operator.weights
+    low, high = (max(end, 0.0) ** 2 / price for end in (half - rest.below, half + rest.above))
+    return float(low), float(high)

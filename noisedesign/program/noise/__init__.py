@@ -5,6 +5,15 @@ nothing else.
 """
 
 from noisedesign.program.noise.noise import Noise, noise_of_arrays
+from noisedesign.program.noise.sparse_forms import (
+    FORMS,
+    MIXING_ARRAYS,
+    PolynomialCovariance,
+    SparseCovariance,
+    mixing_arrays,
+    mixing_of_arrays,
+    sparse_covariance_of_arrays,
+)
 from noisedesign.program.noise.strategies import (
     STRATEGIES,
     BandedInverse,
@@ -19,16 +28,23 @@ from noisedesign.program.noise.strategies import (
 )
 
 __all__ = [
+    "FORMS",
+    "MIXING_ARRAYS",
     "STRATEGIES",
     "BandedInverse",
     "BandedStrategy",
     "BufferedToeplitz",
     "DenseStrategy",
     "Noise",
+    "PolynomialCovariance",
+    "SparseCovariance",
     "StationaryStrategy",
     "Strategy",
     "ToeplitzStrategy",
+    "mixing_arrays",
+    "mixing_of_arrays",
     "noise_of_arrays",
+    "sparse_covariance_of_arrays",
     "strategy_of_arrays",
     "strategy_of_structure",
 ]

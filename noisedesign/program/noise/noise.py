@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from noisedesign.base import checks as _checks, memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.seeds import SeedPlan
+from noisedesign.program.noise.sparse_forms import SparseCovariance, sparse_covariance_of_arrays
 from noisedesign.program.noise.strategies import DenseStrategy, Strategy, strategy_of_arrays
 from noisedesign.program.noise.streams import (
     Seed,
@@ -36,15 +38,15 @@ class Noise:
             where no horizon is known (noise that is independent across steps).
         nodes: n; None where all nodes use one C each for itself, however many they are.
         strategy: C, in whatever form; None where steps are independent.
-        space: R, shape (n, n), squared noise, or the shared seeds that make it up; None where
-            nodes are independent, at unit variance.
+        space: R, shape (n, n), squared noise, the shared seeds that make it up, or fewer numbers
+            that it follows from; None where nodes are independent, at unit variance.
         full: C is that of all pairs of step and node, shape (nT, nT), and there is no R.
     """
 
     steps: int | None
     nodes: int | None = None
     strategy: Strategy | None = None
-    space: Array | SeedPlan | None = None
+    space: Array | SeedPlan | SparseCovariance | None = None
     full: bool = False
 
     @classmethod
@@ -63,9 +65,9 @@ class Noise:
         """R, shape (n, n), squared noise.
 
         Raises:
-            InputError: noise without one.
+            InputError: noise without one, or of too many nodes.
         """
-        if isinstance(self.space, SeedPlan):
+        if isinstance(self.space, SeedPlan | SparseCovariance):
             return self.space.covariance()
         if self.space is None:
             expected, got = "noise with a covariance R", "noise in time without one"
@@ -91,9 +93,11 @@ class Noise:
             return "space"
         return "space-time" if self.full or self.space is not None else "time"
 
-    def arrays(self) -> dict[str, Array]:
-        """The arrays that determine it, float64, by name."""
+    def arrays(self) -> dict[str, Any]:
+        """The arrays that determine it, float64 but for places in a sparse W, by name."""
         found = {} if self.strategy is None else self.strategy.arrays()
+        if isinstance(self.space, SparseCovariance):
+            return found | self.space.arrays()
         if isinstance(self.space, SeedPlan):
             return found | {"covariance": self.space.covariance()}
         return found if self.space is None else found | {"covariance": self.space}
@@ -101,7 +105,7 @@ class Noise:
     def scaled(self, factor: float) -> Noise:
         """``factor`` times the noise (standard deviation, not squared): in R or in its seeds where
         there is one, else in C."""
-        if isinstance(self.space, SeedPlan):
+        if isinstance(self.space, SeedPlan | SparseCovariance):
             return replace(self, space=self.space.scaled(factor))
         if self.space is not None:
             return replace(self, space=factor**2 * self.space)
@@ -111,11 +115,11 @@ class Noise:
     # --- drawing --------------------------------------------------------------------------------
 
     @cached_property
-    def _root(self) -> Array | None:
-        """F, shape (n, draws)."""
+    def _root(self) -> Any:
+        """F, shape (n, draws), as an array or by its products; None without one."""
         if self.space is None:
             return None
-        if isinstance(self.space, SeedPlan):
+        if isinstance(self.space, SeedPlan | SparseCovariance):
             return self.space.root()
         return covariance_root(self.space)
 
@@ -223,12 +227,14 @@ def noise_of_arrays(
     if steps is not None:
         horizon = steps * nodes if full and nodes is not None else steps
         strategy = strategy_of_arrays(arrays, horizon=horizon, field=field)
-    space = arrays.get("covariance")
-    if space is not None:
+    space: Array | SparseCovariance | None = arrays.get("covariance")
+    if isinstance(space, np.ndarray):
         if nodes is None or space.shape != (nodes, nodes):
             expected = f"shape {(nodes, nodes)}"
             raise InputError(f"{field}.covariance", expected=expected, got=f"shape {space.shape}")
         covariance_root(space)
+    elif nodes is not None:
+        space = sparse_covariance_of_arrays(arrays, nodes=nodes, field=field)
     if strategy is None and space is None:
         raise InputError(field, expected="a strategy or a covariance", got=", ".join(arrays))
     return Noise(steps=steps, nodes=nodes, strategy=strategy, space=space, full=full)

@@ -1,0 +1,151 @@
+"""Noise of polynomial precision on graphs that are too large for n x n arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from noisedesign.base import settings
+from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.polynomial import bound as judging
+from noisedesign.families.polynomial.program import SparseProgram
+from noisedesign.privacy.sensitivity import UPPER_BOUND
+from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Family
+from noisedesign.program.noise import Noise, PolynomialCovariance
+from noisedesign.program.problem import SpaceProblem
+
+MULTIPLIERS = "bound_weights"
+
+SEED = 0
+"""Of the vectors that a solve estimates by: the same problem has the same design."""
+
+GAP = 0.02
+"""What degree 3 reaches on random graphs of 100,000 nodes."""
+
+
+class Polynomial(Family):
+    """Its program is a :class:`SparseProgram`, its noise a :class:`PolynomialCovariance`. The bound
+    is one on noise of every structure."""
+
+    name = "polynomial"
+    gap = GAP
+    short = "Ask for less, or for a structure of which W is an array."
+    proof: ClassVar[Mapping[str, ArraySpec]] = {MULTIPLIERS: ArraySpec("v of the bound", "n")}
+
+    def program(self, problem: SpaceProblem) -> SparseProgram:
+        mixing = problem.mixing if issparse(problem.mixing) else csr_array(problem.mixing)
+        return SparseProgram(mixing=mixing, budget=problem.budget, seed=SEED)
+
+    def afresh(self, program: SparseProgram) -> SparseProgram:
+        return replace(program, seed=None)
+
+    def solve(self, program: SparseProgram, *, monitor: Monitor) -> Answer:
+        from noisedesign.families.polynomial import solver
+
+        rng = np.random.default_rng(SEED)
+        made = solver.polynomial_noise(program, degree=solver.DEGREE, rng=rng)
+        operator = solver.weighted(
+            program, made.scale, rounds=solver.ROUNDS, probes=solver.WEIGHT_PROBES, rng=rng
+        )
+        covariance = PolynomialCovariance(
+            mixing=program.mixing,
+            weights=made.operator.weights,
+            bound=made.operator.top,
+            precision=np.asarray(made.precision.coef),
+            noise=np.asarray(made.root.coef),
+            scale=made.scale,
+        )
+        noise = Noise(steps=None, nodes=program.size, space=covariance)
+        return Answer(stop=Stop.SOLVED, noises=[noise], proof={MULTIPLIERS: operator.weights})
+
+    def remark(self, program: SparseProgram, noise: Noise) -> str:
+        if judging.is_exact(program):
+            return ""
+        return (
+            f"Budgets are exact; objective and bound hold with confidence {judging.CONFIDENCE!r}, "
+            "over the vectors that traces are estimated by."
+        )
+
+    def bound(self, program: SparseProgram, proof: Arrays, **_: Any) -> ProvedBound:
+        """What the vectors lowered it by is told as its rounding."""
+        weights = proof.get(MULTIPLIERS)
+        if weights is None or not (np.isfinite(weights) & (weights > 0)).all():
+            return NOTHING
+        found = judging.lower_bound(program, weights)
+        return ProvedBound(found.low, found.spread) if found.low > 0 else NOTHING
+
+    def judge(
+        self, program: SparseProgram, noise: Noise, proof: Arrays, *, bound: float
+    ) -> Certificate:
+        space = noise.space
+        assert isinstance(space, PolynomialCovariance)
+        worst = judging.squared_sensitivity(space, program.budget)
+        if not np.isfinite(worst):
+            return Certificate(
+                objective=np.inf,
+                lower_bound=bound,
+                sensitivity_squared=np.inf,
+                sensitivity_kind=UPPER_BOUND,
+            )
+        error = judging.error(program, space)
+        exact = judging.is_exact(program)
+        return Certificate(
+            objective=error.high,
+            lower_bound=bound,
+            sensitivity_squared=worst,
+            sensitivity_kind=UPPER_BOUND,
+            confidence=None if exact else judging.CONFIDENCE,
+            uncertainty=None if exact else error.spread,
+        )
+
+    def certificate(
+        self,
+        program: SparseProgram,
+        noise: Noise,
+        proof: Arrays,
+        *,
+        bound: ProvedBound,
+        everywhere: float | None,
+    ) -> Certificate:
+        found = super().certificate(program, noise, proof, bound=bound, everywhere=everywhere)
+        if found.uncertainty is None:
+            return found
+        return replace(found, uncertainty=max(found.uncertainty, bound.rounding))
+
+    def departure(self, program: SparseProgram, noise: Noise, proof: Arrays) -> float:
+        """How far its W is from that of the problem."""
+        space = noise.space
+        if not isinstance(space, PolynomialCovariance):
+            return np.inf
+        difference = abs(space.mixing - program.mixing)
+        return float(difference.max()) if difference.nnz else 0.0
+
+    def independent(self, program: SparseProgram) -> Noise:
+        room = 1 + 4 * settings.rank_tolerance(1)
+        weights = np.ones(program.size)
+        space = PolynomialCovariance(
+            mixing=program.mixing,
+            weights=weights,
+            bound=float((program.mixing.T @ (program.mixing @ weights)).max()) * room,
+            precision=np.ones(1),
+            noise=np.full(1, 1 + 1e-14),
+            scale=room / program.budget,
+        )
+        return Noise(steps=None, nodes=program.size, space=space)
+
+    def independent_error(self, problem: SpaceProblem) -> float:
+        return self.program(problem).independent_error
+
+    def sizes(self, problem: SpaceProblem) -> dict[str, int]:
+        return {"n": int(problem.mixing.shape[0])}
+
+    def work(self, problem: SpaceProblem) -> float:
+        return 0.0
+
+
+FAMILY = Polynomial()

@@ -1,0 +1,244 @@
+"""Covariances R of many nodes by O(edges) numbers: noise is drawn by products, and there is no R.
+
+===============  ============================================================================
+kind             arrays, besides W by rows (``mixing_data``, ``_indices`` and ``_indptr``)
+===============  ============================================================================
+polynomial       ``precision_coefficients`` and ``noise_coefficients`` of p and r,
+                 ``spectral_bound`` b, ``node_weights`` v and ``node_scales`` D
+===============  ============================================================================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.polynomial import Chebyshev
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.linalg import LinearOperator
+
+from noisedesign.base import settings
+from noisedesign.base.checks import Array, InputError
+
+MIXING_ARRAYS = {
+    "mixing_data": "entries of W, row by row",
+    "mixing_indices": "their columns",
+    "mixing_indptr": "where each row begins",
+}
+"""W as a sparse array, as files hold it: the names of its parts, and what they are."""
+
+COLUMNS_AT_ONCE = 64
+"""Coordinates of the model that are drawn together."""
+
+
+class SparseCovariance(ABC):
+    """R of n nodes, known by fewer numbers than it has entries."""
+
+    kind: ClassVar[str]
+    """As :class:`noisedesign.program.structure.SpaceStructure` names it."""
+    names: ClassVar[Mapping[str, str]]
+    """Of its arrays, and what each is in the mathematics; W is not among them."""
+
+    @property
+    @abstractmethod
+    def nodes(self) -> int:
+        """n."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Any]:
+        """What determines it, by ``names``, with W where that does."""
+
+    @classmethod
+    @abstractmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], *, nodes: int, field: str) -> Self:
+        """Back from :meth:`arrays`; others are passed over.
+
+        Raises:
+            InputError: naming ``field``: shapes or values that cannot be.
+        """
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Self:
+        """That of ``factor`` times the noise (standard deviation, not squared)."""
+
+    @abstractmethod
+    def root(self) -> LinearOperator:
+        """F with F F^T = R, by its products with blocks of white noise."""
+
+    def covariance(self) -> Array:
+        """R, shape (n, n), squared noise.
+
+        Raises:
+            InputError: of more nodes than n x n arrays are made of.
+        """
+        if self.nodes > settings.DENSE_NODES:
+            raise InputError(
+                "design",
+                expected=f"noise of at most {settings.DENSE_NODES} nodes, for an n x n covariance",
+                got=f"that of {self.nodes}, {self.kind}",
+                remedy="It is drawn by products: see design.noise.stream.",
+            )
+        factor = np.asarray(self.root() @ np.eye(self.nodes))
+        found = factor @ factor.T
+        return np.asarray((found + found.T) / 2)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PolynomialCovariance(SparseCovariance):
+    """R = D^(1/2) r(B)^2 D^(1/2) with B = V^(1/2) W^T W V^(1/2), polynomials r and p with
+    r^2 >= 1 / p on [0, b], so that R^-1 is at most D^(-1/2) p(B) D^(-1/2).
+
+    A product with R^(1/2) is 2 deg r products with W or its transpose: so many rounds of messages
+    along its links draw the noise, and whoever takes part in them learns of it.
+
+    Args:
+        mixing: W, a ``csr_array``, shape (n, n).
+        weights: the diagonal of V, shape (n,), positive.
+        bound: b, above every eigenvalue of B.
+        precision: Chebyshev coefficients of p on [0, b].
+        noise: those of r.
+        scale: the diagonal of D, shape (n,), positive.
+    """
+
+    kind: ClassVar[str] = "polynomial"
+    names: ClassVar[Mapping[str, str]] = {
+        "precision_coefficients": "p, in Chebyshev polynomials on [0, b]",
+        "noise_coefficients": "r, in the same",
+        "spectral_bound": "b",
+        "node_weights": "v",
+        "node_scales": "D",
+    }
+
+    mixing: Any
+    weights: Array
+    bound: float
+    precision: Array
+    noise: Array
+    scale: Array
+
+    @property
+    def nodes(self) -> int:
+        return len(self.scale)
+
+    def arrays(self) -> dict[str, Any]:
+        parts = (*(self.precision, self.noise, np.array([self.bound])), *(self.weights, self.scale))
+        return dict(zip(self.names, parts, strict=True)) | mixing_arrays(self.mixing)
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], *, nodes: int, field: str) -> Self:
+        precision, noise, bound, weights, scale = (arrays[name] for name in cls.names)
+        for name, expected, holds in (
+            ("precision_coefficients", "at most 1000 coefficients", _few(precision)),
+            ("noise_coefficients", "at most 1000 coefficients", _few(noise)),
+            ("spectral_bound", "one positive number", bound.shape == (1,) and bound[0] > 0),
+            ("node_weights", f"{nodes} positive numbers", _positive(weights, nodes)),
+            ("node_scales", f"{nodes} positive numbers", _positive(scale, nodes)),
+        ):
+            if not holds:
+                got = f"an array of shape {arrays[name].shape}"
+                raise InputError(f"{field}.{name}", expected=expected, got=got)
+        mixing = mixing_of_arrays(arrays, nodes=nodes, field=field)
+        return cls(
+            mixing=mixing,
+            weights=weights,
+            bound=float(bound[0]),
+            precision=precision,
+            noise=noise,
+            scale=scale,
+        )
+
+    @property
+    def polynomials(self) -> tuple[Chebyshev, Chebyshev]:
+        """p and r."""
+        domain = [0.0, self.bound]
+        return Chebyshev(self.precision, domain=domain), Chebyshev(self.noise, domain=domain)
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, scale=factor**2 * self.scale)
+
+    @cached_property
+    def _unit(self) -> tuple[Any, Any]:
+        """A = W V^(1/2) / b^(1/2) and its transpose."""
+        a = (self.mixing @ diags_array(np.sqrt(self.weights / self.bound))).tocsr()
+        return a, a.T.tocsr()
+
+    def root(self) -> LinearOperator:
+        n = self.nodes
+        scale = np.sqrt(self.scale)[:, None]
+
+        def product(block: Array) -> Array:
+            block = np.asarray(block, dtype=np.float64).reshape(n, -1)
+            found = np.empty_like(block)
+            for first in range(0, block.shape[1], COLUMNS_AT_ONCE):
+                part = slice(first, first + COLUMNS_AT_ONCE)
+                found[:, part] = scale * self._of_b(block[:, part])
+            return found
+
+        return LinearOperator((n, n), matvec=product, matmat=product, dtype=np.float64)
+
+    def _of_b(self, block: Array) -> Array:
+        """r(B) times a block, by the recurrence of Clenshaw."""
+        a, transposed = self._unit
+        later, last = np.zeros_like(block), np.zeros_like(block)
+        for coefficient in self.noise[:0:-1]:
+            last, later = coefficient * block + 2 * _shifted(a, transposed, last) - later, last
+        return np.asarray(self.noise[0] * block + _shifted(a, transposed, last) - later)
+
+
+def _shifted(a: Any, transposed: Any, block: Array) -> Array:
+    """(2 B / b - 1) times a block."""
+    return np.asarray(2 * (transposed @ (a @ block)) - block)
+
+
+def _few(coefficients: Array) -> bool:
+    return coefficients.ndim == 1 and 0 < len(coefficients) <= 1000
+
+
+def _positive(array: Array, length: int) -> bool:
+    return array.shape == (length,) and bool((array > 0).all())
+
+
+def mixing_arrays(mixing: Any) -> dict[str, Any]:
+    """The parts of a sparse W, by the names of ``MIXING_ARRAYS``."""
+    parts = mixing.data, mixing.indices.astype(np.int64), mixing.indptr.astype(np.int64)
+    return dict(zip(MIXING_ARRAYS, parts, strict=True))
+
+
+def mixing_of_arrays(arrays: Mapping[str, Any], *, nodes: int, field: str) -> Any:
+    """The sparse W of arrays named as ``MIXING_ARRAYS``, whoever made them.
+
+    Raises:
+        InputError: naming ``field``: one is missing, or they are no sparse array of that size.
+    """
+    for name in MIXING_ARRAYS:
+        if name not in arrays:
+            raise InputError(f"{field}.{name}", expected=f"the array of {name}", got="nothing")
+    data, indices, indptr = (arrays[name] for name in MIXING_ARRAYS)
+    try:
+        found: Any = csr_array((data, indices, indptr), shape=(nodes, nodes))
+        found.check_format(full_check=True)
+    except (ValueError, IndexError, TypeError) as error:
+        expected = f"a sparse array of {nodes} x {nodes}"
+        raise InputError(f"{field}.mixing_indices", expected=expected, got=str(error)) from error
+    return found
+
+
+FORMS: tuple[type[SparseCovariance], ...] = (PolynomialCovariance,)
+
+
+def sparse_covariance_of_arrays(
+    arrays: Mapping[str, Any], *, nodes: int, field: str
+) -> SparseCovariance | None:
+    """The covariance that has its arrays among ``arrays``; None where none has.
+
+    Raises:
+        InputError: naming ``field``: shapes or values that cannot be.
+    """
+    for form in FORMS:
+        if set(form.names) <= set(arrays):
+            return form.of_arrays(arrays, nodes=nodes, field=field)
+    return None
