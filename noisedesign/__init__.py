@@ -16,8 +16,8 @@ What there is, by what it is for; ``help(nd.solve)`` and the like have an exampl
 
 - problems: SpaceProblem, TimeProblem, SpaceTimeProblem, and what they are made of: SpaceStructure,
   TimeStructure, ErrorMeasure, PrivacyTarget;
-- graphs and mixing: build_graph, mixing_matrix, RandomMixing, NodeDropout, EdgeDropout,
-  RandomMatchings, pairwise_gossip, maximal_matchings;
+- graphs and mixing: build_graph, mixing_matrix, sparse_mixing_matrix, RandomMixing, NodeDropout,
+  EdgeDropout, RandomMatchings, pairwise_gossip, maximal_matchings;
 - participation: FixedEpoch, MinSeparation, Patterns, fixed_epoch, single, every_step;
 - random participation: BallsInBins, RandomAllocation, CyclicPoisson, TruncatedPoisson,
   BMinSepSampling;
@@ -89,7 +89,11 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
         SpaceStructure as SpaceStructure,
         TimeStructure as TimeStructure,
     )
-    from noisedesign.system.graph import build_graph as build_graph, mixing_matrix as mixing_matrix
+    from noisedesign.system.graph import (
+        build_graph as build_graph,
+        mixing_matrix as mixing_matrix,
+        sparse_mixing_matrix as sparse_mixing_matrix,
+    )
     from noisedesign.system.participation import (
         BallsInBins as BallsInBins,
         BMinSepSampling as BMinSepSampling,
@@ -150,7 +154,7 @@ _NAMES = {
     "program.prefix": "privacy_after",
     "program.problem": "SpaceProblem SpaceTimeProblem TimeProblem",
     "program.structure": "SpaceStructure TimeStructure",
-    "system.graph": "build_graph mixing_matrix",
+    "system.graph": "build_graph mixing_matrix sparse_mixing_matrix",
     "system.participation": "BallsInBins BMinSepSampling CyclicPoisson FixedEpoch MinSeparation "
     "Patterns RandomAllocation TruncatedPoisson every_step fixed_epoch single",
     "system.random_mixing": "EdgeDropout NodeDropout RandomMatchings RandomMixing "

@@ -198,7 +198,7 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
         _check_shapes(arrays, outer, size | outside.sizes(wider))
         stored = {name: relaxed_name(name) for name in outside.proof}
         relaxed_proof = {name: arrays[at] for name, at in stored.items() if at in arrays}
-    space = arrays.get("covariance")
+    space: Any = arrays.get("covariance")
     if space is None:
         space = sparse_covariance_of_arrays(arrays, nodes=n, field=FIELD)
     return Parts(

@@ -192,7 +192,10 @@ class Design(Shown):
         return max(0.0, float(eigenvalues(self.covariance)[0]))
 
     def dense(self) -> Design:
-        """The same design with W as an array; itself where it is one.
+        """The same design with W as an array.
+
+        Returns:
+            Itself, where W is one.
 
         Raises:
             InputError: naming ``mixing``: it has too many nodes for that.
@@ -219,8 +222,6 @@ class Design(Shown):
         noise, problem = self.noise, self.problem.dense()
         if self._seeds is not None:
             noise = replace(noise, space=self._seeds)
-        elif isinstance(noise.space, SparseCovariance):  # dealt, as R without a structure is
-            noise = replace(noise, space=noise.covariance)
         return node_plan(
             noise.scaled(self.claim.noise_stddev),
             self.claim,

@@ -297,8 +297,9 @@ class Family(ABC):
         """Who shares which seed of noise that is made of shared seeds; None of other noise."""
         return None
 
-    def searched(self, program: Any) -> str:
-        """The status of what a search finds, of a family that is not convex."""
+    def searched(self, program: Any) -> str | None:
+        """The status of what a search finds, of a family that is not convex; None where its gap
+        says all, as elsewhere."""
         return LOCAL
 
     def parts(self, program: Any, variance: Array) -> Arrays:

@@ -120,7 +120,7 @@ def _streams(noise: Noise, node: int) -> tuple[Stream, ...]:
                     Stream(name=name, coefficient=coefficient, source=SHARED, holders=holders)
                 )
         return tuple(found)
-    root = _root(noise.space)
+    root = _root(noise.covariance)
     if np.count_nonzero(root) == np.count_nonzero(np.diagonal(root)):  # nodes are independent
         return (own(coefficient=float(root[node, node])),)
     return tuple(

@@ -234,9 +234,10 @@ def _as_array(mixing: Any) -> Any:
     Raises:
         InputError: naming ``mixing``: it has too many nodes for that.
     """
+    given: Any = mixing  # what the stubs of issparse make of it has no shape
     if not issparse(mixing):
         return mixing
-    if (nodes := max(mixing.shape)) > settings.DENSE_NODES:
+    if (nodes := max(given.shape)) > settings.DENSE_NODES:
         raise InputError(
             "mixing",
             expected=f"at most {settings.DENSE_NODES} nodes, for n x n arrays",
@@ -244,7 +245,7 @@ def _as_array(mixing: Any) -> Any:
             remedy="On larger graphs there is noise in space of no structure, or of those that "
             "take W as a sparse array: " + ", ".join(sparse_kinds()) + ".",
         )
-    return mixing.toarray()
+    return given.toarray()
 
 
 def _check_beside_sparse(problem: SpaceProblem, structure: SpaceStructure) -> None:
@@ -283,7 +284,10 @@ class _OnGraph(Shown):
         return issparse(self.mixing)
 
     def dense(self) -> Self:
-        """The same problem with W as an array; itself where it is one.
+        """The same problem with W as an array.
+
+        Returns:
+            Itself, where W is one.
 
         Raises:
             InputError: naming ``mixing``: it has too many nodes for that.
@@ -471,7 +475,8 @@ class SpaceProblem(_OnGraph):
     @property
     def _large(self) -> bool:
         """Whether W is sparse, and too large for an array."""
-        return issparse(self.mixing) and max(self.mixing.shape) > settings.DENSE_NODES
+        given: Any = self.mixing
+        return issparse(self.mixing) and max(given.shape) > settings.DENSE_NODES
 
     def _keep_sparse(self) -> None:
         """W as a sparse array, and a structure that takes it."""

@@ -157,8 +157,11 @@ class SpaceStructure:
         return REGISTRY["space", self.kind].sparse
 
     def for_large(self) -> SpaceStructure | None:
-        """The structure that stands for it on graphs that are too large for n x n arrays; None
-        where there is none."""
+        """The structure that stands for it on graphs that are too large for n x n arrays.
+
+        Returns:
+            That structure, or None where there is none.
+        """
         if self.sparse:
             return self
         kind = SPARSE_FORMS.get(self.kind)

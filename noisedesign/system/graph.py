@@ -106,19 +106,22 @@ def sparse_mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings
     check_graph(graph)
     links = nx.to_scipy_sparse_array(graph, weight=None, dtype=np.float64, format="coo")
     n, (row, column) = links.shape[0], links.coords
-    degrees = np.bincount(row, minlength=n).astype(np.float64)
+    degrees: Array = np.bincount(row, minlength=n).astype(np.float64)
+    shares: Array
+    kept: Array
     if weights == "max-degree":
-        shares = np.full(len(row), 1 / (1 + degrees.max()))
+        shares = np.full(len(row), 1 / (1 + float(degrees.max())))
     elif weights == "row-normalized":
         shares = 1 / (1 + degrees[row])
     else:
         shares = 1 / (1 + np.maximum(degrees[row], degrees[column]))
     if weights == "lazy-metropolis-hastings":
         shares = shares / 2
-    kept = 1 - np.bincount(row, weights=shares, minlength=n)
     if weights == "row-normalized":
         kept = 1 / (1 + degrees)
-    own = np.arange(n)
+    else:
+        kept = 1 - np.asarray(np.bincount(row, weights=shares, minlength=n), dtype=np.float64)
+    own: Any = np.arange(n)
     entries = np.concatenate([shares, kept])
     at = (np.concatenate([row, own]), np.concatenate([column, own]))
     return sparse.csr_array((entries, at), shape=(n, n))

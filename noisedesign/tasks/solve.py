@@ -239,7 +239,7 @@ def solve(
             proof=verdict.proof,
             relaxed_proof=relaxed,
             trust=family.trust,
-            local=not family.convex,
+            local=not family.convex and searched is not None,
         )
     return Solution(
         problem=problem,
@@ -326,7 +326,7 @@ def _status(
     certificate: Certificate | None,
     method: str,
     family: Family,
-    searched: str,
+    searched: str | None,
     answer: Answer,
     backend: Backend,
     gap: float,
@@ -350,6 +350,6 @@ def _status(
         return Stop.TIME_LIMIT.value, f"{reached}. Allow more time."
     if answer.stop is Stop.INTERRUPTED:
         return Stop.INTERRUPTED.value, f"{reached}. Run it again to the end."
-    if not family.convex:
+    if not family.convex and searched is not None:
         return searched, ""
     return INACCURATE, f"{reached}. {short}"

@@ -28,7 +28,9 @@ def kept(name: str) -> Kept:
     case = CASES[name]
     optimum = case.optimum()
     bounded = optimum if case.bounded is None else case.bounded()
-    return Kept(case.problem, optimum=optimum, bounded=bounded, tight=case.tight)
+    return Kept(
+        case.problem, optimum=optimum, bounded=bounded, tight=case.tight, excess=case.excess
+    )
 
 
 def other(problem: Problem) -> Problem | None:
@@ -38,10 +40,11 @@ def other(problem: Problem) -> Problem | None:
             return None
         tilted = np.diag(np.linspace(1.0, 2.0, len(problem.gram)))
         return replace(problem, gram=tilted @ problem.gram @ tilted)
-    if len(problem.mixing) < 3:
+    mixing = problem.dense().mixing
+    if len(mixing) < 3:
         return None
     # Weights halved beside the diagonal, and those of one link halved again.
-    w = (problem.mixing + np.eye(len(problem.mixing))) / 2
+    w = (mixing + np.eye(len(mixing))) / 2
     i, j = next(zip(*np.nonzero(np.triu(w, 1)), strict=True))
     moved = w[i, j] / 2
     w[[i, j], [j, i]] -= moved

@@ -16,17 +16,26 @@ from numpy.polynomial import Chebyshev
 from scipy import sparse
 
 from noisedesign.base.checks import Array
+from noisedesign.families.polynomial import polynomials
+from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.families.polynomial.solver import (
-    CONFIDENCE,
-    LEAST_PROBES,
-    PROBED,
-    PolynomialNoise,
-    bound_within,
-    error_within,
-)
+from noisedesign.families.polynomial.traces import deviation, trace
 from noisedesign.program.noise import PolynomialCovariance
+
+CONFIDENCE = 1 - 1e-6
+
+LEAST_PROBES = 48
+"""Gaussian vectors of a trace."""
+
+PROBED = 1_000_000
+"""Entries of all vectors that probe a trace, where those are not the fewest."""
+
+CHEAP_DEGREE = 2
+"""Of p while V is searched, and of what is known exactly of the trace of a bound."""
+
+DEGREES_BELOW = (16, 64, 128)
+"""Of polynomials below the square root; the best by what is expected of it is taken."""
 
 ENTRIES_AT_ONCE = 1 << 24
 """Numbers of a block of columns, 128 MB: some six are held at once."""
@@ -129,11 +138,11 @@ def diagonal(noise: PolynomialCovariance) -> Array:
     return found
 
 
-def _lanczos(a: Any, transposed: Any, places: Array, steps: int) -> tuple[Array, Array]:
+def _lanczos(a: Any, transposed: Any, places: Any, steps: int) -> tuple[Array, Array]:
     """Of B = A^T A from unit vectors: diagonals, (steps, m), and what is beside them."""
     m = len(places)
-    unit = (np.ones(m), (places, np.arange(m)))
-    seen: Any = a @ sparse.csr_array(unit, shape=(a.shape[1], m))
+    unit: Any = sparse.csr_array((np.ones(m), (places, np.arange(m))), shape=(a.shape[1], m))
+    seen: Any = a @ unit
     diagonals, beside = np.empty((steps, m)), np.zeros((steps - 1, m))
     current: Any = None
     previous: Any = None
@@ -159,14 +168,14 @@ def _lanczos(a: Any, transposed: Any, places: Array, steps: int) -> tuple[Array,
 
 
 def _array(block: Any) -> Array:
-    return np.asarray(block.toarray() if sparse.issparse(block) else block)
+    return block if isinstance(block, np.ndarray) else np.asarray(block.toarray())
 
 
 def _squares(block: Any) -> Array:
     """Squared lengths of columns."""
-    if sparse.issparse(block):
-        return np.asarray(block.power(2).sum(axis=0))
-    return np.asarray(np.einsum("ij,ij->j", block, block))
+    if isinstance(block, np.ndarray):
+        return np.asarray(np.einsum("ij,ij->j", block, block))
+    return np.asarray(block.power(2).sum(axis=0))
 
 
 def _factor(noise: PolynomialCovariance) -> Any:
@@ -181,18 +190,103 @@ def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
     object.__setattr__(operator, "top", noise.bound)  # the domain that p and r are told on
     stated = PolynomialNoise(operator=operator, precision=p, scale=noise.scale, root=r)
     rng = _vectors(program, 0)
-    return Estimate(*error_within(stated, probes=probes_of(program), failure=FAILURE, rng=rng))
+    return error_within(stated, probes=probes_of(program), failure=FAILURE, rng=rng)
 
 
-def lower_bound(program: SparseProgram, weights: Array) -> Estimate:
+def proved(program: SparseProgram, weights: Array) -> Estimate:
     """What multipliers prove, squared noise: (tr B^(1/2))^2 / <tau, v>, or somewhat less."""
     operator = Weighted(mixing=program.mixing, weights=weights / weights.max())
     rng = _vectors(program, 1)
-    found = bound_within(program, operator, probes=probes_of(program), failure=FAILURE, rng=rng)
-    return Estimate(*found)
+    return bound_within(program, operator, probes=probes_of(program), failure=FAILURE, rng=rng)
 
 
 def _vectors(program: SparseProgram, use: int) -> np.random.Generator:
     """Where vectors come from; what is exact depends on them no further than on a choice."""
     seed = 0 if is_exact(program) else program.seed
     return np.random.default_rng(None if seed is None else [seed, 1 + use])
+
+
+# --- traces ---------------------------------------------------------------------------------------
+
+
+def error_at_most(
+    noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
+) -> float:
+    """The upper end of :func:`error_within`."""
+    return error_within(noise, probes=probes, failure=failure, rng=rng).high
+
+
+def error_within(
+    noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
+) -> Estimate:
+    """What tr(W cov(z) W^T) is between, either side but with probability ``failure``.
+
+    Of a polynomial near r^2, of lower degree, the trace is a finite sum; only that of the rest is
+    estimated.
+    """
+    operator, degree = noise.operator, max(noise.precision.degree() - 1, 1)
+    outer = (operator.mixing @ sparse.diags_array(np.sqrt(noise.scale))).tocsr()
+    points, weights = operator.spectrum(outer.T @ rng.standard_normal(outer.shape[0]))
+    squared = noise.root * noise.root
+    near = polynomials.fitted(squared(points), points, weights, degree=degree, top=operator.top)
+    exact = float(operator.diagonal(near, outer.T).sum())
+    norm = Weighted(mixing=operator.mixing, weights=noise.scale).top
+    rest = trace(
+        operator, squared - near, outer=outer, norm=norm, probes=probes, failure=failure, rng=rng
+    )
+    return Estimate(exact + rest.value - rest.below, exact + rest.value + rest.above)
+
+
+def lower_bound(
+    program: SparseProgram,
+    operator: Weighted,
+    *,
+    probes: int,
+    failure: float,
+    rng: np.random.Generator,
+) -> float:
+    """The lower end of :func:`bound_within`: no noise within the budgets has a smaller error, but
+    with probability ``failure``."""
+    return bound_within(program, operator, probes=probes, failure=failure, rng=rng).low
+
+
+def bound_within(
+    program: SparseProgram,
+    operator: Weighted,
+    *,
+    probes: int,
+    failure: float,
+    rng: np.random.Generator,
+) -> Estimate:
+    """What a bound on the error of all noise within the budgets is between, either side but with
+    probability ``failure``.
+
+    It is (tr B^(1/2))^2 / sum(tau v), for any v > 0, with a polynomial below the square root in its
+    place: of a polynomial of lower degree near that one the trace is a finite sum, only that of the
+    rest is estimated.
+
+    Args:
+        program: W and the budgets.
+        operator: B of W and v.
+        probes: Gaussian vectors.
+        failure: probability that the bound does not hold.
+        rng: of the vectors.
+    """
+    top, n = operator.top, program.size
+    identity = sparse.eye_array(n, format="csc")
+    moments = operator.moments(identity, CHEAP_DEGREE).sum(axis=1)
+    start = rng.standard_normal(n)
+    points, weights = operator.spectrum(start)
+    kinds = []
+    for degree in DEGREES_BELOW:
+        g = polynomials.below_root(points, weights, degree=degree, top=top)
+        near = polynomials.fitted(g(points), points, weights, degree=CHEAP_DEGREE, top=top)
+        ends = polynomials.proved_range(g - near)
+        squared = float(weights @ (g - near)(points) ** 2)
+        lost = deviation(squared, *ends, probes=probes, failure=failure) if probes < n else 0.0
+        kinds.append((float(weights @ g(points)) - lost, g, near))
+    _, g, near = max(kinds, key=lambda kind: kind[0])
+    rest = trace(operator, g - near, probes=probes, failure=failure, rng=rng)
+    half, price = float(near.coef @ moments) + rest.value, program.budget @ operator.weights
+    low, high = (max(end, 0.0) ** 2 / price for end in (half - rest.below, half + rest.above))
+    return Estimate(float(low), float(high))

@@ -13,55 +13,31 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.polynomial import Chebyshev
-from scipy import sparse
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.families.polynomial import polynomials
+from noisedesign.families.polynomial.bound import (
+    CHEAP_DEGREE,
+    CONFIDENCE,
+    LEAST_PROBES,
+    PROBED,
+    error_at_most,
+    lower_bound,
+)
+from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.families.polynomial.traces import deviation, trace
 
-CONFIDENCE = 1 - 1e-6
-LEAST_PROBES = 48
 WEIGHT_PROBES = 32
 """Vectors that probe diag(B^(1/2)), from which V is made: noise in V costs a bound little."""
-PROBED = 1_000_000
-"""Entries of all vectors that probe a trace, where those are not the fewest."""
 DEGREE = 3
 DEGREE_NEAR = 64
 """Of a polynomial near the square root, while V is searched."""
-CHEAP_DEGREE = 2
-"""Of p while V is searched, and of what is known exactly of the trace of a bound."""
 ROUNDS = 3
-DEGREES_BELOW = (16, 64, 128)
-"""Of polynomials below the square root; the best by what is expected of it is taken."""
 LEAST_WEIGHT = 1e-2
 """Of a node's multiplier times its budget, in means of those: an estimate may be negative."""
 MARGIN = 1e-10
 """By which budgets are undercut, for the rounding of finite sums."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PolynomialNoise:
-    """Noise z = D^(1/2) r(B) g, known by two polynomials and two diagonals.
-
-    Attributes:
-        operator: B, of W and the diagonal of V.
-        precision: p, on [0, b].
-        scale: the diagonal of D, shape (n,).
-        root: r, with r^2 >= 1 / p on [0, b].
-    """
-
-    operator: Weighted
-    precision: Chebyshev
-    scale: Array
-    root: Chebyshev
-
-    def draw(self, rng: np.random.Generator, count: int = 1) -> Array:
-        """Independent samples of all nodes' noise, shape (n, count)."""
-        g = rng.standard_normal((len(self.scale), count))
-        return np.sqrt(self.scale)[:, None] * self.operator.apply(self.root, g)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,8 +92,7 @@ def solve(
     Examples:
         Two nodes look alike, so that the optimum is (1 + .5)^2 / 2, of the singular values of W.
 
-        >>> from scipy import sparse
-        >>> w = sparse.csr_array([[0.75, 0.25], [0.25, 0.75]])
+        >>>         >>> w = sparse.csr_array([[0.75, 0.25], [0.25, 0.75]])
         >>> found = solve(SparseProgram(mixing=w))
         >>> print(f"{found.lower_bound:.4f} {found.objective:.4f}")
         1.1250 1.1250
@@ -184,93 +159,3 @@ def weighted(
         least = LEAST_WEIGHT * float(diagonal.mean())
         weights = np.maximum(diagonal, least) / program.budget
     return Weighted(mixing=program.mixing, weights=weights / weights.max())
-
-
-def error_at_most(
-    noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
-) -> float:
-    """tr(W cov(z) W^T) is at most this, but with probability ``failure``; squared noise."""
-    return error_within(noise, probes=probes, failure=failure, rng=rng)[1]
-
-
-def error_within(
-    noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
-) -> tuple[float, float]:
-    """What tr(W cov(z) W^T) is between, either side but with probability ``failure``.
-
-    Of a polynomial near r^2, of lower degree, the trace is a finite sum; only that of the rest is
-    estimated.
-    """
-    operator, degree = noise.operator, max(noise.precision.degree() - 1, 1)
-    outer = (operator.mixing @ sparse.diags_array(np.sqrt(noise.scale))).tocsr()
-    points, weights = operator.spectrum(outer.T @ rng.standard_normal(outer.shape[0]))
-    squared = noise.root * noise.root
-    near = polynomials.fitted(squared(points), points, weights, degree=degree, top=operator.top)
-    exact = float(operator.diagonal(near, outer.T).sum())
-    norm = Weighted(mixing=operator.mixing, weights=noise.scale).top
-    rest = trace(
-        operator, squared - near, outer=outer, norm=norm, probes=probes, failure=failure, rng=rng
-    )
-    return exact + rest.value - rest.below, exact + rest.value + rest.above
-
-
-def lower_bound(
-    program: SparseProgram,
-    operator: Weighted,
-    *,
-    probes: int,
-    failure: float,
-    rng: np.random.Generator,
-) -> float:
-    """No noise within the budgets has a smaller error, but with probability ``failure``.
-
-    Args:
-        program: W and the budgets.
-        operator: B of W and v.
-        probes: Gaussian vectors.
-        failure: probability that the bound does not hold.
-        rng: of the vectors.
-    """
-    return bound_within(program, operator, probes=probes, failure=failure, rng=rng)[0]
-
-
-def bound_within(
-    program: SparseProgram,
-    operator: Weighted,
-    *,
-    probes: int,
-    failure: float,
-    rng: np.random.Generator,
-) -> tuple[float, float]:
-    """What a bound on the error of all noise within the budgets is between, either side but with
-    probability ``failure``.
-
-    It is (tr B^(1/2))^2 / sum(tau v), for any v > 0, with a polynomial below the square root in its
-    place: of a polynomial of lower degree near that one the trace is a finite sum, only that of the
-    rest is estimated.
-
-    Args:
-        program: W and the budgets.
-        operator: B of W and v.
-        probes: Gaussian vectors.
-        failure: probability that the bound does not hold.
-        rng: of the vectors.
-    """
-    top, n = operator.top, program.size
-    identity = sparse.eye_array(n, format="csc")
-    moments = operator.moments(identity, CHEAP_DEGREE).sum(axis=1)
-    start = rng.standard_normal(n)
-    points, weights = operator.spectrum(start)
-    kinds = []
-    for degree in DEGREES_BELOW:
-        g = polynomials.below_root(points, weights, degree=degree, top=top)
-        near = polynomials.fitted(g(points), points, weights, degree=CHEAP_DEGREE, top=top)
-        ends = polynomials.proved_range(g - near)
-        squared = float(weights @ (g - near)(points) ** 2)
-        lost = deviation(squared, *ends, probes=probes, failure=failure) if probes < n else 0.0
-        kinds.append((float(weights @ g(points)) - lost, g, near))
-    _, g, near = max(kinds, key=lambda kind: kind[0])
-    rest = trace(operator, g - near, probes=probes, failure=failure, rng=rng)
-    half, price = float(near.coef @ moments) + rest.value, program.budget @ operator.weights
-    low, high = (max(end, 0.0) ** 2 / price for end in (half - rest.below, half + rest.above))
-    return float(low), float(high)

@@ -7,10 +7,12 @@ import math
 import networkx as nx
 import numpy as np
 import pytest
+from numpy.polynomial import Chebyshev
 from scipy import sparse
 
 from noisedesign.base.checks import Array, InputError
-from noisedesign.families.polynomial import solver
+from noisedesign.families.polynomial import bound, polynomials, solver
+from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.families.polynomial.traces import deviation, trace
@@ -21,7 +23,7 @@ def program_of(w: Array, budget: Array | float = 1.0) -> SparseProgram:
     return SparseProgram(mixing=sparse.csr_array(w), budget=budget)
 
 
-def covariance(noise: solver.PolynomialNoise) -> Array:
+def covariance(noise: PolynomialNoise) -> Array:
     """D^(1/2) r(B)^2 D^(1/2), by dense eigenvectors."""
     w, v = noise.operator.mixing.toarray(), noise.operator.weights
     values, vectors = np.linalg.eigh(np.sqrt(v)[:, None] * (w.T @ w) * np.sqrt(v))
@@ -83,7 +85,7 @@ def test_noise_that_mixing_cancels_costs_what_no_design_undercuts() -> None:
 def test_estimates_hold_on_either_side_of_the_traces_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(solver, "DEGREES_BELOW", (16, 32))
+    monkeypatch.setattr(bound, "DEGREES_BELOW", (16, 32))
     program = program_of(SCALE_FREE)
     noise = solver.polynomial_noise(program, degree=3, rng=np.random.default_rng(0))
     v = solver.weighted(program, noise.scale, rounds=1, probes=8, rng=np.random.default_rng(0))
@@ -91,10 +93,10 @@ def test_estimates_hold_on_either_side_of_the_traces_themselves(
     true = float(np.sum((SCALE_FREE.T @ SCALE_FREE) * covariance(noise)))
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        error = solver.error_at_most(noise, probes=60, failure=1e-3, rng=rng)
+        error = bound.error_at_most(noise, probes=60, failure=1e-3, rng=rng)
         assert true <= error <= 1.5 * true
-        bound = solver.lower_bound(program, v, probes=60, failure=1e-3, rng=rng)
-        assert 0.9 * best <= bound <= best
+        below = bound.lower_bound(program, v, probes=60, failure=1e-3, rng=rng)
+        assert 0.9 * best <= below <= best
 
 
 def test_few_vectors_say_their_confidence_and_less_is_known_from_them() -> None:
@@ -127,7 +129,7 @@ def test_a_trace_is_far_on_the_side_of_its_large_eigenvalues() -> None:
     """The means of z^T E z of a positive E have their long tail above: less is known of how far
     the trace is below them."""
     operator = Weighted(mixing=sparse.csr_array(SCALE_FREE), weights=np.ones(120))
-    h = solver.Chebyshev([1.0, 1.0], domain=[0.0, operator.top])
+    h = Chebyshev([1.0, 1.0], domain=[0.0, operator.top])
     up, down = (
         trace(operator, sign * h, probes=9, failure=0.1, rng=np.random.default_rng(0))
         for sign in (1, -1)
@@ -138,7 +140,7 @@ def test_a_trace_is_far_on_the_side_of_its_large_eigenvalues() -> None:
 
 def test_a_trace_by_all_unit_vectors_is_the_trace() -> None:
     operator = Weighted(mixing=sparse.csr_array(SCALE_FREE), weights=np.ones(120))
-    p = solver.polynomials.root(np.array([0.1, 0.5]), np.ones(2), degree=8, top=operator.top)
+    p = polynomials.root(np.array([0.1, 0.5]), np.ones(2), degree=8, top=operator.top)
     values = np.linalg.eigvalsh(SCALE_FREE.T @ SCALE_FREE)
     rng = np.random.default_rng(0)
     found = trace(operator, p, probes=120, failure=0.1, rng=rng)
@@ -169,7 +171,7 @@ def test_twenty_thousand_nodes_within_three_percent() -> None:
     w = sparse.csr_array((weights, (links.row, links.col)), shape=links.shape)
     w = w + sparse.diags_array(1 - w.sum(axis=1))
     found = solver.solve(SparseProgram(mixing=w, budget=2.0), degree=2)
-    assert found.confidence == solver.CONFIDENCE
+    assert found.confidence == bound.CONFIDENCE
     assert found.gap <= 0.03
     seen = np.concatenate([np.argsort(degrees)[-10:], np.arange(10_000, 10_010)])
     unit = np.zeros((20_000, 20))
