@@ -40,7 +40,7 @@ def _loaded(path: str) -> Design:
     from noisedesign.files.design_file import load_design
     from noisedesign.program.design import design_of
 
-    return design_of(load_design(path))
+    return design_of(load_design(path), sparse=True)
 
 
 @click.command(cls=Writing)

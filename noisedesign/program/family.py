@@ -408,10 +408,10 @@ class SpatialFamily(Family):
         return unstructured(problem)
 
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
-        return {"n": len(problem.mixing)}
+        return {"n": len(problem.nodes)}
 
 
 def work_of_gram(problem: SpaceProblem) -> float:
     """Operations to form H, shape (n, n), of an error over all its steps."""
     steps = float(problem.horizon)
-    return steps**3 + steps * float(len(problem.mixing)) ** 3
+    return steps**3 + steps * float(len(problem.nodes)) ** 3

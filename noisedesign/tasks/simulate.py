@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import LinearOperator, cg
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.linalg import gram_factor, inverse_of_positive
@@ -15,6 +17,7 @@ from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design, design_of, seed_plan_of
+from noisedesign.program.noise import SparseCovariance
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
 from noisedesign.tasks.simulation import attacks
 from noisedesign.tasks.simulation.audit import AuditReport
@@ -30,6 +33,10 @@ AUDITED_EPSILON = 1e-9
 
 AUDITED_PATTERNS = 5000
 """Most patterns of a min-separation scheme that are listed for an audit: seconds."""
+
+SOLVED, MOST_PRODUCTS = 1e-10, 2000
+"""How well a row of R^-1 is solved for, by conjugate gradients: an attack by one that is off by so
+much is worth less by its square."""
 
 Progress = Callable[[int, int], None]
 
@@ -131,7 +138,7 @@ def simulate(
         >>> nd.simulate(design, runs=1000).agrees
         True
     """
-    design = design_of(design)
+    design = design_of(design, sparse=True)
     if design.trust == "central":
         got = f"{design.provenance.method}, which needs a trusted server"
         raise InputError("design", expected="one that protects every message", got=got)
@@ -157,6 +164,7 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
             dimension=columns, seed=sequence, steps=error.horizon
         ),
         predicted=design.objective,
+        uncertainty=design.certificate.uncertainty or 0.0,
         error=error,
         **how,
     )
@@ -176,6 +184,8 @@ def _audit(design: Design, how: dict[str, Any]) -> AuditReport:
     how = how | {"claimed_mu": AUDITED_MU, "noise_stddev": 1 / AUDITED_MU}
     if design.axes == "space":
         how |= {"mixing": problem.step_mixing, "budget": problem.budget}
+        if isinstance(noise.space, SparseCovariance):
+            return _sparse_audit(noise.space, **how | {"mixing": csr_array(problem.mixing)})
         if problem.observers:
             watchers = [_watcher(problem, observer) for observer in problem.observers]
             return attacks.audit_observers(
@@ -204,6 +214,22 @@ def _audit(design: Design, how: dict[str, Any]) -> AuditReport:
     return attacks.audit_time(noising_matrix=noising, patterns=patterns, **how)
 
 
+def _sparse_audit(covariance: SparseCovariance, *, mixing: Any, **how: Any) -> AuditReport:
+    """Of the node that most others hear: all are about as near their budgets.
+
+    Raises:
+        InputError: R that cannot be solved with.
+    """
+    n, root = covariance.nodes, covariance.root()
+    node = int(np.bincount(mixing.indices, minlength=n).argmax())
+    whole = LinearOperator((n, n), matvec=lambda x: root @ (root.T @ x), dtype=np.float64)
+    row, left = cg(whole, np.eye(1, n, node)[0], rtol=SOLVED, maxiter=MOST_PRODUCTS)
+    if left:
+        expected, got = "noise of a covariance that has an inverse", "one that is hardly regular"
+        raise InputError("design", expected=expected, got=got)
+    return attacks.audit_node(mixing=mixing, root=root, node=node, row=row, **how)
+
+
 def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
     """A record that takes part at random, before a reader of all messages, at the target.
 
@@ -213,7 +239,7 @@ def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
     """
     problem, found = design.problem, calibrate(design.problem)
     scheme: Any = problem.use
-    nodes = 1 if problem.mixing is None else len(problem.mixing)
+    nodes = 1 if problem.mixing is None else int(problem.mixing.shape[-1])
     strategy, precision = np.eye(scheme.horizon), np.eye(nodes)
     if design.noise.strategy is not None:
         strategy = design.noise.dense_strategy

@@ -417,6 +417,7 @@ FAMILY_SIZES = {
     "observers": 2,
     "mixing-weights": 1,
     "random-participation": 4,
+    "sparse-graphs": 2,
 }
 
 

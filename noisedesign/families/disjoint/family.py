@@ -198,7 +198,7 @@ class Disjoint(Family):
 
     def sizes(self, problem: Any) -> dict[str, int]:
         if problem.axes == "space":
-            return {"m": len(problem.mixing)}
+            return {"m": len(problem.nodes)}
         return {"b": problem.use.stride, "k": problem.use.largest_size}
 
     def _noise(self, program: Program, gram: Array) -> Noise:

@@ -124,11 +124,11 @@ class Observers(Family):
         return float(np.sum(np.diagonal(problem.gram) / problem.budget))
 
     def work(self, problem: SpaceProblem) -> float:
-        coordinates = problem.horizon * len(problem.mixing)
+        coordinates = problem.horizon * len(problem.nodes)
         return work_of_gram(problem) + 100 * len(problem.observers) * float(coordinates) ** 2
 
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
-        return {"n": len(problem.mixing)}
+        return {"n": len(problem.nodes)}
 
 
 @contextmanager

@@ -132,11 +132,11 @@ class SharedSeeds(SpatialFamily):
         return float(difference / np.abs(covariance).max())
 
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
-        n = len(problem.mixing)
+        n = len(problem.nodes)
         return {"n": n, "A": min(math.comb(n, problem.structure.known_seeds), sys.maxsize)}
 
     def work(self, problem: SpaceProblem) -> float:
-        n, known = len(problem.mixing), problem.structure.known_seeds
+        n, known = len(problem.nodes), problem.structure.known_seeds
         coalitions = math.comb(n, known) if known else 0
         return super().work(problem) + coalitions * (n**3 + OPERATIONS_PER_CALL)
 

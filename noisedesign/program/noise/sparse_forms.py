@@ -11,7 +11,7 @@ polynomial       ``precision_coefficients`` and ``noise_coefficients`` of p and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -171,14 +171,14 @@ class PolynomialCovariance(SparseCovariance):
         scale = np.sqrt(self.scale)[:, None]
 
         def product(block: Array) -> Array:
-            block = np.asarray(block, dtype=np.float64).reshape(n, -1)
-            found = np.empty_like(block)
-            for first in range(0, block.shape[1], COLUMNS_AT_ONCE):
-                part = slice(first, first + COLUMNS_AT_ONCE)
-                found[:, part] = scale * self._of_b(block[:, part])
-            return found
+            return _in_parts(lambda part: scale * self._of_b(part), block)
 
-        return LinearOperator((n, n), matvec=product, matmat=product, dtype=np.float64)
+        def transposed(block: Array) -> Array:
+            return _in_parts(lambda part: self._of_b(scale * part), block)
+
+        by: dict[str, Any] = {"matvec": product, "matmat": product}
+        by |= {"rmatvec": transposed, "rmatmat": transposed}
+        return LinearOperator((n, n), dtype=np.float64, **by)
 
     def _of_b(self, block: Array) -> Array:
         """r(B) times a block, by the recurrence of Clenshaw."""
@@ -187,6 +187,16 @@ class PolynomialCovariance(SparseCovariance):
         for coefficient in self.noise[:0:-1]:
             last, later = coefficient * block + 2 * _shifted(a, transposed, last) - later, last
         return np.asarray(self.noise[0] * block + _shifted(a, transposed, last) - later)
+
+
+def _in_parts(product: Callable[[Array], Array], block: Array) -> Array:
+    """A product with a block, a few of its columns at a time."""
+    columns = np.asarray(block, dtype=np.float64).reshape(len(block), -1)
+    found = np.empty_like(columns)
+    for first in range(0, columns.shape[1], COLUMNS_AT_ONCE):
+        part = slice(first, first + COLUMNS_AT_ONCE)
+        found[:, part] = product(columns[:, part])
+    return found.reshape(block.shape)
 
 
 def _shifted(a: Any, transposed: Any, block: Array) -> Array:

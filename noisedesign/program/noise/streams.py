@@ -88,12 +88,13 @@ def covariance_root(covariance: Any) -> Array:
 
 
 def space_noise(
-    root: Array, *, dimension: int, steps: int, root_seed: np.random.SeedSequence
+    root: Any, *, dimension: int, steps: int, root_seed: np.random.SeedSequence
 ) -> Iterator[Array]:
-    """Noise correlated across nodes by a root F of R, independent across steps and coordinates:
-    arrays of shape (n, d), every column from N(0, F F^T)."""
+    """Noise correlated across nodes by a root F of R, an array or what has its products,
+    independent across steps and coordinates: arrays of shape (n, d), every column from
+    N(0, F F^T)."""
     for step in range(steps):
-        yield root @ _white(root_seed, step, np.empty((len(root), dimension)))
+        yield root @ _white(root_seed, step, np.empty((root.shape[1], dimension)))
 
 
 def time_noise_stream(

@@ -79,6 +79,37 @@ def audit_space(
     return audit(attack, claimed_mu=claimed_mu, **how)
 
 
+def audit_node(
+    *,
+    mixing: Any,
+    root: Any,
+    node: int,
+    row: Array,
+    budget: Any = None,
+    claimed_mu: float,
+    **how: Any,
+) -> AuditReport:
+    """Audit of spatial noise as :func:`audit_space`, of one node, where R is known by products.
+
+    Args:
+        mixing: W, a sparse array, shape (n, n).
+        root: F with F F^T = R, by its products with blocks.
+        node: the node whose gradient differs.
+        row: of R^-1, that of the node. Any other is an attack as well, but a worse one.
+        budget: as there.
+        claimed_mu: as there.
+        how: as there.
+
+    Raises:
+        InputError: see ``how``.
+    """
+    everybody = np.arange(mixing.shape[0])
+    tau = _budgets(budget, len(everybody))
+    draw = _in_space(root, SPACE_STEPS)
+    attack = _changed(mixing, node=node, row=row, outside=everybody, tau=tau, draw=draw)
+    return audit(attack, claimed_mu=claimed_mu, **how)
+
+
 def audit_time(
     *,
     noising_matrix: Any,
@@ -155,7 +186,7 @@ def _budgets(budget: Any, nodes: int) -> Array:
 
 
 def _in_space(
-    root: Array, steps: int, known: Sequence[int] = ()
+    root: Any, steps: int, known: Sequence[int] = ()
 ) -> Callable[[int, np.random.SeedSequence], Iterator[Drawn]]:
     """Noise of a covariance, of which that of some nodes is ``known``."""
 
@@ -178,11 +209,27 @@ def _at_worst_node(
     """The node least hidden by noise of this precision, between the nodes ``outside``; known noise
     of all nodes is ``subtracted``."""
     worst = int((np.diagonal(precision) / tau[outside]).argmax())
-    node = int(outside[worst])
+    row, node = precision[:, worst], int(outside[worst])
+    return _changed(
+        mixing, node=node, row=row, outside=outside, tau=tau, draw=draw, subtracted=subtracted
+    )
+
+
+def _changed(
+    mixing: Any,
+    *,
+    node: int,
+    row: Array,
+    outside: NDArray[np.intp],
+    tau: Array,
+    draw: Callable[[int, np.random.SeedSequence], Iterable[Drawn]],
+    subtracted: bool = False,
+) -> Attack:
+    """A change of one node, weighed by its row of the precision of the nodes ``outside``."""
     gradients = np.zeros((SPACE_STEPS, 1))
     gradients[-1] = 1 / math.sqrt(tau[node])
     weights = np.zeros((SPACE_STEPS, mixing.shape[-1], 1))
-    weights[-1, outside, 0] = gradients[-1] * precision[:, worst]
+    weights[-1, outside, 0] = gradients[-1] * row
     return Attack(
         mixing=mixing,
         node=node,

@@ -96,7 +96,7 @@ class Attack:
     """Gradients that differ, and how the ratio weighs what is watched of them, at unit noise.
 
     Attributes:
-        mixing: W of every step, in turn, all rounds of it, shape (P, n, n).
+        mixing: W of every step, in turn, all rounds of it, shape (P, n, n); or a sparse W.
         node: whose gradients differ.
         gradients: by what, shape (T, coordinates).
         weights: of the messages, shape (T, n, coordinates).
@@ -105,7 +105,7 @@ class Attack:
         steps: as reported, see :class:`AuditReport`.
     """
 
-    mixing: Array
+    mixing: Any
     node: int
     gradients: Array
     weights: Array

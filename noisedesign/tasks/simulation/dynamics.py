@@ -19,20 +19,20 @@ from noisedesign.base.shown import Shown
 from noisedesign.program.noise import streams
 
 
-def mixings(mixing: Any) -> Array:
+def mixings(mixing: Any) -> Any:
     """W of every step, in turn, shape (P, n, n), or [[[1]]] for a model that nobody shares
-    (``mixing`` None)."""
-    return np.ones((1, 1, 1)) if mixing is None else _checks.square_matrices(mixing, field="mixing")
+    (``mixing`` None); a sparse W as it is."""
+    if mixing is None:
+        return np.ones((1, 1, 1))
+    return mixing if _sparse(mixing) else _checks.square_matrices(mixing, field="mixing")
 
 
-def run(
-    mixing: Array | Callable[[Array], Array], updates: Iterable[Array], *, rounds: int = 1
-) -> Iterator[tuple[Array, Array]]:
+def run(mixing: Any, updates: Iterable[Array], *, rounds: int = 1) -> Iterator[tuple[Array, Array]]:
     """theta_1 = 0; theta_{t+1/2} = theta_t + x_t is sent; theta_{t+1} = W_t^K theta_{t+1/2}.
 
     Args:
-        mixing: W, shape (n, n), or those of every step, in turn, shape (P, n, n); or what makes
-            iterates of messages in one gossip round.
+        mixing: W, shape (n, n), an array or a sparse one, or those of every step, in turn, shape
+            (P, n, n); or what makes iterates of messages in one gossip round.
         updates: x_t for t = 1, 2, ..., each of shape (n, columns): noise, or gradient and noise.
         rounds: K.
 
@@ -40,7 +40,7 @@ def run(
         (messages theta_{t+1/2}, iterates theta_{t+1}), both of shape (n, columns).
     """
     iterates: Array | float = 0.0
-    found = np.empty((0, 0, 0)) if callable(mixing) else _in_turn(mixing)
+    found = [] if callable(mixing) else _in_turn(mixing)
     for step, update in enumerate(updates):
         messages = iterates + update
         mix: Callable[[Array], Array] = (
@@ -53,19 +53,26 @@ def run(
         yield messages, mixed
 
 
-def _in_turn(mixing: Array) -> Array:
-    return mixing.reshape(-1, *mixing.shape[-2:])
+def _in_turn(mixing: Any) -> Any:
+    """W of every step, in turn."""
+    return [mixing] if _sparse(mixing) else mixing.reshape(-1, *mixing.shape[-2:])
 
 
-def message_weights(mixing: Array, weights: Array) -> Array:
+def _sparse(mixing: Any) -> bool:
+    """Whether it is a sparse array, of scipy or like one."""
+    return hasattr(mixing, "nnz")
+
+
+def message_weights(mixing: Any, weights: Array) -> Array:
     """Weights v of messages with <v, messages> = <``weights``, updates>, shape (T, n, columns).
 
     x_t = theta_{t+1/2} - W_{t-1} theta_{t-1/2}, W singular or not, so v_t = w_t - W_t^T w_{t+1}.
     ``mixing`` is of whole steps, all rounds of it, shape (n, n) or (P, n, n).
     """
     stack = _in_turn(mixing)
-    found, steps = weights.copy(), np.arange(len(weights) - 1) % len(stack)
-    found[:-1] -= stack[steps].transpose(0, 2, 1) @ weights[1:]
+    found = weights.copy()
+    for step, later in enumerate(weights[1:]):
+        found[step] -= stack[step % len(stack)].T @ later
     return found
 
 

@@ -58,6 +58,7 @@ class VarianceReport(Report):
         interval: (low, high), for its expectation at ``confidence``.
         confidence: of the interval.
         predicted: objective of the design.
+        uncertainty: by how much less, relative, it may be where it is an estimate; else 0.
         runs: independent runs, one coordinate each.
         per_step: mean squared error of all nodes after each step, shape (steps,); adds up to
             ``estimate``. One entry a row of the factor for a workload given by its factor.
@@ -71,6 +72,7 @@ class VarianceReport(Report):
     predicted: float
     runs: int
     per_step: Array
+    uncertainty: float = 0.0
 
     @property
     def ratio(self) -> float:
@@ -79,8 +81,9 @@ class VarianceReport(Report):
 
     @property
     def agrees(self) -> bool:
-        """Whether the interval covers the predicted value."""
-        return self.interval[0] <= self.predicted <= self.interval[1]
+        """Whether the interval covers the predicted value, or what that may be."""
+        least = self.predicted * (1 - self.uncertainty)
+        return self.interval[0] <= self.predicted and least <= self.interval[1]
 
 
 def simulate_variance(
@@ -109,11 +112,12 @@ def simulate_variance(
     Args:
         noise: what to draw z from.
         predicted: objective tr(H cov(z)), squared error a coordinate.
-        mixing: W, shape (n, n), or those of a schedule, shape (P, n, n), where it is not random;
-            None for one model that is not mixed.
+        mixing: W, shape (n, n), an array or a sparse one, or those of a schedule, shape (P, n, n),
+            where it is not random; None for one model that is not mixed.
         random: the distribution of W in every gossip round.
         rounds: K, gossip rounds a step, each of which is run.
         workload_factor: L, shape (m, T), with L^T L = H, in place of ``mixing``.
+        uncertainty: of ``predicted``, as reported.
         how: see :class:`noisedesign.tasks.simulation.dynamics.Runs`.
 
     Raises:
@@ -189,7 +193,9 @@ def _checked_factor(workload_factor: Any, *, mixing: Any, horizon: int) -> Array
     return factor
 
 
-def _monte_carlo(errors: Source, *, floats: int, predicted: float, **how: Any) -> VarianceReport:
+def _monte_carlo(
+    errors: Source, *, floats: int, predicted: float, uncertainty: float = 0.0, **how: Any
+) -> VarianceReport:
     """Mean of the squared errors of independent runs, of ``floats`` numbers each, in blocks."""
     predicted = _checks.real(predicted, field="predicted", low=0)
     plan = Runs(**how)
@@ -210,4 +216,5 @@ def _monte_carlo(errors: Source, *, floats: int, predicted: float, **how: Any) -
         predicted=predicted,
         runs=plan.runs,
         per_step=np.asarray(step_sums) / plan.runs,
+        uncertainty=uncertainty,
     )
