@@ -20,6 +20,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from noisedesign.base.checks import Array
 
@@ -27,8 +28,11 @@ EPS = float(np.finfo(np.float64).eps)
 TINY = float(np.finfo(np.float64).tiny)
 U = EPS / 2
 
-PIECE = 64
+PIECE, LONG = 64, 512
 """Products that are summed at a time. Shorter pieces err less, longer ones are quicker."""
+
+SPARSE = 16
+"""Entries to every one that is not zero from which on products leave the zeros out."""
 
 BITS = 53
 """Of the significand: integers up to 2^53 are sums of integers without rounding."""
@@ -84,8 +88,14 @@ class Enclosure(NamedTuple):
         """sum_j a_ij rad_ji, a symmetric and nonnegative, not yet rounded up."""
         return np.asarray(np.einsum("ji,ji->i", a, self.rad))
 
+    def row_norms(self) -> Array:
+        """No row of a matrix has a larger norm."""
+        return row_norms(self.mid if self.exact else self.largest)
+
     def scaled(self, units: Array) -> Enclosure:
         """With rows and columns multiplied by powers of two, which round nothing."""
+        if self.exact and (units == 1).all():
+            return self
         factors = np.multiply.outer(units, units)
         return Enclosure(self.mid * factors, self.rad if self.exact else self.rad * factors)
 
@@ -97,6 +107,13 @@ class Enclosure(NamedTuple):
     def minus(self, other: Enclosure) -> Enclosure:
         """Of the differences."""
         return self.plus(other, -1.0)
+
+
+class Rounded(NamedTuple):
+    """All matrices whose entries took so many roundings, each at most, to become ``mid``."""
+
+    mid: Array
+    roundings: int
 
 
 class Outer(NamedTuple):
@@ -141,9 +158,9 @@ def symmetric_part(a: Array) -> Enclosure:
     return Enclosure(mid, np.asarray(up(U * np.abs(mid), 1)))
 
 
-def outer_product(a: Array, b: Array) -> Outer:
+def outer_product(a: Array, b: Array, *, piece: int = PIECE) -> Outer:
     """Of A B alone."""
-    mid, depth = _summed(a, b)
+    mid, depth = _summed(a, b, piece)
     return Outer(mid, np.asarray(up((depth + 1) * U * row_norms(a), 2)), column_norms(b))
 
 
@@ -162,34 +179,68 @@ def product(a: Enclosure | Array, b: Enclosure | Array) -> Enclosure:
     return Enclosure(mid, np.asarray(up(rad, depth + 8)))
 
 
-def _summed(a: Array, b: Array) -> tuple[Array, int]:
-    """A B, and through how many roundings a product passes at most."""
+def _summed(a: Array, b: Array, piece: int = PIECE) -> tuple[Array, int]:
+    """A B, and through how many roundings a product passes at most.
+
+    numpy makes a product with one's own transpose of half the work, and symmetric.
+    """
     length = a.shape[1]
-    if length <= PIECE:
+    if length <= piece:
         return a @ b, length
-    total = a[:, :PIECE] @ b[:PIECE]
-    piece = np.empty_like(total)
-    for start in range(PIECE, length, PIECE):
-        np.matmul(a[:, start : start + PIECE], b[start : start + PIECE], out=piece)
-        total += piece
-    return total, PIECE + -(-length // PIECE)
+    if SPARSE * np.count_nonzero(a) < a.size:
+        few = scipy.sparse.csr_array(a)
+        return few @ b, int(np.diff(few.indptr).max())
+    total = a[:, :piece] @ b[:piece]
+    part = np.empty_like(total)
+    for start in range(piece, length, piece):
+        np.matmul(a[:, start : start + piece], b[start : start + piece], out=part)
+        total += part
+    return total, piece + -(-length // piece)
 
 
 def gram(a: Array) -> Enclosure:
     """Of A^T A, exactly symmetric."""
-    length, columns = len(a), column_norms(a)
-    depth = length
-    if length <= PIECE:
-        mid = a.T @ a
-    else:
-        # numpy makes a product with one's own transpose of half the work, and symmetric.
-        depth = 4 * PIECE + -(-length // (4 * PIECE))
-        mid = np.zeros((a.shape[1],) * 2)
-        for start in range(0, length, 4 * PIECE):
-            part = a[start : start + 4 * PIECE]
-            mid += part.T @ part
+    columns = column_norms(a)
+    mid, depth = _summed(a.T, a, 4 * PIECE)
     rad = (U * (depth + 1)) * np.multiply.outer(columns, columns)
     return Enclosure(mid, np.asarray(up(rad, 8)))
+
+
+class Contraction(NamedTuple):
+    """Z, and a bound on its largest singular value, about 1."""
+
+    matrix: Array
+    norm: float
+
+
+def contraction(z: Array, *, scale: float = 1.0) -> tuple[Contraction, float] | None:
+    """Z (3 I - Z^T Z) / 2, shape (m, n), which is nearer to orthogonal, and how far Z is from it in
+    the Frobenius norm; None where that is 1 or more.
+
+    Singular values s become s (3 - s^2) / 2, at most 1 wherever s is at most 2: whatever Z is, that
+    is known without another product, up to the roundings of the two that are made.
+
+    Args:
+        scale: of what Z is; the array is that over it.
+    """
+    tall = z if z.shape[0] >= z.shape[1] else z.T
+    size, whole = tall.shape[1], _norm(z) * scale
+    square, depth = _summed(tall.T, tall, LONG)
+    rounded = (depth + 4) * U * whole * whole + TINY * square.size
+    square *= -0.5 * scale * scale
+    square[np.diag_indices(size)] += 0.5
+    away = 2 * _norm(square)
+    if not away + rounded < 1:
+        return None
+    square[np.diag_indices(size)] += 1
+    square *= scale
+    found, depth = _summed(tall, square, LONG)
+    root = math.sqrt(size)
+    # What the square is off by, and 3 I less it, times Z of norm below the root of 2; the product.
+    error = math.sqrt(2) * (rounded / 2 + 4 * U * root)
+    error += (depth + 3) * U * whole * (root + away + rounded) + TINY * z.size * size
+    norm = float(up(1 + float(up(error, 16)), 2))
+    return Contraction(found if tall is z else found.T, norm), away
 
 
 def residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
@@ -236,19 +287,20 @@ class Interval(NamedTuple):
         return self.upper - self.lower
 
 
-def inner(a: Enclosure | Outer, b: Array) -> Interval:
-    """Sum of a_ij b_ij: sums of a few products at a time, and of those without rounding."""
-    terms = a.mid * b
-    pieces = np.add.reduceat(terms, np.arange(0, terms.shape[1], PIECE), axis=1)
-    error = (PIECE + 1) * U * float(np.abs(terms).sum()) + terms.size * TINY
+def inner(a: Enclosure | Outer | Rounded, b: Array) -> Interval:
+    """Sum of a_ij b_ij: sums over rows, whose errors are known by their norms, and of those without
+    rounding."""
+    rows = np.einsum("ij,ij->i", a.mid, b)
+    depth = b.shape[1] + (a.roundings if isinstance(a, Rounded) else 0)
+    norms = row_norms(b)
+    error = (depth + 1) * U * float(row_norms(a.mid) @ norms) + 2 * b.size * TINY
     if isinstance(a, Outer):
-        size = np.abs(b)
-        error += float(a.rows @ (size @ a.columns)) + TINY * float(size.sum())
-    elif not a.exact:
+        error += float(a.rows @ norms) * _norm(a.columns)
+        error += TINY * math.sqrt(b.size) * _norm(norms)
+    elif isinstance(a, Enclosure) and not a.exact:
         error += float(np.einsum("ij,ij->i", a.rad, np.abs(b)).sum())
-    # Sums of as many terms as there are, in any order, of which numpy's are pairwise.
-    error = float(up(error, terms.size))
-    middle = math.fsum(pieces.ravel().tolist())
+    error = float(up(error, b.size))
+    middle = math.fsum(rows.tolist())
     return Interval(
         math.nextafter(middle - error, -math.inf), math.nextafter(middle + error, math.inf)
     )

@@ -27,11 +27,15 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, asymmetry
 from noisedesign.base.enclosures import (
     EPS,
+    LONG,
+    Contraction,
     Enclosure,
     Interval,
     Outer,
+    Rounded,
     U,
     column_norms,
+    contraction,
     exactly,
     gram,
     inner,
@@ -58,14 +62,17 @@ ROUNDED = 1e-8
 """Relative loss of a bound by rounding alone that a better polar factor would not mend."""
 
 STEPS = 5
-"""Most iterations that make a guess of a polar factor orthogonal; two or three are usual."""
+"""Most iterations that make a guess of a polar factor orthogonal; one or two are usual."""
 
-ORTHOGONAL = 1e-5
+ORTHOGONAL = 1e-7
 """How far from orthogonal, in the Frobenius norm, a guess may be before the last of them."""
 
 CONDITION = 1e-10
 """Least eigenvalue of A^T A, relative to the largest, from which its inverse root is good enough to
 start from."""
+
+ALIKE = 6
+"""Powers of two up to which matrices are left in their units."""
 
 SHIFTS = 12
 """Times that a diagonal is lowered fourfold more until the rest is proved positive semidefinite."""
@@ -125,8 +132,7 @@ def factor_below(n: Enclosure) -> Below:
     diagonal = np.diagonal(n.mid)
     if not diagonal.min() > 0:
         raise NotProvedError("a diagonal entry is not positive")
-    # Powers of two round nothing.
-    unit = np.ldexp(1.0, -(np.frexp(diagonal)[1] // 2))
+    unit = _units(diagonal)
     scaled = n.scaled(unit)
     shift = 4 * len(diagonal) * U
     if not scaled.exact:
@@ -143,6 +149,15 @@ def factor_below(n: Enclosure) -> Below:
     raise NotProvedError("a matrix is not proved positive definite")
 
 
+def _units(diagonal: Array) -> Array:
+    """Powers of two, which round nothing, that bring a positive diagonal to about 1; 1 where it is
+    of that order."""
+    exponents = np.frexp(diagonal)[1]
+    if exponents.min() >= -ALIKE and exponents.max() <= ALIKE:
+        return np.ones(len(diagonal))
+    return np.asarray(np.ldexp(1.0, -(exponents // 2)))
+
+
 def dominant(a: Enclosure) -> bool:
     """Whether no row has more off its diagonal than on it: then it is positive semidefinite."""
     off = a.largest
@@ -155,7 +170,7 @@ def dominant(a: Enclosure) -> bool:
 # --- nuclear norms ------------------------------------------------------------------------------
 
 
-def nuclear_norm(a: Enclosure, *, guess: Array | None = None, enough: float = 0.0) -> Interval:
+def nuclear_norm(a: Enclosure | Rounded, *, guess: Array | None = None, enough: float = 0.0) -> Interval:
     """The sum of singular values from below, and about what it is.
 
     Args:
@@ -164,23 +179,18 @@ def nuclear_norm(a: Enclosure, *, guess: Array | None = None, enough: float = 0.
     """
     best = Interval(0.0, 0.0)
     for z in _polar_factors(a.mid, guess):
-        found = inner(a, z)
-        square = gram(z if z.shape[0] >= z.shape[1] else np.ascontiguousarray(z.T))
-        most = float(up(square.largest.sum(axis=1), len(square.mid)).max())
-        least = float((np.diagonal(square.mid) - np.diagonal(square.rad)).max())
-        if not (found.lower > 0 and 0 < least <= most < np.inf):
-            continue
-        lower = found.lower / math.sqrt(most) * (1 - 4 * EPS)
+        found = inner(a, z.matrix)
+        lower = found.lower / z.norm * (1 - 4 * EPS)
         if lower > best.lower:
-            best = Interval(lower, found.upper / math.sqrt(least))
+            best = Interval(lower, found.upper * z.norm * (1 + 4 * EPS))
         if best.upper >= enough and best.lower >= enough * (1 - ROUNDED):
             break
     return best
 
 
-def _polar_factors(a: Array, guess: Array | None) -> Iterator[Array]:
+def _polar_factors(a: Array, guess: Array | None) -> Iterator[Contraction]:
     """Better and better ones, the cheap ones first."""
-    if guess is not None and np.isfinite(guess).all():
+    if guess is not None:
         yield from _orthogonalised(guess)
     with contextlib.suppress(np.linalg.LinAlgError):
         # At half the cost of singular values, and as good unless A is nearly singular.
@@ -190,29 +200,24 @@ def _polar_factors(a: Array, guess: Array | None) -> Iterator[Array]:
             inverse = (vectors / np.sqrt(values)) @ vectors.T
             yield from _orthogonalised(a @ inverse if tall else inverse @ a)
         left, _, right = np.linalg.svd(a, full_matrices=False)
-        yield left @ right
+        yield from _orthogonalised(left @ right)
 
 
-def _orthogonalised(z: Array) -> Iterator[Array]:
-    """By Newton and Schulz, Z <- Z (3 I - Z^T Z) / 2, which squares what is missing."""
-    tall = z.shape[0] >= z.shape[1]
+def _orthogonalised(z: Array) -> Iterator[Contraction]:
+    """By the iteration of Newton and Schulz, which squares what is missing."""
     # The scale of multipliers is free, and so is that of a guess.
     norm = float(np.linalg.norm(z))
-    if not norm > 0:
+    if not 0 < norm < np.inf:
         return
-    z = z * (math.sqrt(min(z.shape)) / norm)
+    scale = math.sqrt(min(z.shape)) / norm
     for _ in range(STEPS):
-        square = z.T @ z if tall else z @ z.T
-        square *= -0.5
-        square[np.diag_indices(len(square))] += 0.5
-        away = 2 * float(np.linalg.norm(square))
-        if not away < 1:
+        if (found := contraction(z, scale=scale)) is None:
             return
-        square[np.diag_indices(len(square))] += 1
-        z = z @ square if tall else square @ z
+        step, away = found
+        yield step
         if away < ORTHOGONAL:
-            break
-    yield z
+            return
+        z, scale = step.matrix, 1.0
 
 
 # --- inverses -----------------------------------------------------------------------------------
@@ -229,18 +234,20 @@ def precisions_above(r: Enclosure) -> Iterator[Array]:
         NotProvedError: R is not proved positive definite.
     """
     diagonal = np.diagonal(r.mid)
-    if not (diagonal.min() > 0 and np.isfinite(r.mid).all()):
+    if not (diagonal.min() > 0 and np.isfinite(diagonal.max())):
         raise NotProvedError("R is not positive definite")
-    unit = np.ldexp(1.0, -(np.frexp(diagonal)[1] // 2))
+    unit = _units(diagonal)
     scaled = r.scaled(unit)
     size = len(unit)
     try:
         root = _linalg.inverse_of_triangular(np.linalg.cholesky(scaled.mid))
     except np.linalg.LinAlgError:
         raise NotProvedError("R is not positive definite") from None
-    y = _linalg.symmetric(root.T @ root)
+    y = root.T @ root
+    if not (y == y.T).all():
+        y = _linalg.symmetrized(y)
     # |Y - M^T M| <= size u |M|^T |M|.
-    norms, rows = column_norms(root), row_norms(scaled.largest)
+    norms, rows = column_norms(root), scaled.row_norms()
     away = np.linalg.norm(rows) * np.linalg.norm(norms) * np.linalg.norm(norms)
     rest = float(up((size + 2) * U * away, 4 * size))
     rough = _residual(scaled, y)
@@ -266,12 +273,12 @@ def _residual(r: Enclosure, y: Array) -> Outer:
 
 
 def _diagonal_above(y: Array, e: Enclosure | Outer) -> Array:
-    """diag(Y + Y E + Y E^2 (I - E)^-1) from above."""
+    """diag(Y + Y E + Y E^2 (I - E)^-1) from above, Y symmetric."""
     size, absolute = len(y), np.abs(y)
     norm = e.norm()
     if not norm < 1:
         return np.full(size, np.inf)
-    first = np.einsum("ji,ji->i", y, e.mid)  # Y is symmetric
+    first = np.einsum("ji,ji->i", y, e.mid)
     rounded = (size + 2) * U * row_norms(y) * column_norms(e.mid)
     second = row_norms(y) * norm * e.column_norms() / (1 - norm)
     error = up(e.weighed(absolute), 2 * size) + up(rounded, 4) + up(second, 6)
@@ -322,9 +329,11 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
     Raises:
         NotProvedError: R is not symmetric, or not proved positive definite.
     """
-    if not asymmetry(covariance) <= settings.SYMMETRY_TOLERANCE * float(np.abs(covariance).max()):
-        raise NotProvedError("R is not symmetric")
     r = symmetric_part(covariance)
+    if not r.exact:
+        largest = float(np.abs(covariance).max())
+        if not asymmetry(covariance) <= settings.SYMMETRY_TOLERANCE * largest:
+            raise NotProvedError("R is not symmetric")
     variance = np.diagonal(covariance)
     worst = math.inf
     for above in precisions_above(r):
@@ -336,7 +345,7 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
     if factor is None:
         objective = inner(r, program.gram)  # R is symmetric, whatever H is
     else:
-        seen = outer_product(factor, r.mid) if r.exact else product(factor, r)
+        seen = outer_product(factor, r.mid, piece=LONG) if r.exact else product(factor, r)
         shaped = seen.mid
         objective = inner(seen, factor)
     return Judged(
@@ -541,11 +550,10 @@ def _factor(program: Program, cap: Array, floor: Array | None, judged: Judged | 
     return factor_below(h).factor
 
 
-def _times_blocks(factor: Array, roots: Array, program: Program) -> Enclosure:
+def _times_blocks(factor: Array, roots: Array, program: Program) -> Enclosure | Rounded:
     """L times the matrix with B_j on the patterns."""
     if roots.shape[1] == 1:
-        mid = factor * roots[:, 0, 0]
-        return Enclosure(mid, np.asarray(up(U * np.abs(mid), 1)))
+        return Rounded(factor * roots[:, 0, 0], 1)
     patterns, k = np.asarray(program.participation.patterns), roots.shape[1]
     columns = factor[:, patterns].transpose(1, 0, 2)  # (patterns, rows, k)
     mid, largest = np.empty_like(factor), np.empty_like(factor)

@@ -6,15 +6,18 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 
 from noisedesign.base.enclosures import (
     EPS,
     PIECE,
+    SPARSE,
     Enclosure,
     Interval,
     column_norms,
+    contraction,
     exactly,
     gram,
     inner,
@@ -123,6 +126,39 @@ def test_inner_products_are_enclosed(columns: int) -> None:
     assert Fraction(found.lower) <= truth <= Fraction(found.upper)
     wider = inner(Enclosure(a, np.abs(a) * 1e-6), b)
     assert wider.lower < found.lower < found.upper < wider.upper
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (3, 7), (1, 1)])
+@pytest.mark.parametrize("away", [0.0, 1e-8, 1e-3, 0.2])
+def test_contractions_have_singular_values_below_their_norm(
+    shape: tuple[int, int], away: float
+) -> None:
+    """To fifty digits, and near to 1; what is far from orthogonal is none."""
+    rng = np.random.default_rng(9)
+    left, _, right = np.linalg.svd(rng.standard_normal(shape), full_matrices=False)
+    z = left @ right * (1 + away * rng.standard_normal(shape) / math.sqrt(shape[0] * shape[1]))
+    for scale in (1.0, 0.7):
+        found = contraction(z / scale, scale=scale)
+        assert found is not None
+        step, missing = found
+        square = z.T @ z if shape[0] >= shape[1] else z @ z.T
+        assert missing == pytest.approx(np.linalg.norm(square - np.eye(min(shape))), abs=1e-14)
+        with mpmath.workdps(50):
+            largest = max(mpmath.svd_r(mpmath.matrix(step.matrix.tolist()), compute_uv=False))
+            assert 1 - missing**2 - 1e-13 <= largest <= step.norm <= 1 + 1e-13
+    assert contraction(2 * np.eye(3)) is None
+    assert contraction(np.full((2, 2), np.nan)) is None
+
+
+def test_sparse_products_are_enclosed() -> None:
+    """Zeros are left out, and rounding is that of the entries that are there."""
+    a, b = np.zeros((5, 20 * SPARSE)), rough(3, 20 * SPARSE, 21).T.copy()
+    a[np.arange(5), 7 * np.arange(5)], a[2, 9] = math.pi, -1 / 3
+    found = product(a, b)
+    assert holds(found, times(exact(a), exact(b)))
+    assert found.rad.max() < product(a + 1e-300, b).rad.max() / 8
+    b[0, 0] = np.nan
+    assert not math.isfinite(float(product(a, b).largest.max()))
 
 
 def test_sums_and_differences_of_enclosures() -> None:

@@ -26,6 +26,7 @@ from noisedesign.base.enclosures import (
     TINY,
     Enclosure,
     Interval,
+    Rounded,
     U,
     gram,
     inner,
@@ -265,7 +266,7 @@ def rigorous_bound(
             roots = np.sqrt(v / v.max())
             half = factor * roots
             price = products_up(program.budget, up(np.square(roots), 1))
-            bounds = nuclear_norm(Enclosure(half, np.asarray(up(U * np.abs(half), 1))))
+            bounds = nuclear_norm(Rounded(half, 1))
             norms.append(squared_over(bounds, price))
     paid = 0.0 if program.cap is None else products_up(program.cap, prices)
     lower = math.fsum(norm.lower for norm in norms) / scale * (1 - 4 * EPS)
