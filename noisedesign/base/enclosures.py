@@ -99,6 +99,11 @@ class Enclosure(NamedTuple):
         factors = np.multiply.outer(units, units)
         return Enclosure(self.mid * factors, self.rad if self.exact else self.rad * factors)
 
+    def scaled_by(self, factor: float) -> Enclosure:
+        """Of the products with a positive number."""
+        mid = factor * self.mid
+        return Enclosure(mid, np.asarray(up(factor * self.rad + U * np.abs(mid), 2)))
+
     def plus(self, other: Enclosure, sign: float = 1.0) -> Enclosure:
         """Of the sums; of the differences where ``sign`` is -1."""
         mid = self.mid + sign * other.mid
@@ -189,7 +194,7 @@ def _summed(a: Array, b: Array, piece: int = PIECE) -> tuple[Array, int]:
         return a @ b, length
     if SPARSE * np.count_nonzero(a) < a.size:
         few = scipy.sparse.csr_array(a)
-        return few @ b, int(np.diff(few.indptr).max())
+        return np.asarray(few @ b), int(np.diff(few.indptr).max())
     total = a[:, :piece] @ b[:piece]
     part = np.empty_like(total)
     for start in range(piece, length, piece):
@@ -262,6 +267,18 @@ def residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
     low = (U * (length + 1)) * np.multiply.outer(row_norms(a_high), column_norms(b_low))
     low += (U * (length + 1)) * np.multiply.outer(row_norms(a_low), column_norms(b))
     return Enclosure(mid, np.asarray(up(rad + low, length + 16)))
+
+
+def finer_product(a: Enclosure, b: Enclosure) -> Enclosure:
+    """:func:`product`, of matrices known to few roundings, to hardly more."""
+    zero = np.zeros((len(a.mid), b.mid.shape[1]))
+    found = residual(exactly(zero), a.mid, b.mid)
+    rad = np.asarray(found.rad)
+    if not b.exact:
+        rad = rad + np.abs(a.mid) @ b.rad
+    if not a.exact:
+        rad = rad + a.rad @ b.largest
+    return Enclosure(-found.mid, np.asarray(up(rad, a.mid.shape[1] + 8)))
 
 
 def _leading(a: Array, bits: int, *, axis: int) -> Array:

@@ -7,16 +7,25 @@ and of the multipliers are all that counts (:mod:`noisedesign.program.rigorous`)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from noisedesign.base.enclosures import Interval
+from noisedesign.base.enclosures import EPS, Interval
 from noisedesign.base.shown import Shown
+from noisedesign.privacy.sensitivity.toeplitz import sensitivity_above
 from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
 from noisedesign.program.problem import Problem
-from noisedesign.program.rigorous import UNPROVED, Judged, NotProvedError
+from noisedesign.program.rigorous import (
+    UNPROVED,
+    Judged,
+    NotProvedError,
+    judge_strategy,
+    ratio_above,
+)
+from noisedesign.program.streaming import StreamingDesign
+from noisedesign.program.temporal import TemporalProgram, rigorous_uniform_bound
 
 LOSS = 5e-11
 """Of a bound by a quicker proof, where the claimed gap is as large; half of what a claim may be
@@ -24,6 +33,13 @@ off by."""
 
 PROVED_ON_SAVE = 500
 """Coordinates of the largest design that is proved as it is saved, a second at the most."""
+
+
+STREAMED = 2048
+"""Steps of the longest streaming design that is proved: arrays of that size, a minute at most."""
+
+OF_GAUSSIAN_NOISE = "epsilon and delta, by the account of Gaussian noise"
+"""What is left out where a design has a privacy target."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -116,7 +132,50 @@ def prove(design: Design) -> Proof:
     )
     if found.rigorous or why:
         return found
-    return Proof(**{**vars(found), "why_not": _missing(found)})
+    return replace(found, why_not=_missing(found))
+
+
+def prove_streaming(design: StreamingDesign) -> Proof:
+    """The proof of a streaming design over its horizon, as of any design in time: by arrays of that
+    size, so that of longer ones nothing is proved.
+
+    Args:
+        design: whose bound is that of strategies of every structure.
+
+    Returns:
+        The proof; of the squared sensitivity over that which is claimed, and which the noise is
+        scaled by.
+    """
+    steps, left_out = design.horizon, "" if design.privacy is None else OF_GAUSSIAN_NOISE
+    if steps > STREAMED:
+        why = f"streaming noise over {steps} steps, of which at most {STREAMED} are covered"
+        return Proof(why_not=why, left_out=left_out)
+    scheme, scale = design.participation, design.squared_sensitivity
+    bound, why = UNPROVED, ""
+    with np.errstate(all="ignore"):
+        program = TemporalProgram(gram=design.workload.gram(), participation=scheme)
+        try:
+            judged = judge_strategy(program, design.strategy.at(steps).dense(), limit=scale)
+        except (NotProvedError, np.linalg.LinAlgError) as error:
+            return Proof(why_not=f"the noise: {error}", left_out=left_out)
+        low, high = (end * scale for end in judged.objective)
+        objective = Interval(low * (1 - 2 * EPS), high * (1 + 2 * EPS))
+        try:
+            bound = rigorous_uniform_bound(
+                program, judged=judged, enough=design.lower_bound_of_unrestricted_optimum
+            )
+        except (NotProvedError, np.linalg.LinAlgError) as error:
+            why = f"the lower bound: {error}"
+    by_column = sensitivity_above(design.strategy.strategy_column(steps), scheme)
+    squared = np.array([min(judged.sensitivity_squared, by_column)])
+    found = Proof(
+        objective=objective,
+        lower_bound=bound,
+        sensitivity_squared=ratio_above(squared, np.array([scale])),
+        why_not=why,
+        left_out=left_out,
+    )
+    return found if found.rigorous or why else replace(found, why_not=_missing(found))
 
 
 def proof_on_save(design: Design) -> Proof | None:
@@ -165,7 +224,7 @@ def _left_out(problem: Problem) -> str:
         return ""
     if problem.use is not None and problem.use.random:
         return "epsilon and delta, by the account of random participation"
-    return "epsilon and delta, by the account of Gaussian noise"
+    return OF_GAUSSIAN_NOISE
 
 
 def _missing(proof: Proof) -> str:

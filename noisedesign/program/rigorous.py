@@ -77,6 +77,9 @@ ALIKE = 6
 SHIFTS = 12
 """Times that a diagonal is lowered fourfold more until the rest is proved positive semidefinite."""
 
+NEGLIGIBLE_SHIFT = 1e-12
+"""Of the largest entry of a matrix, what may be added to its diagonal where it is of low rank."""
+
 UNPROVED = Interval(0.0, math.inf)
 
 RANDOM = (
@@ -170,7 +173,9 @@ def dominant(a: Enclosure) -> bool:
 # --- nuclear norms ------------------------------------------------------------------------------
 
 
-def nuclear_norm(a: Enclosure | Rounded, *, guess: Array | None = None, enough: float = 0.0) -> Interval:
+def nuclear_norm(
+    a: Enclosure | Rounded, *, guess: Array | None = None, enough: float = 0.0
+) -> Interval:
     """The sum of singular values from below, and about what it is.
 
     Args:
@@ -223,10 +228,17 @@ def _orthogonalised(z: Array) -> Iterator[Contraction]:
 # --- inverses -----------------------------------------------------------------------------------
 
 
-def precisions_above(r: Enclosure) -> Iterator[Array]:
-    """Upper bounds on diag(R^-1), shape (n,), better and dearer ones later.
+class _Inverse(NamedTuple):
+    """Y about (D R D)^-1, D = diag(``unit``) of powers of two, symmetric, and I - D R D Y."""
 
-    For Y' = M^T M with any M, ||I - R Y'|| < 1 makes M nonsingular, and puts the eigenvalues of
+    scaled: Enclosure
+    unit: Array
+    matrix: Array
+    left: Outer
+
+
+def _inverse_of(r: Enclosure) -> _Inverse:
+    """For Y' = M^T M with any M, ||I - R Y'|| < 1 makes M nonsingular, and puts the eigenvalues of
     R Y', which are those of the symmetric M R M^T, between 0 and 2: R is positive definite. Y is
     that product as it was computed; what it is off by is added to E = I - R Y for this.
 
@@ -250,15 +262,74 @@ def precisions_above(r: Enclosure) -> Iterator[Array]:
     norms, rows = column_norms(root), scaled.row_norms()
     away = np.linalg.norm(rows) * np.linalg.norm(norms) * np.linalg.norm(norms)
     rest = float(up((size + 2) * U * away, 4 * size))
-    rough = _residual(scaled, y)
-    if not rough.norm() + rest < 1:
+    left = _residual(scaled, y)
+    if not left.norm() + rest < 1:
         raise NotProvedError("R is not proved positive definite")
+    return _Inverse(scaled, unit, y, left)
+
+
+def precisions_above(r: Enclosure) -> Iterator[Array]:
+    """Upper bounds on diag(R^-1), shape (n,), better and dearer ones later.
+
+    Raises:
+        NotProvedError: R is not proved positive definite.
+    """
+    scaled, unit, y, rough = _inverse_of(r)
     yield np.asarray(_diagonal_above(y, rough) * unit**2)
-    fine = residual(exactly(np.eye(size)), scaled.mid, y)
-    if not scaled.exact:
-        spread = np.multiply.outer(row_norms(scaled.rad), column_norms(y))
-        fine = Enclosure(fine.mid, np.asarray(up(fine.rad + spread, 4)))
-    yield np.asarray(_diagonal_above(y, fine) * unit**2)
+    yield np.asarray(_diagonal_above(y, _finer(scaled, y)) * unit**2)
+
+
+def _finer(r: Enclosure, y: Array) -> Enclosure:
+    """I - R Y, as if the product were computed with more bits."""
+    fine = residual(exactly(np.eye(len(y))), r.mid, y)
+    if r.exact:
+        return fine
+    spread = np.multiply.outer(row_norms(r.rad), column_norms(y))
+    return Enclosure(fine.mid, np.asarray(up(fine.rad + spread, 4)))
+
+
+def forms_above(r: Enclosure, g: Enclosure) -> Array:
+    """Upper bounds on diag(G^T R^-1 G), shape (c,), of G of shape (n, c).
+
+    R^-1 = Y + Y E + Y E^2 (I - E)^-1, so that with p = Y g it is p^T g + p^T E g and at most
+    ||p|| ||E||^2 ||g|| / (1 - ||E||).
+
+    Raises:
+        NotProvedError: R is not proved positive definite.
+    """
+    scaled, unit, y, _ = _inverse_of(r)
+    g = Enclosure(g.mid * unit[:, None], g.rad if g.exact else g.rad * unit[:, None])
+    p, left = product(y, g), _finer(scaled, y)
+    norm, size = left.norm(), len(y)
+    if not norm < 1:
+        return np.full(g.mid.shape[1], np.inf)
+    carried = left.mid @ g.mid
+    found = np.einsum("ij,ij->j", p.mid, g.mid) + np.einsum("ij,ij->j", p.mid, carried)
+    ours, theirs = column_norms(p.mid), column_norms(g.mid)
+    missed, unknown = (column_norms(np.broadcast_to(x.rad, g.mid.shape)) for x in (p, g))
+    error = (size + 4) * U * ours * (theirs + column_norms(carried))
+    error += (missed + ours * norm * size * U) * g.column_norms() + ours * unknown
+    error += p.column_norms() * unknown * norm + missed * norm * g.column_norms()
+    rest = float(up(np.linalg.norm(np.broadcast_to(left.rad, y.shape)), y.size))
+    error += p.column_norms() * g.column_norms() * (rest + norm * norm / (1 - norm))
+    return np.asarray(up(found + up(error, 32), 2))
+
+
+def raised(a: Array) -> Array:
+    """A symmetric matrix with what is added to its diagonal until it is proved positive definite:
+    mostly nothing, or a few roundings.
+
+    Raises:
+        NotProvedError: that is more than ``NEGLIGIBLE_SHIFT`` of its largest entry.
+    """
+    largest = float(np.abs(a).max())
+    for share in (0.0, *(4.0**j * EPS for j in range(26))):
+        if share <= NEGLIGIBLE_SHIFT:
+            found = a + share * largest * np.eye(len(a))
+            with contextlib.suppress(NotProvedError):
+                factor_below(symmetric_part(found))
+                return np.asarray(found)
+    raise NotProvedError("R is not positive semidefinite")
 
 
 def _residual(r: Enclosure, y: Array) -> Outer:
@@ -376,6 +447,7 @@ def judge_strategy(
     exact_factor: Array | None = None,
     root: Array | None = None,
     cap: Array | None = None,
+    limit: float = 1.0,
 ) -> Judged:
     """What is proved of a strategy C, lower triangular, shape (T, T), at its own scale.
 
@@ -383,6 +455,7 @@ def judge_strategy(
         exact_factor: L with L^T L = H, where H is that of L rather than ``program.gram``.
         root: square roots of the budgets, where they are not 1.
         cap: on diag((C^T C)^-1), shape (T,).
+        limit: of the squared sensitivity, up to which no better bound on it is looked for.
 
     Raises:
         NotProvedError: C is not proved invertible, or H not proved positive definite.
@@ -401,7 +474,7 @@ def judge_strategy(
         ratio = ratio_above(up(np.square(row_norms(noising.matrix) * noising.factor), 3), cap)
     return Judged(
         objective=_squares(seen, noising, below),
-        sensitivity_squared=sensitivity_above(unit, program.participation),
+        sensitivity_squared=sensitivity_above(unit, program.participation, limit=limit),
         variance_ratio=ratio,
         covariance=noising.matrix @ noising.matrix.T,
         factor=factor,
@@ -420,11 +493,13 @@ def _squares(seen: Enclosure, noising: Noising, below: Below | None) -> Interval
     return Interval(2 * low * low - upper, upper)
 
 
-def sensitivity_above(strategy: Enclosure, participation: Participation) -> float:
+def sensitivity_above(
+    strategy: Enclosure, participation: Participation, *, limit: float = 1.0
+) -> float:
     """No squared sensitivity of C, shape (T, T), is larger.
 
-    Sums of absolute values over patterns; where those exceed 1, sums of y with Diag(y) - X_pi
-    proved positive semidefinite, pattern by pattern.
+    Sums of absolute values over patterns; where those exceed ``limit``, sums of y with
+    Diag(y) - X_pi proved positive semidefinite, pattern by pattern.
 
     Raises:
         NotProvedError: the participation is random, whose account is another.
@@ -443,7 +518,7 @@ def sensitivity_above(strategy: Enclosure, participation: Participation) -> floa
             steps = group.steps[chunk]
             sums = absolute[steps[:, :, None], steps[:, None, :]].sum(axis=(1, 2))
             sums = up(sums, size * size)
-            for j in np.flatnonzero(~(sums <= 1)):
+            for j in np.flatnonzero(~(sums <= limit)):
                 block = np.ix_(steps[j], steps[j])
                 here = _elliptope_above(Enclosure(m.mid[block], m.rad[block]))
                 sums[j] = here if here <= sums[j] else sums[j]

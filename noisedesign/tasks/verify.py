@@ -35,7 +35,7 @@ from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
 from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
 from noisedesign.program.problem import Problem, problem_of
-from noisedesign.program.proof import Proof, prove
+from noisedesign.program.proof import Proof, prove, prove_streaming
 from noisedesign.program.rigorous import ROUNDED
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads import WORKLOADS
@@ -177,7 +177,7 @@ def verify(
             it: it is compared with this in place of the text in the file.
         rigorous: also prove feasibility, objective and bound with every rounding accounted for
             (:mod:`noisedesign.program.rigorous`). What cannot be proved is not ``ok``, and its
-            check says why: noise against chosen observers, at the time, and streaming designs.
+            check says why.
 
     Returns:
         What became of every claim.
@@ -206,10 +206,10 @@ def verify(
             )
         with np.errstate(all="ignore"):
             checks = _streaming_checks(stored)
-        if not rigorous:
-            return Verification(checks=tuple(checks))
-        none = Proof(why_not="streaming designs are not covered")
-        return Verification(checks=(*checks, _proof_check(none)), proof=none)
+            streamed = prove_streaming(stored.design) if rigorous else None
+        if streamed is not None:
+            checks += _proof_checks(streamed, stored.design)
+        return Verification(checks=tuple(checks), proof=streamed)
     given = None if problem is None else problem_of(problem, sparse=True)
     _check_work(stored.design.problem)
     # A re-sealed file may hold any finite numbers: overflow shows in the checks, not as warnings.
@@ -561,7 +561,7 @@ def _proof_check(proof: Proof) -> Check:
     return Check("rigorous", True, found=proof.gap, note=note)
 
 
-def _proof_checks(proof: Proof, design: Design) -> list[Check]:
+def _proof_checks(proof: Proof, design: Design | StreamingDesign) -> list[Check]:
     """The proof, and what is claimed besides it."""
     if not proof.rigorous:
         return [_proof_check(proof)]

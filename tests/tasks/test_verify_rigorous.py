@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +18,14 @@ import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.families.toeplitz.solver import optimize_toeplitz
+from noisedesign.families.toeplitz.solver import optimize_buffered, optimize_toeplitz
 from noisedesign.files.design_file import load_design, save_design
+from noisedesign.privacy import views
+from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.program.proof import STREAMED
+from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads.toeplitz import prefix_workload
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
@@ -267,19 +271,49 @@ def test_verify_says_what_is_proved(tmp_path: Path) -> None:
 
 
 def test_what_is_not_covered_is_no_pass(tmp_path: Path) -> None:
-    path = save_design(designed("against neighbours"), tmp_path / "d.npz")
+    problem = replace(HONEST["against neighbours"], observers=(views.secure_sum(nodes=[0]),))
+    design = solve(problem).design
+    assert design is not None
+    path = save_design(design, tmp_path / "d.npz")
     assert call("verify", path).code == 0
     said = call("verify", path, "--rigorous", "--json")
     assert said.code == 1
     found = said.json()
-    assert (found["ok"], found["rigorous"]) == (False, False)
+    assert (found["ok"], found["rigorous"], found["gap"]) == (False, False, None)
     assert "not covered" in found["why_not"]
 
 
-def test_streaming_designs_are_not_covered() -> None:
-    scheme = MinSeparation(horizon=8, separation=4, max_participations=2)
-    design = optimize_toeplitz(bands=3, workload=prefix_workload(horizon=8), participation=scheme)
+SCHEMES = [
+    MinSeparation(horizon=12, separation=4, max_participations=2),
+    FixedEpoch(epochs=4, separation=3),
+    single(12),
+]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("search", [optimize_toeplitz, optimize_buffered])
+def test_streaming_designs_are_proved(search: Any, scheme: Any, tmp_path: Path) -> None:
+    size = {"bands": 3} if search is optimize_toeplitz else {"buffers": 2}
+    design = search(workload=prefix_workload(horizon=12), participation=scheme, **size)
+    path = save_design(design, tmp_path / "d.npz")
+    outcome = verify(load_design(path), rigorous=True)
+    assert outcome.ok, outcome
+    assert outcome.proof is not None
+    assert outcome.proof.gap == pytest.approx(design.excess_upper_bound, rel=1e-9)
+    dense = design.noise.dense_strategy
+    truth = squared_sensitivity(dense.T @ dense, scheme).squared
+    assert truth <= outcome.proof.sensitivity_squared * (1 + 1e-13) <= 1 + 1e-13
+    for words in ("squared_error", "squared_sensitivity", "lower_bound_of_unrestricted_optimum"):
+        factor = 1 + 1e-8 if words.startswith("lower") else 1 - 1e-8
+        forged = replace(design, **{words: getattr(design, words) * factor})
+        assert not verify(forged, rigorous=True).ok
+
+
+def test_streaming_designs_of_many_steps_are_not_covered() -> None:
+    scheme = single(STREAMED + 1)
+    workload = prefix_workload(horizon=STREAMED + 1)
+    design = optimize_toeplitz(bands=2, workload=workload, participation=scheme)
     outcome = verify(design, rigorous=True)
     assert not outcome.ok
     assert outcome.proof is not None
-    assert "streaming" in outcome.proof.why_not
+    assert "2049 steps, of which at most 2048" in outcome.proof.why_not

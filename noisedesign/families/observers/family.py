@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base.checks import InputError
+from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.observers import bound as judging
+from noisedesign.families.observers import bound as judging, rigorous
 from noisedesign.families.observers.program import GAP, TOLERANCE, ObserverProblem
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
 from noisedesign.program.family import (
@@ -32,6 +33,7 @@ from noisedesign.program.family import (
 )
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.rigorous import Judged, NotProvedError
 
 SOLVER = "clarabel"
 """What solves these problems where no conic solver is named and they are small."""
@@ -116,6 +118,14 @@ class Observers(Family):
     ) -> Certificate:
         """By the account of every observer."""
         return judging.judge(program, noise.covariance, bound=bound)
+
+    def rigorous_judge(self, program: ObserverProblem, noise: Noise, proof: Arrays) -> Judged:
+        return rigorous.judge(program, noise.covariance)
+
+    def rigorous_bound(self, program: ObserverProblem, proof: Arrays, **_: Any) -> Interval:
+        if not set(self.proof) <= set(proof):
+            raise NotProvedError("there are no multipliers")
+        return rigorous.lower_bound(program, judging.multipliers_of(program.normalized, proof))
 
     def independent(self, program: ObserverProblem) -> Noise:
         return Noise.of_covariance(np.diag(1 / program.budget))

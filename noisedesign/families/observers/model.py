@@ -43,8 +43,9 @@ FLOOR = 1e-10
 """Least eigenvalue of the covariance that sets the units, relative to the largest: one that noise
 does not reach at all would divide by zero, and it may be the next answer that reaches it."""
 
-MARGIN = 1e-12
-"""Relative slack left in cap and budgets, so that recomputed numbers cannot exceed them."""
+MARGIN = 1e-10
+"""Relative slack left in cap and budgets, so that recomputed numbers cannot exceed them, nor what
+is proved of those of several steps."""
 
 ROOM = 2.0
 """Factor on the variance of independent noise beyond what its budgets ask, as far as the cap has
@@ -206,9 +207,10 @@ def repaired(problem: ObserverProblem, found: Array) -> Array:
     noise = _linalg.symmetrized(noise * np.multiply.outer(shrink, shrink))
     apart, share = independent(problem), settings.EPS
     spare = 1 - problem.worst(apart)[0]
-    while (worst := problem.worst(noise)[0]) > 1:
+    while (worst := problem.worst(noise)[0]) > 1 - MARGIN * (share < 1):
         # Twice as far each time at least, so it ends, with independent noise if nothing else.
-        needed = 0.0 if np.isinf(worst) else (worst - 1) / (worst - 1 + spare)
+        over = worst - 1 + MARGIN
+        needed = 0.0 if np.isinf(worst) else over / (over + spare)
         share = min(1.0, max(needed, 2 * share))
         noise = (1 - share) * noise + share * apart
     less = noise * min(1.0, worst * (1 + MARGIN))

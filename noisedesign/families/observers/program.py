@@ -197,6 +197,13 @@ class ObserverProblem(Shown):
         return error.gram() if self.correlated_over_time else error.space_gram()
 
     @property
+    def exact_factor(self) -> Array | None:
+        """W, where the Gram matrix of the error is W^T W of the very numbers in W; else None."""
+        assert self.error is not None
+        once = self.horizon == self.rounds == 1 and not self.correlated_over_time
+        return self.mixing if once and self.error.plain else None
+
+    @property
     def unit(self) -> Array:
         """tau^-1/2 of every coordinate of the noise, shape (p,), not squared: independent noise
         of one unit has the squared sensitivity tau to a reader of all messages."""
@@ -302,7 +309,8 @@ class ObserverProblem(Shown):
             responses=np.ascontiguousarray(responses),
             signals=(left[: len(messages), kept] / values[kept]).T @ signals,
             victims=tuple(int(u) for u in columns % n),
-            hidden=_by_nodes(observer, n) and bool(np.abs(untold).max(initial=0.0) <= rounding),
+            hidden=known_by_nodes(observer, n)
+            and bool(np.abs(untold).max(initial=0.0) <= rounding),
         )
 
     def _messages(self, observer: Observer, steps: int) -> Array:
@@ -311,7 +319,7 @@ class ObserverProblem(Shown):
         A node receives in a single round what is sent where W is not zero: no system is asked.
         """
         n, coalition = len(self.mixing), list(observer.coalition)
-        usual = observer.sees == "received" and len(coalition) < n and _by_nodes(observer, n)
+        usual = observer.sees == "received" and len(coalition) < n and known_by_nodes(observer, n)
         if steps == self.rounds == 1 and usual:
             heard = (self.mixing[coalition] != 0).any(axis=0)
             heard[coalition] = True
@@ -325,7 +333,7 @@ class ObserverProblem(Shown):
         return replace(unit_noise, rounds=self.rounds)
 
 
-def _by_nodes(observer: Observer, n: int) -> bool:
+def known_by_nodes(observer: Observer, n: int) -> bool:
     """Whether all noise it knows is that of some of n nodes."""
     knows, named = observer.knows, observer.knows.silenced | set(observer.coalition)
     alone = all(len(seed) == 1 for seed in knows.seeds)

@@ -45,6 +45,7 @@ from noisedesign.families.shared_seeds.program import (
 )
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.rigorous import (
+    NEGLIGIBLE_SHIFT,
     Judged,
     NotProvedError,
     factor_below,
@@ -57,10 +58,6 @@ from noisedesign.program.rigorous import (
 LEAST_PRICE = 1e-12
 """Price of noise, relative to the mean of diag(H), that a cap's multiplier is raised to where a
 set's block of H is singular: the bound loses about that much, and division stays defined."""
-
-
-NEGLIGIBLE_SHIFT = 1e-12
-"""Of the largest entry of a block, what may be added to its diagonal where it is of low rank."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

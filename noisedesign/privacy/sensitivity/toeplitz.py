@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import power_series as series, settings
 from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import products_up, up
 from noisedesign.privacy.sensitivity import (
     ABS_SUM_UPPER_BOUND,
     AGREEMENT,
@@ -72,6 +73,29 @@ def squared_sensitivity(coefficients: Any, participation: Participation) -> Sens
     per_pattern = np.array([part.squared for part in parts])
     kind = parts[int(per_pattern.argmax())].kind
     return _rounded_up(Sensitivity(per_pattern=per_pattern, kind=kind), horizon)
+
+
+def sensitivity_above(coefficients: Array, participation: Participation) -> float:
+    """No squared sensitivity of C is larger, with every rounding accounted for; infinite where that
+    takes patterns one by one.
+
+    By the first three facts, of |C|: the squared norm of a sum of columns, of nonnegative numbers.
+
+    Args:
+        coefficients: c, the first column of C, shape (T,).
+    """
+    if participation.random or not (participation.disjoint or participation.spaced):
+        return float("inf")
+    above, horizon = np.abs(coefficients), len(coefficients)
+    if participation.spaced and above[participation.stride :].any():
+        above = np.maximum.accumulate(above[::-1])[::-1]
+    total = above.copy()
+    for start in range(1, participation.largest_size):
+        late = start * participation.stride
+        total[late:] += above[: horizon - late]
+    # ``up`` allows for two roundings each.
+    total = up(total, participation.largest_size // 2)
+    return products_up(total, total)
 
 
 def _of_scheme(c: Array, participation: Participation) -> Sensitivity:
@@ -126,6 +150,7 @@ def _of_pattern(c: Array, steps: NDArray[np.intp]) -> Sensitivity:
 
 
 def _rounded_up(found: Sensitivity, horizon: int) -> Sensitivity:
-    """Sums of T nonnegative terms may come out this much too small."""
-    slack = 1 + 2 * settings.rank_tolerance(horizon)
+    """Sums of T nonnegative terms may come out this much too small, and a proof of it allows for
+    twice that."""
+    slack = 1 + 4 * settings.rank_tolerance(horizon)
     return Sensitivity(per_pattern=found.per_pattern * slack, kind=found.kind)

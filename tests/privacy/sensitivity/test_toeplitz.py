@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -14,7 +17,7 @@ from noisedesign.privacy.sensitivity import (
     UPPER_BOUND,
     toeplitz as sensitivity,
 )
-from noisedesign.privacy.sensitivity.toeplitz import squared_sensitivity
+from noisedesign.privacy.sensitivity.toeplitz import sensitivity_above, squared_sensitivity
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, every_step, single
 from tests.support import oracles
 
@@ -58,6 +61,26 @@ SCHEMES = [
     MinSeparation(horizon=5, separation=1, max_participations=5),
     MinSeparation(horizon=5, separation=4, max_participations=1),
 ]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_no_sensitivity_is_above_what_is_proved(scheme: FixedEpoch | MinSeparation) -> None:
+    """Exactly, in fractions, of all signs equal where no entry is negative; of a pattern's signs
+    where some are."""
+    rng = np.random.default_rng(3)
+    for c in (rng.random(scheme.horizon), rng.standard_normal(scheme.horizon)):
+        column = [Fraction(x) for x in c.tolist()]
+        found = Fraction(sensitivity_above(c, scheme))
+        for pattern in patterns_of(scheme):
+            for signs in itertools.product((1, -1), repeat=len(pattern) - 1):
+                total = [Fraction(0)] * scheme.horizon
+                for step, sign in zip(pattern, (1, *signs), strict=True):
+                    for at in range(step, scheme.horizon):
+                        total[at] += sign * column[at - step]
+                assert sum(x * x for x in total) <= found
+    c = np.sort(rng.random(scheme.horizon))[::-1]
+    assert sensitivity_above(c, scheme) <= squared_sensitivity(c, scheme).squared
+    assert sensitivity_above(c, Patterns(horizon=scheme.horizon, steps=((0,),))) == np.inf
 
 
 def test_three_steps_by_hand() -> None:
