@@ -10,6 +10,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from scipy.sparse import issparse
 
 from noisedesign.base.enclosures import exactly
 from noisedesign.privacy.target import PrivacyTarget
@@ -73,7 +74,8 @@ def exact_noise(design: Design) -> Any:
 def exact_gram(problem: Any) -> Any:
     """H: of exact factors where H is W^T W, else as the problem has it."""
     if problem.axes == "space" and problem.plain:
-        w = many_digits(problem.mixing)
+        mixing = problem.mixing
+        w = many_digits(mixing.toarray() if issparse(mixing) else mixing)
         return w.T * w
     if problem.axes == "space-time":
         from noisedesign.program.space_time import SpaceTimeProgram
@@ -365,6 +367,15 @@ def test_a_product_of_too_many_pairs_is_not_passed(monkeypatch: pytest.MonkeyPat
     found = prove(design)
     assert not found.rigorous
     assert "6 pairs of node and step, of which at most 5 are covered" in found.why_not
+
+
+def test_polynomials_of_too_many_nodes_are_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    design, proof = solved("a polynomial")
+    assert proof.rigorous
+    monkeypatch.setattr("noisedesign.families.polynomial.family.WRITTEN_OUT", 2)
+    found = prove(design)
+    assert not found.rigorous
+    assert "of which at most 2 are covered" in found.why_not
 
 
 def test_large_designs_are_not_proved_as_they_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,20 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from noisedesign.base import settings
+from noisedesign.base.enclosures import Interval
+from noisedesign.base.linalg import symmetrized
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.polynomial import bound as judging
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.privacy.sensitivity import UPPER_BOUND
+from noisedesign.program import rigorous
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family
 from noisedesign.program.noise import Noise, PolynomialCovariance
 from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.program import Program, diagonal_dual
+from noisedesign.program.rigorous import Judged, NotProvedError
+from noisedesign.system.participation import single
 
 MULTIPLIERS = "dual_weights"
 
@@ -26,6 +32,10 @@ SEED = 0
 
 GAP = 0.02
 """What degree 3 reaches on random graphs of 100,000 nodes."""
+
+
+WRITTEN_OUT = 2048
+"""Most nodes of which R is written out, to prove of it what is stated."""
 
 
 class Polynomial(Family):
@@ -122,6 +132,25 @@ class Polynomial(Family):
             return found
         return replace(found, uncertainty=max(found.uncertainty, bound.rounding))
 
+    def rigorous_judge(self, program: SparseProgram, noise: Noise, proof: Arrays) -> Judged:
+        """Of R as it is written out."""
+        return rigorous.judge_covariance(_written_out(program), symmetrized(noise.covariance))
+
+    def rigorous_bound(
+        self,
+        program: SparseProgram,
+        proof: Arrays,
+        *,
+        judged: Judged | None = None,
+        enough: float = 0.0,
+        **_: Any,
+    ) -> Interval:
+        """By the same multipliers, without a polynomial for the square root."""
+        if MULTIPLIERS not in proof:
+            raise NotProvedError("there are no multipliers")
+        dual = diagonal_dual(proof[MULTIPLIERS], None, None)
+        return rigorous.disjoint_bound(_written_out(program), dual, judged=judged, enough=enough)
+
     def departure(self, program: SparseProgram, noise: Noise, proof: Arrays) -> float:
         """How far its W is from that of the problem."""
         space = noise.space
@@ -151,6 +180,25 @@ class Polynomial(Family):
 
     def work(self, problem: SpaceProblem) -> float:
         return 0.0
+
+
+def _written_out(program: SparseProgram) -> Program:
+    """The program of the same W as an array.
+
+    Raises:
+        NotProvedError: it has too many nodes.
+    """
+    if program.size > WRITTEN_OUT:
+        why = f"{program.size} nodes, of which at most {WRITTEN_OUT} are covered"
+        raise NotProvedError(why)
+    w = program.mixing.toarray()
+    return Program(
+        gram=w.T @ w,
+        participation=single(program.size),
+        budget=program.budget,
+        exact_factor=w,
+        axes="space",
+    )
 
 
 FAMILY = Polynomial()
