@@ -57,6 +57,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.accounts
 	$(BIN)/python -m benchmarks.space_time
 	$(BIN)/python -m benchmarks.toeplitz
+	$(BIN)/python -m benchmarks.corners
 	$(BIN)/python -m benchmarks.local
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.integer_noise

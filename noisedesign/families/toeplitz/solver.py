@@ -12,7 +12,8 @@ kind says so, and a search over x cannot leave it.
 
 An evaluation takes O(T log T) for the reciprocal and its adjoint, and what the workload takes:
 O(n T) for sums of n poles, O(T^2) for a Gram matrix. Buffers for sums of poles need no columns at
-all, and O(n log T) (:mod:`.buffered`). With d = 1 / c as power series and g the
+all, and O(n log T) (:mod:`.buffered`); p bands of an inverse O(n p) and O(p T) for their
+sensitivity (:mod:`.banded_inverse`). With d = 1 / c as power series and g the
 gradient of the error in d, the gradient in c is -(d * d) correlated with g.
 """
 
@@ -30,7 +31,7 @@ import scipy.special
 from noisedesign.base import checks as _checks, power_series as series, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.toeplitz import buffered
+from noisedesign.families.toeplitz import banded_inverse, buffered
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum, same_horizon
 from noisedesign.families.toeplitz.program import ToeplitzProgram
 from noisedesign.program.noise import (
@@ -170,6 +171,11 @@ def optimize_banded_inverse(
         workload=workload,
         participation=participation,
         monitor=monitor,
+        objective=(
+            log_objective_of_banded_inverse(workload, participation, bands=bands)
+            if isinstance(workload, PoleWorkload)
+            else None
+        ),
     )
 
 
@@ -291,6 +297,26 @@ def log_objective_of_buffers(workload: PoleWorkload, participation: Participatio
         of_logits = losses * (of_squared[1] / squared - (1 - losses) * of_error[1] / error)
         gradient = np.concatenate([shares_pull_back(scales, of_scales), of_logits])
         return math.log(error) + math.log(squared), gradient
+
+    return objective
+
+
+def log_objective_of_banded_inverse(
+    workload: PoleWorkload, participation: Participation, *, bands: int
+) -> Objective:
+    """:func:`log_objective` of :class:`NoisingShares`, from what ``bands`` entries have to say."""
+    error_of = banded_inverse.error_and_gradient(workload, bands=bands)
+    squared_of = banded_inverse.sensitivity_and_gradient(participation)
+
+    def objective(x: Array) -> tuple[float, Array]:
+        q = shares(x)
+        noising = np.concatenate([[1.0], -q])
+        error, of_error = error_of(noising)
+        squared, of_squared = squared_of(noising)
+        if not (error > 0 and squared < math.inf):
+            return math.nan, np.zeros_like(x)
+        gradient = of_error / error + of_squared / squared
+        return math.log(error) + math.log(squared), shares_pull_back(q, -gradient[1:])
 
     return objective
 
