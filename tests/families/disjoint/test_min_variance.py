@@ -14,12 +14,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.families.disjoint.solver.limits import (
-    floored,
-    frame as variance_limits,
-    pairs,
-    smoothed,
-)
+from noisedesign.families.disjoint.solver.limits import floored, frame as variance_limits, smoothed
 from noisedesign.families.disjoint.solver.limits.frame import Frame
 from noisedesign.program.certificate import Certificate, lower_bound
 from noisedesign.program.problem import SpaceProblem
@@ -467,16 +462,6 @@ def test_duals_without_a_floor_have_none() -> None:
 # --- Newton's matrix, by a rule instead of n products ---
 
 
-@pytest.mark.parametrize(("least", "most"), [(1.0, 1.0), (1e-3, 10.0), (1e-9, 1e9)])
-def test_the_rule_is_one_over_x(least: float, most: float) -> None:
-    times, weights = pairs.fine(least, most)
-    x = np.geomspace(least, most, 500)
-    found = np.exp(-np.multiply.outer(x, times)) @ weights
-    np.testing.assert_allclose(found * x, 1, rtol=0, atol=4e-8)
-    assert (weights > 0).all()
-    assert len(times) < 50 + 5 * np.log10(most / least)
-
-
 @pytest.mark.parametrize("spread", [0.0, 3.0, 6.0])
 def test_sums_over_pairs_by_the_rule(spread: float) -> None:
     # The definition, entry by entry: sum_kl P_ik P_il Q_jk Q_jl / (r_k + r_l).
@@ -485,7 +470,7 @@ def test_sums_over_pairs_by_the_rule(spread: float) -> None:
     outer = rng.standard_normal((n, n))
     root = 10.0 ** rng.uniform(-spread, spread / 3, n)
     frame = Frame(outer, np.linalg.inv(outer).T, root)
-    assert len(pairs.fine(2 * root.min(), 2 * root.max())[0]) < n  # it is the rule that is used
+    assert n > floored.SMALL  # it is the rule that is used
     kernel = 1 / np.add.outer(root, root)
     sides = [(outer, outer), (outer, frame.inner), (frame.inner, frame.inner)]
     for (p, q), found in zip(sides, floored._sums_over_pairs(frame), strict=True):
@@ -494,17 +479,17 @@ def test_sums_over_pairs_by_the_rule(spread: float) -> None:
         expected = np.einsum("abk,kl,abl->ab", signed, kernel, signed)
         # What a relative error of the kernel can do.
         room = np.einsum("abk,kl,abl->ab", np.abs(signed), kernel, np.abs(signed))
-        assert (np.abs(found[np.ix_(rows, rows)] - expected) <= 4e-8 * room).all()
+        assert (np.abs(found[np.ix_(rows, rows)] - expected) <= 0.03 * room).all()
 
 
-def test_the_rule_costs_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_costs_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     mixing = oracles.metropolis(oracles.erdos_renyi(100, 0.08))
     problem = SpaceProblem(mixing=mixing, min_variance=np.linspace(0.3, 3, 100))
     found = solve(problem, gap=1e-9)
     monkeypatch.setattr(floored, "_sums_over_pairs", floored._exact_sums_over_pairs)
     exact = solve(problem, gap=1e-9)
     assert found.status == exact.status == "optimal"
-    assert found.evaluations <= exact.evaluations + 1
+    assert found.evaluations <= exact.evaluations + 3
     assert found.design is not None
     assert exact.design is not None
     assert found.design.objective == pytest.approx(exact.design.objective, rel=2e-9)

@@ -5,7 +5,7 @@ leaves a budget slack an entry of v vanishes, N becomes singular with it, and X 
 multipliers is 0 / 0. So X is an unknown of its own here, for which the multipliers need not be the
 right ones: what is missing of stationarity vanishes with mu and the rest.
 
-v, w and u are solved for in a dense system, formed by some fifty matrix products. It serves a
+v, w and u are solved for in a dense system, formed by some fifteen matrix products. It serves a
 predictor and a corrector step, as in :mod:`capped` (below), and a singular value decomposition
 finds the next frame. The start is a point near the optimum without limits, its noise scaled up
 until all floors are met: the multipliers that belong to that are known, and nearly centred.
@@ -186,6 +186,10 @@ APART = 0.6
 stationarity is lost."""
 BACKTRACK = 0.95
 """By how much a step is shortened until X stays within these limits."""
+SMALL = 64
+"""Nodes up to which sums over pairs are exact, as they cost little."""
+SPACING = 1.3
+"""Of the times of a sum of exponentials: an error of a hundredth, which costs a step in ten."""
 TRUE_SLACK = 0.5
 """Share of what a slack was to be above which its true value replaces it."""
 
@@ -274,9 +278,9 @@ class System:
 def _sums_over_pairs(frame: Frame) -> tuple[Array, Array, Array]:
     """sum_kl P_ik P_il Q_jk Q_jl / (r_k + r_l) for P, Q of T, B: (T, T), (T, B) and (B, B)."""
     n = len(frame.outer)
-    rule = pairs.fine(*pairs.range_of(frame.root))
-    if n <= len(rule[0]):
+    if n <= SMALL:
         return _exact_sums_over_pairs(frame)
+    rule = pairs.fitted(*pairs.range_of(frame.root), spacing=SPACING)
     both = np.concatenate([frame.outer, frame.inner])
     sums = np.zeros((2 * n, 2 * n))
     for decay in pairs.decays(frame.root, rule):

@@ -19,13 +19,8 @@ from noisedesign.base.device import DeviceArray, namespace
 
 Rule = tuple[Array, Array]
 """Times and weights."""
-RULE = 1e-8
-"""Relative error of :func:`fine`. At 1e-8 not one step more was taken than without; at 1e-6
-rounding came a little earlier."""
-RULE_STEP = 0.46
-"""2 |Gamma(1 + 2 pi i / h)|, the relative error of the trapezoidal rule, is 1e-8."""
 ENDS = 0.5, 2.2
-"""Times of a fitted sum, over 1 / most and 1 / least: the first and the last."""
+"""Times of a sum, over 1 / most and 1 / least: the first and the last."""
 SAMPLES = 10
 """Points at which a sum is fitted, for every time."""
 ALIKE = 1e-2
@@ -33,24 +28,12 @@ ALIKE = 1e-2
 sign: where most is next to least."""
 
 
-def fine(least: float, most: float) -> Rule:
-    """Times and weights of a sum of exponentials that is 1 / x to RULE for least <= x <= most.
-
-    The trapezoidal rule for the integral of exp(s - x exp(s)), which converges like
-    exp(-pi^2 / h) in its step h; what is cut off at either end is less than RULE.
-    """
-    first = np.log(RULE / most)
-    last = np.log(-np.log(RULE) / least)
-    points = first + RULE_STEP * np.arange(np.ceil((last - first) / RULE_STEP) + 1)
-    times = np.exp(points)
-    return times, RULE_STEP * times
-
-
 def fitted(least: float, most: float, *, spacing: float) -> Rule:
-    """The same with times about ``spacing`` apart, in log, and the weights that fit best.
+    """Times and weights of a sum of exponentials that is near 1 / x for least <= x <= most.
 
-    For a spacing of 1.3 to 1.6 weights are positive and the relative error is at most 0.03, by four
-    terms where most is ten times least and seven where it is a thousand times.
+    Times are about ``spacing`` apart, in log, and weights those that fit best. For a spacing of 1.3
+    to 1.6 weights are positive and the relative error is at most 0.03, by four terms where most is
+    ten times least and seven where it is a thousand times.
     """
     first, last = np.log(ENDS[0] / most), np.log(ENDS[1] / least)
     times = np.exp(np.linspace(first, last, max(2, int(np.ceil((last - first) / spacing)) + 1)))
