@@ -16,6 +16,7 @@ from pathlib import Path
 DESIGN, CHECKPOINT, PICTURE = "a design file", "a checkpoint", "a picture"
 SWEEP_TABLE, COMPARISON_TABLE = "a table of a sweep", "a table of a comparison"
 EXPERIMENT_TABLE, FINDINGS = "a table of an experiment", "findings of an experiment"
+VERDICTS, COLLECTION = "a table of verdicts", "the list of a collection"
 FINDINGS_MARK = "<!-- Written by noisedesign: findings of an experiment. -->"
 """First line of such findings."""
 PROGRAM, NODE_PLAN, PAGE = "a conic program", "a node's file", "a report of a design"
@@ -49,6 +50,8 @@ _TABLES = {
     "sweep_format": SWEEP_TABLE,
     "comparison_format": COMPARISON_TABLE,
     "experiment_format": EXPERIMENT_TABLE,
+    "verdict_format": VERDICTS,
+    "collection_format": COLLECTION,
 }
 """What a CSV file is by its first column."""
 

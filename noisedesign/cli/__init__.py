@@ -48,6 +48,7 @@ for command in (
     designs.dropout,
     designs.baselines,
     tables.compare,
+    tables.check_results,
     tables.backends,
     accounts.account,
     designs.figure,

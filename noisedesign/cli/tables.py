@@ -10,6 +10,7 @@ import click
 from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import (
+    EXIT_FAILED,
     NewFile,
     Writing,
     counter,
@@ -159,7 +160,7 @@ def _ready() -> list[str]:
 @click.command()
 @json_option
 def backends(as_json: bool) -> None:
-    """Which backends are installed and licensed, and what they take."""
+    """Which backends are installed, and what they take."""
     from noisedesign.program.backends import all_backends
 
     records = []
@@ -224,3 +225,70 @@ def train(task: str, as_json: bool, **how: Any) -> None:
         note(f"{found.skipped} of {len(found.rows)} rows were in {found.output} already")
     if found.diverged:
         note(f"{found.diverged} runs diverged, of which there are no losses")
+
+
+@click.command("check-results", cls=Writing)
+@click.argument("table", metavar="RESULTS.csv")
+@click.option(
+    "--problems",
+    multiple=True,
+    metavar="PATTERN",
+    help='Names that count, such as "whisper/*"; default the whole collection.',
+)
+@click.option(
+    "--time-limit",
+    type=float,
+    default=600.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds a run may take.",
+)
+@click.option(
+    "--penalty",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="Times the limit that a problem without an answer in time counts as.",
+)
+@click.option(
+    "--beside", multiple=True, metavar="VERDICTS.csv", help="Earlier verdicts to compare with."
+)
+@click.option("-o", "--output", type=NewFile(), help="Verdicts: .csv.")
+@click.option("--plot", type=NewFile(PICTURE), help="Performance profiles.")
+@json_option
+def check_results(
+    table: str, output: str | None, plot: str | None, as_json: bool, **how: Any
+) -> int:
+    """Judge a stranger's answers to the collection anew, from the data of its problems.
+
+    RESULTS.csv has columns problem, solver, seconds and answer, the name of a file beside it; the
+    rules are in the documentation. The exit code is 1 if an answer is wrong.
+    """
+    from noisedesign.tasks import performance
+    from noisedesign.tasks.check_results import COLUMNS, WRONG, check_results as run, write_verdicts
+    from noisedesign.tasks.compare import SHIFT_SECONDS
+
+    found = run(table, **how)
+    if output is not None:
+        write_verdicts(found, output)
+    if plot is not None:
+        performance.draw(found, plot)
+    if as_json:
+        show(performance.record(found), as_json=True)
+    else:
+        show(list(found.rows), as_json=False, columns=COLUMNS, notes=["reason"])
+        click.echo()
+        title = (
+            f"seconds to an accuracy: geometric mean shifted by {SHIFT_SECONDS:g} s, "
+            f"{found.time_limit * found.penalty:g} s where it was not reached in time"
+        )
+        counted = [
+            row | {"reached": f"{row['reached']}/{row['problems']}"}
+            for row in performance.summary(found)
+        ]
+        columns = ["solver", "accuracy", "reached", "runs", "wrong", "mean_seconds"]
+        show(counted, as_json=False, columns=columns, title=title, keep=["accuracy"])
+    for row in found.rows:
+        if row["status"] == WRONG:
+            note(f"{row['problem']} by {row['solver']} is wrong: {row['reason']}")
+    return 0 if found.ok else EXIT_FAILED

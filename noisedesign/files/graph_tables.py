@@ -79,6 +79,10 @@ class Graph(Table, ABC):
         said = self.model_dump()
         if "dimension" in said:
             return 2 ** said["dimension"] if 0 <= said["dimension"] < BEYOND else 0
+        if "clique" in said:
+            return int(2 * said["clique"] + said["bridge"])
+        if "cliques" in said:
+            return int(said["cliques"] * said["members"])
         return said["rows"] * said["columns"] if "rows" in said else said.get("nodes")
 
     @abstractmethod

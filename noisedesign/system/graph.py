@@ -241,6 +241,9 @@ def build_graph(kind: str, **params: Any) -> nx.Graph:
     random-regular                nodes, degree, seed
     random-geometric              nodes, degree, seed
     barabasi-albert               nodes, links, seed
+    small-world                   nodes, neighbours, p, seed
+    barbell                       clique, bridge
+    caveman                       cliques, members
     ============================  ==========================================================
 
     Random graphs are the first connected one of networkx's generator under the seeds seed,
@@ -248,6 +251,9 @@ def build_graph(kind: str, **params: Any) -> nx.Graph:
     are many nodes: of these the first one is taken, and the rest of it linked to the largest
     component, by one link a component. Points of a random geometric graph are uniform in the unit
     square, and linked up to the distance that would give the expected degree if it had no edges.
+    Of a small world (Watts and Strogatz 1998) every node of a ring has links to its ``neighbours``
+    nearest, an even number, each moved with probability p. A barbell is two cliques with a path of
+    ``bridge`` nodes between them; caves are cliques on a ring, one link of each moved to the next.
 
     Args:
         kind: of the first column.
@@ -529,6 +535,33 @@ def _barabasi_albert(nodes: int, links: int, seed: int) -> nx.Graph:
     return first_connected(lambda s: nx.barabasi_albert_graph(nodes, links, seed=s), seed)
 
 
+def _small_world(nodes: int, neighbours: int, p: float, seed: int) -> nx.Graph:
+    nodes, neighbours = _nodes(nodes), _integer("neighbours", neighbours, minimum=2)
+    if neighbours >= nodes or neighbours % 2:
+        expected = f"an even number less than nodes = {nodes}"
+        raise InputError("graph.neighbours", expected=expected, got=str(neighbours))
+    p = _checks.real(p, field="graph.p")
+    if not 0 <= p <= 1:
+        raise InputError("graph.p", expected="a probability in [0, 1]", got=f"{p:g}")
+    return first_connected(lambda s: nx.watts_strogatz_graph(nodes, neighbours, p, seed=s), seed)
+
+
+def _barbell(clique: int, bridge: int) -> nx.Graph:
+    clique, bridge = _integer("clique", clique, minimum=2), _integer("bridge", bridge, minimum=0)
+    larger = "clique" if 2 * clique >= bridge else "bridge"
+    require_room(2 * clique + bridge, field=f"graph.{larger}", of="nodes, 2 clique + bridge")
+    return nx.barbell_graph(clique, bridge)
+
+
+def _caveman(cliques: int, members: int) -> nx.Graph:
+    # Two cliques of two: the link of each that is moved would be that of the other.
+    cliques = _integer("cliques", cliques, minimum=2)
+    members = _integer("members", members, minimum=3)
+    larger = "cliques" if cliques >= members else "members"
+    require_room(cliques * members, field=f"graph.{larger}", of="nodes, cliques * members")
+    return nx.connected_caveman_graph(cliques, members)
+
+
 _BUILDERS: dict[str, Callable[..., nx.Graph]] = {
     "florentine": lambda: _simple(nx.florentine_families_graph()),
     "karate": lambda: _simple(nx.karate_club_graph()),
@@ -543,6 +576,9 @@ _BUILDERS: dict[str, Callable[..., nx.Graph]] = {
     "random-regular": _random_regular,
     "random-geometric": _random_geometric,
     "barabasi-albert": _barabasi_albert,
+    "small-world": _small_world,
+    "barbell": _barbell,
+    "caveman": _caveman,
 }
 GRAPH_KINDS: tuple[str, ...] = tuple(_BUILDERS)
 

@@ -175,6 +175,13 @@ GRAPHS: dict[str, tuple[str, dict[str, Any], str]] = {
     "erdos-renyi": ("erdos-renyi", {"nodes": 50_000, "p": 0.5, "seed": 0}, "graph.nodes"),
     "random-regular": ("random-regular", {"nodes": 10**6, "degree": 4, "seed": 0}, "graph.nodes"),
     "barabasi-albert": ("barabasi-albert", {"nodes": 10**6, "links": 2, "seed": 0}, "graph.nodes"),
+    "small-world": (
+        "small-world",
+        {"nodes": 10**6, "neighbours": 2, "p": 0.1, "seed": 0},
+        "graph.nodes",
+    ),
+    "barbell": ("barbell", {"clique": 10**6, "bridge": 2}, "graph.clique"),
+    "caveman": ("caveman", {"cliques": 3, "members": 10**6}, "graph.members"),
 }
 
 
@@ -193,6 +200,9 @@ def test_a_graph_that_does_not_fit_is_not_built(
         "gnp_random_graph",
         "random_regular_graph",
         "barabasi_albert_graph",
+        "watts_strogatz_graph",
+        "barbell_graph",
+        "connected_caveman_graph",
     ):
         monkeypatch.setattr(nx, generator, lambda *_, **__: pytest.fail("the graph was built"))
     with pytest.raises(InputError) as error:

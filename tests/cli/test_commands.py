@@ -90,6 +90,7 @@ def test_installed_command_is_main() -> None:
         "rehearse",
         "dropout",
         "compare",
+        "check-results",
         "backends",
         "report",
         "baselines",

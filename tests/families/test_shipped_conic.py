@@ -31,7 +31,7 @@ LONG = {
     "sdpa": {"space-time/ring-8-full"},
 }
 """Fifteen coalitions, and the same blocks before each; 64 coordinates of one block: minutes."""
-LARGER = ("mafalda/", "prefix/", "ego-148")
+LARGER = ("collection/", "mafalda/", "prefix/", "ego-148")
 
 
 def shipped() -> list[str]:

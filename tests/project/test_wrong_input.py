@@ -220,6 +220,12 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         nd.build_graph,
         {"kind": "barabasi-albert", "nodes": 6, "links": 2, "seed": 0},
     ),
+    "small-world": (
+        nd.build_graph,
+        {"kind": "small-world", "nodes": 6, "neighbours": 2, "p": 0.1, "seed": 0},
+    ),
+    "barbell": (nd.build_graph, {"kind": "barbell", "clique": 3, "bridge": 1}),
+    "caveman": (nd.build_graph, {"kind": "caveman", "cliques": 2, "members": 3}),
     "mixing_matrix": (nd.mixing_matrix, {"graph": GRAPH, "weights": "max-degree"}),
     "mu_of": (nd.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "gdp"}),
     "mu_of rdp": (nd.mu_of, {"epsilon": 1.0, "delta": 1e-5, "conversion": "rdp"}),

@@ -258,6 +258,10 @@ def test_one_node_is_a_mixing_matrix() -> None:
         ("erdos-renyi", {"nodes": 6, "p": 1, "seed": 0}, 6, 15),
         ("random-regular", {"nodes": 8, "degree": 3, "seed": 0}, 8, 12),
         ("barabasi-albert", {"nodes": 8, "links": 2, "seed": 0}, 8, 12),
+        ("small-world", {"nodes": 9, "neighbours": 4, "p": 0.5, "seed": 0}, 9, 18),
+        ("barbell", {"clique": 4, "bridge": 2}, 10, 15),
+        ("barbell", {"clique": 3, "bridge": 0}, 6, 7),
+        ("caveman", {"cliques": 3, "members": 4}, 12, 18),
     ],
 )
 def test_counts(kind: str, params: dict[str, object], nodes: int, edges: int) -> None:
@@ -272,6 +276,13 @@ def test_degrees() -> None:
     assert {d for _, d in build_graph("torus", rows=3, columns=4).degree} == {4}
     assert max(d for _, d in build_graph("star", nodes=6).degree) == 5
     assert {d for _, d in build_graph("random-regular", nodes=8, degree=3, seed=1).degree} == {3}
+
+
+def test_a_barbell_and_caves_are_held_by_few_links() -> None:
+    assert len(nx.minimum_edge_cut(build_graph("barbell", clique=4, bridge=3))) == 1
+    caves = build_graph("caveman", cliques=4, members=5)
+    assert len(nx.minimum_edge_cut(caves)) == 2
+    assert sum(len(clique) == 4 for clique in nx.find_cliques(caves)) == 8
 
 
 def test_node_names() -> None:
@@ -317,6 +328,13 @@ def test_random_regular_graphs_are_connected_too() -> None:
         ("random-regular", {"nodes": 4, "degree": 4, "seed": 0}, "degree"),
         ("random-regular", {"nodes": 5, "degree": 3, "seed": 0}, "degree"),
         ("barabasi-albert", {"nodes": 3, "links": 3, "seed": 0}, "links"),
+        ("small-world", {"nodes": 6, "neighbours": 3, "p": 0.1, "seed": 0}, "neighbours"),
+        ("small-world", {"nodes": 6, "neighbours": 6, "p": 0.1, "seed": 0}, "neighbours"),
+        ("small-world", {"nodes": 6, "neighbours": 2, "p": 1.5, "seed": 0}, "p"),
+        ("barbell", {"clique": 1, "bridge": 2}, "clique"),
+        ("barbell", {"clique": 3, "bridge": -1}, "bridge"),
+        ("caveman", {"cliques": 1, "members": 3}, "cliques"),
+        ("caveman", {"cliques": 3, "members": 2}, "members"),
     ],
 )
 def test_wrong_parameters_name_their_key(kind: str, params: dict[str, object], key: str) -> None:
