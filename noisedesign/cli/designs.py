@@ -214,7 +214,7 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
 @click.option("--seed", default=0, show_default=True)
 @json_option
 def simulate(design: str, as_json: bool, **how: Any) -> int:
-    """Run D-SGD with the exported noise: audit its error and privacy.
+    """Run D-SGD with the exported noise; audit error and privacy.
 
     The exit code is 1 if they are not what the design claims.
     """
@@ -283,7 +283,7 @@ def _names(given: tuple[str, ...], nodes: tuple[str, ...]) -> list[str]:
 @click.argument("problem")
 @json_option
 def baselines(problem: str, as_json: bool) -> None:
-    """The optimum of PROBLEM.toml beside the published mechanisms.
+    """The optimum of PROBLEM.toml beside published mechanisms.
 
     All are judged by the same certificate.
     """
@@ -326,7 +326,7 @@ def export(design: str, to: str, output: str, uncalibrated: bool, as_json: bool)
 )
 @json_option
 def plot(design: str, output: str, as_json: bool) -> None:
-    """Picture of DESIGN.npz: its matrix, its noise, its two bounds."""
+    """Picture of DESIGN.npz: its matrix, noise and two bounds."""
     from noisedesign.tasks.baselines import published
     from noisedesign.tasks.plot import plot as run
 
@@ -371,7 +371,7 @@ def report(design: str, output: str, as_json: bool) -> int:
 @runs_option
 @json_option
 def demo(output: str, runs: int, as_json: bool) -> int:
-    """Solve, verify, simulate and draw a design in space and in time."""
+    """Solve, verify, simulate and draw two designs."""
     from noisedesign.tasks.demo import COLUMNS, run
 
     records = run(Path(output), runs=runs, announce=note)
@@ -496,7 +496,7 @@ def _described(loaded: LoadedProblem) -> str:
 @click.argument("words", nargs=-1)
 @json_option
 def problems(words: tuple[str, ...], as_json: bool) -> None:
-    """The files of problems, accounts, sweeps and settings shipped.
+    """Files that are shipped: problems, accounts, sweeps, settings.
 
     Commands find them by name from anywhere, unless the working directory has a file of that name.
     With WORDS, those with all of them in their name, kind of design, description or tags.

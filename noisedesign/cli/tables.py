@@ -65,7 +65,7 @@ def compare(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Every backend on every PROBLEM.toml, judged by one certificate.
+    """Every backend on every PROBLEM.toml, by one certificate.
 
     A folder stands for all problem files in it and below; account and sweep files are passed over.
     """
@@ -233,7 +233,7 @@ def train(task: str, as_json: bool, **how: Any) -> None:
     "--problems",
     multiple=True,
     metavar="PATTERN",
-    help='Names that count, such as "whisper/*"; default the whole collection.',
+    help="Names that count, or patterns of such; default the whole collection.",
 )
 @click.option(
     "--time-limit",
@@ -259,7 +259,7 @@ def train(task: str, as_json: bool, **how: Any) -> None:
 def check_results(
     table: str, output: str | None, plot: str | None, as_json: bool, **how: Any
 ) -> int:
-    """Judge a stranger's answers to the collection anew, from the data of its problems.
+    """Judge a stranger's answers to the collection anew.
 
     RESULTS.csv has columns problem, solver, seconds and answer, the name of a file beside it; the
     rules are in the documentation. The exit code is 1 if an answer is wrong.
