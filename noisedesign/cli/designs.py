@@ -496,7 +496,7 @@ def _described(loaded: LoadedProblem) -> str:
 @click.argument("words", nargs=-1)
 @json_option
 def problems(words: tuple[str, ...], as_json: bool) -> None:
-    """Files that are shipped: problems, accounts, sweeps, settings.
+    """Files shipped: problems, accounts, sweeps, settings.
 
     Commands find them by name from anywhere, unless the working directory has a file of that name.
     With WORDS, those with all of them in their name, kind of design, description or tags.

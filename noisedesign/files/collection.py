@@ -1,4 +1,4 @@
-"""The public collection: every shipped problem of dense W, a hash of what it is made of, and what is proved.
+"""The public collection: every shipped problem of dense W, a hash of its data, and what is proved.
 
 ``problems/collection.csv`` has a line a problem. The hash is of the data that define it and of no
 number that was computed: links of the graph, the tables of its file without the words that are for

@@ -177,7 +177,7 @@ GRAPHS: dict[str, tuple[str, dict[str, Any], str]] = {
     "barabasi-albert": ("barabasi-albert", {"nodes": 10**6, "links": 2, "seed": 0}, "graph.nodes"),
     "small-world": (
         "small-world",
-        {"nodes": 10**6, "neighbours": 2, "p": 0.1, "seed": 0},
+        {"nodes": 10**13, "neighbours": 2, "p": 0.1, "seed": 0},
         "graph.nodes",
     ),
     "barbell": ("barbell", {"clique": 10**6, "bridge": 2}, "graph.clique"),
