@@ -90,10 +90,6 @@ class Backend(ABC):
             got = f"{self.name}, which {state}"
             raise InputError("backend", expected=expected, got=got, remedy=available.remedy)
 
-    def stand_in(self, family: Family) -> str:
-        """Who solves the problems of a family in its place; mostly nobody."""
-        return ""
-
     def versions(self) -> dict[str, str]:
         """Versions of what shapes a design's digits."""
         return {"python": platform.python_version(), "numpy": np.__version__}
@@ -120,9 +116,6 @@ class Native(Backend):
 
     def require_ready(self) -> None:
         """It always is."""
-
-    def stand_in(self, family: Family) -> str:
-        return family.stand_in
 
     def check_options(self, family: Family, program: Any, options: Options) -> None:
         if (by := family.without_options(program)) is not None:
@@ -290,7 +283,6 @@ class Foreign(Backend):
                 noises=self._noises(family, program, replace(found, proof=proof)),
                 proof=proof,
                 message=str(found.message),
-                solver="",
                 evaluations=int(found.evaluations),
                 build_seconds=float(found.build_seconds),
                 solve_seconds=float(found.solve_seconds),

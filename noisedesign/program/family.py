@@ -72,7 +72,6 @@ class Answer:
             as they are asked for, and none where there is nothing to export.
         proof: the multipliers that prove the bound, and what else its family keeps, by name.
         message: what went wrong.
-        solver: who found it, where that is not who was asked.
         evaluations: of the dual or of the objective by native solvers, iterations by conic ones.
         measure: the DIMACS errors of the conic model as it was solved, computed on demand.
     """
@@ -81,7 +80,6 @@ class Answer:
     noises: Iterable[Noise] = ()
     proof: Arrays = field(default_factory=dict)
     message: str = ""
-    solver: str = ""
     build_seconds: float = 0.0
     solve_seconds: float = 0.0
     evaluations: int = 0
@@ -134,13 +132,11 @@ class Family(ABC):
     trust: ClassVar[str] = "local"
     """Who the noise protects from, as designs say it."""
     gap: ClassVar[float] = settings.DEFAULT_GAP
-    """The relative gap asked for where nobody says one."""
+    """That of :meth:`default_gap`, mostly."""
     proof: ClassVar[Mapping[str, ArraySpec]]
     """What a design file holds of it besides the noise: multipliers, or the parts of the noise."""
     short: ClassVar[str] = ""
     """What to do where our own solver falls short of a gap; else its backend knows."""
-    stand_in: ClassVar[str] = ""
-    """The conic solver that solves its problems where we have none of our own."""
     formulations: ClassVar[tuple[str, ...]] = ()
     """Of its model, the default first; none where it has no model."""
 
@@ -174,6 +170,10 @@ class Family(ABC):
         Raises:
             InputError: nothing is feasible, or nothing bounds the optimal noise.
         """
+
+    def default_gap(self, program: Any) -> float:
+        """The relative gap asked for where nobody says one."""
+        return self.gap
 
     def multipliers(self, program: Any, *, monitor: Monitor) -> Arrays:
         """What proves the bound, where nobody asks for the noise."""

@@ -139,10 +139,10 @@ def solve(
         problem: a :class:`SpaceProblem`, :class:`TimeProblem` or :class:`SpaceTimeProblem`, or what
             has one: a loaded file or a design, whose problem is solved.
         backend: "native", "scs", "clarabel", "mosek", "cvxopt" or "sdpa"; what is not convex,
-            Toeplitz strategies and products of time and space, is for "native" alone. Against
-            chosen observers of up to 30 nodes "native" stands for "clarabel". Other distributions
-            may add backends.
-        gap: relative duality gap to certify, default 1e-6, or 1e-5 against observers. Given
+            Toeplitz strategies and products of time and space, is for "native" alone. Other
+            distributions may add backends.
+        gap: relative duality gap to certify, default 1e-6, or 1e-5 against observers and
+            1e-2 against those of more than 64 nodes. Given
             explicitly, conic solvers are asked for an accuracy to match; otherwise they run at
             their own defaults.
         time_limit: seconds; the best certified answer so far is returned when they are over.
@@ -184,7 +184,8 @@ def solve(
     started = time.perf_counter()
     problem = problem_of(problem, sparse=True)
     family = family_of(problem)
-    asked = family.gap if gap is None else _checks.real(gap, field="gap", low=0, high=1)
+    if gap is not None:
+        gap = _checks.real(gap, field="gap", low=0, high=1)
     _checks.instance(isolate, (bool, NoneType), field="isolate", expected="True, False or None")
     if time_limit is not None:
         time_limit = _checks.real(time_limit, field="time_limit", low=0)
@@ -197,6 +198,7 @@ def solve(
     program = family.program(problem)
     formulation = solver.check(family, program, formulation)
     solver.check_options(family, program, options)
+    asked = family.default_gap(program) if gap is None else gap
     monitor = Monitor(
         gap=asked,
         tolerance=None if gap is None else asked * TOLERANCE_PER_GAP,
@@ -207,7 +209,6 @@ def solve(
         device=device,
     )
     answer = solver.answer(family, program, How(monitor, formulation, isolate))
-    solver = get_backend(answer.solver) if answer.solver else solver
     everywhere, relaxed = _relaxed(family, problem, gap=asked, time_limit=time_limit)
     verdict = _Verdict(family, program, answer.proof, everywhere, monitor.gap)
     with solver.blamed():
@@ -332,12 +333,9 @@ def _status(
     gap: float,
 ) -> tuple[str, str]:
     """Our verdict, from the certificate and not from the solver, and what to do about it."""
-    remedies, short = backend.remedies, family.short or backend.short
-    if family.stand_in:  # there is no solver of ours to turn to
-        remedies, short = ("another --backend", "another cap"), "Ask for less."
     if certificate is None:
         why = answer.message or "its answer could not be made feasible"
-        others = [*remedies]
+        others = [*backend.remedies]
         # Where there is nothing to repair, no gap is loose enough.
         others += ["a looser --gap"] * (answer.noises != ())
         return FAILED, f"{why}. Try {', or '.join(others)}." if others else f"{why}."
@@ -352,4 +350,4 @@ def _status(
         return Stop.INTERRUPTED.value, f"{reached}. Run it again to the end."
     if not family.convex and searched is not None:
         return searched, ""
-    return INACCURATE, f"{reached}. {short}"
+    return INACCURATE, f"{reached}. {family.short or backend.short}"

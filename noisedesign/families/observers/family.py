@@ -1,5 +1,5 @@
-"""Noise in space against chosen observers: solved by a conic search while small, else along a
-central path of our own; judged by the account.
+"""Noise in space against chosen observers: by Newton's method while small, else by sweeps along a
+central path; by a conic search where one is named. Judged by the account.
 
 What the search proves is kept in coordinates of the noise, not in those of its own whitened
 messages, whose basis another machine may choose otherwise.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,12 +34,17 @@ from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.rigorous import Judged, NotProvedError
 
-SOLVER = "clarabel"
-"""What solves these problems where no conic solver is named and they are small."""
-
 SMALL = 30
-"""Coordinates of the noise up to which that is so: a conic solve takes a second for 30 and minutes
-for 60, to a gap that a central path takes long to reach."""
+"""Coordinates of the noise up to which Newton's method takes about a second, to any gap."""
+
+MEDIUM = 64
+"""Coordinates up to which it takes some ten seconds, and is worth it for a ``FINE`` gap."""
+
+FINE = 2e-3
+"""Gap that sweeps take long to reach."""
+
+COARSE = 1e-2
+"""Relative gap asked for beyond ``MEDIUM`` coordinates unless the monitor says otherwise."""
 
 _KEYS = {
     "max_variance": "limits.max_variance",
@@ -53,7 +57,6 @@ _KEYS = {
 class Observers(Family):
     name = "observers"
     trust = "observers"
-    stand_in = SOLVER
     gap = GAP
     formulations: ClassVar[tuple[str, ...]] = ("covariance",)
     proof: ClassVar[Mapping[str, ArraySpec]] = {
@@ -75,20 +78,19 @@ class Observers(Family):
                 rounds=problem.rounds,
             )
 
+    def default_gap(self, program: ObserverProblem) -> float:
+        return GAP if program.size <= MEDIUM else COARSE
+
     def without_options(self, program: ObserverProblem) -> str | None:
         return "those against observers"
 
     def solve(self, program: ObserverProblem, *, monitor: Monitor) -> Answer:
-        if program.size > SMALL:
-            from noisedesign.families.observers import native
+        from noisedesign.families.observers import native, newton
 
-            with _fields_of_the_problem():
-                return native.search(program, monitor=monitor)
-        from noisedesign.program.backends import How, get_backend
-
-        (formulation,) = self.formulations
-        found = get_backend(SOLVER).answer(self, program, How(monitor, formulation))
-        return replace(found, solver=SOLVER)
+        fine = program.size <= MEDIUM and monitor.gap < FINE
+        search = newton.search if fine or program.size <= SMALL else native.search
+        with _fields_of_the_problem():
+            return search(program, monitor=monitor)
 
     def answer_by(
         self, program: ObserverProblem, ask: Ask, form: Form, *, monitor: Monitor

@@ -24,42 +24,45 @@ noise away from the singular covariances they would take long to leave.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.observers.bound import Multipliers, arrays_of, judge, lower_bound
-from noisedesign.families.observers.model import independent, repaired
-from noisedesign.families.observers.program import ObservedNoise, ObserverProblem, ObserverProgram
+from noisedesign.families.observers.model import MARGIN, independent, repaired
+from noisedesign.families.observers.program import ObserverProblem, ObserverProgram
+from noisedesign.families.observers.shares import shared_out
+from noisedesign.families.observers.stacks import Sight, Stacks
 from noisedesign.program.family import Answer
 from noisedesign.program.noise import Noise
 
 SWEEPS = 600
-"""At most. They certify 1 % at 60 nodes of degree eight in half as many, and 1.3 % at 500."""
+"""At most."""
 
 FIRST_SHARE = 0.3
 """Of the objective, that mu log det R has at first: large, so that noise comes from above."""
 
-LAST_SHARE = 0.2
+LAST_SHARE = 0.1
 """Of the gap asked for, below which that share need not fall."""
 
 LEAST_SHARE = 1e-4
-"""Below which it never falls: the sweeps would not follow it, and the gap is about three of it."""
+"""Below which it never falls: the sweeps would not follow it."""
 
 FALL = 0.6
 """Factor on the share where the sweeps have followed it."""
 
-FOLLOWED = 2.0
+FOLLOWED = 3.0
 """Multiple of the share by which S may exceed M before the share waits."""
 
-DEPARTS = 1.5
-"""Factor on the excess of S over M, from one look to the next, that is no rounding of the path."""
+NEARS = 0.995
+"""Factor on the excess of S over M below which it falls, and waiting is not in vain."""
 
-PAYS = 0.5
-"""Share of the gap reached that noise should have, before its repair, to be worth one."""
+STALLS = 2
+"""Looks in vain after which the sweeps are calmed."""
 
 BUDGET_SHARE = 0.2
 """Of mu, on all budgets together: multipliers of budgets find their size without much of it."""
@@ -71,23 +74,31 @@ RELAXED = 1.5
 """Factor on the step of a sweep, which is short: what it bounds from above, it bounds for all
 directions of the noise, of which an observer sees few."""
 
-MOMENTUM = 0.7
-"""Share of the last step that is taken again, halved whenever S departs from M: half as many sweeps
-at 300 nodes, where it stays; it does not on small graphs."""
+MOMENTUM = 0.88
+"""Share of the last step that is taken again, once it has grown to that: as in accelerated gradient
+methods it needs a third of the sweeps at 500 nodes. It is calmed where S stays far from M."""
+
+GROWTH = 4
+"""Sweeps k after which momentum is k / (k + GROWTH)."""
 
 SETTLED = 8
 """Sweeps before either of both."""
 
+CALMER = 0.8
+"""Factor on the momentum for that, taken back where the sweeps follow the share again."""
+
+DAMPED_BUDGETS, DAMPED_CAPS = 0.6, 0.4
+"""Exponents of the steps of v and w, without which momentum lets single prices swing."""
+
 KEPT = 0.5
 """Share of the noise of before that remains in every direction."""
 
+HOPED = 3.0
+"""Multiple of the gap asked for, in what sweeps alone prove, from which on the error is shared out
+among the observers by Newton's method, and noise repaired."""
 
-class _Sight(NamedTuple):
-    """What observers tell of R: ``told`` by gradient, F_a with N_a = F_a^T F_a, S."""
-
-    told: list[Array]
-    factors: list[Array]
-    used: Array
+NEARER = 0.65
+"""Factor on that gap for both to be worth the same again."""
 
 
 def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
@@ -97,50 +108,87 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
         InputError: observers that nothing reaches; a cap too small; an observer that sees a
             gradient without noise.
     """
-    program = problem.normalized
-    best = independent(problem)
-    upper, bound, kept = float(np.sum(problem.gram * best)), 0.0, None
-    path = _Path(program, share=FIRST_SHARE)
-    scale = np.multiply.outer(problem.unit, problem.unit)
+    found = _Best(problem, monitor)
+    path = _Path(problem.normalized, share=FIRST_SHARE)
+    least = max(LAST_SHARE * monitor.gap, LEAST_SHARE)
+    threshold, sweep = HOPED * monitor.gap, 0
     with Search(monitor) as searched:
         for sweep in range(SWEEPS):
-            sight, multipliers = path.look()
+            sight = path.look()
             if sweep % CHECK_EVERY == CHECK_EVERY - 1:
-                multipliers, excess = _feasible(program, path, sight, multipliers)
-                value = problem.unit_error * lower_bound(program, multipliers)
-                if value > bound:
-                    bound, kept = value, multipliers
-                # Repaired noise costs more; repairs are only made where they may pay.
-                hoped, reached = problem.unit_error * path.objective - bound, upper - bound
-                if hoped <= max(monitor.gap * bound, PAYS * reached):
-                    noise = _within(problem, path.noise * scale)
-                    judged = judge(problem, noise, bound=bound)
-                    if judged.feasible and judged.objective < upper:
-                        upper, best = judged.objective, noise
-                monitor.report(lower=bound, upper=upper)
-                if searched.ended(solved=0 < upper <= (1 + REACHED * monitor.gap) * bound):
+                bound, excess = path.bound(sight)
+                hoped = path.objective / bound - 1 if bound > 0 else np.inf
+                if hoped <= threshold:
+                    threshold = NEARER * hoped
+                    found.improve(path, sight)
+                monitor.report(lower=found.bound, upper=found.upper)
+                if searched.ended(solved=found.gap <= REACHED * monitor.gap):
                     break
-                path.follow(excess, last=max(LAST_SHARE * monitor.gap, LEAST_SHARE))
-            path.step(sight, settled=sweep >= SETTLED)
+                path.follow(excess, last=least)
+            path.step(sight, settled=sweep - SETTLED)
     if searched.stop is not Stop.SOLVED:
-        noise = _within(problem, path.noise * scale)
-        judged = judge(problem, noise, bound=bound)
-        if judged.feasible and judged.objective < upper:
-            best = noise
-    proof = {} if kept is None else arrays_of(program, kept)
+        with Search(monitor):
+            found.improve(path, path.look())
+    proof = {} if found.multipliers is None else arrays_of(path.program, found.multipliers)
     return Answer(
         stop=searched.stop,
-        noises=[Noise.of_covariance(best)],
+        noises=[Noise.of_covariance(found.noise)],
         proof=proof,
-        evaluations=len(monitor.history) * CHECK_EVERY,
+        evaluations=sweep + 1,
     )
 
 
-def _within(problem: ObserverProblem, noise: Array) -> Array:
-    """Noise within budgets and cap: more of the same where too little, then repaired. Most nodes at
-    the cap have budget to spare, so that little other noise has to be mixed in."""
-    worst = problem.worst(noise)[0]
-    return repaired(problem, noise * worst if 1 < worst < np.inf else noise)
+class _Best:
+    """The best feasible noise so far and what it costs, and the multipliers that prove most."""
+
+    def __init__(self, problem: ObserverProblem, monitor: Monitor) -> None:
+        self.problem, self.monitor = problem, monitor
+        self.noise = independent(problem)
+        self.upper = float(np.sum(problem.gram * self.noise))
+        self.bound = 0.0
+        self.multipliers: Multipliers | None = None
+
+    @property
+    def gap(self) -> float:
+        return self.upper / self.bound - 1 if self.bound > 0 else np.inf
+
+    def improve(self, path: _Path, sight: Sight) -> None:
+        problem = self.problem
+        multipliers = path.feasible(sight)
+        bound = problem.unit_error * lower_bound(path.program, multipliers)
+        if bound > self.bound:
+            self.bound, self.multipliers = bound, multipliers
+        noise = path.noise * np.multiply.outer(problem.unit, problem.unit)
+        worst = problem.worst(noise)[0]
+        candidates = [noise * worst if 1 < worst < np.inf else noise]
+        if problem.horizon == 1 and not problem.correlated_over_time:
+            candidates.append(_node_by_node(problem, noise, path.stacks.largest(sight)))
+        for candidate in candidates:
+            made = repaired(problem, candidate)
+            judged = judge(problem, made, bound=self.bound)
+            if judged.feasible and judged.objective < self.upper:
+                self.upper, self.noise = judged.objective, made
+
+
+def _node_by_node(problem: ObserverProblem, noise: Array, told: Array) -> Array:
+    """Noise of a single step within budgets and cap, where it lacks little, for observers of
+    messages of single nodes. ``told`` are the largest squared sensitivities, shape (n,).
+
+    Multiplying the noise of node u by d divides by d^2 what anyone is told of it, and changes
+    nothing else. Where the cap leaves no room, its noise z_u becomes e z_u + (1 - e^2)^1/2 y with
+    y independent, as large as the cap: whoever else is protected by z_u still is, as noise on what
+    is known of z_u makes it tell less.
+    """
+    room = problem.cap * (1 - MARGIN) / np.diagonal(noise)
+    squares = np.minimum(np.maximum(told * (1 + MARGIN), 1.0), room)
+    scaled = noise * np.sqrt(np.multiply.outer(squares, squares))
+    left = told * (1 + MARGIN) / squares
+    most = problem.cap / problem.unit**2
+    needed = np.where(left > 1, 1 - 1 / left, 0.0) / (most - 1 / left)
+    kept = np.clip(1 - needed, 0.0, 1.0)
+    mixed = scaled * np.sqrt(np.multiply.outer(kept, kept))
+    mixed[np.diag_indices_from(mixed)] = kept * np.diagonal(scaled) + (1 - kept) * problem.cap
+    return np.asarray(mixed)
 
 
 class _Path:
@@ -148,62 +196,81 @@ class _Path:
 
     def __init__(self, program: ObserverProgram, *, share: float) -> None:
         self.program, self.share = program, share
-        counts = [seen.signals.shape[1] for seen in program.observers]
-        self.pairs = sum(counts)
-        self.weights = [np.full(count, 1 / self.pairs) for count in counts]
+        self.stacks = Stacks(program)
+        self.weights = self.stacks.evenly()
         self.prices = share / (program.size * program.cap)
         self.noise = np.diag(np.minimum(1.0, program.cap))
         self.last = self.noise
-        self.excess, self.momentum = np.inf, MOMENTUM
+        self.excess, self.stalls, self.momentum = np.inf, 0, MOMENTUM
 
     @property
     def objective(self) -> float:
         return _linalg.inner(self.program.gram, self.noise)
 
     @property
+    def barrier(self) -> float:
+        """mu."""
+        return self.share * self.objective / self.program.size
+
+    @property
     def gram(self) -> Array:
         """M = H + diag(w)."""
         return np.asarray(self.program.gram + np.diag(self.prices))
+
+    def look(self) -> Sight:
+        return self.stacks.look(self.noise)
 
     def follow(self, excess: float, *, last: float) -> None:
         """Let the share fall where the sweeps have followed it; calm them where they depart."""
         if excess <= FOLLOWED * self.share:
             self.share = max(FALL * self.share, last)
-        elif excess > DEPARTS * self.excess:
-            self.momentum /= 2
-        self.excess = excess
+            self.momentum = min(MOMENTUM, self.momentum / CALMER)
+            self.excess, self.stalls = np.inf, 0
+        elif excess < NEARS * self.excess:
+            self.excess, self.stalls = excess, 0
+        else:
+            self.stalls += 1
+        if self.stalls == STALLS:
+            self.momentum *= CALMER
+            self.excess, self.stalls = excess, 0
 
-    def look(self) -> tuple[_Sight, Multipliers]:
-        told, factors = [], []
-        used = np.zeros_like(self.program.gram)
-        for seen, weights in zip(self.program.observers, self.weights, strict=True):
-            one, factor, own = _seen(seen, self.noise, weights)
-            told.append(one)
-            factors.append(factor)
-            used[np.ix_(seen.support, seen.support)] += own
-        found = Multipliers(
-            factors=tuple(factors), weights=tuple(self.weights), cap=self.prices.copy()
+    def bound(self, sight: Sight) -> tuple[float, float]:
+        """What all N_a by one factor prove, so that S <= M; and by what S exceeds M."""
+        lower = np.linalg.cholesky(self.gram)
+        half = _solved(lower, self.stacks.used(sight, self.weights))
+        largest = float(_linalg.eigenvalues(_solved(lower, half.T))[-1])
+        gained = float(self.stacks.gained(sight, self.weights).sum())
+        return gained / largest - float(self.program.cap @ self.prices), largest - 1
+
+    def feasible(self, sight: Sight) -> Multipliers:
+        """N_a by factors of their own, and prices, so that S <= M and the bound is largest."""
+        shares, prices = shared_out(
+            self.program, self.stacks, sight, self.weights, self.prices, barrier=self.barrier
         )
-        return _Sight(told, factors, used), found
+        return self.stacks.multipliers(sight, self.weights, shares, prices)
 
-    def step(self, sight: _Sight, *, settled: bool) -> None:
-        """A sweep; one that has ``settled`` goes further than the majorant says."""
+    def step(self, sight: Sight, *, settled: int) -> None:
+        """A sweep; after the first, which settle, it goes further than the majorant says."""
         program, here = self.program, self.noise
-        barrier = self.share * self.objective
-        mu, mu_of_pair = barrier / program.size, BUDGET_SHARE * barrier / self.pairs
+        mu, mu_of_pair = self.barrier, self.barrier * program.size / self.stacks.pairs
         lower = np.linalg.cholesky(self.gram)
         root = lower.T @ here
-        values, vectors = np.linalg.eigh(_linalg.symmetrized(root @ sight.used @ root.T))
+        used = self.stacks.used(sight, self.weights)
+        values, vectors = np.linalg.eigh(_linalg.symmetrized(root @ used @ root.T))
         found = mu / 2 + np.sqrt(mu**2 / 4 + np.maximum(values, 0.0))
-        factor = np.linalg.solve(lower.T, vectors * np.sqrt(found))
+        factor = scipy.linalg.solve_triangular(lower.T, vectors * np.sqrt(found), lower=False)
         noise = factor @ factor.T
+        power, added = DAMPED_BUDGETS, DAMPED_BUDGETS * BUDGET_SHARE * mu_of_pair
         self.weights = [
-            v * told + mu_of_pair for v, told in zip(self.weights, sight.told, strict=True)
+            v * told**power + added for v, told in zip(self.weights, sight.told, strict=True)
         ]
-        self.prices = (self.prices * np.diagonal(noise) + mu) / program.cap
-        if settled:
+        power = DAMPED_CAPS
+        ratio = np.diagonal(noise) / program.cap
+        self.prices = self.prices * ratio**power + power * mu / program.cap
+        if settled >= 0:
+            momentum = min(self.momentum, settled / (settled + GROWTH))
             noise = _further(noise, here, RELAXED - 1)
-            self.noise, self.last = _further(noise, self.last, self.momentum), noise
+            self.noise, self.last = _further(noise, self.last, momentum), noise
         else:
             self.noise = self.last = noise
 
@@ -218,25 +285,5 @@ def _further(noise: Array, before: Array, share: float) -> Array:
     return noise
 
 
-def _seen(seen: ObservedNoise, noise: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """diag(G^T K^-1 G), F with N = F^T F, and K*(N) on the support of one observer."""
-    solved = np.linalg.solve(seen.covariance(noise), seen.signals)
-    inverse = np.asarray(solved, dtype=np.float64)
-    told = np.einsum("mc,mc->c", seen.signals, inverse)
-    factor = (inverse * np.sqrt(weights)).T
-    rows = np.concatenate(list(factor @ seen.local))
-    return np.asarray(told), factor, np.asarray(rows.T @ rows)
-
-
-def _feasible(
-    program: ObserverProgram, path: _Path, sight: _Sight, multipliers: Multipliers
-) -> tuple[Multipliers, float]:
-    """All N_a by one factor, so that S <= M; and by what S exceeded M, relative to it."""
-    lower = np.linalg.cholesky(path.gram)
-    half = np.linalg.solve(lower, sight.used)
-    largest = float(_linalg.eigenvalues(np.linalg.solve(lower, half.T))[-1])
-    scaled = tuple(factor / np.sqrt(largest) for factor in multipliers.factors)
-    return (
-        Multipliers(factors=scaled, weights=multipliers.weights, cap=multipliers.cap),
-        largest - 1,
-    )
+def _solved(lower: Any, right: Any) -> Array:
+    return np.asarray(scipy.linalg.solve_triangular(lower, right, lower=True))

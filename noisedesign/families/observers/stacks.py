@@ -1,0 +1,166 @@
+"""Observers of equal shape side by side, so that one call looks at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base.checks import Array
+from noisedesign.families.observers.bound import Multipliers
+from noisedesign.families.observers.program import ObserverProgram
+
+
+class Sight(NamedTuple):
+    """What observers tell of R, stack by stack: ``told``, the squared sensitivities
+    diag(G_a^T K_a(R)^-1 G_a), shape (g, c), and ``solved``, Q_a = K_a(R)^-1 G_a, shape (g, m, c).
+    """
+
+    told: list[Array]
+    solved: list[Array]
+
+
+class _Stack(NamedTuple):
+    """Observers with as many messages, coordinates and gradients.
+
+    Shapes: ``places`` among all observers (g,); ``support``, coordinates of the noise (g, s);
+    ``responses`` B_a on it (g, k, m, s), or None where they are orthogonal and square: the
+    messages are then taken in coordinates of the noise, and turned back by ``basis``, (g, m, m);
+    ``signals`` G_a (g, m, c); ``victims`` (g, c).
+    """
+
+    places: NDArray[np.intp]
+    support: NDArray[np.intp]
+    responses: Array | None
+    basis: Array | None
+    signals: Array
+    victims: NDArray[np.intp]
+
+    def covariance(self, noise: Array) -> Array:
+        """K_a(R), shape (g, m, m)."""
+        seen = noise[self.support[:, :, None], self.support[:, None, :]]
+        if self.responses is None:
+            return np.asarray(seen)
+        return np.asarray(
+            (self.responses @ seen[:, None] @ self.responses.swapaxes(2, 3)).sum(axis=1)
+        )
+
+    def response(self, index: int) -> Array:
+        """B_a of one of them on its support, shape (k, m, s), in these coordinates."""
+        if self.responses is None:
+            return np.eye(self.support.shape[1])[None]
+        return np.asarray(self.responses[index])
+
+    def rows(self, factors: Array) -> Array:
+        """F_a B_a on the support, shape (g, rows, s), of ``factors`` (g, c, m)."""
+        if self.responses is None:
+            return factors
+        found = factors[:, None] @ self.responses
+        return np.asarray(found.reshape(len(found), -1, found.shape[-1]))
+
+
+class Stacks:
+    """The observers of a program.
+
+    ``owners`` are the places of observers in the order of the stacks; ``pairs`` their number of
+    gradients, all together.
+    """
+
+    def __init__(self, program: ObserverProgram) -> None:
+        self.size = program.size
+        shapes: dict[tuple[int, ...], list[int]] = {}
+        for place, seen in enumerate(program.observers):
+            key = (*seen.local.shape, seen.signals.shape[1])
+            shapes.setdefault(key, []).append(place)
+        self.stacks = [_stacked(program, places) for places in shapes.values()]
+        self.owners = np.concatenate([stack.places for stack in self.stacks])
+        self.pairs = sum(stack.signals.shape[0] * stack.signals.shape[2] for stack in self.stacks)
+        cells = [
+            (stack.support[:, :, None] * self.size + stack.support[:, None, :]).ravel()
+            for stack in self.stacks
+        ]
+        self._cells = np.concatenate(cells)
+
+    def evenly(self) -> list[Array]:
+        """Weights that sum to one."""
+        shapes = [stack.signals[:, 0].shape for stack in self.stacks]
+        return [np.full(shape, 1 / self.pairs) for shape in shapes]
+
+    def look(self, noise: Array) -> Sight:
+        """At noise, in one call a stack."""
+        told, solved = [], []
+        for stack in self.stacks:
+            inverse = np.asarray(
+                np.linalg.solve(stack.covariance(noise), stack.signals), np.float64
+            )
+            solved.append(inverse)
+            told.append(np.einsum("gmc,gmc->gc", stack.signals, inverse))
+        return Sight(told, solved)
+
+    def used(self, sight: Sight, weights: Sequence[Array]) -> Array:
+        """S = sum_a K_a*(Q_a diag(v_a) Q_a^T), shape (p, p)."""
+        parts = []
+        for rows in self.rows(sight, weights):
+            parts.append((rows.swapaxes(1, 2) @ rows).ravel())
+        total = np.bincount(
+            self._cells, weights=np.concatenate(parts), minlength=self.size * self.size
+        )
+        return np.asarray(total.reshape(self.size, self.size))
+
+    def rows(self, sight: Sight, weights: Sequence[Array]) -> list[Array]:
+        """F_a B_a, N_a = F_a^T F_a = Q_a diag(v_a) Q_a^T, shape (g, rows, s)."""
+        parts = zip(self.stacks, sight.solved, weights, strict=True)
+        return [
+            stack.rows((solved * np.sqrt(own)[:, None, :]).swapaxes(1, 2))
+            for stack, solved, own in parts
+        ]
+
+    def gained(self, sight: Sight, weights: Sequence[Array]) -> Array:
+        """What each N_a proves, in the order of ``owners``: V^1/2 G^T N G V^1/2 is the square of
+        the positive semidefinite V^1/2 G^T K^-1 G V^1/2, whose trace is <v, told>."""
+        parts = zip(sight.told, weights, strict=True)
+        found = [(own * told).sum(axis=1) ** 2 / own.sum(axis=1) for told, own in parts]
+        return np.concatenate(found)
+
+    def largest(self, sight: Sight) -> Array:
+        """The largest squared sensitivity of every node, shape (n,), 0 for whom nobody sees."""
+        nodes = 1 + max(int(stack.victims.max(initial=0)) for stack in self.stacks)
+        found = np.zeros(max(nodes, self.size))
+        for stack, told in zip(self.stacks, sight.told, strict=True):
+            np.maximum.at(found, stack.victims, told)
+        return found
+
+    def multipliers(
+        self, sight: Sight, weights: Sequence[Array], shares: Array, prices: Array
+    ) -> Multipliers:
+        """N_a times ``shares``, in the order of ``owners``; observer by observer."""
+        factors: list[Array] = [np.empty(0)] * len(self.owners)
+        split: list[Array] = [np.empty(0)] * len(self.owners)
+        start = 0
+        for stack, solved, own in zip(self.stacks, sight.solved, weights, strict=True):
+            part = shares[start : start + len(own), None] * own
+            found = (solved * np.sqrt(part)[:, None, :]).swapaxes(1, 2)
+            if stack.basis is not None:
+                found = found @ stack.basis.swapaxes(1, 2)
+            for place, factor, weight in zip(stack.places, found, own, strict=True):
+                factors[place], split[place] = factor, weight
+            start += len(own)
+        return Multipliers(factors=tuple(factors), weights=tuple(split), cap=prices)
+
+
+def _stacked(program: ObserverProgram, places: list[int]) -> _Stack:
+    seen = [program.observers[place] for place in places]
+    responses = np.array([one.local for one in seen])
+    signals = np.array([one.signals for one in seen])
+    blocks, rows, columns = responses.shape[1:]
+    basis = responses[:, 0] if (blocks, rows) == (1, columns) else None
+    return _Stack(
+        places=np.array(places),
+        support=np.array([one.support for one in seen]),
+        responses=responses if basis is None else None,
+        basis=basis,
+        signals=signals if basis is None else basis.swapaxes(1, 2) @ signals,
+        victims=np.array([one.victims for one in seen], dtype=np.intp).reshape(signals[:, 0].shape),
+    )
