@@ -17,7 +17,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.observers import bound as judging, rigorous
-from noisedesign.families.observers.program import GAP, TOLERANCE, ObserverProblem
+from noisedesign.families.observers.program import FINE, GAP, TOLERANCE, ObserverProblem
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
 from noisedesign.program.family import (
     ANY,
@@ -39,9 +39,6 @@ SMALL = 30
 
 MEDIUM = 64
 """Coordinates up to which it takes some ten seconds, and is worth it for a ``FINE`` gap."""
-
-FINE = 2e-3
-"""Gap that sweeps take long to reach."""
 
 COARSE = 1e-2
 """Relative gap asked for beyond ``MEDIUM`` coordinates unless the monitor says otherwise."""

@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from noisedesign.base import linalg as _linalg
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.observers.bound import Multipliers, arrays_of, judge, lower_bound
 from noisedesign.families.observers.model import MARGIN, independent, repaired
-from noisedesign.families.observers.program import ObserverProblem, ObserverProgram
+from noisedesign.families.observers.program import FINE, ObserverProblem, ObserverProgram
 from noisedesign.families.observers.shares import shared_out
 from noisedesign.families.observers.stacks import Sight, Stacks
 from noisedesign.program.family import Answer
@@ -84,8 +84,8 @@ GROWTH = 4
 SETTLED = 8
 """Sweeps before either of both."""
 
-CALMER = 0.8
-"""Factor on the momentum for that, taken back where the sweeps follow the share again."""
+CALMER, LIVELIER = 0.6, 1.1
+"""Factors on the momentum for that, and where the sweeps follow the share again."""
 
 DAMPED_BUDGETS, DAMPED_CAPS = 0.6, 0.4
 """Exponents of the steps of v and w, without which momentum lets single prices swing."""
@@ -111,7 +111,7 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
     found = _Best(problem, monitor)
     path = _Path(problem.normalized, share=FIRST_SHARE)
     least = max(LAST_SHARE * monitor.gap, LEAST_SHARE)
-    threshold, sweep = HOPED * monitor.gap, 0
+    threshold, sweep = HOPED * max(monitor.gap, FINE), 0
     with Search(monitor) as searched:
         for sweep in range(SWEEPS):
             sight = path.look()
@@ -182,10 +182,9 @@ def _node_by_node(problem: ObserverProblem, noise: Array, told: Array) -> Array:
     room = problem.cap * (1 - MARGIN) / np.diagonal(noise)
     squares = np.minimum(np.maximum(told * (1 + MARGIN), 1.0), room)
     scaled = noise * np.sqrt(np.multiply.outer(squares, squares))
-    left = told * (1 + MARGIN) / squares
-    most = problem.cap / problem.unit**2
-    needed = np.where(left > 1, 1 - 1 / left, 0.0) / (most - 1 / left)
-    kept = np.clip(1 - needed, 0.0, 1.0)
+    left = 1 / np.maximum(told * (1 + MARGIN) / squares, 1.0)
+    more = np.maximum(problem.cap / problem.unit**2 - left, settings.EPS)
+    kept = np.maximum(1 - (1 - left) / more, 0.0)
     mixed = scaled * np.sqrt(np.multiply.outer(kept, kept))
     mixed[np.diag_indices_from(mixed)] = kept * np.diagonal(scaled) + (1 - kept) * problem.cap
     return np.asarray(mixed)
@@ -224,7 +223,7 @@ class _Path:
         """Let the share fall where the sweeps have followed it; calm them where they depart."""
         if excess <= FOLLOWED * self.share:
             self.share = max(FALL * self.share, last)
-            self.momentum = min(MOMENTUM, self.momentum / CALMER)
+            self.momentum = min(MOMENTUM, self.momentum * LIVELIER)
             self.excess, self.stalls = np.inf, 0
         elif excess < NEARS * self.excess:
             self.excess, self.stalls = excess, 0

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from noisedesign.base import linalg as _linalg
+from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search
 from noisedesign.families.observers.bound import Multipliers, arrays_of, judge, lower_bound
@@ -158,6 +158,7 @@ class _Barrier:
                 curvature[np.ix_(where, where)] += part
         scale = 1 / np.sqrt(np.diagonal(curvature))
         curvature *= np.multiply.outer(scale, scale)
+        curvature[np.diag_indices_from(curvature)] += settings.rank_tolerance(len(scale))
         step = scipy.linalg.cho_solve(scipy.linalg.cho_factor(curvature), -packed * scale) * scale
         direction = np.zeros_like(point.noise)
         direction[self.i, self.j] = direction[self.j, self.i] = step

@@ -42,6 +42,9 @@ GAP = 1e-5
 """Relative gap a design is solved to unless the monitor says otherwise. Interior points miss
 feasibility by 1e-9 and more, and the bound pays for it in units of the cap."""
 
+FINE = 2e-3
+"""Gap that sweeps along the path take long to reach."""
+
 TOLERANCE = 1e-9
 """Accuracy asked of the solver unless the monitor says otherwise."""
 
