@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import EPS, Interval
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.sensitivity.toeplitz import sensitivity_above
@@ -37,6 +38,10 @@ PROVED_ON_SAVE = 500
 
 STREAMED = 2048
 """Steps of the longest streaming design that is proved: arrays of that size, a minute at most."""
+
+UNFIT = (NotProvedError, InputError, np.linalg.LinAlgError, ValueError, TypeError, IndexError)
+"""What is raised of arrays that prove nothing, the last three of those of another shape. A file is
+refused for that when it is read; to prove nothing is safe."""
 
 OF_GAUSSIAN_NOISE = "epsilon and delta, by the account of Gaussian noise"
 """What is left out where a design has a privacy target."""
@@ -115,11 +120,11 @@ def prove(design: Design) -> Proof:
         try:
             program = family.program(problem)
             judged = family.rigorous_judge(program, design.noise, design.proof)
-        except (NotProvedError, np.linalg.LinAlgError) as error:
+        except UNFIT as error:
             return Proof(why_not=f"the noise: {error}", left_out=left_out)
         try:
             bound = _bound(design, judged)
-        except (NotProvedError, np.linalg.LinAlgError) as error:
+        except UNFIT as error:
             why = f"the lower bound: {error}"
     found = Proof(
         objective=judged.objective,
@@ -156,7 +161,7 @@ def prove_streaming(design: StreamingDesign) -> Proof:
         program = TemporalProgram(gram=design.workload.gram(), participation=scheme)
         try:
             judged = judge_strategy(program, design.strategy.at(steps).dense(), limit=scale)
-        except (NotProvedError, np.linalg.LinAlgError) as error:
+        except UNFIT as error:
             return Proof(why_not=f"the noise: {error}", left_out=left_out)
         low, high = (end * scale for end in judged.objective)
         objective = Interval(low * (1 - 2 * EPS), high * (1 + 2 * EPS))
@@ -164,7 +169,7 @@ def prove_streaming(design: StreamingDesign) -> Proof:
             bound = rigorous_uniform_bound(
                 program, judged=judged, enough=design.lower_bound_of_unrestricted_optimum
             )
-        except (NotProvedError, np.linalg.LinAlgError) as error:
+        except UNFIT as error:
             why = f"the lower bound: {error}"
     by_column = sensitivity_above(design.strategy.strategy_column(steps), scheme)
     squared = np.array([min(judged.sensitivity_squared, by_column)])
@@ -206,7 +211,7 @@ def _bound(design: Design, judged: Judged) -> Interval:
                 program, design.proof, noise=design.noise, judged=judged, enough=enough
             )
         )
-    except NotProvedError as error:
+    except UNFIT as error:
         why = error
     if wider is not None and design.relaxed_proof:
         outer = family_of(wider)

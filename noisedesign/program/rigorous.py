@@ -23,8 +23,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from noisedesign.base import linalg as _linalg, settings
-from noisedesign.base.checks import Array, asymmetry
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import (
     EPS,
     LONG,
@@ -400,11 +400,9 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
     Raises:
         NotProvedError: R is not symmetric, or not proved positive definite.
     """
-    r = symmetric_part(covariance)
-    if not r.exact:
-        largest = float(np.abs(covariance).max())
-        if not asymmetry(covariance) <= settings.SYMMETRY_TOLERANCE * largest:
-            raise NotProvedError("R is not symmetric")
+    if not (covariance == covariance.T).all():
+        raise NotProvedError("R is not symmetric")
+    r = exactly(covariance)
     variance = np.diagonal(covariance)
     worst = math.inf
     for above in precisions_above(r):
@@ -416,7 +414,7 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
     if factor is None:
         objective = inner(r, program.gram)  # R is symmetric, whatever H is
     else:
-        seen = outer_product(factor, r.mid, piece=LONG) if r.exact else product(factor, r)
+        seen = outer_product(factor, covariance, piece=LONG)
         shaped = seen.mid
         objective = inner(seen, factor)
     return Judged(
@@ -458,8 +456,11 @@ def judge_strategy(
         limit: of the squared sensitivity, up to which no better bound on it is looked for.
 
     Raises:
-        NotProvedError: C is not proved invertible, or H not proved positive definite.
+        NotProvedError: C is not lower triangular, or not proved invertible; H is not proved
+            positive definite.
     """
+    if np.triu(strategy, 1).any():
+        raise NotProvedError("C is not lower triangular")
     noising = noising_of(strategy)
     below = None if exact_factor is not None else factor_below(symmetric_part(program.gram))
     factor = exact_factor if below is None else below.factor
@@ -517,7 +518,7 @@ def sensitivity_above(
         for chunk in group.chunks():
             steps = group.steps[chunk]
             sums = absolute[steps[:, :, None], steps[:, None, :]].sum(axis=(1, 2))
-            sums = up(sums, size * size)
+            sums = up(sums, size * size // 2)  # ``up`` allows for two roundings each
             for j in np.flatnonzero(~(sums <= limit)):
                 block = np.ix_(steps[j], steps[j])
                 here = _elliptope_above(Enclosure(m.mid[block], m.rad[block]))

@@ -321,6 +321,27 @@ def test_noise_that_is_not_symmetric_is_not_passed() -> None:
     assert "symmetric" in found.why_not
 
 
+def test_what_is_stored_of_seeds_is_judged_as_well_as_its_blocks() -> None:
+    """R a rounding or two below the sum of its blocks is that sum to the verdict, and exceeds a
+    budget all the same."""
+    design, proof = solved("seeds of edges")
+    room = 1 - proof.sensitivity_squared
+    assert 0 <= room < 1e-13
+    less = replace(design, noise=Noise.of_covariance(design.covariance * (1 - 1e-13)))
+    found = prove(less)
+    assert not found.feasible
+    assert found.objective.lower < proof.objective.lower
+
+
+def test_arrays_of_another_shape_prove_nothing_and_raise_nothing() -> None:
+    for name in ("ring", "sums", "any two steps", "two bands", "seeds of edges", "a product"):
+        design, _ = solved(name)
+        for array, values in design.proof.items():
+            for other in (values[:0], values.ravel()[:1], np.ones((2, 3, 4))):
+                found = prove(replace(design, proof={**design.proof, array: other}))
+                assert found.lower_bound.lower <= design.objective
+
+
 def test_noise_that_exceeds_a_cap_is_not_passed() -> None:
     design, proof = solved("singular, capped")
     assert proof.variance_ratio is not None

@@ -173,6 +173,36 @@ def workload_changed(manifest: dict[str, Any], arrays: Arrays) -> None:
     arrays["gram"][0, 0] *= 1 + 1e-6
 
 
+def tilted_by_a_rounding(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["covariance"][0, 1] *= 1 + 1e-15
+
+
+def one_noise_for_all(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["covariance"][:] = 4.0
+
+
+def badly_conditioned(manifest: dict[str, Any], arrays: Arrays) -> None:
+    """Differences of nodes have just the variance that their budgets need, beside 1e10."""
+    size = len(arrays["covariance"])
+    arrays["covariance"][:] = 1e10 + np.eye(size) / arrays["budget"].min() * (1 + 1e-9)
+
+
+def denormal(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["covariance"] *= 1e-310
+
+
+def huge(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["covariance"] *= 1e300
+
+
+def minus_zero(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["covariance"][:] = -0.0
+
+
+def above_the_diagonal(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["strategy"][0, 2] = 1e-13
+
+
 FORGED: list[tuple[str, Edit]] = [
     *(
         (name, edit)
@@ -192,6 +222,18 @@ FORGED: list[tuple[str, Edit]] = [
     ("in space", budget_changed),
     ("in space", matrix_transposed),
     ("in time", workload_changed),
+    ("in time", above_the_diagonal),
+    *(
+        ("in space", edit)
+        for edit in (
+            tilted_by_a_rounding,
+            one_noise_for_all,
+            badly_conditioned,
+            denormal,
+            huge,
+            minus_zero,
+        )
+    ),
 ]
 
 

@@ -49,6 +49,7 @@ from noisedesign.program.rigorous import (
     Judged,
     NotProvedError,
     factor_below,
+    judge_covariance,
     nuclear_norm,
     precisions_above,
     ratio_above,
@@ -322,8 +323,9 @@ def semidefinite(mid: Array, rad: Array) -> NDArray[np.bool_]:
     return proved
 
 
-def rigorous_judge(program: SeedProgram, blocks: Sequence[Array]) -> Judged:
-    """:func:`judge` with every rounding accounted for.
+def rigorous_judge(program: SeedProgram, blocks: Sequence[Array], stored: Array) -> Judged:
+    """:func:`judge` with every rounding accounted for, of the sum of the blocks and of ``stored``,
+    which is R up to rounding: what is proved holds for either.
 
     A block that seeds are drawn from may be of rank one, which no rounded matrix is exactly: to its
     diagonal is added what makes it positive semidefinite, and that is part of what is judged.
@@ -344,11 +346,16 @@ def rigorous_judge(program: SeedProgram, blocks: Sequence[Array]) -> Judged:
             if ratio <= 1:
                 break
         worst = max(worst, ratio)
+    alone = judge_covariance(program, stored)
     over_cap = None
-    if program.cap is not None:
-        over_cap = ratio_above(np.diagonal(total.largest), program.cap)
+    if program.cap is not None and alone.variance_ratio is not None:
+        of_blocks = ratio_above(np.diagonal(total.largest), program.cap)
+        over_cap = max(of_blocks, alone.variance_ratio)
+    objectives = inner(total, program.gram), alone.objective
     return Judged(
-        objective=inner(total, program.gram), sensitivity_squared=worst, variance_ratio=over_cap
+        objective=Interval(min(o.lower for o in objectives), max(o.upper for o in objectives)),
+        sensitivity_squared=max(worst, alone.sensitivity_squared),
+        variance_ratio=over_cap,
     )
 
 

@@ -88,7 +88,7 @@ class SharedSeeds(SpatialFamily):
         return judging.rigorous_bound(program, found, enough=enough)
 
     def rigorous_judge(self, program: SeedProgram, noise: Noise, proof: Arrays) -> Judged:
-        """Of the blocks that make up R: noise is drawn from them."""
+        """Of the blocks that make up R, as noise is drawn from them, and of R as it is stored."""
         covariance = noise.covariance
         if "clique_blocks" not in proof and not np.triu(covariance, 1).any():
             proof = self.parts(program, np.diagonal(covariance))
@@ -97,7 +97,8 @@ class SharedSeeds(SpatialFamily):
             or not self._unmade(program, covariance, proof) <= ASSEMBLED
         ):
             raise NotProvedError("R is not made of blocks of shared seeds")
-        return judging.rigorous_judge(program, blocks_of(program.sets, proof["clique_blocks"]))
+        blocks = blocks_of(program.sets, proof["clique_blocks"])
+        return judging.rigorous_judge(program, blocks, covariance)
 
     def judge(
         self, program: SeedProgram, noise: Noise, proof: Arrays, *, bound: float
