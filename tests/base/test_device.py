@@ -430,7 +430,7 @@ def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> Non
 # --- solvers without devices ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ELSEWHERE.keys() - {"cap"})
+@pytest.mark.parametrize("name", sorted(ELSEWHERE.keys() - {"cap"}))
 def test_other_solvers_stay_on_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said before the device is looked for: nobody installs a library in vain."""
     without(monkeypatch, "torch", "cupy")
