@@ -1,9 +1,7 @@
 """What is known of noise of polynomial precision, by code that made none of it.
 
-Budgets are finite sums over neighbourhoods: [p(B)]_ii by Gauss quadrature. k Lanczos steps from
-e_i give a tridiagonal T with [p(B)]_ii = [p(T)]_11 for every p of degree up to 2k - 1 (Golub and
-Meurant 1994, "Matrices, moments and quadrature"), and touch (2k - 1)-hop neighbourhoods alone.
-Error and bound are traces, within what random vectors tell of them.
+Budgets are finite sums over neighbourhoods. Error and bound are traces, within what random vectors
+tell of them.
 """
 
 from __future__ import annotations
@@ -14,12 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy import sparse
+from scipy.linalg import svdvals
 
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial import polynomials
 from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
+from noisedesign.families.polynomial.quadrature import Bidiagonal
 from noisedesign.families.polynomial.traces import deviation, trace
 from noisedesign.program.noise import PolynomialCovariance
 
@@ -28,17 +28,11 @@ CONFIDENCE = 1 - 1e-6
 LEAST_PROBES = 48
 """Gaussian vectors of a trace."""
 
-PROBED = 1_000_000
+PROBED = 2_000_000
 """Entries of all vectors that probe a trace, where those are not the fewest."""
 
-CHEAP_DEGREE = 2
-"""Of p while V is searched, and of what is known exactly of the trace of a bound."""
-
-DEGREES_BELOW = (16, 64, 128)
-"""Of polynomials below the square root; the best by what is expected of it is taken."""
-
-ENTRIES_AT_ONCE = 1 << 24
-"""Numbers of a block of columns, 128 MB: some six are held at once."""
+EXACT_DEGREE = 3
+"""Of what is known exactly of the trace of a bound."""
 
 POWER_STEPS = 300
 """For a bound on eigenvalues, at most: it falls with each, and one that is at most b ends them."""
@@ -120,62 +114,14 @@ def least(p: Chebyshev, part: Chebyshev) -> float:
 
 def diagonal(noise: PolynomialCovariance) -> Array:
     """The diagonal of p(B), shape (n,)."""
-    p, _ = noise.polynomials
-    steps = p.degree() // 2 + 1
-    a, n = _factor(noise), noise.nodes
-    transposed = a.T.tocsr()
-    found = np.empty(n)
-    width = max(1, ENTRIES_AT_ONCE // n)
-    for first in range(0, n, width):
-        places = np.arange(first, min(first + width, n))
-        diagonals, beside = _lanczos(a, transposed, places, steps)
-        matrices = np.zeros((len(places), steps, steps))
-        k = np.arange(steps)
-        matrices[:, k, k] = diagonals.T
-        matrices[:, k[1:], k[:-1]] = beside.T
-        values, vectors = np.linalg.eigh(matrices)
-        found[places] = np.sum(vectors[:, 0, :] ** 2 * p(values), axis=1)
-    return found
+    return _stated(noise).diagonal(noise.polynomials[0])
 
 
-def _lanczos(a: Any, transposed: Any, places: Any, steps: int) -> tuple[Array, Array]:
-    """Of B = A^T A from unit vectors: diagonals, (steps, m), and what is beside them."""
-    m = len(places)
-    unit: Any = sparse.csr_array((np.ones(m), (places, np.arange(m))), shape=(a.shape[1], m))
-    seen: Any = a @ unit
-    diagonals, beside = np.empty((steps, m)), np.zeros((steps - 1, m))
-    current: Any = None
-    previous: Any = None
-    for k in range(steps):
-        diagonals[k] = _squares(seen)
-        if k == steps - 1:
-            break
-        following = _array(transposed @ seen)
-        if current is None:
-            following[places, np.arange(m)] -= diagonals[0]
-        else:
-            following -= diagonals[k] * current
-            if previous is None:
-                following[places, np.arange(m)] -= beside[0]
-            else:
-                following -= beside[k - 1] * previous
-        length = np.sqrt(_squares(following))
-        beside[k] = length
-        following /= np.where(length > 0, length, 1.0)
-        previous, current = current, following
-        seen = a @ following
-    return diagonals, beside
-
-
-def _array(block: Any) -> Array:
-    return block if isinstance(block, np.ndarray) else np.asarray(block.toarray())
-
-
-def _squares(block: Any) -> Array:
-    """Squared lengths of columns."""
-    if isinstance(block, np.ndarray):
-        return np.asarray(np.einsum("ij,ij->j", block, block))
-    return np.asarray(block.power(2).sum(axis=0))
+def _stated(noise: PolynomialCovariance) -> Weighted:
+    """B, with eigenvalues within what the noise says."""
+    operator = Weighted(mixing=noise.mixing, weights=noise.weights)
+    object.__setattr__(operator, "top", noise.bound)  # the domain that p and r are told on
+    return operator
 
 
 def _factor(noise: PolynomialCovariance) -> Any:
@@ -186,9 +132,7 @@ def _factor(noise: PolynomialCovariance) -> Any:
 def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
     """tr(W R W^T), squared noise, of noise whose B has its eigenvalues within [0, b]."""
     p, r = noise.polynomials
-    operator = Weighted(mixing=program.mixing, weights=noise.weights)
-    object.__setattr__(operator, "top", noise.bound)  # the domain that p and r are told on
-    stated = PolynomialNoise(operator=operator, precision=p, scale=noise.scale, root=r)
+    stated = PolynomialNoise(operator=_stated(noise), precision=p, scale=noise.scale, root=r)
     rng = _vectors(program, 0)
     return error_within(stated, probes=probes_of(program), failure=FAILURE, rng=rng)
 
@@ -226,15 +170,45 @@ def error_within(
     """
     operator, degree = noise.operator, max(noise.precision.degree() - 1, 1)
     outer = (operator.mixing @ sparse.diags_array(np.sqrt(noise.scale))).tocsr()
-    points, weights = operator.spectrum(outer.T @ rng.standard_normal(outer.shape[0]))
+    if probes >= outer.shape[1]:
+        values, vectors = operator.eigen
+        exact = float(np.sum((outer @ vectors) ** 2, axis=0) @ noise.root(values) ** 2)
+        return Estimate(exact, exact)
+    points, weights = operator.measure(outer, rng)
     squared = noise.root * noise.root
     near = polynomials.fitted(squared(points), points, weights, degree=degree, top=operator.top)
     exact = float(operator.diagonal(near, outer.T).sum())
-    norm = Weighted(mixing=operator.mixing, weights=noise.scale).top
     rest = trace(
-        operator, squared - near, outer=outer, norm=norm, probes=probes, failure=failure, rng=rng
+        operator,
+        squared - near,
+        outer=outer,
+        ends=_between(noise, squared - near),
+        probes=probes,
+        failure=failure,
+        rng=rng,
     )
     return Estimate(exact + rest.value - rest.below, exact + rest.value + rest.above)
+
+
+def _between(noise: PolynomialNoise, h: Chebyshev) -> tuple[float, float]:
+    """Of and 0, what encloses the eigenvalues of W D^(1/2) h(B) D^(1/2) W^T.
+
+    W D^(1/2) is A with its columns times d = (D / V)^(1/2), which are about c: for h >= 0 the norm
+    of A d h(B)^(1/2) is at most c |A h(B)^(1/2)| + |A| max |d - c| max h^(1/2).
+    """
+    operator = noise.operator
+    ratios = np.sqrt(noise.scale / operator.weights)
+    middle, half = (ratios.max() + ratios.min()) / 2, (ratios.max() - ratios.min()) / 2
+    norm = Weighted(mixing=operator.mixing, weights=noise.scale).top
+    x = Chebyshev([operator.top / 2, operator.top / 2], domain=h.domain)
+    plain, times = polynomials.proved_range(h), polynomials.proved_range(x * h)
+
+    def largest(sign: int, end: int) -> float:
+        size, weighted = (max(sign * ends[end], 0.0) for ends in (plain, times))
+        both = middle * math.sqrt(weighted) + half * math.sqrt(operator.top * size)
+        return float(min(norm * size, both**2))
+
+    return -largest(-1, 0), largest(1, 1)
 
 
 def lower_bound(
@@ -261,9 +235,8 @@ def bound_within(
     """What a bound on the error of all noise within the budgets is between, either side but with
     probability ``failure``.
 
-    It is (tr B^(1/2))^2 / sum(tau v), for any v > 0, with a polynomial below the square root in its
-    place: of a polynomial of lower degree near that one the trace is a finite sum, only that of the
-    rest is estimated.
+    It is (tr B^(1/2))^2 / sum(tau v), for any v > 0. The trace of a polynomial near the square root
+    is a finite sum; only that of the rest is estimated, by quadrature.
 
     Args:
         program: W and the budgets.
@@ -272,21 +245,30 @@ def bound_within(
         failure: probability that the bound does not hold.
         rng: of the vectors.
     """
-    top, n = operator.top, program.size
+    price = float(program.budget @ operator.weights)
+    if probes >= program.size:
+        exact = float(svdvals(operator.factor.toarray()).sum()) ** 2 / price
+        return Estimate(exact, exact)
+    found = root_trace(operator, degree=EXACT_DEGREE, probes=probes, failure=failure, rng=rng)
+    return Estimate(found.low**2 / price, found.high**2 / price)
+
+
+def root_trace(
+    operator: Weighted, *, degree: int, probes: int, failure: float, rng: np.random.Generator
+) -> Estimate:
+    """What tr B^(1/2) is between, either side but with probability ``failure``."""
+    n, top = len(operator.weights), operator.top
     identity = sparse.eye_array(n, format="csc")
-    moments = operator.moments(identity, CHEAP_DEGREE).sum(axis=1)
-    start = rng.standard_normal(n)
-    points, weights = operator.spectrum(start)
-    kinds = []
-    for degree in DEGREES_BELOW:
-        g = polynomials.below_root(points, weights, degree=degree, top=top)
-        near = polynomials.fitted(g(points), points, weights, degree=CHEAP_DEGREE, top=top)
-        ends = polynomials.proved_range(g - near)
-        squared = float(weights @ (g - near)(points) ** 2)
-        lost = deviation(squared, *ends, probes=probes, failure=failure) if probes < n else 0.0
-        kinds.append((float(weights @ g(points)) - lost, g, near))
-    _, g, near = max(kinds, key=lambda kind: kind[0])
-    rest = trace(operator, g - near, probes=probes, failure=failure, rng=rng)
-    half, price = float(near.coef @ moments) + rest.value, program.budget @ operator.weights
-    low, high = (max(end, 0.0) ** 2 / price for end in (half - rest.below, half + rest.above))
-    return Estimate(float(low), float(high))
+    moments = operator.moments(identity, degree).sum(axis=1)
+    points, weights = operator.measure(identity, rng)
+    near = polynomials.fitted(np.sqrt(points), points, weights, degree=degree, top=top)
+    process = Bidiagonal(operator.forward, operator.backward, rng.standard_normal((n, probes)))
+    process.until_close()
+    low, high, squares = (float(found.mean()) for found in process.without(near))
+    ends = polynomials.below_and_above(near)
+    below, above = (
+        deviation(squares, *two, probes=probes, failure=failure)
+        for two in (ends, (-ends[1], -ends[0]))
+    )
+    known = float(near.coef @ moments)
+    return Estimate(max(known + low - below, 0.0), known + high + above)

@@ -59,10 +59,7 @@ class Polynomial(Family):
         from noisedesign.families.polynomial import solver
 
         rng = np.random.default_rng(SEED)
-        made = solver.polynomial_noise(program, degree=solver.DEGREE, rng=rng)
-        operator = solver.weighted(
-            program, made.scale, rounds=solver.ROUNDS, probes=solver.WEIGHT_PROBES, rng=rng
-        )
+        made, operator = solver.designed(program, rng=rng)
         covariance = PolynomialCovariance(
             mixing=program.mixing,
             weights=made.operator.weights,

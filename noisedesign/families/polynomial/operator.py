@@ -11,15 +11,25 @@ from numpy.polynomial import Chebyshev
 from scipy import sparse
 
 from noisedesign.base.checks import Array
+from noisedesign.families.polynomial.quadrature import Bidiagonal
 
 POWER_STEPS = 60
 """For a bound on eigenvalues that is valid after any number of them, and close after these."""
 
 LANCZOS_STEPS = 80
-"""As many points as polynomials of degree 128 need of a spectrum, and some to spare."""
+"""As many points as stand for a spectrum."""
+
+MEASURED = 4
+"""Vectors that show what a spectrum is like."""
+
+DENSE = 1400
+"""Nodes up to which all eigenvalues are found."""
 
 COLUMNS_AT_ONCE = 1024
-"""Whose neighbourhoods are held at once, of up to n nodes each."""
+"""Whose neighbourhoods are held at once."""
+
+ENTRIES_AT_ONCE = 50_000_000
+"""Of those columns, at most: 400 MB, and four such blocks at a time."""
 
 DENSE_FROM = 0.08
 """Share of nonzero entries from which a block of columns is quicker dense."""
@@ -53,7 +63,7 @@ class Weighted:
 
         Collatz and Wielandt; a few power steps choose x, which need not have converged.
         """
-        a, transposed = self.factor, self.factor.T.tocsr()
+        a, transposed = self.factor, self.transposed
         x = np.ones(a.shape[1])
         for _ in range(POWER_STEPS):
             image = transposed @ (a @ x)
@@ -85,8 +95,9 @@ class Weighted:
         starts = starts.tocsc()
         m = starts.shape[1]
         found = np.empty((degree + 1, m))
-        for first in range(0, m, COLUMNS_AT_ONCE):
-            span = slice(first, min(first + COLUMNS_AT_ONCE, m))
+        width = max(1, min(COLUMNS_AT_ONCE, ENTRIES_AT_ONCE // starts.shape[0]))
+        for first in range(0, m, width):
+            span = slice(first, min(first + width, m))
             previous: Any = starts[:, span].tocsr()
             current: Any = a @ previous
             found[0, span] = own = _squares(previous)
@@ -106,31 +117,48 @@ class Weighted:
             starts = sparse.eye_array(len(self.weights), format="csc")
         return np.asarray(np.asarray(p.coef, dtype=np.float64) @ self.moments(starts, p.degree()))
 
-    def spectrum(self, start: Array, *, steps: int = LANCZOS_STEPS) -> tuple[Array, Array]:
-        """Nodes in (0, b] and weights of a measure near that of B in ``start``, by Lanczos."""
-        a, transposed = self.factor, self.factor.T.tocsr()
-        scale = float(start @ start)
-        basis = [start / np.sqrt(scale)]
-        diagonal: list[float] = []
-        beside: list[float] = []
-        for _ in range(min(steps, len(start))):
-            image = transposed @ (a @ basis[-1])
-            diagonal.append(float(basis[-1] @ image))
-            for _ in range(2):
-                known = np.array(basis)
-                image = image - known.T @ (known @ image)
-            length = float(np.linalg.norm(image))
-            if length < 1e-10 * self.top:
-                break
-            beside.append(length)
-            basis.append(image / length)
-        size = len(diagonal)
-        matrix = (
-            np.diag(diagonal) + np.diag(beside[: size - 1], 1) + np.diag(beside[: size - 1], -1)
-        )
-        nodes, vectors = np.linalg.eigh(matrix)
-        kept = nodes > 1e-9 * self.top
-        return np.minimum(nodes[kept], self.top), scale * vectors[0, kept] ** 2
+    def forward(self, block: Array) -> Array:
+        """A times a block."""
+        return np.asarray(self.factor @ block)
+
+    def backward(self, block: Array) -> Array:
+        """A^T times a block."""
+        return np.asarray(self.transposed @ block)
+
+    @cached_property
+    def transposed(self) -> Any:
+        """A^T."""
+        return self.factor.T.tocsr()
+
+    def spectrum(self, starts: Array, *, steps: int = LANCZOS_STEPS) -> tuple[Array, Array]:
+        """Nodes in [0, b] and weights of a measure near that of B in ``starts``, shape (n,), or in
+        the mean of the columns of an (n, m) array."""
+        block = starts.reshape(len(starts), -1)
+        process = Bidiagonal(self.forward, self.backward, block)
+        process.extend(min(steps, len(block)))
+        rules = [process.rule(k, below=False) for k in range(block.shape[1])]
+        nodes = np.concatenate([rule.nodes for rule in rules])
+        weights = np.concatenate([rule.weights for rule in rules]) / len(rules)
+        return np.minimum(nodes, self.top), weights
+
+    @property
+    def small(self) -> bool:
+        """Whether all eigenvalues are found sooner than what stands for them."""
+        return len(self.weights) <= DENSE
+
+    @cached_property
+    def eigen(self) -> tuple[Array, Array]:
+        """Eigenvalues and eigenvectors of B, where n x n arrays are nothing to fear."""
+        values, vectors = np.linalg.eigh((self.factor.T @ self.factor).toarray())
+        return np.clip(values, 0.0, self.top), vectors
+
+    def measure(self, outer: Any, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Nodes in [0, b] and weights that stand for f -> tr(Y f(B) Y^T): of small B those
+        themselves, else of a few random vectors."""
+        if self.small:
+            values, vectors = self.eigen
+            return values, np.sum((outer @ vectors) ** 2, axis=0)
+        return self.spectrum(outer.T @ rng.standard_normal((outer.shape[0], MEASURED)))
 
 
 def _is_full(block: Any) -> bool:

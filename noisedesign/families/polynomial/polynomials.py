@@ -1,8 +1,8 @@
-"""Polynomials on [0, b] whose ranges are proved: of precisions, of noise, and below the root.
+"""Polynomials on [0, b] whose ranges are proved: of precisions, and of noise.
 
 A polynomial of degree d is known on an interval from its values at N > d Chebyshev points: with
 their mid-range c and half-range h, |p - c| <= h / cos(pi d / (2 N)) everywhere (Ehlich and Zeller,
-1964). So no polynomial here is positive, or below another function, because a grid says so.
+1964). So no polynomial here is positive, or small, because a grid says so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 from numpy.polynomial import Chebyshev
-from scipy.optimize import linprog
 
 from noisedesign.base.checks import Array
 
@@ -35,7 +34,10 @@ the spectrum."""
 NEWTON_STEPS = 100
 """At most, for a few coefficients: it takes about ten."""
 
-ROOT_SLACK = 1e-5
+LEAST = 1e-3
+"""Of the largest value of p: noise takes products by the root of their ratio."""
+
+ROOT_SLACK = 1e-4
 """By which a polynomial for noise may be larger than it must be, relative, squared."""
 
 
@@ -72,14 +74,16 @@ def fitted(values: Array, points: Array, weights: Array, *, degree: int, top: fl
     return Chebyshev(coefficients, domain=[0.0, top])
 
 
-def precision(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
-    """A positive polynomial that nearly minimises sum of weights (x / p(x) + p(x)).
+def precision(points: Array, gain: Array, price: Array, *, degree: int, top: float) -> Chebyshev:
+    """A positive polynomial that nearly minimises the sum of gain / p(x) + price * p(x).
 
-    That is tr(H X^-1) + tr X for commuting H and X = p(H); without a degree p is the square root.
+    With gain x w and price w in the spectrum of H, that is tr(H X^-1) + tr X of X = p(H); without a
+    degree p is the square root.
 
     Args:
-        points: of a measure that stands for the spectrum of H, in [0, ``top``].
-        weights: of its points.
+        points: x, in [0, ``top``].
+        gain: what 1 / p counts for at each.
+        price: what p counts for at each.
         degree: of p.
         top: end of the interval on which p is positive.
 
@@ -87,23 +91,23 @@ def precision(points: Array, weights: Array, *, degree: int, top: float) -> Cheb
         p, with a proved positive minimum.
     """
     many = 40 * (degree + 1)
-    x = np.concatenate([points, _points(many, top)])
-    uniform = np.full(many, FLOOR / many)
-    w = np.concatenate([weights / weights.sum(), uniform])
-    over = x + np.concatenate([np.zeros(len(points)), np.full(many, top / (4 * degree + 4) ** 2)])
+    even = _points(many, top)
+    x = np.concatenate([points, even])
+    seen = np.concatenate([gain, (even + top / (4 * degree + 4) ** 2) * FLOOR / many])
+    w = np.concatenate([price, np.full(many, FLOOR / many)])
     basis = np.polynomial.chebyshev.chebvander(2 * x / top - 1, degree)
 
     def value(coefficients: Array) -> float:
         p = basis @ coefficients
-        return float(w @ (over / p + p)) if p.min() > 0 else math.inf
+        return float(seen @ (1 / p) + w @ p) if p.min() > 0 else math.inf
 
     found = np.zeros(degree + 1)
-    found[0] = math.sqrt(float(w @ over) / float(w.sum()))
+    found[0] = math.sqrt(float(seen.sum()) / float(w.sum()))
     current = value(found)
     for _ in range(NEWTON_STEPS):
         p = basis @ found
-        gradient = basis.T @ (w * (1 - over / p**2))
-        hessian = (basis.T * (w * 2 * over / p**3)) @ basis
+        gradient = basis.T @ (w - seen / p**2)
+        hessian = (basis.T * (2 * seen / p**3)) @ basis
         step = np.linalg.lstsq(hessian, -gradient, rcond=None)[0]
         if -(gradient @ step) <= 1e-13 * current:
             break
@@ -116,8 +120,8 @@ def precision(points: Array, weights: Array, *, degree: int, top: float) -> Cheb
         current = value(found)
     result = Chebyshev(found, domain=[0.0, top])
     low, high = proved_range(result)
-    if low < 1e-4 * high:  # a dip between the points: lifted, which costs a little
-        result = result + (1e-4 * high - low)
+    if low < LEAST * high:  # near 0, where the spectrum seems to have nothing
+        result = result + (LEAST * high - low)
     return result
 
 
@@ -129,7 +133,7 @@ def inverse_root(p: Chebyshev, *, slack: float = ROOT_SLACK) -> Chebyshev:
         low, high = proved_range(r * r * p)
         if low > 0 and high / low - 1 < slack:
             return r / math.sqrt(low)
-        degree *= 2
+        degree += max(4, degree // 3)
 
 
 def root(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
@@ -141,28 +145,15 @@ def root(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev
     return fitted(np.sqrt(x), x, w, degree=degree, top=top)
 
 
-def below_root(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
-    """A polynomial g <= sqrt(x) on [0, ``top``] of about the largest sum of weights g(x).
+def below_and_above(near: Chebyshev) -> tuple[float, float]:
+    """An interval that holds sqrt(x) - near(x) on all of [0, b].
 
-    Found by a linear program on a grid; what is above the root between its points is taken off.
-
-    Args:
-        points: of a measure on [0, ``top``].
-        weights: of its points.
-        degree: of g.
-        top: end of the interval.
+    That is a polynomial in y = sqrt(x), as T_j(2 x / b - 1) = T_2j(y / sqrt(b)).
     """
-    edge = math.sqrt(top)
-    y = np.concatenate([[0.0, edge], _points(GRID_PER_DEGREE * degree, edge), np.sqrt(points)])
-    basis = np.polynomial.chebyshev.chebvander(2 * y**2 / top - 1, degree)
-    gain = (weights / weights.sum()) @ basis[-len(points) :] + SPREAD * basis.mean(axis=0)
-    found = linprog(-gain, A_ub=basis, b_ub=y, bounds=(None, None), method="highs")
-    if found.x is None:  # no program that the solver can do: the zero polynomial is below the root
-        return Chebyshev([0.0], domain=[0.0, top])
-    g = Chebyshev(found.x, domain=[0.0, top])
-    # sqrt(x) - g(x) is a polynomial in y = sqrt(x), as T_j(2 x / top - 1) = T_2j(y / edge).
-    even = np.zeros(2 * degree + 1)
-    even[::2] = found.x
-    even[1] -= edge
-    low, _ = proved_range(Chebyshev(-even, domain=[-edge, edge]), part=(0.0, edge), points=FINE)
-    return g + min(0.0, low)
+    edge = math.sqrt(near.domain[1])
+    coefficients = np.zeros(2 * near.degree() + 2)
+    coefficients[: 2 * near.degree() + 1 : 2] = -near.coef
+    coefficients[1] = edge
+    return proved_range(
+        Chebyshev(coefficients, domain=[-edge, edge]), part=(0.0, edge), points=FINE
+    )

@@ -9,15 +9,18 @@ hold for it as well.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.polynomial import Chebyshev
+from scipy import sparse
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.families.polynomial import polynomials
 from noisedesign.families.polynomial.bound import (
-    CHEAP_DEGREE,
     CONFIDENCE,
     LEAST_PROBES,
     PROBED,
@@ -30,10 +33,19 @@ from noisedesign.families.polynomial.program import SparseProgram
 
 WEIGHT_PROBES = 32
 """Vectors that probe diag(B^(1/2)), from which V is made: noise in V costs a bound little."""
-DEGREE = 3
+MOST_DEGREE = 8
+"""Of p, where neighbourhoods are small: more gains little."""
+SAMPLED = 64
+"""Nodes whose neighbourhoods are looked at to choose a degree."""
+MOST_REACHED = 8000
+"""Nodes within as many hops as the degree, on average."""
+REFITS = 2
+"""Of p to the measures it is there for: the first gains a quarter, a third nothing."""
+CHEAP_DEGREE = 2
+"""Of p while V is searched, and of what is known exactly of diag(B^(1/2)) there."""
 DEGREE_NEAR = 64
 """Of a polynomial near the square root, while V is searched."""
-ROUNDS = 3
+ROUNDS = 2
 LEAST_WEIGHT = 1e-2
 """Of a node's multiplier times its budget, in means of those: an estimate may be negative."""
 MARGIN = 1e-10
@@ -66,7 +78,7 @@ class SparseDesign:
 def solve(
     program: SparseProgram,
     *,
-    degree: int = DEGREE,
+    degree: int | None = None,
     rounds: int = ROUNDS,
     probes: int | None = None,
     confidence: float = CONFIDENCE,
@@ -76,7 +88,7 @@ def solve(
 
     Args:
         program: W and the budgets.
-        degree: of p in B; budgets take sums over as many hops.
+        degree: of p in B; budgets take sums over as many hops. By default what is affordable.
         rounds: of the fixed point for V.
         probes: Gaussian vectors of either trace; by default what takes about the same time on
             small graphs. From n on the traces are those themselves, and confidence is 1.
@@ -92,25 +104,28 @@ def solve(
     Examples:
         Two nodes look alike, so that the optimum is (1 + .5)^2 / 2, of the singular values of W.
 
-        >>>         >>> w = sparse.csr_array([[0.75, 0.25], [0.25, 0.75]])
+        >>> from scipy import sparse
+        >>> from noisedesign.families.polynomial.solver import SparseProgram, solve
+        >>> w = sparse.csr_array([[0.75, 0.25], [0.25, 0.75]])
         >>> found = solve(SparseProgram(mixing=w))
         >>> print(f"{found.lower_bound:.4f} {found.objective:.4f}")
         1.1250 1.1250
     """
     if probes is None:
         probes = max(LEAST_PROBES, PROBED // program.size)
-    for name, number in (("degree", degree), ("rounds", rounds), ("probes", probes)):
+    for name, number in (
+        ("degree", 1 if degree is None else degree),
+        ("rounds", rounds),
+        ("probes", probes),
+    ):
         if number < 1:
             raise InputError(name, expected="at least 1", got=str(number))
     if not 0 < confidence < 1:
         raise InputError("confidence", expected="a number in (0, 1)", got=str(confidence))
     failure = (1 - confidence) / 2
     pilot, *rngs = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
-    noise = polynomial_noise(program, degree=degree, rng=pilot)
+    noise, operator = designed(program, degree=degree, rounds=rounds, rng=pilot)
     error = error_at_most(noise, probes=probes, failure=failure, rng=rngs[0])
-    operator = weighted(
-        program, noise.scale, rounds=rounds, probes=min(probes, WEIGHT_PROBES), rng=pilot
-    )
     bound = lower_bound(program, operator, probes=probes, failure=failure, rng=rngs[1])
     return SparseDesign(
         noise=noise,
@@ -120,42 +135,118 @@ def solve(
     )
 
 
-def polynomial_noise(
-    program: SparseProgram, *, degree: int, rng: np.random.Generator
-) -> PolynomialNoise:
-    """Noise of a precision of that degree.
+def designed(
+    program: SparseProgram,
+    *,
+    degree: int | None = None,
+    rounds: int = ROUNDS,
+    probes: int = WEIGHT_PROBES,
+    rng: np.random.Generator,
+) -> tuple[PolynomialNoise, Weighted]:
+    """Noise of a precision of that degree, and B of the multipliers that a bound is made of.
 
     V is D of a precision of low degree: for V nearer the optimum a polynomial of B would have to
-    follow the square root more closely than it can.
+    follow the square root more closely than it can. For given V, p is fitted to what it is there
+    for: with multipliers u, the sum of 1 / p in the measure of D^(1/2) W^T W D^(1/2) and of p in
+    that of U / D. The diagonals of T_j(B) are found once.
     """
-    weights = 1 / program.budget
-    for of in (min(degree, CHEAP_DEGREE), degree):
-        operator = Weighted(mixing=program.mixing, weights=weights / weights.max())
-        spectrum = operator.spectrum(rng.standard_normal(program.size))
-        p = polynomials.precision(*spectrum, degree=of, top=operator.top)
-        weights = operator.diagonal(p) / program.budget * (1 + MARGIN)
-    root = polynomials.inverse_root(p)
-    return PolynomialNoise(operator=operator, precision=p, scale=weights, root=root)
+    operator = _scaled(program, 1 / program.budget)
+    p = _of_commuting(operator, degree=CHEAP_DEGREE, rng=rng)
+    operator = _scaled(program, operator.diagonal(p) / program.budget)
+    if degree is None:
+        degree = affordable_degree(operator, rng=rng)
+    p = _of_commuting(operator, degree=degree, rng=rng)
+    moments = operator.moments(_identity(program.size), degree)
+    scale = _coefficients(p) @ moments / program.budget
+    bounding = weighted(program, scale, rounds=rounds, probes=probes, rng=rng)
+    for _ in range(REFITS):
+        seen_by = program.mixing @ sparse.diags_array(np.sqrt(scale))
+        priced_by = sparse.diags_array(np.sqrt(bounding.weights / scale))
+        x, seen = operator.measure(seen_by, rng)
+        y, price = operator.measure(priced_by, rng)
+        price *= (seen @ (1 / p(x))) / (price @ p(y))
+        p = polynomials.precision(
+            np.concatenate([x, y]),
+            np.concatenate([seen, np.zeros(len(y))]) / price.sum(),
+            np.concatenate([np.zeros(len(x)), price]) / price.sum(),
+            degree=degree,
+            top=operator.top,
+        )
+        scale = _coefficients(p) @ moments / program.budget
+    noise = PolynomialNoise(
+        operator=operator, precision=p, scale=scale * (1 + MARGIN), root=polynomials.inverse_root(p)
+    )
+    return noise, bounding
+
+
+def _scaled(program: SparseProgram, weights: Array) -> Weighted:
+    return Weighted(mixing=program.mixing, weights=weights / weights.max())
+
+
+def _coefficients(p: Chebyshev) -> Array:
+    """Of T_0, T_1, ..."""
+    return np.asarray(p.coef, dtype=np.float64)
+
+
+def _identity(n: int) -> Any:
+    return sparse.eye_array(n, format="csc")
+
+
+def _of_commuting(operator: Weighted, *, degree: int, rng: np.random.Generator) -> Chebyshev:
+    """p that would be best if D were V, and both a multiple of the identity."""
+    x, w = operator.measure(_identity(len(operator.weights)), rng)
+    w = w / w.sum()
+    return polynomials.precision(x, x * w, w, degree=degree, top=operator.top)
+
+
+def affordable_degree(operator: Weighted, *, rng: np.random.Generator) -> int:
+    """The largest whose sums over neighbourhoods take no more than what the traces do, by those of
+    a few nodes."""
+    n = len(operator.weights)
+    nodes = np.sort(rng.choice(n, min(n, SAMPLED), replace=False))
+    reached = sparse.csc_array(
+        (np.ones(len(nodes)), (nodes, np.arange(len(nodes)))), shape=(n, len(nodes))
+    ).tocsr()
+    for degree in range(1, MOST_DEGREE + 1):
+        reached = (operator.transposed if degree % 2 == 0 else operator.factor) @ reached
+        if reached.nnz > MOST_REACHED * len(nodes) and degree > CHEAP_DEGREE:
+            return degree - 1
+    return MOST_DEGREE
+
+
+def polynomial_noise(
+    program: SparseProgram, *, degree: int | None = None, rng: np.random.Generator
+) -> PolynomialNoise:
+    """Noise of a precision of that degree."""
+    return designed(program, degree=degree, rng=rng)[0]
 
 
 def weighted(
     program: SparseProgram, weights: Array, *, rounds: int, probes: int, rng: np.random.Generator
 ) -> Weighted:
-    """B with V near a fixed point of V = diag(B^(1/2)) / tau, from ``weights`` on.
+    """B with V near a fixed point of f(V) = diag(B^(1/2)) / tau, from ``weights`` on.
 
-    The multipliers of the optimum are one. Any V proves a bound, so that this one is estimated.
+    The multipliers of the optimum are one. f takes log V about half the way there, so that the
+    first round goes to f(V)^2 / V. Any V proves a bound, so that this one is estimated.
     """
-    n = program.size
-    for _ in range(rounds):
-        operator = Weighted(mixing=program.mixing, weights=weights / weights.max())
-        start = rng.standard_normal(n)
-        points, masses = operator.spectrum(start)
-        g = polynomials.root(points, masses, degree=DEGREE_NEAR, top=operator.top)
-        near = polynomials.fitted(g(points), points, masses, degree=CHEAP_DEGREE, top=operator.top)
-        known = operator.diagonal(near)
-        signs = np.eye(n) if n <= probes else rng.choice([-1.0, 1.0], size=(n, probes))
-        rest = np.sum(signs * operator.apply(g - near, signs), axis=1)
-        diagonal = known + rest / (1 if n <= probes else probes)
-        least = LEAST_WEIGHT * float(diagonal.mean())
-        weights = np.maximum(diagonal, least) / program.budget
-    return Weighted(mixing=program.mixing, weights=weights / weights.max())
+    for number in range(rounds):
+        operator = _scaled(program, weights)
+        diagonal = _root_diagonal(operator, probes=probes, rng=rng)
+        found = np.maximum(diagonal, LEAST_WEIGHT * float(diagonal.mean())) / program.budget
+        weights = found if number else found * (found / operator.weights)
+    return _scaled(program, weights)
+
+
+def _root_diagonal(operator: Weighted, *, probes: int, rng: np.random.Generator) -> Array:
+    """About diag(B^(1/2)): exactly that of a polynomial near the root, and the rest by random
+    signs."""
+    n = len(operator.weights)
+    if operator.small:
+        values, vectors = operator.eigen
+        return np.asarray(vectors**2 @ np.sqrt(values))
+    points, masses = operator.measure(_identity(n), rng)
+    g = polynomials.root(points, masses, degree=DEGREE_NEAR, top=operator.top)
+    near = polynomials.fitted(g(points), points, masses, degree=CHEAP_DEGREE, top=operator.top)
+    signs = rng.choice([-1.0, 1.0], size=(n, probes)) / math.sqrt(probes)
+    rest = np.sum(signs * operator.apply(g - near, signs), axis=1)
+    return np.asarray(operator.diagonal(near) + rest)

@@ -34,7 +34,7 @@ def trace(
     h: Chebyshev,
     *,
     outer: Any = None,
-    norm: float = 1.0,
+    ends: tuple[float, float] | None = None,
     probes: int,
     failure: float,
     rng: np.random.Generator,
@@ -45,22 +45,24 @@ def trace(
         operator: B.
         h: a polynomial on [0, b].
         outer: Y, sparse; the identity if not given.
-        norm: a bound on the eigenvalues of Y^T Y.
+        ends: of and 0, what encloses the eigenvalues of Y h(B) Y^T; by default the range of h,
+            which is right without a Y alone.
         probes: how many Gaussian vectors; from n on, unit vectors give the trace itself.
         failure: probability that either side is exceeded, one side at a time.
         rng: of the vectors, which nothing else depends on.
     """
     n = operator.mixing.shape[1]
     if probes >= n:
-        y = np.eye(n) if outer is None else outer.T.toarray()
-        return Trace(float(np.sum(y * operator.apply(h, y))))
+        values, vectors = operator.eigen
+        y = vectors if outer is None else outer @ vectors
+        return Trace(float(np.sum(y**2, axis=0) @ h(values)))
     z = rng.standard_normal((n, probes))
     y = z if outer is None else outer.T @ z
     image = operator.apply(h, y)
     value = float(np.sum(y * image)) / probes
     seen = image if outer is None else outer @ image
     squared = float(np.sum(seen**2)) / probes
-    low, high = (norm * end for end in proved_range(h))
+    low, high = ends or proved_range(h)
     above, below = (
         deviation(squared, low, high, probes=probes, failure=failure)
         for low, high in ((-high, -low), (low, high))

@@ -85,7 +85,33 @@ def test_a_spectrum_has_the_moments_of_its_start(pair: tuple[Weighted, Array]) -
     operator, b = pair
     start = np.random.default_rng(4).standard_normal(len(b))
     points, weights = operator.spectrum(start, steps=5)
-    assert np.all((points > 0) & (points <= operator.top))
+    assert np.all((points >= 0) & (points <= operator.top))
     for power in range(1, 10):
         expected = start @ np.linalg.matrix_power(b, power) @ start
         assert weights @ points**power == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("dense", [0, 1000])
+def test_a_measure_stands_for_a_trace(
+    pair: tuple[Weighted, Array], dense: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly where all eigenvalues are found, else about: 400 vectors, and six deviations."""
+    monkeypatch.setattr(operators, "DENSE", dense)
+    monkeypatch.setattr(operators, "MEASURED", 400)
+    operator, b = pair
+    outer = sparse.csr_array(np.random.default_rng(5).random((3, len(b))))
+    points, weights = operator.measure(outer, np.random.default_rng(6))
+    for power in range(4):
+        form = outer @ np.linalg.matrix_power(b, power) @ outer.T
+        spread = 1e-9 if dense else 6 * np.sqrt(2 / 400) * np.linalg.norm(form)
+        assert abs(weights @ points**power - np.trace(form)) <= spread
+
+
+def test_blocks_are_cut_where_they_would_be_large(
+    pair: tuple[Weighted, Array], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, b = pair
+    monkeypatch.setattr(operators, "ENTRIES_AT_ONCE", 1)
+    np.testing.assert_allclose(
+        operator.moments(sparse.eye_array(len(b)), 1)[1], 2 * np.diagonal(b) / operator.top - 1
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from numpy.polynomial import Chebyshev
@@ -42,7 +40,7 @@ def test_a_part_of_a_domain_has_a_range_of_its_own() -> None:
 
 def test_a_precision_of_one_eigenvalue_is_its_root() -> None:
     """Where all of a spectrum is one point x, x / p + p is least for p(x) = sqrt(x)."""
-    p = polynomials.precision(np.array([0.25]), np.array([3.0]), degree=4, top=TOP)
+    p = polynomials.precision(np.array([0.25]), np.array([0.25]), np.ones(1), degree=4, top=TOP)
     assert float(p(0.25)) == pytest.approx(0.5, abs=5e-3)
 
 
@@ -51,7 +49,7 @@ def test_a_precision_is_positive_and_better_with_its_degree(degree: int) -> None
     x = TOP * np.linspace(0.0005, 0.9995, 1000)
 
     def value(of: int) -> float:
-        p = polynomials.precision(x, np.ones(1000), degree=of, top=TOP)
+        p = polynomials.precision(x, x / 1000, np.full(1000, 1e-3), degree=of, top=TOP)
         assert polynomials.proved_range(p)[0] > 0
         assert p(FINE).min() > 0
         return float(np.mean(p(x)) * np.mean(x / p(x))) / float(np.mean(np.sqrt(x))) ** 2
@@ -61,24 +59,26 @@ def test_a_precision_is_positive_and_better_with_its_degree(degree: int) -> None
 
 def test_noise_is_at_least_what_the_precision_asks_for() -> None:
     x = TOP * np.linspace(0.0005, 0.9995, 1000)
-    p = polynomials.precision(x, np.ones(1000), degree=6, top=TOP)
+    p = polynomials.precision(x, x / 1000, np.full(1000, 1e-3), degree=6, top=TOP)
     r = polynomials.inverse_root(p)
     product = r(FINE) ** 2 * p(FINE)
     assert product.min() >= 1 - 1e-12
-    assert product.max() <= 1 + 3e-5
+    assert product.max() <= 1 + 3e-4
 
 
-@pytest.mark.parametrize("degree", [1, 4, 16, 64])
-def test_a_polynomial_below_the_root_is_nowhere_above_it(degree: int) -> None:
-    rng = np.random.default_rng(3)
-    points, weights = TOP * rng.random(40), rng.random(40)
-    g = polynomials.below_root(points, weights, degree=degree, top=TOP)
-    assert np.all(g(FINE) <= np.sqrt(FINE) + 1e-14)
-    assert weights @ g(points) >= (1 - 0.3 / degree) * (weights @ np.sqrt(points))
+def test_a_precision_follows_what_it_is_paid_for_at_every_point() -> None:
+    """Degree 1 and two points: 1 / p counts for g, p for c, each alone: p = sqrt(g / c) at both."""
+    x, gain, price = np.array([0.1, 0.7]), np.array([0.2, 1.8]), np.array([0.8, 0.45])
+    p = polynomials.precision(x, gain, price, degree=1, top=TOP)
+    np.testing.assert_allclose(p(x), [0.5, 2.0], rtol=5e-3)
 
 
-def test_below_the_root_of_degree_one_is_a_chord() -> None:
-    """The best line below sqrt(x) on [0, b], for nearly all mass at b / 4, goes through 0 and b:
-    sqrt is concave, so that a line below it at both ends is below it."""
-    g = polynomials.below_root(np.array([TOP / 4]), np.ones(1), degree=1, top=TOP)
-    assert float(g(TOP / 4)) == pytest.approx(math.sqrt(TOP) / 4, rel=1e-4)
+@pytest.mark.parametrize("degree", [0, 1, 2, 3, 6])
+def test_the_range_of_what_is_left_of_the_root(degree: int) -> None:
+    for seed in range(10):
+        near = Chebyshev(np.random.default_rng(seed).standard_normal(degree + 1), domain=[0.0, TOP])
+        low, high = polynomials.below_and_above(near)
+        left = np.sqrt(FINE) - near(FINE)
+        assert low <= left.min() + 1e-14
+        assert left.max() - 1e-14 <= high
+        assert high - low <= 1.001 * (left.max() - left.min()) + 1e-9

@@ -11,7 +11,7 @@ from numpy.polynomial import Chebyshev
 from scipy import sparse
 
 from noisedesign.base.checks import Array, InputError
-from noisedesign.families.polynomial import bound, polynomials, solver
+from noisedesign.families.polynomial import bound, operator as operators, polynomials, solver
 from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
@@ -71,7 +71,7 @@ def test_the_optimum_of_a_ring_is_enclosed() -> None:
     """Vertex-transitive W: (nuclear norm of W)^2 / (n tau)."""
     optimum = oracles.vertex_transitive_optimum(RING)
     coarse, fine = (solver.solve(program_of(RING), degree=degree) for degree in (2, 6))
-    assert coarse.lower_bound <= optimum <= fine.objective < coarse.objective
+    assert coarse.lower_bound <= optimum * (1 + 1e-12) <= fine.objective < coarse.objective
     assert fine.objective <= 1.005 * optimum
     assert fine.lower_bound >= 0.995 * optimum
 
@@ -85,13 +85,13 @@ def test_noise_that_mixing_cancels_costs_what_no_design_undercuts() -> None:
 def test_estimates_hold_on_either_side_of_the_traces_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bound, "DEGREES_BELOW", (16, 32))
+    monkeypatch.setattr(operators, "DENSE", 0)
     program = program_of(SCALE_FREE)
     noise = solver.polynomial_noise(program, degree=3, rng=np.random.default_rng(0))
     v = solver.weighted(program, noise.scale, rounds=1, probes=8, rng=np.random.default_rng(0))
     best = np.linalg.svd(v.factor.toarray(), compute_uv=False).sum() ** 2 / v.weights.sum()
     true = float(np.sum((SCALE_FREE.T @ SCALE_FREE) * covariance(noise)))
-    for seed in range(10):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         error = bound.error_at_most(noise, probes=60, failure=1e-3, rng=rng)
         assert true <= error <= 1.5 * true
@@ -182,7 +182,8 @@ def test_twenty_thousand_nodes_within_three_percent() -> None:
     assert np.all(precision <= 2.0)
 
 
-def test_the_same_seed_gives_the_same_design() -> None:
+def test_the_same_seed_gives_the_same_design(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "DENSE", 0)
     first, second, other = (solver.solve(program_of(RING), seed=s, probes=10) for s in (3, 3, 4))
     assert first.objective == second.objective
     assert np.array_equal(first.noise.scale, second.noise.scale)
