@@ -33,7 +33,7 @@ from noisedesign.base.monitor import Bounds, Stop
 from noisedesign.base.regular_files import read_regular
 from noisedesign.base.shown import Shown
 from noisedesign.base.version import version
-from noisedesign.files.archive import NPY, npy_parts, pack_into, plain_array, unpack
+from noisedesign.files.archive import NPY, float64_array, npy_parts, pack_into, unpack
 from noisedesign.files.design_arrays import arrays_of, main_array, parts_of, specs_of
 from noisedesign.files.graph_tables import FASTEST
 from noisedesign.files.manifest import (
@@ -378,7 +378,7 @@ def _arrays(members: dict[str, bytes], manifest: Manifest | StreamingManifest) -
     arrays = {}
     for name, entry in manifest.arrays.items():
         field, content = f"{FIELD}.{name}", members[name + NPY]
-        arrays[name] = plain_array(content, field=field, dtype=np.dtype(entry.dtype))
+        arrays[name] = float64_array(content, field=field)
         if array_sha256(arrays[name]) != entry.sha256:
             raise InputError(field, expected="the array its sha256 was taken of", got="another")
         if arrays[name].shape != entry.shape:

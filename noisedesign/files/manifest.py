@@ -79,7 +79,7 @@ class ArrayEntry(Entry):
 
     kind: str
     shape: tuple[int, ...]
-    dtype: Literal["float64", "int64"] = "float64"
+    dtype: Literal["float64"] = "float64"
     sha256: str
 
 
@@ -100,20 +100,14 @@ Scheme = Annotated[dict[str, int | str | None], AfterValidator(_complete)]
 def array_entries(arrays: Mapping[str, Array], kinds: Mapping[str, str]) -> dict[str, Any]:
     """The entries of arrays that are stored, by name; ``kinds`` says what they are."""
     return {
-        name: {
-            "kind": kinds[name],
-            "shape": array.shape,
-            "dtype": str(array.dtype),
-            "sha256": array_sha256(array),
-        }
+        name: {"kind": kinds[name], "shape": array.shape, "sha256": array_sha256(array)}
         for name, array in arrays.items()
     }
 
 
 def array_sha256(array: Array) -> str:
     """sha256 of the little-endian numbers of an array."""
-    stored = array.dtype.newbyteorder("<")
-    return hashlib.sha256(np.ascontiguousarray(array, dtype=stored).data).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").data).hexdigest()
 
 
 class SensitivityEntry(Entry):

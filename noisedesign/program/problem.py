@@ -29,7 +29,6 @@ from noisedesign.base.shown import Shown
 from noisedesign.privacy.amplification.mixture import LEMMA
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer
-from noisedesign.program.registry import sparse_kinds
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
 from noisedesign.system.gossip import check_schedule, checked_rounds, of_every_step, repeated
@@ -228,7 +227,17 @@ def _checked_gossip(
     return {"mixing": w, "rounds": checked_rounds(rounds), "schedule": steps}
 
 
-def _as_array(mixing: Any) -> Any:
+_ON_LARGER = (
+    "On larger graphs there is noise in space for one step, without a structure or of one that "
+    "takes W as a sparse array."
+)
+_WITHOUT_ARRAYS = (
+    "Of larger graphs there are solve, verify, report, simulate, and exports to npy, csv, mat or "
+    "safetensors; design.noise.stream draws noise by products."
+)
+
+
+def _as_array(mixing: Any, *, remedy: str = _ON_LARGER) -> Any:
     """W as an array, where it is a sparse one.
 
     Raises:
@@ -238,13 +247,8 @@ def _as_array(mixing: Any) -> Any:
     if not issparse(mixing):
         return mixing
     if (nodes := max(given.shape)) > settings.DENSE_NODES:
-        raise InputError(
-            "mixing",
-            expected=f"at most {settings.DENSE_NODES} nodes, for n x n arrays",
-            got=f"{nodes}",
-            remedy="On larger graphs there is noise in space of no structure, or of those that "
-            "take W as a sparse array: " + ", ".join(sparse_kinds()) + ".",
-        )
+        expected = f"at most {settings.DENSE_NODES} nodes, for n x n arrays"
+        raise InputError("mixing", expected=expected, got=f"{nodes}", remedy=remedy)
     return given.toarray()
 
 
@@ -295,7 +299,8 @@ class _OnGraph(Shown):
         if not self.sparse:
             return self
         found = copy.copy(self)
-        found._set(mixing=_checks.matrix(_as_array(self.mixing), field="mixing"))
+        array = _as_array(self.mixing, remedy=_WITHOUT_ARRAYS)
+        found._set(mixing=_checks.matrix(array, field="mixing"))
         return found
 
     @property

@@ -30,6 +30,7 @@ from noisedesign.program.problem import (
     SpaceProblem,
     TimeProblem,
     problem_of,
+    unstructured,
 )
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.space_time import SpaceTimeProgram
@@ -179,7 +180,7 @@ def compared(problem: Problem) -> Listing[Design]:
 
 
 def _unstructured(problem: Any, name: str) -> Problem:
-    return family_of(problem).relaxed(problem) or problem
+    return family_of(problem).relaxed(problem) or unstructured(problem)
 
 
 def _in_space(problem: Any, program: Program, name: str) -> Noise:

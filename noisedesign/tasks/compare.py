@@ -211,7 +211,7 @@ def _wanted(
     wanted: dict[str, _Wanted] = {}
     known: dict[str, Mapping[str, object]] = {}
     for given in problems:
-        problem = problem_of(given)
+        problem = problem_of(given, sparse=True)
         tables = _tables(given, stored=stored)
         if known.setdefault(problem.name, tables) != tables:
             expected = "problems with names of their own"

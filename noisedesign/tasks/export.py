@@ -69,7 +69,7 @@ def export(
     held = getattr(design, "design", None)
     if isinstance(held, StreamingDesign):  # as a loaded file has it
         design = held
-    design = design if isinstance(design, StreamingDesign) else design_of(design)
+    design = design if isinstance(design, StreamingDesign) else design_of(design, sparse=True)
     name = design.name if isinstance(design, StreamingDesign) else design.problem.name
     path = _checks.path(path, field="output")
     problem_text = _checks.text(problem_text, field="problem_text")

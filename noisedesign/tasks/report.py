@@ -16,6 +16,7 @@ from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.exposure import UNAMPLIFIED_MU, Exposure
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
+from noisedesign.program.noise import SparseCovariance
 from noisedesign.program.problem import Problem
 from noisedesign.program.proof import Proof
 from noisedesign.tasks.solve import Solution
@@ -261,6 +262,8 @@ def insider_note(design: Design) -> str:
     ) * is_random(design.problem)
     if design.axes == "time":
         return f"Protects every message; every node draws its own noise and shares no seed.{secret}"
+    if isinstance(design.noise.space, SparseCovariance):
+        return f"Protects every message against eavesdroppers. {design.noise.space.drawn}{secret}"
     return (
         "Protects every message against eavesdroppers, and against nodes that know only their own "
         "noise. If all nodes share one noise seed, nodes are not protected from each other."

@@ -37,6 +37,9 @@ EXACT_DEGREE = 3
 POWER_STEPS = 300
 """For a bound on eigenvalues, at most: it falls with each, and one that is at most b ends them."""
 
+SHIFT = 1e-3
+"""Of the power steps, which keeps vectors positive and never lets that bound rise."""
+
 POINTS_PER_DEGREE = 4096
 """At which p and r^2 p are evaluated, a degree: what they do in between is known to 4e-4 of how
 much they change."""
@@ -90,7 +93,7 @@ def eigenvalues_within(noise: PolynomialCovariance) -> bool:
         image = transposed @ (a @ x)
         if (image <= noise.bound * x).all():
             return True
-        x = image / image.max() + 1e-6 * x
+        x = image / image.max() + SHIFT * x / x.max()
     return False
 
 

@@ -87,7 +87,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
 
 def _shares(design: Design) -> tuple[float, float]:
     """Squared numbers of nodes and edges."""
-    laplacian = graph_laplacian(cast("SpaceProblem", design.problem).mixing)
+    laplacian = graph_laplacian(cast("SpaceProblem", design.problem).dense().mixing)
     covariance = design.covariance
     own, shared = edge_shares(covariance, laplacian)
     own, shared = max(0.0, own), max(0.0, shared)

@@ -24,7 +24,7 @@ from noisedesign.files.exported import (
     not_ours,
     parsed_metadata,
 )
-from noisedesign.program.noise import STRATEGIES
+from noisedesign.program.noise import FORMS, MIXING_ARRAYS, STRATEGIES
 
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "covariance, strategy, noising_matrix, mixing, ...; MATLAB and scipy.io.loadmat"
@@ -41,6 +41,8 @@ _VECTORS = {
     "budget",
     "max_variance",
     "min_variance",
+    *MIXING_ARRAYS,
+    *(name for form in FORMS for name in form.names),
 }
 
 
@@ -82,7 +84,7 @@ def read(path: Path) -> Exported:
         text = str(found["metadata"].item())
     except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
         raise not_ours(path, str(error)) from error
-    known = {name for form in STRATEGIES for name in form.names}
+    known = {name for form in STRATEGIES for name in form.names} | _VECTORS
     arrays = {
         name: np.ravel(array) if name in _VECTORS else array
         for name, array in found.items()

@@ -93,8 +93,8 @@ class Noise:
             return "space"
         return "space-time" if self.full or self.space is not None else "time"
 
-    def arrays(self) -> dict[str, Any]:
-        """The arrays that determine it, float64 but for places in a sparse W, by name."""
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that determine it, float64, by name."""
         found = {} if self.strategy is None else self.strategy.arrays()
         if isinstance(self.space, SparseCovariance):
             return found | self.space.arrays()

@@ -42,6 +42,8 @@ class SparseCovariance(ABC):
     """As :class:`noisedesign.program.structure.SpaceStructure` names it."""
     names: ClassVar[Mapping[str, str]]
     """Of its arrays, and what each is in the mathematics; W is not among them."""
+    drawn: ClassVar[str]
+    """Who draws such noise, and what they learn, in sentences."""
 
     @property
     @abstractmethod
@@ -49,12 +51,12 @@ class SparseCovariance(ABC):
         """n."""
 
     @abstractmethod
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Array]:
         """What determines it, by ``names``, with W where that does."""
 
     @classmethod
     @abstractmethod
-    def of_arrays(cls, arrays: Mapping[str, Any], *, nodes: int, field: str) -> Self:
+    def of_arrays(cls, arrays: Mapping[str, Array], *, nodes: int, field: str) -> Self:
         """Back from :meth:`arrays`; others are passed over.
 
         Raises:
@@ -112,6 +114,11 @@ class PolynomialCovariance(SparseCovariance):
         "node_weights": "v",
         "node_scales": "D",
     }
+    drawn: ClassVar[str] = (
+        "Noise of all nodes is drawn together, by products with W: by somebody who deals it out, "
+        "or by twice the degree of r rounds of messages along the links, which hide nothing from "
+        "nodes that take part. Edge-local noise needs neither."
+    )
 
     mixing: Any
     weights: Array
@@ -124,12 +131,12 @@ class PolynomialCovariance(SparseCovariance):
     def nodes(self) -> int:
         return len(self.scale)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Array]:
         parts = (*(self.precision, self.noise, np.array([self.bound])), *(self.weights, self.scale))
         return dict(zip(self.names, parts, strict=True)) | mixing_arrays(self.mixing)
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Any], *, nodes: int, field: str) -> Self:
+    def of_arrays(cls, arrays: Mapping[str, Array], *, nodes: int, field: str) -> Self:
         precision, noise, bound, weights, scale = (arrays[name] for name in cls.names)
         for name, expected, holds in (
             ("precision_coefficients", "at most 1000 coefficients", _few(precision)),
@@ -212,13 +219,14 @@ def _positive(array: Array, length: int) -> bool:
     return array.shape == (length,) and bool((array > 0).all())
 
 
-def mixing_arrays(mixing: Any) -> dict[str, Any]:
-    """The parts of a sparse W, by the names of ``MIXING_ARRAYS``."""
-    parts = mixing.data, mixing.indices.astype(np.int64), mixing.indptr.astype(np.int64)
+def mixing_arrays(mixing: Any) -> dict[str, Array]:
+    """The parts of a sparse W, by the names of ``MIXING_ARRAYS``: float64, as all arrays of files,
+    which holds places without rounding."""
+    parts = (part.astype(np.float64) for part in (mixing.data, mixing.indices, mixing.indptr))
     return dict(zip(MIXING_ARRAYS, parts, strict=True))
 
 
-def mixing_of_arrays(arrays: Mapping[str, Any], *, nodes: int, field: str) -> Any:
+def mixing_of_arrays(arrays: Mapping[str, Array], *, nodes: int, field: str) -> Any:
     """The sparse W of arrays named as ``MIXING_ARRAYS``, whoever made them.
 
     Raises:
@@ -229,8 +237,13 @@ def mixing_of_arrays(arrays: Mapping[str, Any], *, nodes: int, field: str) -> An
             raise InputError(f"{field}.{name}", expected=f"the array of {name}", got="nothing")
     data, indices, indptr = (arrays[name] for name in MIXING_ARRAYS)
     try:
-        found: Any = csr_array((data, indices, indptr), shape=(nodes, nodes))
+        places = [part.astype(np.int64) for part in (indices, indptr)]
+        if any((a != b).any() for a, b in zip(places, (indices, indptr), strict=True)):
+            raise ValueError("places that are no integers")
+        found: Any = csr_array((data, *places), shape=(nodes, nodes), copy=True)
         found.check_format(full_check=True)
+        if found.nnz != len(data):
+            raise ValueError(f"{len(data)} entries, of which rows have {found.nnz}")
     except (ValueError, IndexError, TypeError) as error:
         expected = f"a sparse array of {nodes} x {nodes}"
         raise InputError(f"{field}.mixing_indices", expected=expected, got=str(error)) from error
@@ -241,7 +254,7 @@ FORMS: tuple[type[SparseCovariance], ...] = (PolynomialCovariance,)
 
 
 def sparse_covariance_of_arrays(
-    arrays: Mapping[str, Any], *, nodes: int, field: str
+    arrays: Mapping[str, Array], *, nodes: int, field: str
 ) -> SparseCovariance | None:
     """The covariance that has its arrays among ``arrays``; None where none has.
 

@@ -18,7 +18,7 @@ from noisedesign.files.design_file import StoredDesign, StoredStreamingDesign, a
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import PROTECTS, Design
 from noisedesign.tasks.baselines import published
-from noisedesign.tasks.page import noise, privacy, proof, streaming
+from noisedesign.tasks.page import large, noise, privacy, proof, streaming
 from noisedesign.tasks.page.content import Facts, Page, Section, Text
 from noisedesign.tasks.page.svg import Pictures
 from noisedesign.tasks.verify import Verification, verify
@@ -162,6 +162,8 @@ def _facts(design: Design) -> Facts:
 
 
 def _sections(design: Design, made: Pictures) -> list[Section]:
+    if design.problem.sparse:
+        return large.sections_of(design)
     others, reason = _baselines(design)
     return [
         noise.graph_section(design, made),

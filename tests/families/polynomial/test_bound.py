@@ -1,0 +1,143 @@
+"""The judge of polynomial noise: what it accepts is so, and what is not so it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.polynomial import Chebyshev
+from scipy import sparse
+
+from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor
+from noisedesign.families.polynomial import bound
+from noisedesign.families.polynomial.family import FAMILY
+from noisedesign.families.polynomial.program import SparseProgram
+from noisedesign.program.noise import PolynomialCovariance
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.structure import SpaceStructure
+from tests.support import oracles
+
+W = oracles.metropolis(nx.barabasi_albert_graph(60, 2, seed=0))
+BUDGET = np.random.default_rng(2).uniform(0.5, 2.0, 60)
+POLYNOMIAL = SpaceStructure(kind="polynomial")
+
+
+@cache
+def designed() -> PolynomialCovariance:
+    program = FAMILY.program(SpaceProblem(mixing=W, budget=BUDGET, structure=POLYNOMIAL))
+    (noise,) = FAMILY.solve(program, monitor=Monitor(gap=0.1)).noises
+    assert isinstance(noise.space, PolynomialCovariance)
+    return noise.space
+
+
+def operator(space: PolynomialCovariance) -> Array:
+    """B, dense."""
+    root = np.sqrt(space.weights)
+    w = space.mixing.toarray()
+    return np.asarray(root[:, None] * (w.T @ w) * root)
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 3, 4, 7, 12])
+def test_diagonals_are_those_of_dense_powers(degree: int) -> None:
+    coefficients = np.random.default_rng(degree).standard_normal(degree + 1)
+    space = replace(designed(), precision=coefficients)
+    values, vectors = np.linalg.eigh(operator(space))
+    p = Chebyshev(coefficients, domain=[0, space.bound])
+    np.testing.assert_allclose(bound.diagonal(space), vectors**2 @ p(values), atol=1e-12)
+
+
+def test_diagonals_of_a_graph_whose_paths_end() -> None:
+    """On a complete graph B has rank 1: after one step there is nothing more."""
+    space = PolynomialCovariance(
+        mixing=sparse.csr_array(np.full((4, 4), 0.25)),
+        weights=np.ones(4),
+        bound=1.0,
+        precision=np.array([1.0, 0.3, 0.2, 0.1]),
+        noise=np.ones(1),
+        scale=np.ones(4),
+    )
+    p, _ = space.polynomials
+    np.testing.assert_allclose(bound.diagonal(space), p(0) + (p(1) - p(0)) / 4, rtol=1e-14)
+
+
+def test_the_sensitivity_is_above_that_of_the_inverse_and_hardly() -> None:
+    space = designed()
+    found = bound.squared_sensitivity(space, BUDGET)
+    true = float((np.diagonal(np.linalg.inv(space.covariance())) / BUDGET).max())
+    assert found <= 1
+    assert true <= found <= true * (1 + 2e-5)
+
+
+def test_blocks_of_columns_are_as_good_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = bound.diagonal(designed())
+    monkeypatch.setattr(bound, "ENTRIES_AT_ONCE", 7 * 60)
+    np.testing.assert_allclose(bound.diagonal(designed()), expected, rtol=1e-14)
+
+
+def scaled_down(array: Array) -> Array:
+    found = array.copy()
+    found[17] *= 1 - 1e-6
+    return found
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda s: {"scale": scaled_down(s.scale)},  # one node's noise
+        lambda s: {"noise": s.noise * (1 - 1e-6)},
+        lambda s: {"precision": s.precision * (1 - 1e-6)},  # budgets met by another p
+        lambda s: {"bound": s.bound * (1 - 1e-3)},  # eigenvalues beyond what r is known on
+        lambda s: {"weights": s.weights * 1.01},
+        lambda s: {"precision": -s.precision},
+        lambda s: {"noise": s.noise + 0.2 * np.eye(1, len(s.noise), 3)[0]},
+    ],
+)
+def test_what_is_forged_is_not_feasible(forged: object) -> None:
+    space = designed()
+    changed = replace(space, **forged(space))  # type: ignore[operator]
+    assert not bound.squared_sensitivity(changed, BUDGET) <= 1
+
+
+def test_a_dip_between_points_is_not_missed() -> None:
+    """p dips below 0 where two points of a coarse grid do not look."""
+    dip = Chebyshev.fromroots([0.49, 0.51], domain=[0, 1])
+    assert dip(np.array([0.0, 0.25, 0.75, 1.0])).min() > 0
+    assert bound.least(dip, dip) < 0
+    assert bound.least(dip + 2e-4, dip) > 0  # its least value is -1e-4, on [0, 1] of slopes 1
+    assert bound.least(dip, dip) <= float(dip(0.5))
+
+
+def test_eigenvalues_are_within_what_is_above_them_alone() -> None:
+    space = designed()
+    top = float(np.linalg.eigvalsh(operator(space)).max())
+    assert bound.eigenvalues_within(replace(space, bound=top * 1.02))
+    assert not bound.eigenvalues_within(replace(space, bound=top * (1 - 1e-9)))
+
+
+def test_estimates_enclose_error_and_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bound, "PROBED", 0)
+    program = SparseProgram(mixing=sparse.csr_array(W), budget=BUDGET, seed=7)
+    assert not bound.is_exact(program)
+    space = designed()
+    error = bound.error(program, space)
+    true = float(np.sum((W.T @ W) * space.covariance()))
+    assert error.low < true < error.high
+    v = np.random.default_rng(0).uniform(0.5, 1.0, 60)
+    proved = bound.proved(program, v)
+    nuclear = np.linalg.svd(W * np.sqrt(v), compute_uv=False).sum()
+    assert 0 < proved.low < nuclear**2 / float(BUDGET @ v)
+    assert proved.low < proved.high
+
+
+def test_a_judge_draws_vectors_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bound, "PROBED", 0)
+    problem = SpaceProblem(mixing=W, budget=BUDGET, structure=POLYNOMIAL)
+    program, space = FAMILY.program(problem), designed()
+    same = {bound.error(program, space).high for _ in range(2)}
+    other = {bound.error(FAMILY.afresh(program), space).high for _ in range(2)}
+    assert len(same) == 1
+    assert len(other | same) == 3
