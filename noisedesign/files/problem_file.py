@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
+from scipy.sparse import issparse
 
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
@@ -154,6 +155,9 @@ class SpaceFile(_ProblemFile):
         """The problem; files are relative to ``folder``, ``known`` is the fastest W if it is."""
         fields = self._common()
         mixing, nodes = self.graph.mixing(folder, known=known, sparse_above=self._sparse_above())
+        if issparse(mixing) and self.mixing is not None:
+            expected = f"no [mixing] table of graphs with more than {settings.DENSE_NODES} nodes"
+            raise InputError("mixing", expected=expected, got="one")
         names = _names(nodes, mixing)
         fields["structure"] = self.structure.in_space(nodes=names, folder=folder)
         if self.participation is not None:

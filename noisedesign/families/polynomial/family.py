@@ -17,7 +17,7 @@ from noisedesign.families.polynomial import bound as judging
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.privacy.sensitivity import UPPER_BOUND
 from noisedesign.program import rigorous
-from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
+from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound, judge_covariance
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family
 from noisedesign.program.noise import Noise, PolynomialCovariance
 from noisedesign.program.problem import SpaceProblem
@@ -95,7 +95,8 @@ class Polynomial(Family):
         self, program: SparseProgram, noise: Noise, proof: Arrays, *, bound: float
     ) -> Certificate:
         space = noise.space
-        assert isinstance(space, PolynomialCovariance)
+        if not isinstance(space, PolynomialCovariance):  # an array, which is there already
+            return judge_covariance(_dense(program), noise.covariance, bound=bound)
         worst = judging.squared_sensitivity(space, program.budget)
         if not np.isfinite(worst):
             return Certificate(
@@ -175,9 +176,6 @@ class Polynomial(Family):
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
         return {"n": int(problem.mixing.shape[0])}
 
-    def work(self, problem: SpaceProblem) -> float:
-        return 0.0
-
 
 def _written_out(program: SparseProgram) -> Program:
     """The program of the same W as an array.
@@ -188,6 +186,10 @@ def _written_out(program: SparseProgram) -> Program:
     if program.size > WRITTEN_OUT:
         why = f"{program.size} nodes, of which at most {WRITTEN_OUT} are covered"
         raise NotProvedError(why)
+    return _dense(program)
+
+
+def _dense(program: SparseProgram) -> Program:
     w = program.mixing.toarray()
     return Program(
         gram=w.T @ w,

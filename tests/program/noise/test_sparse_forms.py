@@ -23,9 +23,8 @@ from tests.support import oracles
 W = oracles.row_normalized(nx.barabasi_albert_graph(40, 2, seed=0))
 RNG = np.random.default_rng(5)
 WEIGHTS, SCALE = RNG.uniform(0.5, 1.0, 40), RNG.uniform(1.0, 3.0, 40)
-BOUND = 1.01 * float(
-    np.linalg.eigvalsh(np.sqrt(WEIGHTS)[:, None] * (W.T @ W) * np.sqrt(WEIGHTS)).max()
-)
+B = np.sqrt(WEIGHTS)[:, None] * (W.T @ W) * np.sqrt(WEIGHTS)
+BOUND = 1.01 * float(np.linalg.eigvalsh(B).max())
 
 
 def example(noise: Any = (1.5, -0.4, 0.2, 0.05, -0.02)) -> PolynomialCovariance:
