@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -19,6 +20,7 @@ from noisedesign.families.disjoint.model import model_size
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.privacy import views as threats
 from noisedesign.system.directed import build_digraph
+from noisedesign.system.graph import NODE_BYTES
 from noisedesign.system.workloads import ErrorMeasure
 from tests.support.conic_cases import bytes_for, too_large
 
@@ -163,18 +165,18 @@ def test_a_hopeless_size_takes_no_decomposition(monkeypatch: pytest.MonkeyPatch)
 
 GRAPHS: dict[str, tuple[str, dict[str, Any], str]] = {
     "complete": ("complete", {"nodes": 200_000}, "graph.nodes"),
-    "path": ("path", {"nodes": 10**7}, "graph.nodes"),
+    "path": ("path", {"nodes": 10**9}, "graph.nodes"),
     "path beyond doubles": ("path", {"nodes": 10**23}, "graph.nodes"),
     "star of 2^63": ("star", {"nodes": 2**63}, "graph.nodes"),
     "ring": ("ring", {"nodes": 2**53}, "graph.nodes"),
-    "hypercube 17": ("hypercube", {"dimension": 17}, "graph.dimension"),
+    "hypercube 30": ("hypercube", {"dimension": 30}, "graph.dimension"),
     "hypercube 40": ("hypercube", {"dimension": 40}, "graph.dimension"),
     "hypercube beyond": ("hypercube", {"dimension": 2**53}, "graph.dimension"),
     "grid": ("grid", {"rows": 10**5, "columns": 10**5}, "graph.rows"),
     "torus": ("torus", {"rows": 3, "columns": 10**9}, "graph.columns"),
     "erdos-renyi": ("erdos-renyi", {"nodes": 50_000, "p": 0.5, "seed": 0}, "graph.nodes"),
-    "random-regular": ("random-regular", {"nodes": 10**6, "degree": 4, "seed": 0}, "graph.nodes"),
-    "barabasi-albert": ("barabasi-albert", {"nodes": 10**6, "links": 2, "seed": 0}, "graph.nodes"),
+    "random-regular": ("random-regular", {"nodes": 10**9, "degree": 4, "seed": 0}, "graph.nodes"),
+    "barabasi-albert": ("barabasi-albert", {"nodes": 10**9, "links": 2, "seed": 0}, "graph.nodes"),
     "small-world": (
         "small-world",
         {"nodes": 10**13, "neighbours": 2, "p": 0.1, "seed": 0},
@@ -221,13 +223,26 @@ def test_a_directed_graph_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_largest_graph_that_fits_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    small_machine(monkeypatch, memory.squares(30))
+    small_machine(monkeypatch, 30 * NODE_BYTES)
     assert len(nd.build_graph("path", nodes=30)) == 30
     with pytest.raises(InputError, match=r"^graph.nodes: expected at most 30 nodes"):
         nd.build_graph("path", nodes=31)
-    # So many links count: W and its eight arrays would fit.
+    # So many links count: the nodes would fit.
     with pytest.raises(InputError, match=r"^graph.nodes: expected at most \d\d nodes"):
         nd.build_graph("complete", nodes=30)
+
+
+def test_a_file_of_a_graph_whose_w_does_not_fit_says_what_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before the graph is built, which would fit."""
+    small_machine(monkeypatch, memory.squares(30))
+    monkeypatch.setattr(nx, "cycle_graph", lambda *_, **__: pytest.fail("the graph was built"))
+    path = tmp_path / "ring.toml"
+    path.write_text('name = "ring"\ndesign = "space"\n[graph]\nkind = "ring"\nnodes = 31\n')
+    with pytest.raises(InputError, match=r"^graph.nodes: expected at most 30 nodes") as error:
+        nd.load_problem(path)
+    assert "polynomial" in error.value.remedy
 
 
 def test_a_graph_of_networkx_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

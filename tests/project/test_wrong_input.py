@@ -489,7 +489,7 @@ MEANT: dict[str, tuple[Callable[[], object], str, str]] = {
         "budget.tau",
         "masked",
     ),
-    "sparse W": (lambda: nd.SpaceProblem(mixing=csr_array(W)), "mixing", "toarray()"),
+    "sparse W": (lambda: nd.SpaceProblem(mixing=[csr_array(W)]), "mixing", "toarray()"),
     "float32 tau": (
         lambda: nd.SpaceProblem(mixing=W, budget=np.float32(1)),
         "budget.tau",
