@@ -14,9 +14,15 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
+from noisedesign.base.device import CPU
+from noisedesign.families.disjoint import solver
+from noisedesign.families.disjoint.solver import diagonal
+from noisedesign.families.disjoint.solver.limits import active_caps
 from noisedesign.files.problem_file import load_problem
+from noisedesign.program import backends
 from noisedesign.tasks.compare import compare
 from tests.support import ROOT
+from tests.support.array_devices import NEEDS_NUMPY_2, STRICT, strict_on_host
 from tests.support.command_line import CAPPED, write
 
 JAX = "config = type('config', (), {'update': lambda *_: None})\nfrom . import numpy"
@@ -37,9 +43,9 @@ DENSE = """
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The scripts, which are beside the package and not in it."""
     monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import peers, report
+    from benchmarks import gpu, peers, report
 
-    return SimpleNamespace(peers=peers, report=report)
+    return SimpleNamespace(gpu=gpu, peers=peers, report=report)
 
 
 @pytest.fixture
@@ -95,6 +101,49 @@ def test_the_factor_of_a_network_is_one_of_its_workload(benchmarks: Any) -> None
     ]
     stacked = np.concatenate(rows)
     np.testing.assert_allclose(network.factor.T @ network.factor, stacked.T @ stacked, atol=1e-9)
+
+
+@NEEDS_NUMPY_2
+def test_a_device_beside_the_cpu(
+    benchmarks: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the arrays of a library that is strict, in the place of a device."""
+    gpu = benchmarks.gpu
+    for module in (gpu, backends, solver):
+        monkeypatch.setattr(module, "device_of", lambda name: CPU if name == "cpu" else STRICT)
+    for module in (gpu, diagonal, active_caps):
+        monkeypatch.setattr(module, "on_host", strict_on_host)
+    gpu.main(["--nodes", "8", "--steps", "6", "--capped", "9", "--most", "8"])
+    shown = capsys.readouterr().out
+    assert f"cuda:1 (array_api_strict {STRICT.versions['array_api_strict']}) beside" in shown
+    assert shown.count("optimal") >= 1
+    assert [shown.count(of) for of in ("the solve", "one eigh", "caps of")] == [2, 3, 3]
+
+
+@NEEDS_NUMPY_2
+def test_answers_that_are_apart_are_no_ratio(
+    benchmarks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, honest = benchmarks.gpu, nd.solve
+
+    def solved(problem: Any, *, gap: float, device: str = "cpu") -> Any:
+        other = gpu.whisper(8) if device == "cpu" else problem
+        return honest(other, gap=gap)
+
+    monkeypatch.setattr(gpu.nd, "solve", solved)
+    with pytest.raises(RuntimeError, match="apart"):
+        gpu.row("", 9, gpu.whisper(9), device=STRICT, gap=1e-9, most=9)
+
+
+def test_a_device_that_is_not_there(
+    benchmarks: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for library in ("torch", "cupy"):
+        monkeypatch.setitem(sys.modules, library, None)
+    benchmarks.gpu.main([])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "torch is not installed; cupy is not installed" in err
 
 
 def test_the_page(
