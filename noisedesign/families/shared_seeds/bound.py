@@ -12,9 +12,9 @@ scale of v is free. Entries of N between nodes that share no set are free too.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,27 +65,44 @@ set's block of H is singular: the bound loses about that much, and division stay
 class Multipliers:
     """Multipliers: N_A = F_A^T F_A, so that it is positive semidefinite whatever F_A is.
 
-    Shapes: ``factors`` (coalitions, n, n), ``weights`` v (coalitions, n), ``cap`` w (n,) or None.
+    Shapes: ``factors`` (coalitions, rows, n), ``weights`` v (coalitions, n), ``cap`` w (n,) or
+    None. ``coalitions`` are those that have any, all of the program if None: most leave every
+    budget slack.
     """
 
     factors: Array
     weights: Array
     cap: Array | None = None
+    coalitions: tuple[Nodes, ...] | None = None
 
     @classmethod
-    def of_matrices(
-        cls, matrices: Sequence[Array], *, weights: Sequence[Array], cap: Array | None
-    ) -> Multipliers:
+    def of_matrices(cls, matrices: Sequence[Array], **of: Any) -> Multipliers:
         """Of N_A, whose negative eigenvalues are rounding."""
         factors = []
         for matrix in matrices:
             values, vectors = np.linalg.eigh(matrix)
             factors.append((vectors * np.sqrt(np.maximum(values, 0.0))).T)
-        return cls(factors=np.stack(factors), weights=np.stack(weights), cap=cap)
+        return cls.of_factors(factors, **of)
+
+    @classmethod
+    def of_factors(
+        cls, factors: Sequence[Array], *, weights: Sequence[Array], **of: Any
+    ) -> Multipliers:
+        """Of F_A, whose rows of zeros are left out as far as they can be."""
+        kept = [factor[factor.any(axis=1)] for factor in factors]
+        rows = np.zeros((len(kept), max(map(len, kept)), np.shape(factors[0])[1]))
+        for own, factor in zip(rows, kept, strict=True):
+            own[: len(factor)] = factor
+        return cls(factors=rows, weights=np.stack(weights), **of)
+
+    def of(self, program: SeedProgram) -> tuple[Nodes, ...]:
+        """The coalition of every factor."""
+        return program.coalitions if self.coalitions is None else self.coalitions
 
     def denormalized(self, budget: Array, *, unit: float) -> Multipliers:
         """Those of a program from those with its budgets divided by ``budget``, H by ``unit``."""
-        return Multipliers(
+        return replace(
+            self,
             factors=self.factors * np.sqrt(budget) * np.sqrt(unit),
             weights=self.weights / budget * unit,
             cap=None if self.cap is None else self.cap * budget * unit,
@@ -133,7 +150,7 @@ def _repaired(program: SeedProgram, multipliers: Multipliers) -> _Repaired | Non
     if not all(np.isfinite(array).all() for array in given):
         return None
     outside = np.ones(multipliers.weights.shape)  # 0 where a node is of the coalition
-    for row, coalition in zip(outside, program.coalitions, strict=True):
+    for row, coalition in zip(outside, multipliers.of(program), strict=True):
         row[list(coalition)] = 0.0
     factors = multipliers.factors * outside[:, None]
     weights = np.maximum(multipliers.weights, 0) * outside
@@ -211,15 +228,38 @@ def _worst_ratio(program: SeedProgram, blocks: Sequence[Array]) -> float:
         values = np.linalg.eigvalsh(block)
         if values[0] < -ROUNDING * settings.rank_tolerance(len(block)) * values[-1]:
             return float("inf")
+    remaining = Remaining(program, blocks)
     for coalition in program.coalitions:
         rest = np.setdiff1d(np.arange(program.size), coalition)
-        unknown = covariance(program, blocks, coalition)[np.ix_(rest, rest)]
+        unknown = remaining.without(coalition)[np.ix_(rest, rest)]
         try:
             precision = np.diagonal(_linalg.inverse_of_positive(unknown))
         except np.linalg.LinAlgError:
             return float("inf")
         worst = max(worst, float((precision / program.budget[rest]).max()))
     return worst
+
+
+class Remaining:
+    """R_A of any coalition: the sum of the blocks it does not touch."""
+
+    def __init__(self, program: SeedProgram, blocks: Sequence[Array]) -> None:
+        self._size = n = program.size
+        lengths = np.array([len(nodes) ** 2 for nodes in program.sets])
+        self._owner = np.repeat(np.arange(len(lengths)), lengths)
+        at = [np.array(nodes)[:, None] * n + np.array(nodes) for nodes in program.sets]
+        self._entry = np.concatenate([one.ravel() for one in at])
+        self._values = np.concatenate([((p + p.T) / 2).ravel() for p in blocks])
+        self._holds = np.zeros((len(lengths), n), dtype=bool)
+        for c, nodes in enumerate(program.sets):
+            self._holds[c, list(nodes)] = True
+
+    def without(self, coalition: Nodes) -> Array:
+        """R_A, shape (n, n)."""
+        touched = np.any(self._holds[:, list(coalition)], axis=1, keepdims=True)[:, 0]
+        free = ~touched[self._owner]
+        total = np.bincount(self._entry[free], self._values[free], self._size**2)
+        return np.asarray(total.reshape(self._size, self._size))
 
 
 def blocks_of(sets: SeedSets, flat: Array) -> tuple[Array, ...]:
@@ -237,6 +277,48 @@ def blocks_of(sets: SeedSets, flat: Array) -> tuple[Array, ...]:
         )
     split = np.split(flat, ends[:-1])
     return tuple(part.reshape(k, k) for part, k in zip(split, lengths, strict=True))
+
+
+def multipliers_of(program: SeedProgram, proof: Mapping[str, Array]) -> Multipliers:
+    """The multipliers of a design file.
+
+    Raises:
+        InputError: shapes that do not fit, or coalitions that are none of the program.
+    """
+    size, known = program.size, program.known_seeds
+    factors, weights = proof["dual_factors"], proof["dual_prices"]
+    coalitions = None
+    if "dual_coalitions" in proof:
+        stored = proof["dual_coalitions"]
+        whole = stored.ndim == 2 and stored.shape[1] == known and (stored == stored.round()).all()
+        coalitions = tuple(tuple(map(int, one)) for one in stored) if whole else ()
+        if (
+            not whole
+            or len(set(coalitions)) < len(coalitions)
+            or not all(
+                list(one) == sorted(set(one)) and all(0 <= node < size for node in one)
+                for one in coalitions
+            )
+        ):
+            raise InputError(
+                "design file.dual_coalitions",
+                expected=f"rows of {known} different nodes in ascending order, none twice",
+                got=f"shape {stored.shape}",
+            )
+    count = math.comb(size, known) if coalitions is None else len(coalitions)
+    for name, array, shape in (
+        ("dual_factors", factors, (count, *factors.shape[1:2], size)),
+        ("dual_prices", weights, (count, size)),
+    ):
+        if array.shape != shape:
+            raise InputError(
+                f"design file.{name}",
+                expected=f"{count} coalitions of {size} nodes",
+                got=f"shape {array.shape}",
+            )
+    return Multipliers(
+        factors=factors, weights=weights, cap=proof.get("dual_cap"), coalitions=coalitions
+    )
 
 
 # --- with every rounding accounted for ----------------------------------------------------------

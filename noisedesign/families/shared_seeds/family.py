@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds import bound as judging
-from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of
+from noisedesign.families.shared_seeds.bound import Multipliers, blocks_of, multipliers_of
 from noisedesign.families.shared_seeds.program import SeedProgram, seed_program
 from noisedesign.privacy.seeds import SeedPlan, seed_plan
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
@@ -44,8 +43,9 @@ class SharedSeeds(SpatialFamily):
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_cap": ArraySpec("w", "n"),
         "clique_blocks": ArraySpec("P", ANY, multiplier=False),
-        "dual_factors": ArraySpec("F, N = F^T F", "Ann"),
-        "dual_prices": ArraySpec("v", "An"),
+        "dual_factors": ArraySpec("F, N = F^T F", ANY),
+        "dual_prices": ArraySpec("v", ANY),
+        "dual_coalitions": ArraySpec("coalitions with multipliers", ANY),
     }
 
     def program_of_gram(self, gram: Array, **of: Any) -> SeedProgram:
@@ -69,20 +69,18 @@ class SharedSeeds(SpatialFamily):
         return ask(self.model(program, form))
 
     def bound(self, program: SeedProgram, proof: Arrays, **_: Any) -> ProvedBound:
-        found = self._multipliers(proof)
+        found = self._multipliers(program, proof)
         return NOTHING if found is None else ProvedBound(judging.lower_bound(program, found), 0.0)
 
-    def _multipliers(self, proof: Arrays) -> Multipliers | None:
+    def _multipliers(self, program: SeedProgram, proof: Arrays) -> Multipliers | None:
         if not {"dual_factors", "dual_prices"} <= set(proof):
             return None
-        return Multipliers(
-            factors=proof["dual_factors"], weights=proof["dual_prices"], cap=proof.get("dual_cap")
-        )
+        return multipliers_of(program, proof)
 
     def rigorous_bound(
         self, program: SeedProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
     ) -> Interval:
-        found = self._multipliers(proof)
+        found = self._multipliers(program, proof)
         if found is None:
             raise NotProvedError("there are no multipliers")
         return judging.rigorous_bound(program, found, enough=enough)
@@ -131,10 +129,6 @@ class SharedSeeds(SpatialFamily):
         blocks = blocks_of(program.sets, proof["clique_blocks"])
         difference = np.abs(judging.covariance(program, blocks) - covariance).max()
         return float(difference / np.abs(covariance).max())
-
-    def sizes(self, problem: SpaceProblem) -> dict[str, int]:
-        n = len(problem.nodes)
-        return {"n": n, "A": min(math.comb(n, problem.structure.known_seeds), sys.maxsize)}
 
     def work(self, problem: SpaceProblem) -> float:
         n, known = len(problem.nodes), problem.structure.known_seeds

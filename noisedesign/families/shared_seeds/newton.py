@@ -23,17 +23,12 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.monitor import Monitor
+from noisedesign.families.shared_seeds.explicit import Explicit
+from noisedesign.families.shared_seeds.layout import congruence, roots, scaling, transposed
 from noisedesign.families.shared_seeds.program import Members
-from noisedesign.families.shared_seeds.state import (
-    Point,
-    Setting,
-    congruence,
-    roots,
-    scaling,
-    transposed,
-)
+from noisedesign.families.shared_seeds.state import MOST_EXPLICIT, Point, Setting
 
-MAX_PRODUCTS = 1000
+MAX_PRODUCTS, MANY_PRODUCTS = 1000, 60
 CHUNK_FLOATS = 1 << 22
 """Floats of the columns of a Schur complement formed at a time: 32 MB."""
 
@@ -48,8 +43,18 @@ class NewtonSystem:
         self.stiffness = [v / s for v, s in zip(point.weights, point.slacks, strict=True)]
         self.cap_stiffness = point.prices / point.room
         self.curvatures = point.curvatures()
-        self._diagonalize()
-        self._factor_schur()
+        self.explicit: Explicit | None = None
+        if setting.explicit:
+            self.explicit = Explicit(
+                setting,
+                point,
+                inverse_scalings=self.inverse_scalings,
+                stiffness=self.stiffness,
+                cap_stiffness=self.cap_stiffness,
+            )
+        else:
+            self._diagonalize()
+            self._factor_schur()
         largest = max(members.shape[1] for members in layout.members)
         of_pairs = largest == 2 and not len(setting.cap) and len(setting.hidden) == 1
         self.correction = PairCorrection(setting, point, self.scalings) if of_pairs else None
@@ -107,7 +112,8 @@ class NewtonSystem:
     def _factor_schur(self) -> None:
         """Inverse of theta^-1 + Z^T B^-1 Z: one column Z for every budget and every cap."""
         columns, stiffness, owners = [], [], []
-        for index, (nodes, _) in enumerate(self.setting.hidden):
+        for index, hidden in enumerate(self.setting.hidden):
+            nodes = hidden.watched
             columns.append(self.point.precisions[index][:, nodes])
             stiffness.append(self.stiffness[index][nodes])
             owners.append(np.full(len(nodes), index))
@@ -144,7 +150,8 @@ class NewtonSystem:
     def _project(self, flat: Array) -> Array:
         """Z^T applied to blocks: diag(X dR X) of every coalition, and diag(dR)."""
         found = []
-        for index, (nodes, _) in enumerate(self.setting.hidden):
+        for index, hidden in enumerate(self.setting.hidden):
+            nodes = hidden.watched
             precision = self.point.precisions[index]
             change = self.setting.layout.assemble(self.setting.restrict(flat, index))
             found.append(np.einsum("ij,ij->i", precision @ change, precision)[nodes])
@@ -156,7 +163,8 @@ class NewtonSystem:
         """Z applied to one value for every budget and cap."""
         layout, parts = self.setting.layout, np.split(values, np.cumsum(self._sizes)[:-1])
         total = np.zeros(len(self.point.blocks))
-        for index, (nodes, _) in enumerate(self.setting.hidden):
+        for index, hidden in enumerate(self.setting.hidden):
+            nodes = hidden.watched
             precision = self.point.precisions[index][:, nodes]
             pull = layout.gather((precision * parts[index]) @ precision.T)
             total += self.setting.restrict(pull, index)
@@ -165,6 +173,8 @@ class NewtonSystem:
         return total
 
     def precondition(self, flat: Array) -> Array:
+        if self.explicit is not None:
+            return self.explicit.solve(flat)
         solved = self._block_solve(flat)
         stiff = self._schur_inverse @ self._project(solved)
         solved -= self._block_solve(self._spread(stiff))
@@ -201,6 +211,8 @@ class NewtonSystem:
             most=MAX_PRODUCTS - used,
             expired=lambda: self.monitor.expired,
         )
+        if solved.products > MANY_PRODUCTS and len(self.setting.coordinates.entry) <= MOST_EXPLICIT:
+            self.setting.explicit = True
         return x + solved.x, solved.residual
 
 

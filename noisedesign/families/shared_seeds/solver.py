@@ -24,20 +24,24 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.machine import one_thread
 from noisedesign.base.monitor import Monitor, Search
 from noisedesign.families.shared_seeds.bound import Multipliers
+from noisedesign.families.shared_seeds.layout import (
+    Layout,
+    congruence,
+    inverses,
+    longest_step,
+    transposed,
+)
 from noisedesign.families.shared_seeds.newton import NewtonSystem
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.families.shared_seeds.state import (
-    Layout,
     Point,
     Setting,
+    Watched,
     answer_of,
     bounds,
-    congruence,
     feasible_blocks,
-    inverses,
-    longest_step,
+    first_blocks,
     start,
-    transposed,
 )
 from noisedesign.program.family import Answer
 
@@ -70,6 +74,12 @@ OVERDRAWN, REFILL_LEAST, REFILL_MOST = 0.2, 0.02, 0.5
 """A budget is overdrawn when its slack falls below the first share of mu / v, which is what its row
 is then rescaled to, kept between the second share of the slack before and the third of the budget.
 """
+MOST_GROWTH = 30.0
+"""Share of the tightest slack of a node, before any coalition, that its row may be raised by: more
+would give away slack that the multipliers of others have come to count on."""
+NEARNESS, FEW = 0.2, 4
+"""A budget is watched before a coalition that leaves little more of it than the worst one does, by
+this share; so many more of each node at every step."""
 SHORTER = 0.7
 MAX_SHORTENINGS = 60
 
@@ -84,16 +94,19 @@ class _Best:
     multipliers: Multipliers | None = None
     spread: float = 0.0  # between the bounds of the last point alone
 
-    def update(self, setting: Setting, point: Point) -> float:
+    def update(self, setting: Setting, point: Point, spent: Array) -> float:
         """Record a point; the gap of the best two bounds."""
-        lower, upper, proof = bounds(setting, point)
+        lower, upper, proof = bounds(setting, point, spent)
         self.spread = upper - lower
         if upper < self.upper:
             self.upper, self.blocks = upper, point.blocks
         if lower > self.lower:
             self.lower = lower
-            self.multipliers = Multipliers.of_matrices(
-                proof, weights=point.weights, cap=point.prices if len(point.prices) else None
+            self.multipliers = Multipliers.of_factors(
+                proof,
+                weights=point.weights,
+                cap=point.prices if len(point.prices) else None,
+                coalitions=tuple(hidden.coalition for hidden in setting.hidden),
             )
         return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
 
@@ -115,12 +128,21 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
     setting = Setting(replace(normal, gram=normal.gram / unit))
     best, steps = _Best(), 0
     with Search(monitor) as search:
-        point, tolerance, share = start(setting), LOOSE, LAST_SHARE
+        first = first_blocks(setting)
+        # With caps, whose room they would take, rows cannot be raised for a budget that comes late.
+        generating = program.known_seeds > 0 and program.cap is None
+        if generating:
+            setting = setting.watching({})
+            setting = setting.watching(_near(setting, setting.every.spent(first)))
+        point, tolerance, share = start(setting, first), LOOSE, LAST_SHARE
         while steps < MAX_STEPS:
-            gap = best.update(setting, point)
+            spent = setting.spent(point)
+            gap = best.update(setting, point, spent)
             monitor.report(lower=best.lower * unit, upper=best.upper * unit)
             if search.ended(solved=gap <= max(REACHED * monitor.gap, monitor.gap - ROOM)):
                 break
+            if generating:
+                setting, point = _wider(setting, point, spent)
             last = share * monitor.gap * best.upper / setting.order
             present = point.complementarity() / setting.order
             lagging = best.spread > LAG * present * setting.order
@@ -149,6 +171,49 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
     return answer_of(program, blocks, multipliers, stop=search.stop, evaluations=steps)
 
 
+def _near(setting: Setting, spent: Array) -> Watched:
+    """What is watched already and, of every node, a few budgets more that are nearly the tightest.
+
+    Most coalitions leave every budget slack, and nearly all are never watched.
+    """
+    every = setting.every.coalitions
+    places = {coalition: at for at, coalition in enumerate(every)}
+    left = 1 - spent
+    for coalition, row in zip(every, left, strict=True):
+        row[list(coalition)] = np.inf
+    least = left.min(axis=0)
+    watched = np.zeros(left.shape, dtype=bool)
+    for hidden in setting.hidden:
+        watched[places[hidden.coalition], hidden.watched] = True
+    left[watched] = np.inf
+    few = min(FEW, len(left)) - 1
+    few_th = np.partition(left, few, axis=0)[few]
+    watched |= left <= np.minimum(few_th, least + NEARNESS * np.maximum(least, 0.0))
+    pairs = zip(every, watched, strict=True)
+    return {coalition: np.flatnonzero(row) for coalition, row in pairs if row.any()}
+
+
+def _wider(setting: Setting, point: Point, spent: Array) -> tuple[Setting, Point]:
+    """With the budgets watched that have come near, rows raised for those that are overdrawn."""
+    watched, mu = _near(setting, spent), point.complementarity() / setting.order
+    wider = setting.watching(watched)
+    if wider.order == setting.order:
+        return setting, point
+    before = {h.coalition: v for h, v in zip(setting.hidden, point.weights, strict=True)}
+    row = np.sqrt(np.maximum(spent.max(axis=0) / (1 - REFILL_LEAST * mu), 1.0))
+    blocks = setting.layout.scaled(point.blocks, row)
+    precisions = wider.precisions(blocks)
+    slacks = wider.slacks(precisions)
+    weights = []
+    for hidden, s in zip(wider.hidden, slacks, strict=True):
+        v = before.get(hidden.coalition, np.zeros(len(s))).copy()
+        new = hidden.watched[v[hidden.watched] == 0]
+        v[new] = mu / s[new]
+        weights.append(v)
+    point = replace(point, blocks=blocks, precisions=precisions, slacks=slacks, weights=weights)
+    return wider, point
+
+
 def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> Point:
     """A point of less mu."""
     system = NewtonSystem(setting, point, monitor)
@@ -172,7 +237,7 @@ def _taken(system: NewtonSystem, step: _Change, mu: float) -> Point:
             break
         along *= SHORTER
     else:
-        raise np.linalg.LinAlgError("no step within the caps")
+        raise np.linalg.LinAlgError("no step within caps and budgets")
     new.dual = point.dual + dual_along * step.dual
     new.prices = point.prices + dual_along * step.prices
     if step.curvature is not None and point.curvature is not None:
@@ -217,16 +282,23 @@ def _centering(point: Point, predictor: _Change, lengths: tuple[float, float]) -
 def _moved(
     setting: Setting, point: Point, blocks: Array, weights: list[Array], mu: float
 ) -> Point | None:
-    """The point at new blocks, overdrawn rows rescaled; None where that breaks a cap."""
+    """The point at new blocks, overdrawn rows rescaled; None where that breaks a cap, or takes
+    more of a row than the coalitions that leave it least can bear."""
     layout, row = setting.layout, np.ones(setting.layout.size)
+    several = setting.program.known_seeds > 0
+    tightest = np.ones(layout.size)
     precisions = setting.precisions(blocks)
     for precision, v, before in zip(precisions, weights, point.slacks, strict=True):
         on = v > 0
+        most = np.minimum(before[on], REFILL_MOST) if several else REFILL_MOST
         wanted = np.zeros(layout.size)
-        wanted[on] = np.clip(mu / v[on], REFILL_LEAST * before[on], REFILL_MOST)
+        wanted[on] = np.clip(mu / v[on], REFILL_LEAST * before[on], most)
         used = np.diagonal(precision)
         overdrawn = on & (1 - used < OVERDRAWN * wanted)
         row[overdrawn] = np.maximum(row, np.sqrt(used / (1 - wanted)))[overdrawn]
+        tightest[on] = np.minimum(tightest, before)[on]
+    if several and (np.square(row) - 1 > MOST_GROWTH * tightest).any():
+        return None
     blocks = layout.scaled(blocks, row)
     precisions = [x / row[:, None] / row for x in precisions]
     room = setting.room(blocks)
@@ -314,7 +386,7 @@ def _change(
     weights, slacks, curvature = [], [], None
     for index, (x, v) in enumerate(zip(point.precisions, point.weights, strict=True)):
         moved = (x @ layout.assemble(setting.restrict(blocks, index))) @ x
-        slacks.append(np.diagonal(moved).copy())
+        slacks.append(np.where(point.weights[index] > 0, np.diagonal(moved), 0.0))
         after = ahead[index] - system.stiffness[index] * slacks[-1]
         weights.append(after - v)
         if left is not None:

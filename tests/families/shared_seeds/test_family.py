@@ -180,3 +180,41 @@ def test_nothing_is_proved_of_noise_whose_seeds_are_not_told() -> None:
     told = {name: array for name, array in design.proof.items() if name != "clique_blocks"}
     assert verify(design).ok
     assert not verify(replace(design, proof=told)).ok
+
+
+@pytest.mark.parametrize("name", ["two hops", "neighbourhood", "known seeds"])
+def test_a_gap_of_1e_9(name: str) -> None:
+    w = mixing_matrix(build_graph("florentine"))
+    of = STRUCTURES | {"known seeds": SpaceStructure(kind="edge-local", known_seeds=1)}
+    found = solve(SpaceProblem(mixing=w, structure=of[name]), gap=1e-9)
+    assert found.status == OPTIMAL
+    assert found.design is not None
+    assert 0 <= found.design.gap <= 1e-9
+
+
+def test_two_known_seeds_agree() -> None:
+    """Every budget before every coalition, by an inverse each; the optimum by a conic solver."""
+    w = mixing_matrix(build_graph("complete", nodes=5), weights="lazy-metropolis-hastings")
+    w = w @ mixing_matrix(build_graph("ring", nodes=5))
+    structure = SpaceStructure(kind="edge-local", known_seeds=2)
+    found = solve(SpaceProblem(mixing=w, structure=structure), gap=1e-8)
+    assert found.status == OPTIMAL
+    assert found.design is not None
+    assert found.design.objective == pytest.approx(clarabel(w, structure), rel=2e-5)
+    plan = seed_plan_of(found.design)
+    assert plan is not None
+    worst = 0.0
+    for known in combinations(range(5), 2):
+        rest = [i for i in range(5) if i not in known]
+        total = np.zeros((5, 5))
+        for seed in plan.seeds:
+            if not set(seed.members) & set(known):
+                at = np.ix_(seed.members, seed.members)
+                total[at] += np.outer(seed.coefficients, seed.coefficients)
+        worst = max(worst, np.diagonal(np.linalg.inv(total[np.ix_(rest, rest)])).max())
+    assert worst == pytest.approx(1.0, abs=1e-6)
+    # Fewer failures are less: the same noise keeps the budgets before any one node.
+    one = replace(structure, known_seeds=1)
+    cheaper = solve(SpaceProblem(mixing=w, structure=one)).design
+    assert cheaper is not None
+    assert cheaper.objective < found.design.objective
