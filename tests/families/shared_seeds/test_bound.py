@@ -67,5 +67,5 @@ def test_a_file_proves_its_bound_by_few_coalitions(tmp_path: Path) -> None:
     path = tmp_path / "design.npz"
     save_design(design, path)
     assert load_design(path).design.lower_bound == pytest.approx(design.lower_bound, rel=1e-12)
-    found = verify(path, rigorous=True)
+    found = verify(load_design(path), rigorous=True)
     assert found.ok
