@@ -1,7 +1,7 @@
 """What is known of noise of polynomial precision, by code that made none of it.
 
-Budgets are finite sums over neighbourhoods. Error and bound are traces, within what random vectors
-tell of them.
+Budgets are finite sums over neighbourhoods, which whoever judges anew adds up by another route.
+Error and bound are traces, within what random vectors tell of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.linalg import svdvals
 
 from noisedesign.base.checks import Array
-from noisedesign.families.polynomial import polynomials
+from noisedesign.families.polynomial import neighbourhoods, polynomials
 from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
@@ -69,10 +69,15 @@ def is_exact(program: SparseProgram) -> bool:
     return probes_of(program) >= program.size
 
 
-def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
+def squared_sensitivity(noise: PolynomialCovariance, budget: Array, *, anew: bool = True) -> float:
     """A bound on the largest [R^-1]_ii over its budget; infinite where nothing bounds it.
 
     With c the least r^2 p on [0, b], R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c.
+
+    Args:
+        noise: what is judged.
+        budget: tau, shape (n,).
+        anew: by sums of another kind than those that the solver took.
     """
     p, r = noise.polynomials
     if not eigenvalues_within(noise) or least(p, p) <= 0:
@@ -80,7 +85,7 @@ def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
     slack = least(r * r * p, r * r * p - 1)
     if slack <= 0:
         return math.inf
-    found = diagonal(noise) / (noise.scale * budget)
+    found = (diagonal_anew if anew else diagonal)(noise) / (noise.scale * budget)
     return float(found.max()) / min(slack, 1.0) if np.isfinite(found).all() else math.inf
 
 
@@ -118,6 +123,11 @@ def least(p: Chebyshev, part: Chebyshev) -> float:
 def diagonal(noise: PolynomialCovariance) -> Array:
     """The diagonal of p(B), shape (n,)."""
     return _stated(noise).diagonal(noise.polynomials[0])
+
+
+def diagonal_anew(noise: PolynomialCovariance) -> Array:
+    """The same by quadrature."""
+    return neighbourhoods.diagonal(noise.polynomials[0], _factor(noise))
 
 
 def _stated(noise: PolynomialCovariance) -> Weighted:

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.polynomial import bound
+from noisedesign.families.polynomial import bound, neighbourhoods
 from noisedesign.families.polynomial.family import FAMILY
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.program.noise import PolynomialCovariance
@@ -47,7 +47,8 @@ def test_diagonals_are_those_of_dense_powers(degree: int) -> None:
     space = replace(designed(), precision=coefficients)
     values, vectors = np.linalg.eigh(operator(space))
     p = Chebyshev(coefficients, domain=[0, space.bound])
-    np.testing.assert_allclose(bound.diagonal(space), vectors**2 @ p(values), atol=1e-12)
+    for found in (bound.diagonal(space), bound.diagonal_anew(space)):
+        np.testing.assert_allclose(found, vectors**2 @ p(values), atol=1e-12)
 
 
 def test_diagonals_of_a_graph_whose_paths_end() -> None:
@@ -61,7 +62,8 @@ def test_diagonals_of_a_graph_whose_paths_end() -> None:
         scale=np.ones(4),
     )
     p, _ = space.polynomials
-    np.testing.assert_allclose(bound.diagonal(space), p(0) + (p(1) - p(0)) / 4, rtol=1e-14)
+    for found in (bound.diagonal(space), bound.diagonal_anew(space)):
+        np.testing.assert_allclose(found, p(0) + (p(1) - p(0)) / 4, rtol=1e-14)
 
 
 def test_the_sensitivity_is_above_that_of_the_inverse_and_hardly() -> None:
@@ -72,10 +74,13 @@ def test_the_sensitivity_is_above_that_of_the_inverse_and_hardly() -> None:
     assert true <= found <= true * (1 + 2e-5)
 
 
-def test_blocks_of_columns_are_as_good_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("full", [0.0, 0.05, 2.0])
+def test_blocks_of_columns_are_as_good_as_all(full: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sparse, dense, and as they fill."""
     expected = bound.diagonal(designed())
-    monkeypatch.setattr(bound, "ENTRIES_AT_ONCE", 7 * 60)
-    np.testing.assert_allclose(bound.diagonal(designed()), expected, rtol=1e-14)
+    monkeypatch.setattr(neighbourhoods, "ENTRIES_AT_ONCE", 7 * 60)
+    monkeypatch.setattr(neighbourhoods, "FULL", full)
+    np.testing.assert_allclose(bound.diagonal_anew(designed()), expected, rtol=1e-13)
 
 
 def scaled_down(array: Array) -> Array:
@@ -89,7 +94,6 @@ def scaled_down(array: Array) -> Array:
     [
         lambda s: {"scale": scaled_down(s.scale)},  # one node's noise
         lambda s: {"noise": s.noise * (1 - 1e-6)},
-        lambda s: {"precision": s.precision * (1 - 1e-6)},  # budgets met by another p
         lambda s: {"bound": s.bound * (1 - 1e-3)},  # eigenvalues beyond what r is known on
         lambda s: {"weights": s.weights * 1.01},
         lambda s: {"precision": -s.precision},
