@@ -219,7 +219,7 @@ class Design(Shown):
             InputError: no target; no such node; noise that does not protect every message, or is
                 not feasible.
         """
-        noise, problem = self.noise, self.problem.dense()
+        noise, problem = self.noise, self.problem
         if self._seeds is not None:
             noise = replace(noise, space=self._seeds)
         return node_plan(

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from noisedesign.noise.filters import Filter, Fresh, filter_of
 from noisedesign.noise.plan import DEALT, SHARED, Claim, Plan, Stream
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.calibration import Calibration
-from noisedesign.program.noise import Noise
+from noisedesign.program.noise import Noise, PairwiseCovariance
 from noisedesign.program.noise.streams import covariance_root
 
 
@@ -48,7 +49,7 @@ def node_plan(
     *,
     node: int | None,
     names: tuple[str, ...] = (),
-    mixing: Array | None = None,
+    mixing: Any = None,
     rounds: int = 1,
     batch_size: int | None = None,
 ) -> Plan:
@@ -92,8 +93,10 @@ def node_plan(
     return made(streams=_streams(noise, node), filter=_filter(noise))
 
 
-def _row(mixing: Array, node: int) -> tuple[tuple[int, float], ...]:
-    return tuple((int(v), float(mixing[node, v])) for v in np.flatnonzero(mixing[node]))
+def _row(mixing: Any, node: int) -> tuple[tuple[int, float], ...]:
+    rows = mixing[[node]]
+    row = rows[0] if isinstance(rows, np.ndarray) else rows.toarray()[0]
+    return tuple((int(v), float(row[v])) for v in np.flatnonzero(row))
 
 
 def _filter(noise: Noise) -> Filter:
@@ -120,6 +123,19 @@ def _streams(noise: Noise, node: int) -> tuple[Stream, ...]:
                     Stream(name=name, coefficient=coefficient, source=SHARED, holders=holders)
                 )
         return tuple(found)
+    if isinstance(noise.space, PairwiseCovariance):
+        return (
+            own(coefficient=float(noise.space.own[node])),
+            *(
+                Stream(
+                    name=f"seed {k}",
+                    coefficient=share,
+                    source=SHARED,
+                    holders=(min(node, other), max(node, other)),
+                )
+                for k, other, share in noise.space.held_by(node)
+            ),
+        )
     root = _root(noise.covariance)
     if np.count_nonzero(root) == np.count_nonzero(np.diagonal(root)):  # nodes are independent
         return (own(coefficient=float(root[node, node])),)

@@ -35,6 +35,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("space", "decor"): Entry(f"{_FAMILIES}.decor.family"),
     ("space", "independent"): Entry(f"{_FAMILIES}.shared_seeds.family"),
     ("space", "polynomial"): Entry(f"{_FAMILIES}.polynomial.family", sparse=True),
+    ("space", "pairwise"): Entry(f"{_FAMILIES}.pairwise.family", sparse=True),
     ("space", "observers"): Entry(f"{_FAMILIES}.observers.family", named=False),
     ("time", "dense"): Entry(f"{_FAMILIES}.disjoint.family"),
     ("time", "overlapping"): Entry(f"{_FAMILIES}.overlapping.family", named=False),
@@ -54,7 +55,7 @@ def kinds(axes: str) -> tuple[str, ...]:
     return tuple(kind for (known, kind), entry in REGISTRY.items() if known == axes and entry.named)
 
 
-SPARSE_FORMS = {"dense": "polynomial"}
+SPARSE_FORMS = {"dense": "polynomial", "edge-local": "pairwise"}
 """Kinds of noise in space, and which one stands for them on graphs that are too large for any
 n x n array."""
 

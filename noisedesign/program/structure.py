@@ -104,14 +104,16 @@ class SpaceStructure:
     - ``decor``: the two ends of an edge, all edges by one coefficient (DECOR);
     - ``independent``: no two nodes;
     - ``polynomial``: any nodes; R^-1 is a polynomial of W^T W but for weights of the nodes, so that
-      nothing is of n x n numbers. It stands for ``dense`` on large graphs, and is near the optimum.
+      nothing is of n x n numbers. It stands for ``dense`` on large graphs, and is near the optimum;
+    - ``pairwise``: the two ends of an edge, with covariances that four numbers say for all edges.
+      It stands for ``edge-local`` on large graphs, and is near the optimum of that.
 
     Args:
         kind: one of these.
         hops: of "hops", at least 1.
         clusters: of "clusters": the number of the cluster of every node.
         known_seeds: f: the budgets hold even against any f nodes that pool the seeds they hold
-            (SecLDP); 0 for "dense", "polynomial" and "decor".
+            (SecLDP); 0 for "dense", "polynomial", "pairwise" and "decor".
 
     Raises:
         InputError: an unknown kind; ``hops`` or ``clusters`` missing, not valid, or out of place;
@@ -140,7 +142,7 @@ class SpaceStructure:
         if self.clusters is not None:
             object.__setattr__(self, "clusters", _checked_clusters(self.clusters))
         _checks.positive_int(self.known_seeds, field="structure.known_seeds", minimum=0)
-        if self.known_seeds and self.kind in ("dense", "polynomial", "decor"):
+        if self.known_seeds and self.kind in ("dense", "polynomial", "pairwise", "decor"):
             expected = f'0 for structure.space = "{self.kind}"'
             got = str(self.known_seeds)
             remedy = "Its seeds are shared by all, or all alike; use edge-local or another kind."

@@ -309,6 +309,18 @@ CASES: dict[str, Case] = {
         tight=False,
         excess=2.1e-2,
     ),
+    "seeds of pairs by few numbers": Case(
+        "pairwise",
+        in_space(PATH_4, "pairwise", budget=UNEVEN),
+        lambda: middle(
+            clique_oracles.clique_interval(
+                gram(PATH_4) / np.sqrt(np.outer(UNEVEN, UNEVEN)), [(0, 1), (1, 2), (2, 3)]
+            )
+        ),
+        bounded=lambda: diagonal(gram(PATH_4), UNEVEN),
+        tight=False,
+        excess=1e-2,
+    ),
     "a product of one node": Case(
         "kronecker",
         SpaceTimeProblem(mixing=ONE_NODE, participation=single(2)),

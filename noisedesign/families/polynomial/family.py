@@ -71,9 +71,9 @@ class Polynomial(Family):
         noise = Noise(steps=None, nodes=program.size, space=covariance)
         return Answer(stop=Stop.SOLVED, noises=[noise], proof={MULTIPLIERS: operator.weights})
 
-    def searched(self, program: SparseProgram) -> None:
+    def searched(self, program: SparseProgram) -> str | None:
         """It falls short of the optimum as other solvers do, by a gap that is told."""
-        return
+        return None
 
     def remark(self, program: SparseProgram, noise: Noise) -> str:
         if judging.is_exact(program):

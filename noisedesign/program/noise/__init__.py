@@ -8,6 +8,7 @@ from noisedesign.program.noise.noise import Noise, noise_of_arrays
 from noisedesign.program.noise.sparse_forms import (
     FORMS,
     MIXING_ARRAYS,
+    PairwiseCovariance,
     PolynomialCovariance,
     SparseCovariance,
     mixing_arrays,
@@ -36,6 +37,7 @@ __all__ = [
     "BufferedToeplitz",
     "DenseStrategy",
     "Noise",
+    "PairwiseCovariance",
     "PolynomialCovariance",
     "SparseCovariance",
     "StationaryStrategy",

@@ -5,6 +5,8 @@ kind             arrays, besides W by rows (``mixing_data``, ``_indices`` and ``
 ===============  ============================================================================
 polynomial       ``precision_coefficients`` and ``noise_coefficients`` of p and r,
                  ``spectral_bound`` b, ``node_weights`` v and ``node_scales`` D
+pairwise         ``own_shares``, ``seed_nodes`` and ``seed_shares``: what nodes multiply their own
+                 normals by, who shares each seed, and what the two multiply its normal by
 ===============  ============================================================================
 """
 
@@ -19,7 +21,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.linalg import LinearOperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
@@ -84,6 +86,9 @@ class SparseCovariance(ABC):
                 got=f"that of {self.nodes}, {self.kind}",
                 remedy="It is drawn by products: see design.noise.stream.",
             )
+        return self._written_out()
+
+    def _written_out(self) -> Array:
         factor = np.asarray(self.root() @ np.eye(self.nodes))
         found = factor @ factor.T
         return np.asarray((found + found.T) / 2)
@@ -211,6 +216,97 @@ def _shifted(a: Any, transposed: Any, block: Array) -> Array:
     return np.asarray(2 * (transposed @ (a @ block)) - block)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PairwiseCovariance(SparseCovariance):
+    """R = F F^T of n seeds that one node has alone and m that two nodes share: node u adds
+    own_u g_u and, of every seed e it holds, share_e,u g_e, of independent standard normals g.
+
+    Nothing travels: each node draws its noise from the seeds that it has.
+
+    Args:
+        own: shape (n,), not squared, nonnegative.
+        pairs: the two nodes of every shared seed, zero-based, shape (m, 2), int64.
+        shares: what they multiply its normal by, shape (m, 2), not squared.
+    """
+
+    kind: ClassVar[str] = "pairwise"
+    names: ClassVar[Mapping[str, str]] = {
+        "own_shares": "of every node's own seed",
+        "seed_nodes": "the two nodes of every shared seed",
+        "seed_shares": "of either in it",
+    }
+
+    own: Array
+    pairs: Any
+    shares: Array
+
+    @property
+    def nodes(self) -> int:
+        return len(self.own)
+
+    def arrays(self) -> dict[str, Any]:
+        return dict(zip(self.names, (self.own, self.pairs, self.shares), strict=True))
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], *, nodes: int, field: str) -> Self:
+        own, pairs, shares = (arrays[name] for name in cls.names)
+        whole = pairs.ndim == 2 and pairs.shape[1] == 2 and pairs.dtype.kind == "i"
+        for name, expected, holds in (
+            ("own_shares", f"{nodes} numbers >= 0", own.shape == (nodes,) and (own >= 0).all()),
+            (
+                "seed_nodes",
+                f"pairs of two nodes below {nodes}",
+                whole
+                and ((pairs >= 0) & (pairs < nodes)).all()
+                and (pairs[:, 0] != pairs[:, 1]).all(),
+            ),
+            ("seed_shares", "a number for either node of a pair", shares.shape == pairs.shape),
+        ):
+            if not holds:
+                got = f"an array of shape {arrays[name].shape}"
+                raise InputError(f"{field}.{name}", expected=expected, got=got)
+        return cls(own=own, pairs=pairs, shares=shares)
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, own=factor * self.own, shares=factor * self.shares)
+
+    @cached_property
+    def _factor(self) -> Any:
+        """F, shape (n, n + m), by rows."""
+        n, m = self.nodes, len(self.pairs)
+        rows = np.concatenate([np.arange(n), self.pairs[:, 0], self.pairs[:, 1]])
+        columns = np.concatenate([np.arange(n), np.tile(n + np.arange(m), 2)])
+        values = np.concatenate([self.own, self.shares[:, 0], self.shares[:, 1]])
+        return csr_array((values, (rows, columns)), shape=(n, n + m))
+
+    @cached_property
+    def matrix(self) -> Any:
+        """R, sparse, shape (n, n), squared noise; symmetric to the last digit."""
+        (first, second), (a, b) = self.pairs.T, self.shares.T
+        nodes = np.arange(self.nodes)
+        rows = np.concatenate([nodes, first, second, first, second])
+        columns = np.concatenate([nodes, first, second, second, first])
+        values = np.concatenate([self.own**2, a**2, b**2, a * b, a * b])
+        found = csr_array((values, (rows, columns)), shape=(self.nodes,) * 2)
+        return (found + found.T) / 2
+
+    def root(self) -> LinearOperator:
+        return aslinearoperator(self._factor)
+
+    def _written_out(self) -> Array:
+        return np.asarray(self.matrix.toarray())
+
+    def held_by(self, node: int) -> list[tuple[int, int, float]]:
+        """The shared seeds of a node: which, with whom, and what it multiplies its normal by."""
+        row = self._factor[[node]].tocoo()
+        n, both = self.nodes, self.pairs.sum(axis=1)
+        return [
+            (int(k) - n, int(both[k - n]) - node, float(share))
+            for k, share in zip(row.coords[1], row.data, strict=True)
+            if k >= n
+        ]
+
+
 def _few(coefficients: Array) -> bool:
     return coefficients.ndim == 1 and 0 < len(coefficients) <= 1000
 
@@ -250,7 +346,7 @@ def mixing_of_arrays(arrays: Mapping[str, Array], *, nodes: int, field: str) -> 
     return found
 
 
-FORMS: tuple[type[SparseCovariance], ...] = (PolynomialCovariance,)
+FORMS: tuple[type[SparseCovariance], ...] = (PolynomialCovariance, PairwiseCovariance)
 
 
 def sparse_covariance_of_arrays(
