@@ -231,10 +231,14 @@ class PairwiseCovariance(SparseCovariance):
 
     kind: ClassVar[str] = "pairwise"
     names: ClassVar[Mapping[str, str]] = {
-        "own_shares": "of every node's own seed",
+        "own_shares": "factor of every node's own seed",
         "seed_nodes": "the two nodes of every shared seed",
-        "seed_shares": "of either in it",
+        "seed_shares": "factor of either",
     }
+    drawn: ClassVar[str] = (
+        "Every node draws its noise from a seed of its own and one with each neighbour: nobody "
+        "deals it out, and nothing is sent. Who holds a seed can pass it on."
+    )
 
     own: Array
     pairs: Any
@@ -245,12 +249,13 @@ class PairwiseCovariance(SparseCovariance):
         return len(self.own)
 
     def arrays(self) -> dict[str, Any]:
-        return dict(zip(self.names, (self.own, self.pairs, self.shares), strict=True))
+        parts = self.own, self.pairs.astype(np.float64), self.shares
+        return dict(zip(self.names, parts, strict=True))
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any], *, nodes: int, field: str) -> Self:
         own, pairs, shares = (arrays[name] for name in cls.names)
-        whole = pairs.ndim == 2 and pairs.shape[1] == 2 and pairs.dtype.kind == "i"
+        whole = pairs.ndim == 2 and pairs.shape[1] == 2 and bool((pairs == np.floor(pairs)).all())
         for name, expected, holds in (
             ("own_shares", f"{nodes} numbers >= 0", own.shape == (nodes,) and (own >= 0).all()),
             (
@@ -265,7 +270,7 @@ class PairwiseCovariance(SparseCovariance):
             if not holds:
                 got = f"an array of shape {arrays[name].shape}"
                 raise InputError(f"{field}.{name}", expected=expected, got=got)
-        return cls(own=own, pairs=pairs, shares=shares)
+        return cls(own=own, pairs=pairs.astype(np.int64), shares=shares)
 
     def scaled(self, factor: float) -> Self:
         return replace(self, own=factor * self.own, shares=factor * self.shares)

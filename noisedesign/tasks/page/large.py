@@ -36,8 +36,8 @@ def _graph(design: Design) -> Section:
 def _noise(space: SparseCovariance) -> Section:
     sizes = {what: space.arrays()[name].size for name, what in space.names.items()}
     text = (
-        f"R, the covariance of the noise of all nodes, is {space.kind}: it follows from W and the "
-        "numbers below, and noise is drawn by products with W. R itself is nowhere."
+        f"R, the covariance of the noise of all nodes, is {space.kind}: it follows from the "
+        "numbers below, and from W where it is polynomial. R itself is nowhere."
     )
     rows = [[what, size] for what, size in sizes.items()]
     table = Table("What the noise is made of", ["array", "numbers"], rows)

@@ -14,6 +14,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.program.noise import (
     Noise,
+    PairwiseCovariance,
     PolynomialCovariance,
     noise_of_arrays,
     sparse_covariance_of_arrays,
@@ -117,3 +118,49 @@ def test_a_covariance_of_many_nodes_is_never_made(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(settings, "DENSE_NODES", 39)
     with pytest.raises(InputError, match="at most 39 nodes"):
         _ = Noise(steps=None, nodes=40, space=example()).covariance
+
+
+# --- seeds of pairs -------------------------------------------------------------------------------
+
+PAIRS = PairwiseCovariance(
+    own=np.array([1.0, 0.5, 2.0]),
+    pairs=np.array([[0, 1], [2, 1]]),
+    shares=np.array([[1.0, -2.0], [0.5, -1.0]]),
+)
+"""Node 0 and 1 share a seed, and 2 and 1: F by hand below."""
+
+FACTOR = np.array([[1, 0, 0, 1, 0], [0, 0.5, 0, -2, -1], [0, 0, 2, 0, 0.5]])
+
+
+def test_seeds_of_pairs_make_up_their_covariance_and_root() -> None:
+    np.testing.assert_allclose(PAIRS.root() @ np.eye(5), FACTOR, atol=0)
+    np.testing.assert_allclose(PAIRS.root().T @ np.eye(3), FACTOR.T, atol=0)
+    np.testing.assert_allclose(PAIRS.covariance(), FACTOR @ FACTOR.T, atol=1e-15)
+    np.testing.assert_allclose(PAIRS.scaled(3.0).covariance(), 9 * PAIRS.covariance(), rtol=1e-15)
+    assert sorted(PAIRS.held_by(1)) == [(0, 0, -2.0), (1, 2, -1.0)]
+    assert PAIRS.held_by(2) == [(1, 1, 0.5)]
+
+
+def test_seeds_of_pairs_go_to_arrays_and_back() -> None:
+    found = sparse_covariance_of_arrays(PAIRS.arrays(), nodes=3, field="design")
+    assert isinstance(found, PairwiseCovariance)
+    assert np.array_equal(found.covariance(), PAIRS.covariance())
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("own_shares", np.ones(4)),
+        ("own_shares", np.array([1.0, -1.0, 1.0])),
+        ("seed_nodes", np.array([[0.0, 1.0], [1.0, 1.0]])),
+        ("seed_nodes", np.array([[0.0, 1.0], [1.0, 3.0]])),
+        ("seed_nodes", np.array([[0.0, 1.0], [1.0, 0.5]])),
+        ("seed_nodes", np.array([[0.0, 1.0], [1.0, -1.0]])),
+        ("seed_nodes", np.array([0.0, 1.0])),
+        ("seed_shares", np.ones((3, 2))),
+    ],
+)
+def test_arrays_that_are_no_seeds_of_pairs_are_refused(name: str, array: Array) -> None:
+    with pytest.raises(InputError) as raised:
+        sparse_covariance_of_arrays(PAIRS.arrays() | {name: array}, nodes=3, field="design")
+    assert raised.value.field == f"design.{name}"
