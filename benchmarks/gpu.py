@@ -44,6 +44,8 @@ def problems(sizes: argparse.Namespace) -> Iterator[tuple[str, int, Problem]]:
     for nodes in sizes.capped:
         for cap in (1.2, 2.0, 5.0):
             yield f"caps of {cap:g}", nodes, whisper(nodes, max_variance=cap)
+    for nodes in sizes.floored:
+        yield "floors of 1.5", nodes, whisper(nodes, min_variance=1.5)
 
 
 def seconds(run: Callable[[], Any]) -> float:
@@ -103,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--nodes", type=int, nargs="*", default=[4096, 16_384], metavar="N")
     parser.add_argument("--steps", type=int, nargs="*", default=[4096, 16_384], metavar="T")
     parser.add_argument("--capped", type=int, nargs="*", default=[2048, 4096], metavar="N")
+    parser.add_argument("--floored", type=int, nargs="*", default=[512, 1024], metavar="N")
     parser.add_argument("--most", type=int, default=4096, help="coordinates solved on the CPU")
     options = parser.parse_args(arguments)
     try:

@@ -395,14 +395,16 @@ class Options:
         """Raise InputError where anything is asked for, since ``by`` can do none of it; unless
         ``device``, and it is a device alone."""
         elsewhere = index_of(self.device) is not None and not device
-        for field, asked, able, expected, got in (
-            ("device", elsewhere, "runs on CUDA devices", "cpu", describe(self.device)),
-            ("checkpoint", self.checkpoint is not None, "keeps checkpoints", "none here", "one"),
-            ("start", self.start is not None, "can start from multipliers", "none here", "one"),
+        kept, begun = self.checkpoint is not None, self.start is not None
+        all_three, device_name = "limits, structures", describe(self.device)
+        for field, asked, able, others, expected, got in (
+            ("device", elsewhere, "runs on CUDA devices", "structures", "cpu", device_name),
+            ("checkpoint", kept, "keeps checkpoints", all_three, "none here", "one"),
+            ("start", begun, "can start from multipliers", all_three, "none here", "one"),
         ):
             if asked:
                 remedy = (
-                    f"What {able} are the native solvers of problems without limits, structures "
+                    f"What {able} are the native solvers of problems without {others} "
                     f"and observers, not {by}."
                 )
                 raise InputError(field, expected=expected, got=got, remedy=remedy)

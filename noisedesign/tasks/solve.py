@@ -151,7 +151,7 @@ def solve(
         progress: called with the bounds of every iteration of the native backend.
         isolate: run a conic solver in its own process, where it can be stopped; default: only
             with a time limit.
-        device: where the native solvers of problems without floors compute: "cpu", "cuda" or
+        device: where the native solvers of problems without a structure compute: "cpu", "cuda" or
             "cuda:N".
         checkpoint: where the native solvers of problems without limits keep their multipliers while
             they run, and what they go on from (:class:`noisedesign.CheckpointFile`).

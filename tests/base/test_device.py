@@ -21,7 +21,7 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import diagonal, fixed_epoch
-from noisedesign.families.disjoint.solver.limits import active_caps
+from noisedesign.families.disjoint.solver.limits import active_caps, floored
 from noisedesign.families.disjoint.solver.square_roots import singular_values
 from noisedesign.program import backends
 from noisedesign.program.certificate import lower_bound
@@ -51,7 +51,7 @@ PROBLEMS: dict[str, SpaceProblem | TimeProblem] = {
 @pytest.fixture(params=["strict", "torch", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
     if request.param == "strict":
-        for one in (diagonal, fixed_epoch, active_caps):
+        for one in (diagonal, fixed_epoch, active_caps, floored):
             monkeypatch.setattr(one, "on_host", strict_on_host)
         return STRICT
     found = torch_on_cpu() if request.param == "torch" else gpu()
@@ -103,6 +103,23 @@ def test_same_answers_under_caps(cap: object, device: Device) -> None:
     np.testing.assert_allclose(there.gram, here.gram, rtol=1e-9, atol=1e-9 * here.gram.max())
     bound, other = (lower_bound(program, answer.dual) for answer in (here, there))
     assert other == pytest.approx(bound, rel=1e-11)
+
+
+@pytest.mark.parametrize("cap", [None, 3.0])
+def test_same_answers_under_floors(
+    cap: float | None, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floored, "SMALL", 0)  # equations are formed alike in both places
+    problem = SpaceProblem(mixing=FLORENTINE, min_variance=1.5, max_variance=cap)
+    program = program_of(problem).normalized()
+    here, there = Monitor(gap=1e-9), Monitor(gap=1e-9)
+    found = floored.solve(program, monitor=here)
+    other = floored.solve(program, monitor=there, device=device)
+    assert found.stop is other.stop is Stop.SOLVED
+    assert other.evaluations <= found.evaluations + 1
+    assert isinstance(other.gram, np.ndarray)
+    assert there.history[-1].lower == pytest.approx(here.history[-1].lower, rel=2e-9)
+    assert there.history[-1].upper == pytest.approx(here.history[-1].upper, rel=2e-9)
 
 
 @pytest.fixture
@@ -430,7 +447,7 @@ def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> Non
 # --- solvers without devices ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(ELSEWHERE.keys() - {"cap"}))
+@pytest.mark.parametrize("name", sorted(ELSEWHERE.keys() - {"cap", "floor"}))
 def test_other_solvers_stay_on_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said before the device is looked for: nobody installs a library in vain."""
     without(monkeypatch, "torch", "cupy")

@@ -17,7 +17,7 @@ import noisedesign as nd
 from noisedesign.base.device import CPU
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.solver import diagonal
-from noisedesign.families.disjoint.solver.limits import active_caps
+from noisedesign.families.disjoint.solver.limits import active_caps, floored
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program import backends
 from noisedesign.tasks.compare import compare
@@ -111,13 +111,13 @@ def test_a_device_beside_the_cpu(
     gpu = benchmarks.gpu
     for module in (gpu, backends, solver):
         monkeypatch.setattr(module, "device_of", lambda name: CPU if name == "cpu" else STRICT)
-    for module in (gpu, diagonal, active_caps):
+    for module in (gpu, diagonal, active_caps, floored):
         monkeypatch.setattr(module, "on_host", strict_on_host)
-    gpu.main(["--nodes", "8", "--steps", "6", "--capped", "9", "--most", "8"])
+    gpu.main(["--nodes", "8", "--steps", "6", "--capped", "9", "--floored", "7", "--most", "8"])
     shown = capsys.readouterr().out
     assert f"cuda:1 (array_api_strict {STRICT.versions['array_api_strict']}) beside" in shown
     assert shown.count("optimal") >= 1
-    assert [shown.count(of) for of in ("the solve", "one eigh", "caps of")] == [2, 3, 3]
+    assert [shown.count(of) for of in ("the solve", "one eigh", "caps of")] == [3, 3, 3]
 
 
 @NEEDS_NUMPY_2

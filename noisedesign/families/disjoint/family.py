@@ -92,7 +92,7 @@ class Disjoint(Family):
         return "the solvers of problems with limits" if program.limited else None
 
     def on_device(self, program: Program) -> bool:
-        return not program.raising
+        return True
 
     def attained(self, program: Program, *, time_limit: float | None) -> None:
         if not doubtful(program):

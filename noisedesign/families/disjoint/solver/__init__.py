@@ -34,7 +34,7 @@ def solve(program: Program, *, monitor: Monitor) -> Found:
             got="a limit on variances (cap or floor)",
         )
     if program.raising:
-        answer = floored.solve(program, monitor=monitor)
+        answer = floored.solve(program, monitor=monitor, device=device_of(monitor.device))
     elif program.cap is not None:
         answer = _capped(program, monitor)
     elif program.participation.epochs == 1:

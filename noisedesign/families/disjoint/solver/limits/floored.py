@@ -28,12 +28,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import array_api_compat
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from noisedesign.base import settings
 from noisedesign.base.checks import Array
+from noisedesign.base.device import (
+    CPU,
+    Device,
+    DeviceArray,
+    cholesky_of,
+    eigh,
+    identity,
+    namespace,
+    on_host,
+    solver_of_positive,
+)
 from noisedesign.base.linalg import is_positive
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.program import Found
@@ -67,7 +78,7 @@ ROUNDING = 1e-7
 """A gap that stops shrinking below this is held up by rounding, not by the method."""
 
 
-def _start(program: Program, sides: Sides) -> tuple[State, Array, float]:
+def _start(program: Program, sides: Sides, device: Device) -> tuple[State, Array, float]:
     """A feasible X, but for caps, and the multipliers that go with it; multipliers of budgets and
     caps alone, and the bound that they prove.
 
@@ -81,20 +92,22 @@ def _start(program: Program, sides: Sides) -> tuple[State, Array, float]:
     shifted[np.diag_indices(n)] += sides.net(np.concatenate([np.zeros(n), price]), n)
     diagonal = np.diagonal(shifted)
     v = np.sqrt(np.maximum(diagonal, LEAST_CONDITION * diagonal.max()))
-    squared, basis = np.linalg.eigh(shifted * np.sqrt(v)[:, None] * np.sqrt(v))
+    there, basis = eigh(device.put(shifted * np.sqrt(v)[:, None] * np.sqrt(v)))
+    squared = on_host(there)
     trace = float(np.sqrt(np.maximum(squared, 0.0)).sum())
     lower = trace**2 / float(v.sum()) - float(sides.level @ price)
     root = np.sqrt(np.maximum(squared, LEAST_CONDITION * squared[-1]))
     scale = (float(root.sum()) / float(v.sum())) ** 2  # at which the sum of v is that of r
     v, root = v * scale, root * np.sqrt(scale)
-    half = np.sqrt(v)[:, None] / np.sqrt(root)
-    frame = Frame(basis / half, basis * half, root)
+    half, side = device.put(np.sqrt(v))[:, None], device.put(np.sqrt(root))
+    frame = Frame(basis / half * side, basis * half / side, device.put(root))
     wanted = np.where(caps & ~sides.tied, 0.0, ABOVE * sides.level)
-    louder = max(1.0, float(np.max(wanted / frame.variance[sides.node])))
-    frame = Frame(frame.outer / np.sqrt(louder), frame.inner * np.sqrt(louder), root * louder)
+    louder = max(1.0, float(np.max(wanted / on_host(frame.variance)[sides.node])))
+    more = float(np.sqrt(louder))
+    frame = Frame(frame.outer / more, frame.inner * more, frame.root * louder)
     v = v * louder**2
     limit = sides.limit(n)
-    slack = limit - sides.held(frame.precision, frame.variance)
+    slack = limit - _held(sides, frame)
     bound = np.concatenate([np.full(n, True), ~sides.tied])
     slack = np.where(bound, np.maximum(slack, LEAST_SLACK * np.abs(limit)), 0.0)
     mu = float(v @ slack[:n]) / n
@@ -102,6 +115,10 @@ def _start(program: Program, sides: Sides) -> tuple[State, Array, float]:
     z = np.where(caps, z, np.minimum(z, GIVING_WAY * diagonal[sides.node]))
     state = State(frame, np.concatenate([v, z]), slack, bound)
     return state, np.concatenate([v, price]), lower
+
+
+def _held(sides: Sides, frame: Frame) -> Array:
+    return sides.held(on_host(frame.precision), on_host(frame.variance))
 
 
 class _Bounds:
@@ -118,8 +135,8 @@ class _Bounds:
 
     def estimate(self, system: System) -> float:
         """The dual value to first order in E."""
-        x, root = system.state.x, system.state.frame.root
-        trace = float(root.sum()) - float(np.trace(system.excess)) / 2
+        x, xp = system.state.x, system.xp
+        trace = float(xp.sum(system.state.frame.root)) - float(xp.linalg.trace(system.excess)) / 2
         y = self.multipliers(x)[self.program.size :]
         return trace**2 / float(x[: self.program.size].sum()) - self.limits.cost(y)
 
@@ -141,20 +158,23 @@ class _Bounds:
         return 0
 
 
-def solve(program: Program, *, monitor: Monitor) -> Found:
-    """Solve a normalised program of single participation with floors above what budgets ask for."""
+def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
+    """Solve a normalised program of single participation with floors above what budgets ask for.
+
+    Matrices are those of ``device``, vectors and what is proved NumPy's.
+    """
     if program.cap is None and program.null_space.shape[1]:
         return Found(stop=Stop.FAILED, message="H is singular, and nothing caps the noise")
     sides = sides_of(limits_of(program), room=TIED * monitor.gap)
     known = _Bounds(program, sides)
     state: State | None
-    best, (state, x, lower) = known.best, _start(program, sides)
+    best, (state, x, lower) = known.best, _start(program, sides, device)
     best.see_dual(known.multipliers(x), lower)
     evaluations, waited, least, closest = 1, 0, np.inf, np.inf
     with Search(monitor) as search:
         while state is not None and waited < PATIENCE:
-            best.see_covariance(state.frame.inner @ state.frame.inner.T)
-            system = System(program, sides, state)
+            best.see_covariance(on_host(state.frame.inner @ state.frame.inner.T))
+            system = System(program, sides, state, device)
             estimate = known.estimate(system)
             # Far from stationarity an estimate may be above the optimum, and means nothing.
             gap = abs(best.upper / estimate - 1) if estimate > 0 else np.inf
@@ -221,43 +241,50 @@ class Step(NamedTuple):
 
     x: Array
     slack: Array
-    f: Array
-    seen: Array
+    f: DeviceArray
+    seen: DeviceArray
     share: float = TO_BOUNDARY
 
 
 class System:
     """Newton's equations at a state, formed and factored."""
 
-    def __init__(self, program: Program, sides: Sides, state: State) -> None:
-        self.sides, self.state, self.size = sides, state, program.size
-        frame, n, node = state.frame, program.size, sides.node
-        net = np.diagonal(program.gram) + sides.net(state.x, n)
-        there = program.gram.copy()
-        np.fill_diagonal(there, net)
+    def __init__(self, program: Program, sides: Sides, state: State, device: Device = CPU) -> None:
+        self.sides, self.state, self.size, self.put = sides, state, program.size, device.put
+        frame, n = state.frame, program.size
+        self.xp = xp = namespace(frame.outer)
+        there = self.put(program.gram + np.diag(sides.net(state.x, n)))
         # B^T E B. What may be rounding of it counts for nothing: along the null space of N it would
         # be divided by as little.
-        self.excess = np.diag(frame.root) - frame.inner.T @ there @ frame.inner
-        size = np.abs(frame.inner)
-        rounding = settings.rank_tolerance(n) * (size.T @ (np.abs(there) @ size))
-        self.excess[np.abs(self.excess) <= rounding] = 0.0
-        self.missing = sides.limit(n) - sides.held(frame.precision, frame.variance) - state.slack
+        eye = identity(n, like=frame.root)
+        excess = eye * frame.root - frame.inner.T @ there @ frame.inner
+        size = xp.abs(frame.inner)
+        rounding = settings.rank_tolerance(n) * (size.T @ (xp.abs(there) @ size))
+        self.excess = xp.where(xp.abs(excess) <= rounding, xp.zeros_like(excess), excess)
+        self.missing = sides.limit(n) - _held(sides, frame) - state.slack
         budgets, across, limits = _sums_over_pairs(frame)
-        across = -across[:, node] * sides.sign
-        limits = limits[np.ix_(node, node)] * np.multiply.outer(sides.sign, sides.sign)
-        matrix = np.block([[budgets, across], [across.T, limits]])
+        node, sign = (
+            xp.asarray(sides.node, device=array_api_compat.device(eye)),
+            self.put(sides.sign),
+        )
+        across = -xp.take(across, node, axis=1) * sign
+        limits = xp.take(xp.take(limits, node, axis=0), node, axis=1) * sign * sign[:, None]
+        sides_of_it = xp.concat([budgets, across], axis=1), xp.concat([across.T, limits], axis=1)
+        matrix = xp.concat(sides_of_it)
         self.per_multiplier = np.divide(1.0, state.x, out=np.zeros_like(state.x), where=state.bound)
-        matrix += np.diag(state.slack * self.per_multiplier)
-        self.scale = 1 / np.sqrt(np.diagonal(matrix))
-        matrix *= self.scale[:, None] * self.scale
-        self.factor = scipy.linalg.cho_factor(matrix)
+        own = self.put(state.slack * self.per_multiplier)
+        matrix += identity(len(state.x), like=own) * own
+        scale = 1 / xp.sqrt(xp.linalg.diagonal(matrix))
+        matrix *= scale[:, None] * scale
+        self.scale = on_host(scale)
+        self.solved = solver_of_positive(matrix)
 
-    def along(self, f: Array) -> Array:
+    def along(self, f: DeviceArray) -> Array:
         """How what is held changes along F, to first order."""
         frame = self.state.frame
-        return self.sides.held(frame.precision_along(f), -frame.variance_along(f))
+        return self.sides.held(on_host(frame.precision_along(f)), -on_host(frame.variance_along(f)))
 
-    def step(self, *, aim: Array, curved: Array, bent: Array) -> Step:
+    def step(self, *, aim: Array, curved: DeviceArray, bent: Array) -> Step:
         """The step after which x s is ``aim``, to first order and as far as second orders are told.
 
         Args:
@@ -267,22 +294,22 @@ class System:
         given = -frame.shared(self.excess + curved)
         known = self.missing - self.along(given) - bent
         right = self.scale * (aim * self.per_multiplier - self.state.slack - known)
-        d = self.scale * scipy.linalg.cho_solve(self.factor, right)
-        seen = frame.of_budgets(d[:n])
-        f = given + frame.shared(frame.of_limits(self.sides.net(d, n)) - seen)
+        d = self.scale * on_host(self.solved(self.put(right)))
+        seen = frame.of_budgets(self.put(d[:n]))
+        f = given + frame.shared(frame.of_limits(self.put(self.sides.net(d, n))) - seen)
         # Of two ways to say it the one in which rounding is small against slacks that vanish.
         slack = (aim - self.state.slack * d) * self.per_multiplier - self.state.slack
         return Step(d, slack, f, seen)
 
 
-def _sums_over_pairs(frame: Frame) -> tuple[Array, Array, Array]:
+def _sums_over_pairs(frame: Frame) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
     """sum_kl P_ik P_il Q_jk Q_jl / (r_k + r_l) for P, Q of T, B: (T, T), (T, B) and (B, B)."""
-    n = len(frame.outer)
-    if n <= SMALL:
+    n, xp = frame.root.shape[0], namespace(frame.outer)
+    if n <= SMALL and isinstance(frame.outer, np.ndarray):
         return _exact_sums_over_pairs(frame)
     rule = pairs.fitted(*pairs.range_of(frame.root), spacing=SPACING)
-    both = np.concatenate([frame.outer, frame.inner])
-    sums = np.zeros((2 * n, 2 * n))
+    both = xp.concat([frame.outer, frame.inner])
+    sums = xp.zeros_like(xp.concat([both, both], axis=1))
     for decay in pairs.decays(frame.root, rule):
         half = both * decay
         pairs.add_squares(sums, half, half)
@@ -308,7 +335,7 @@ def newton(system: System, *, enough: float) -> Step:
     """What a predictor and a corrector step advise, for a mu of no less than ``enough``."""
     state, frame = system.state, system.state.frame
     none = np.zeros_like(state.x)
-    first = system.step(aim=none, curved=np.zeros_like(system.excess), bent=none)
+    first = system.step(aim=none, curved=0 * system.excess, bent=none)
     reach = [min(1.0, whole) for whole in state.reach(first)]
     ahead = float((state.x + reach[0] * first.x) @ (state.slack + reach[1] * first.slack))
     left = float(np.clip(ahead / float(state.x @ state.slack), settings.sqrt_eps(), 1.0))
@@ -316,7 +343,7 @@ def newton(system: System, *, enough: float) -> Step:
     # Second-order terms are told by a step that went so far only; they may mislead at its end.
     trust, f = min(reach), first.f
     mixed = f @ first.seen
-    variance = frame.variance_along(f @ f)
+    variance = on_host(frame.variance_along(f @ f))
     step = system.step(
         aim=aim - trust * first.x * first.slack,
         curved=trust * ((f * frame.root) @ f + mixed + mixed.T),
@@ -329,9 +356,10 @@ def taken(system: System, step: Step) -> State | None:
     """The state a step leads to, by one decomposition; None where X is lost to rounding."""
     state, sides, n = system.state, system.sides, system.size
     along_x, along = (min(1.0, step.share * whole) for whole in state.reach(step))
-    eye = np.eye(n)
+    xp = system.xp
+    eye = identity(n, like=step.f)
     while along > settings.EPS and not (
-        is_positive(eye + along / SHRINK * step.f) and is_positive(eye - along / GROW * step.f)
+        _is_positive(eye + along / SHRINK * step.f) and _is_positive(eye - along / GROW * step.f)
     ):
         along *= BACKTRACK
     shorter = min(along_x, along)
@@ -339,13 +367,24 @@ def taken(system: System, step: Step) -> State | None:
         along_x = along = shorter
     x, slack = state.x + along_x * step.x, state.slack + along * step.slack
     try:
-        root = state.frame.outer @ np.linalg.cholesky(eye + along * step.f)
-        _, values, right = np.linalg.svd(np.sqrt(x[:n])[:, None] * root)
-        frame = Frame(root @ right.T, np.linalg.solve(root.T, right.T), np.square(values))
+        root = state.frame.outer @ cholesky_of(eye + along * step.f)
+        _, values, right = xp.linalg.svd(system.put(np.sqrt(x[:n]))[:, None] * root)
+        inner = xp.linalg.solve(root.T, right.T)
+        frame = Frame(root @ right.T, inner, xp.square(values))
     except np.linalg.LinAlgError:
         return None
-    if not frame.root.min() > 0:
+    if not float(xp.min(frame.root)) > 0:
         return None
-    true = sides.limit(n) - sides.held(frame.precision, frame.variance)
+    true = sides.limit(n) - _held(sides, frame)
     slack = np.where(state.bound & (true > TRUE_SLACK * slack), true, slack)
     return state._replace(frame=frame, x=x, slack=slack)
+
+
+def _is_positive(a: DeviceArray) -> bool:
+    if isinstance(a, np.ndarray):
+        return is_positive(a)
+    try:
+        cholesky_of(a)
+    except np.linalg.LinAlgError:
+        return False
+    return True
