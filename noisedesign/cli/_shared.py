@@ -83,7 +83,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 gap_option = click.option("--gap", type=float, help="Relative duality gap to certify [1e-6].")
 formulation_option = click.option(
     "--formulation",
-    help="Conic model: compact, covariance, paper or, of backends and their default, balanced.",
+    help="Conic model: compact, covariance, paper or, of backends only, balanced (their default) "
+    "and nuclear (SCS).",
 )
 runs_option = click.option("--runs", default=2000, show_default=True, help="Independent runs.")
 retry_option = click.option("--retry", is_flag=True, help="Run rows again that were not solved.")

@@ -38,7 +38,7 @@ POLL_SECONDS = 0.02
 _PROGRAM, _OUTCOME, _READY = "program.npz", "outcome.npz", "ready"
 _COLUMNS = ("variable", "row", "column", "value")
 _REPORTED = ("stop", "message", "iterations", "build_seconds", "solve_seconds")
-_FACTS = ("balanced", "flat", "margin")
+_FACTS = ("balanced", "flat", "margin", "penalty")
 _INPUT = 0
 KILLED = 9
 """The signal by which systems end what takes more memory than there is."""

@@ -81,6 +81,8 @@ class ConicProgram:
     where they are of the same size; a bound by the multipliers is ``flat`` where their errors count
     in the second order, so that a certified gap goes with the square of the tolerance; an answer is
     made feasible at ``margin`` times its errors, so that solvers are asked for that much less.
+    Where ``penalty`` is positive, no multiplier of a block at an optimum has a larger eigenvalue,
+    and solvers get the blocks as penalties (:mod:`noisedesign.conic.nuclear`).
     """
 
     cost: Array
@@ -93,6 +95,7 @@ class ConicProgram:
     balanced: bool = False
     flat: bool = False
     margin: float = 1.0
+    penalty: float = 0.0
 
     @property
     def variables(self) -> int:

@@ -10,8 +10,8 @@ import importlib.metadata
 import math
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,8 @@ import numpy as np
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.conic.data import Outcome, Point, rows_of, square_of, triangles
+from noisedesign.conic import nuclear
+from noisedesign.conic.data import Outcome, Point, Triangles, rows_of, square_of, triangles
 from noisedesign.conic.program import Assembly, ConicProgram, ModelSize, constant, lower_triangle
 
 Options = dict[str, Any]
@@ -60,7 +61,8 @@ class ConicSolver:
     the leading term of what the solver factors. A balanced program comes with the options of
     ``tuned`` besides, from the program and the gap asked for, None where it is to stop
     at its own accuracy; ``parts`` is how many inequalities a model is cut into, where it can be.
-    ``direct`` hands it arrays, in the place of CVXPY.
+    ``direct`` hands it arrays, in the place of CVXPY. ``cones`` are those of formulations that only
+    some solvers take, by their names: a function says why an installed solver lacks one, or None.
     """
 
     name: str
@@ -75,6 +77,15 @@ class ConicSolver:
     direct: Callable[[ConicProgram], Run] | None = None
     parts: int = PARTS
     tuned: Callable[[ConicProgram, float | None], Options] | None = None
+    cones: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
+
+    def lacks(self, formulation: str) -> str | None:
+        """Why it does not take a formulation, or None."""
+        if formulation != nuclear.NUCLEAR:
+            return None
+        has = self.cones.get(formulation)
+        lacking = "its nuclear-norm cone, which is SCS's" if has is None else has()
+        return None if lacking is None else f"formulation {formulation!r}, for want of {lacking}"
 
     def load(self) -> None:
         """Solve something small, so that whatever is imported late is imported now."""
@@ -184,9 +195,15 @@ def through_scs(program: ConicProgram) -> Run:
     """SCS, its data made ready."""
     import scs
 
-    data = triangles(program, upper=False)
-    cone = {"l": data.rows, "s": list(data.sizes)}
-    arrays = {"A": data.matrix, "b": data.offset, "c": program.cost}
+    data: Triangles | nuclear.Penalised
+    if program.penalty:
+        data = nuclear.penalised(program)
+        cost = data.cost
+        cone = {"l": data.rows, "nuc_m": list(data.sizes), "nuc_n": list(data.sizes)}
+    else:
+        data, cost = triangles(program, upper=False), program.cost
+        cone = {"l": data.rows, "s": list(data.sizes)}
+    arrays = {"A": data.matrix, "b": data.offset, "c": cost}
 
     def run(options: Options) -> Outcome:
         found = scs.SCS(arrays, cone, verbose=False, **options).solve()
@@ -287,6 +304,7 @@ CONIC_SOLVERS: tuple[ConicSolver, ...] = (
         limit=lambda seconds: {"time_limit_secs": seconds},
         always={"max_iters": 1_000_000},
         direct=through_scs, parts=1, tuned=_tuned_scs,
+        cones={nuclear.NUCLEAR: nuclear.missing},
     ),
     ConicSolver(
         name="clarabel", solver="CLARABEL", distribution="clarabel",

@@ -158,6 +158,8 @@ class Conic(Backend):
         if reason is not None:
             raise self._refusal(reason)
         self.require_ready()
+        if (reason := self.solver.lacks(chosen)) is not None:
+            raise self._refusal(reason)
         return chosen
 
     def too_large(self, family: Family, program: Any, formulation: str) -> str | None:

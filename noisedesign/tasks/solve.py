@@ -146,8 +146,9 @@ def solve(
             explicitly, conic solvers are asked for an accuracy to match; otherwise they run at
             their own defaults.
         time_limit: seconds; the best certified answer so far is returned when they are over.
-        formulation: of the conic model: "balanced", the default, "compact", "covariance" or
-            "paper"; of noise with a structure or against observers there is one.
+        formulation: of the conic model: "balanced", the default, "compact", "covariance",
+            "paper" or, of an SCS with spectral cones, "nuclear"; of noise with a structure or
+            against observers there is one.
         progress: called with the bounds of every iteration of the native backend.
         isolate: run a conic solver in its own process, where it can be stopped; default: only
             with a time limit.

@@ -45,7 +45,10 @@ class Disjoint(Family):
 
     name = "disjoint"
     structured = False
-    formulations: ClassVar[tuple[str, ...]] = ("balanced", "compact", "covariance", "paper")
+    formulations: ClassVar[tuple[str, ...]] = (
+        *("balanced", "compact", "covariance", "paper"),
+        "nuclear",
+    )
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_weights": ArraySpec("v", "m"),
         "dual_blocks": ArraySpec("U", "bkk"),

@@ -9,6 +9,9 @@ covariance (patterns of one coordinate)
 paper (patterns of one coordinate)
     as published with Whisper D-SGD, problem (10): R = s I + R_cor, s >= 0, R_cor >= 0, and one
     block [[R, e_i], [e_i^T, budget_i]] >= 0 for every node, which says [R^-1]_ii <= budget_i.
+nuclear
+    the first without limits on variances, its inequality a penalty on a nuclear norm: for SCS with
+    spectral cones only.
 balanced
     the first two in coordinates near those of the optimum: for solvers only.
 
@@ -43,6 +46,7 @@ from numpy.typing import NDArray
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.conic.data import Point, slacks
+from noisedesign.conic.nuclear import NUCLEAR
 from noisedesign.conic.program import (
     CONSTANT,
     Assembly,
@@ -62,6 +66,7 @@ from noisedesign.program.program import DualPoint, Program, diagonal_dual
 
 BALANCED, COMPACT, COVARIANCE, PAPER = "balanced", "compact", "covariance", "paper"
 FORMULATIONS = (BALANCED, COMPACT, COVARIANCE, PAPER)
+"""Those of every solver."""
 STATED = FORMULATIONS[1:]
 """Those of files."""
 
@@ -111,6 +116,8 @@ def unable(program: Program, formulation: str) -> str | None:
     """Why a formulation cannot hold a program, or None."""
     if formulation in (COVARIANCE, PAPER) and program.participation.epochs > 1:
         return f"several epochs in formulation {formulation!r}; 'compact' can"
+    if program.limited and formulation == NUCLEAR:
+        return f"a limit on variances (cap or floor) in formulation {formulation!r}"
     if program.limited and program.participation.epochs > 1:
         return "a limit on variances (cap or floor) together with several epochs"
     return None
@@ -135,15 +142,30 @@ def build(program: Program, *, formulation: str, parts: int = 1, scaled: bool = 
         remarks = ("H is singular and nothing caps the noise: the infimum may not be attained.",)
     if formulation == COMPACT and program.limited:
         formulation = COVARIANCE
-    made = {COMPACT: compact, COVARIANCE: covariance, PAPER: paper}.get(formulation)
+    made = {COMPACT: compact, NUCLEAR: compact, COVARIANCE: covariance, PAPER: paper}.get(
+        formulation
+    )
     found = balanced(program, parts=parts) if made is None else made(program)
     conic = found.assembly.finished(
         formulation=formulation,
         remarks=remarks,
         balanced=formulation == BALANCED,
         flat=not program.limited,  # repairs under limits cost the first order
+        penalty=largest_multiplier(program) if formulation == NUCLEAR else 0.0,
     )
     return ConicModel(conic=conic, formulation=found, scale=scale)
+
+
+def largest_multiplier(program: Program) -> float:
+    """No eigenvalue of the multiplier of "compact" is larger at an optimum.
+
+    It is [[I, .], [., U]] >= 0, whose largest eigenvalue is at most the sum of those of its
+    diagonal blocks; U is that of (D), and sum_j budget_j tr(U_j) / k is the optimum: no more than
+    the error of independent noise.
+    """
+    independent = np.diagonal(independent_gram(program))
+    worst = float(np.sum(np.diagonal(program.gram) / independent))
+    return 1 + program.participation.epochs * worst / float(program.budget.min())
 
 
 def lower_bound_scale(factor: Array) -> float:

@@ -1,0 +1,108 @@
+"""Matrix inequalities as penalties, for SCS built with spectral cones: no semidefinite cone at all.
+
+Of a symmetric S the nuclear norm is |S|_* = tr S + 2 tr S_-, S_- its negative part. So
+
+    minimise  <c, x>  subject to  S_k(x) >= 0
+
+has the optimum of
+
+    minimise  <c, x> + p/2 sum_k (t_k - tr S_k(x))  subject to  |S_k(x)|_* <= t_k
+
+as soon as p is no less than the largest eigenvalue of a multiplier of any block at an optimum (an
+exact penalty: Nesterov, "Lectures on convex optimization", 2018, section 2.3). The multiplier of a
+cone is a pair (p/2, Y), |Y|_2 <= p/2, and Z = Y + p/2 I is that of S_k(x) >= 0: between 0 and p I,
+with the same equations. Unlike S >= 0 the penalty leaves the cone an interior.
+
+The cone is {(t, X): |X|_* <= t}, with X column by column; SCS has it from 3.2.8 on where it is
+compiled with -Duse_spectral_cones=true, which its wheels are not.
+Source: Cederberg and Boyd (2025), "Projections onto spectral matrix cones".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.conic.data import Point, rows_of, square_of
+from noisedesign.conic.program import ConicProgram
+
+NUCLEAR = "nuclear"
+"""The formulation that asks for it."""
+
+BUILD = "pip install --no-binary scs scs --config-settings=setup-args=-Duse_spectral_cones=true"
+
+
+@cache
+def missing() -> str | None:
+    """Why the SCS that is installed has no such cone, or None.
+
+    It is asked in a way on which no build prints: two lists of sizes that do not fit each other are
+    refused by one that knows them, and passed over by others.
+    """
+    import scipy.sparse as sp
+    import scs
+
+    one = {"A": sp.csc_matrix([[1.0]]), "b": np.ones(1), "c": np.ones(1)}
+    try:
+        scs.SCS(one, {"l": 1, "nuc_m": [1, 1], "nuc_n": [1]}, verbose=False)
+    except ValueError:
+        return None
+    return f"its nuclear-norm cone: this SCS was built without spectral cones ({BUILD})"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Penalised:
+    """``matrix`` and ``offset`` of s = offset - matrix (x, t), linear rows first, then of every
+    block its t and its matrix, column by column; ``cost`` of (x, t)."""
+
+    cost: Array
+    matrix: Any
+    offset: Array
+    rows: int
+    sizes: tuple[int, ...]
+    penalty: float
+
+    def point(self, variables: Any, multipliers: Any) -> Point:
+        """The answer of a solver, as one of the program with matrix inequalities."""
+        multipliers = np.asarray(multipliers, dtype=np.float64)
+        at, blocks = self.rows, []
+        for size in self.sizes:
+            y = multipliers[at + 1 : at + 1 + size * size].reshape(size, size)
+            blocks.append((y + y.T) / 2 + self.penalty / 2 * np.eye(size))
+            at += 1 + size * size
+        return Point(
+            variables=np.asarray(variables, dtype=np.float64)[: len(self.cost) - len(self.sizes)],
+            blocks=tuple(blocks),
+            rows=multipliers[: self.rows],
+        )
+
+
+def penalised(program: ConicProgram) -> Penalised:
+    """The data of a program that has a penalty."""
+    import scipy.sparse as sp
+
+    assert program.penalty > 0
+    half, count = program.penalty / 2, len(program.blocks)
+    matrix, offset = rows_of(program)
+    matrices = [sp.hstack([matrix, sp.csc_array((program.rows.size, count))])]
+    offsets, cost = [offset], program.cost.copy()
+    for number, block in enumerate(program.blocks):
+        square, constant = square_of(block, program.variables)
+        cost -= half * (square.T @ np.eye(block.size).ravel())
+        scalar = sp.csc_array(([1.0], ([0], [number])), shape=(1, count))
+        first = sp.hstack([sp.csc_array((1, program.variables)), scalar])
+        rest = sp.hstack([square, sp.csc_array((block.size**2, count))])
+        matrices += [first, rest]
+        offsets += [np.zeros(1), constant]
+    return Penalised(
+        cost=np.concatenate([cost, np.full(count, half)]),
+        matrix=sp.csc_matrix(-sp.vstack(matrices)),
+        offset=np.concatenate(offsets),
+        rows=program.rows.size,
+        sizes=tuple(block.size for block in program.blocks),
+        penalty=program.penalty,
+    )
