@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
 
@@ -30,6 +31,15 @@ U = EPS / 2
 
 PIECE, LONG = 64, 512
 """Products that are summed at a time. Shorter pieces err less, longer ones are quicker."""
+
+Shapes = tuple[str, str]
+"""Which triangles the factors of a product are: "lower", "upper", or "" of another matrix. What is
+zero for that is left out."""
+
+FULL: Shapes = ("", "")
+
+OTHER = {"lower": "upper", "upper": "lower", "": ""}
+"""Of the transpose."""
 
 SPARSE = 16
 """Entries to every one that is not zero from which on products leave the zeros out."""
@@ -163,9 +173,9 @@ def symmetric_part(a: Array) -> Enclosure:
     return Enclosure(mid, np.asarray(up(U * np.abs(mid), 1)))
 
 
-def outer_product(a: Array, b: Array, *, piece: int = PIECE) -> Outer:
+def outer_product(a: Array, b: Array, *, piece: int = PIECE, shapes: Shapes = FULL) -> Outer:
     """Of A B alone."""
-    mid, depth = _summed(a, b, piece)
+    mid, depth = _summed(a, b, piece, shapes)
     return Outer(mid, np.asarray(up((depth + 1) * U * row_norms(a), 2)), column_norms(b))
 
 
@@ -184,7 +194,7 @@ def product(a: Enclosure | Array, b: Enclosure | Array) -> Enclosure:
     return Enclosure(mid, np.asarray(up(rad, depth + 8)))
 
 
-def _summed(a: Array, b: Array, piece: int = PIECE) -> tuple[Array, int]:
+def _summed(a: Array, b: Array, piece: int = PIECE, shapes: Shapes = FULL) -> tuple[Array, int]:
     """A B, and through how many roundings a product passes at most.
 
     numpy makes a product with one's own transpose of half the work, and symmetric.
@@ -195,12 +205,20 @@ def _summed(a: Array, b: Array, piece: int = PIECE) -> tuple[Array, int]:
     if SPARSE * np.count_nonzero(a) < a.size:
         few = scipy.sparse.csr_array(a)
         return np.asarray(few @ b), int(np.diff(few.indptr).max())
-    total = a[:, :piece] @ b[:piece]
-    part = np.empty_like(total)
-    for start in range(piece, length, piece):
-        np.matmul(a[:, start : start + piece], b[start : start + piece], out=part)
-        total += part
+    total = np.zeros((len(a), b.shape[1]))
+    scratch = np.empty(total.size)
+    for start in range(0, length, piece):
+        end = min(start + piece, length)
+        rows, columns = (_reach(shape, start, end) for shape in (shapes[0], OTHER[shapes[1]]))
+        here = total[rows, columns]
+        part = scratch[: here.size].reshape(here.shape)
+        here += np.matmul(a[rows, start:end], b[start:end, columns], out=part)
     return total, piece + -(-length // piece)
+
+
+def _reach(shape: str, start: int, end: int) -> slice:
+    """The rows of a matrix in which columns ``start`` to ``end`` are not zero."""
+    return {"lower": slice(start, None), "upper": slice(0, end)}.get(shape, slice(None))
 
 
 def gram(a: Array) -> Enclosure:
@@ -208,6 +226,19 @@ def gram(a: Array) -> Enclosure:
     columns = column_norms(a)
     mid, depth = _summed(a.T, a, 4 * PIECE)
     rad = (U * (depth + 1)) * np.multiply.outer(columns, columns)
+    return Enclosure(mid, np.asarray(up(rad, 8)))
+
+
+def gram_blocks(a: Array, columns: NDArray[np.intp]) -> Enclosure:
+    """Of the blocks of A^T A on some columns each, shape (p, k), in an array of shape (p, k, k)."""
+    length, k = len(a), columns.shape[1]
+    mid = np.zeros((len(columns), k, k))
+    for start in range(0, length, PIECE):
+        part = np.ascontiguousarray(a[start : start + PIECE][:, columns].transpose(1, 2, 0))
+        mid += part @ part.transpose(0, 2, 1)
+    depth = min(length, PIECE) + -(-length // PIECE)
+    norms = column_norms(a)[columns]
+    rad = (U * (depth + 1)) * (norms[:, :, None] * norms[:, None, :])
     return Enclosure(mid, np.asarray(up(rad, 8)))
 
 
@@ -248,7 +279,7 @@ def contraction(z: Array, *, scale: float = 1.0) -> tuple[Contraction, float] | 
     return Contraction(found if tall is z else found.T, norm), away
 
 
-def residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
+def residual(target: Enclosure, a: Array, b: Array, *, shapes: Shapes = FULL) -> Enclosure:
     """Of T - A B, as if the product were computed with 20 bits more.
 
     A and B are cut at a power of two for each row of A and column of B, so that sums of products of
@@ -259,9 +290,10 @@ def residual(target: Enclosure, a: Array, b: Array) -> Enclosure:
     bits = (BITS - math.ceil(math.log2(max(length, 1)))) // 2
     a_high, b_high = _leading(a, bits, axis=1), _leading(b, bits, axis=0)
     a_low, b_low = a - a_high, b - b_high  # exact
-    first = target.mid - a_high @ b_high
-    rest = a_high @ b_low
-    rest += a_low @ b
+    piece = LONG if shapes == FULL else 2 * PIECE  # shorter ones leave out more zeros
+    first = target.mid - _summed(a_high, b_high, piece, shapes)[0]
+    rest, _ = _summed(a_high, b_low, piece, shapes)
+    rest += _summed(a_low, b, piece, shapes)[0]
     mid = first - rest
     rad = U * (np.abs(first) + np.abs(mid) + np.abs(rest)) + target.rad
     low = (U * (length + 1)) * np.multiply.outer(row_norms(a_high), column_norms(b_low))

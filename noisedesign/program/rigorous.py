@@ -27,17 +27,21 @@ from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import (
     EPS,
+    FULL,
     LONG,
+    SPARSE,
     Contraction,
     Enclosure,
     Interval,
     Outer,
     Rounded,
+    Shapes,
     U,
     column_norms,
     contraction,
     exactly,
     gram,
+    gram_blocks,
     inner,
     outer_product,
     product,
@@ -105,6 +109,7 @@ class Judged:
         covariance: about R = X^-1, for a guess of polar factors.
         factor: L with L^T L <= H.
         shaped: about L R.
+        halves: about L D and D, R = D D^T, in their place.
     """
 
     objective: Interval
@@ -114,6 +119,17 @@ class Judged:
     covariance: Array | None = None
     factor: Array | None = None
     shaped: Array | None = None
+    halves: tuple[Array, Array] | None = None
+
+    def shaped_by(self, factor: Array) -> Array | None:
+        """About L R, L being ``factor``; None where R is not known."""
+        known = factor is self.factor
+        if self.halves is not None:
+            half, noising = self.halves
+            return (half if known else factor @ noising) @ noising.T
+        if known and self.shaped is not None:
+            return self.shaped
+        return None if self.covariance is None else factor @ self.covariance
 
 
 # --- positive semidefinite ----------------------------------------------------------------------
@@ -145,7 +161,8 @@ def factor_below(n: Enclosure) -> Below:
         lowered[np.diag_indices(len(lowered))] -= shift
         with contextlib.suppress(np.linalg.LinAlgError):
             root = np.ascontiguousarray(np.linalg.cholesky(lowered).T)
-            left = residual(scaled, np.ascontiguousarray(root.T), root)
+            transposed = np.ascontiguousarray(root.T)
+            left = residual(scaled, transposed, root, shapes=("lower", "upper"))
             if dominant(left):
                 return Below(root / unit, left.scaled(1 / unit))
         shift *= 4
@@ -332,9 +349,9 @@ def raised(a: Array) -> Array:
     raise NotProvedError("R is not positive semidefinite")
 
 
-def _residual(r: Enclosure, y: Array) -> Outer:
+def _residual(r: Enclosure, y: Array, *, shapes: Shapes = FULL) -> Outer:
     """I - R Y by one product. Only its diagonal is rounded once more, by u (1 + |R_i| |Y_i|)."""
-    mid, rows, columns = outer_product(r.mid, y)
+    mid, rows, columns = outer_product(r.mid, y, shapes=shapes)
     np.negative(mid, out=mid)
     mid[np.diag_indices(len(mid))] += 1
     spread = 4 * U * (row_norms(r.mid) + 1)
@@ -379,7 +396,7 @@ def noising_of(strategy: Array) -> Noising:
         matrix = np.tril(_linalg.inverse_of_triangular(strategy.copy()))
     except np.linalg.LinAlgError:
         raise NotProvedError("C is not invertible") from None
-    error = _residual(exactly(strategy), matrix).norm()
+    error = _residual(exactly(strategy), matrix, shapes=("lower", "lower")).norm()
     if not error < 1:
         raise NotProvedError("C is not proved invertible")
     return Noising(matrix, error)
@@ -465,7 +482,8 @@ def judge_strategy(
     below = None if exact_factor is not None else factor_below(symmetric_part(program.gram))
     factor = exact_factor if below is None else below.factor
     assert factor is not None
-    seen = product(factor, noising.matrix)
+    shape = "" if below is None else "upper"
+    seen = outer_product(factor, noising.matrix, shapes=(shape, "lower"))
     unit = exactly(strategy)
     if root is not None:
         scaled = strategy / root
@@ -477,15 +495,15 @@ def judge_strategy(
         objective=_squares(seen, noising, below),
         sensitivity_squared=sensitivity_above(unit, program.participation, limit=limit),
         variance_ratio=ratio,
-        covariance=noising.matrix @ noising.matrix.T,
         factor=factor,
+        halves=(seen.mid, noising.matrix),
     )
 
 
-def _squares(seen: Enclosure, noising: Noising, below: Below | None) -> Interval:
+def _squares(seen: Outer, noising: Noising, below: Below | None) -> Interval:
     """tr(H (C^T C)^-1) from L D: that of L^T L, and of what H is more."""
     low = float(np.linalg.norm(seen.mid))
-    high = float(up(np.linalg.norm(row_norms(seen.largest)), len(seen.mid))) * noising.factor
+    high = seen.norm() * noising.factor
     upper = float(up(high * high, 2))
     if below is not None:
         roots = row_norms(noising.matrix) * noising.factor
@@ -507,21 +525,25 @@ def sensitivity_above(
     """
     if participation.random:
         raise NotProvedError(RANDOM)
-    m = gram_of(strategy)
-    absolute, groups = m.largest, listed(participation)
+    groups = listed(participation)
     if groups is None:
+        absolute = gram_of(strategy).largest
         found = float(unlisted_bounds(absolute, participation).upper.max())
         return float(up(found, 4 * len(absolute)))
+    few = SPARSE * sum(group.steps.size * group.steps.shape[1] for group in groups)
+    m = None if strategy.exact and few < strategy.mid.size else gram_of(strategy)
     worst = 0.0
     for group in groups:
         size = group.steps.shape[1]
         for chunk in group.chunks():
             steps = group.steps[chunk]
-            sums = absolute[steps[:, :, None], steps[:, None, :]].sum(axis=(1, 2))
-            sums = up(sums, size * size // 2)  # ``up`` allows for two roundings each
+            at = steps[:, :, None], steps[:, None, :]
+            blocks = (
+                gram_blocks(strategy.mid, steps) if m is None else Enclosure(*(x[at] for x in m))
+            )
+            sums = up(blocks.largest.sum(axis=(1, 2)), size * size // 2)  # two roundings each
             for j in np.flatnonzero(~(sums <= limit)):
-                block = np.ix_(steps[j], steps[j])
-                here = _elliptope_above(Enclosure(m.mid[block], m.rad[block]))
+                here = _elliptope_above(Enclosure(blocks.mid[j], blocks.rad[j]))
                 sums[j] = here if here <= sums[j] else sums[j]
             worst = float(max(worst, sums.max()))
     return worst
@@ -640,11 +662,9 @@ def _times_blocks(factor: Array, roots: Array, program: Program) -> Enclosure | 
 
 def _guess(factor: Array, judged: Judged, roots: Array, program: Program) -> Array | None:
     """L R B^-T: at the optimum U = R H R, and this is the polar factor of L B."""
-    if judged.covariance is None:
+    shaped = judged.shaped_by(factor)
+    if shaped is None:
         return None
-    known = judged.shaped is not None and judged.factor is factor
-    shaped = judged.shaped if known else factor @ judged.covariance
-    assert shaped is not None
     with np.errstate(all="ignore"):
         if roots.shape[1] == 1:
             return np.asarray(shaped / roots[:, 0, 0])

@@ -20,6 +20,7 @@ from noisedesign.base.enclosures import (
     contraction,
     exactly,
     gram,
+    gram_blocks,
     inner,
     outer_product,
     product,
@@ -148,6 +149,38 @@ def test_contractions_have_singular_values_below_their_norm(
             assert 1 - missing**2 - 1e-13 <= largest <= step.norm <= 1 + 1e-13
     assert contraction(2 * np.eye(3)) is None
     assert contraction(np.full((2, 2), np.nan)) is None
+
+
+TRIANGLES = [
+    ("lower", "lower"),
+    ("lower", "upper"),
+    ("upper", "lower"),
+    ("upper", ""),
+    ("", "lower"),
+]
+
+
+@pytest.mark.parametrize("shapes", TRIANGLES)
+def test_zeros_of_triangles_are_left_out(shapes: tuple[str, str]) -> None:
+    """Of products in several pieces; the same as with them."""
+    size = 2 * PIECE + 5
+    rng = np.random.default_rng(22)
+    cut = {"lower": np.tril, "upper": np.triu, "": np.asarray}
+    a, b = (cut[shape](rng.standard_normal((size, size))) for shape in shapes)
+    found = outer_product(a, b, shapes=shapes)
+    assert found.mid == pytest.approx(a @ b, abs=1e-12)
+    zero = exactly(np.zeros((size, size)))
+    left, plain = residual(zero, a, b, shapes=shapes), residual(zero, a, b)
+    assert (np.abs(left.mid - plain.mid) <= left.rad + plain.rad).all()
+    assert left.rad.max() < 1e-12
+
+
+def test_blocks_of_a_gram_matrix_are_enclosed() -> None:
+    a = rough(2 * PIECE + 3, 6, 23)
+    columns = np.array([[0, 2, 4], [1, 3, 5]])
+    found, truth = gram_blocks(a, columns), times(exact(a.T), exact(a))
+    for steps, mid, rad in zip(columns.tolist(), *found, strict=True):
+        assert holds(Enclosure(mid, rad), [[truth[i][j] for j in steps] for i in steps])
 
 
 def test_sparse_products_are_enclosed() -> None:
