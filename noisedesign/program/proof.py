@@ -201,7 +201,9 @@ def _bound(design: Design, judged: Judged) -> Interval:
     structure."""
     problem = design.problem
     family = family_of(problem)
-    enough = design.lower_bound * (1 - min(max(design.gap, 0.0), LOSS))
+    # What a product of that size may be off by is lost anyway.
+    loss = max(design.gap, EPS * design.size**2)
+    enough = design.lower_bound * (1 - min(loss, LOSS))
     wider = None if family.convex else family.relaxed(problem)
     found, why = [], None
     try:
