@@ -75,7 +75,9 @@ REFUSED: dict[str, Callable[[Design, Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", WORK)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "compare" else n for n in WORK]
+)
 def test_it_works(name: str, design: Design, tmp_path: Path) -> None:
     assert WORK[name](design, tmp_path)
 
@@ -108,6 +110,7 @@ def test_exports_are_read_and_drawn_from(to: str, design: Design, tmp_path: Path
     )
 
 
+@pytest.mark.slow
 def test_designs_of_few_nodes_do_all_that_others_do(tmp_path: Path) -> None:
     """By name, on a graph of which n x n arrays are made without a thought."""
     w = oracles.metropolis(nx.barabasi_albert_graph(12, 2, seed=0))

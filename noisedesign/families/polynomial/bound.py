@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy import sparse
+from scipy.fft import dct
 from scipy.linalg import svdvals
 
 from noisedesign.base.checks import Array
@@ -110,9 +111,10 @@ def least(p: Chebyshev, part: Chebyshev) -> float:
     """
     degree = max(part.degree(), 1)
     count = POINTS_PER_DEGREE * degree
-    angles = (np.arange(count) + 0.5) * (math.pi / count)
-    low, high = p.domain
-    seen = part(low + (high - low) / 2 * (1 + np.cos(angles)))
+    series = np.zeros(count)
+    series[: len(part.coef)] = part.coef / 2
+    series[0] *= 2
+    seen = dct(series, type=3)  # at the angles (k + 1/2) pi / count
     missed = degree * (math.pi / count) / 2
     size = float(np.abs(seen).max()) / (1 - missed)
     rounding = 1e-14 * float(np.abs(part.coef).sum())

@@ -115,6 +115,15 @@ def test_a_dip_between_points_is_not_missed() -> None:
     assert bound.least(dip, dip) <= float(dip(0.5))
 
 
+@pytest.mark.parametrize("degree", [0, 1, 2, 9, 40])
+def test_a_bound_on_a_polynomial_is_below_it_and_hardly(degree: int) -> None:
+    p = Chebyshev(np.random.default_rng(degree).standard_normal(degree + 1), domain=[0, 0.7])
+    values = p(np.linspace(0, 0.7, 20_001))
+    assert values.min() - 2e-3 * np.abs(values).max() <= bound.least(p, p) <= values.min()
+    # Where the constant is known apart, what is missed is a share of how much it changes.
+    assert bound.least(p + 1e3, p) >= 1e3 + values.min() - 2e-3 * np.abs(values).max()
+
+
 def test_eigenvalues_are_within_what_is_above_them_alone() -> None:
     space = designed()
     top = float(np.linalg.eigvalsh(operator(space)).max())
