@@ -112,7 +112,7 @@ def least(p: Chebyshev, part: Chebyshev) -> float:
     degree = max(part.degree(), 1)
     count = POINTS_PER_DEGREE * degree
     series = np.zeros(count)
-    series[: len(part.coef)] = part.coef / 2
+    series[: len(part.coef)] = np.asarray(part.coef, dtype=np.float64) / 2
     series[0] *= 2
     seen = dct(series, type=3)  # at the angles (k + 1/2) pi / count
     missed = degree * (math.pi / count) / 2
