@@ -63,6 +63,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.integer_noise
 	$(BIN)/python -m benchmarks.amplification
 	$(BIN)/python -m benchmarks.rigorous
+	$(BIN)/python -m benchmarks.observers
 
 # Runs notebooks/*.py and stores each with what it prints and draws.
 notebooks: $(STAMP)

@@ -1,0 +1,147 @@
+"""Noise designed against what a neighbour sees: ``python -m benchmarks.observers``.
+
+Everything is relative to independent noise (LDP) at equal privacy: noise of one covariance R at
+every step, at most ten times the variance of independent noise. Every node is an observer, or every
+set of ``pooled`` nodes. The optimum is proved to lie between ``bound`` and ``noise``; ``Whisper``
+is the optimum against a reader of all messages.
+
+What such a design does *not* protect against is in the columns after it, as mu over that of the
+budget (1 is within the budget): a reader of all messages, the worst two neighbours of one node that
+pool what they see, and the observers themselves over twice as many steps.
+
+Sweeps, or steps of Newton's method, and CPU seconds are of the solve alone; views and the final
+judgement come on top. ``--most N`` leaves out larger graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import networkx as nx
+
+import noisedesign as nd
+from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor
+from noisedesign.families.observers.family import FAMILY
+from noisedesign.families.observers.program import ObserverProblem
+from noisedesign.privacy import views
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.system.workloads import ErrorMeasure
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
+
+CAP = 10.0
+GAP = 0.01
+LONGER = 60
+"""Views of one step up to which larger ones are accounted for."""
+
+
+class Case(NamedTuple):
+    """A graph, a horizon and how many nodes pool what they see."""
+
+    name: str
+    graph: nx.Graph
+    horizon: int = 1
+    pooled: int = 1
+    gap: float = GAP
+
+
+def cases() -> list[Case]:
+    """Small ones first."""
+    graphs = {
+        "ring 6": nx.cycle_graph(6),
+        "Florentine": nx.convert_node_labels_to_integers(nx.florentine_families_graph()),
+        "path 30": nx.path_graph(30),
+    }
+    sparse = {n: nd.build_graph("erdos-renyi", nodes=n, p=8 / n, seed=0) for n in (60, 100, 500)}
+    graphs |= {f"Erdos-Renyi {n}": graph for n, graph in sparse.items()}
+    return [
+        *(Case(name, graph) for name, graph in graphs.items()),
+        *(Case(name, graphs[name], horizon=8) for name in ("ring 6", "path 30", "Erdos-Renyi 60")),
+        *(Case(name, graphs[name], pooled=2) for name in ("ring 6", "Florentine", "path 30")),
+    ]
+
+
+def problem_of(case: Case, *, horizon: int | None = None) -> ObserverProblem:
+    nodes = itertools.combinations(range(len(case.graph)), case.pooled)
+    return ObserverProblem(
+        mixing=nd.mixing_matrix(case.graph),
+        horizon=case.horizon if horizon is None else horizon,
+        observers=tuple(views.pndp(nodes=list(each)) for each in nodes),
+        max_variance=CAP,
+    )
+
+
+def whisper(problem: ObserverProblem) -> float:
+    """Relative to LDP."""
+    everybody = SpaceProblem(
+        mixing=problem.mixing, error=ErrorMeasure(horizon=problem.horizon), max_variance=1e4
+    )
+    design = nd.solve(everybody, gap=1e-3).design
+    assert design is not None
+    return design.objective / problem.unit_error
+
+
+def told_to(problem: ObserverProblem, covariance: Array, *observers: views.Observer) -> float:
+    """mu of the worst observer, over that of the budget."""
+    worst = replace(problem, observers=observers).worst(covariance)[0]
+    return math.sqrt(worst)
+
+
+def pairs(graph: nx.Graph) -> list[views.Observer]:
+    """Two neighbours of one node."""
+    found = {pair for node in graph for pair in itertools.combinations(sorted(graph[node]), 2)}
+    return [views.pndp(nodes=list(pair)) for pair in sorted(found)]
+
+
+def row(case: Case) -> Record:
+    problem = problem_of(case)
+    _, monitor = problem.normalized, Monitor(gap=case.gap)  # what is seen is not timed
+    started = time.process_time()
+    answer = FAMILY.solve(problem, monitor=monitor)
+    seconds = time.process_time() - started
+    (noise,) = answer.noises
+    bound = FAMILY.bound(problem, answer.proof).value
+    certificate = FAMILY.judge(problem, noise, answer.proof, bound=bound)
+    covariance, reference = noise.covariance, problem.unit_error
+    longer = case.horizon * len(problem.observers) <= LONGER
+    return {
+        "graph": case.name,
+        "steps": case.horizon,
+        "pooled": case.pooled,
+        "observers": len(problem.observers),
+        "feasible": certificate.feasible,
+        "noise": certificate.objective / reference,
+        "bound": bound / reference,
+        "gap": certificate.gap,
+        "Whisper": whisper(problem),
+        "all messages": told_to(problem, covariance, views.ldp()),
+        "two neighbours": told_to(problem, covariance, *pairs(case.graph)) if longer else None,
+        "twice the steps": told_to(
+            problem_of(case, horizon=2 * case.horizon), covariance, *problem.observers
+        )
+        if longer
+        else None,
+        "iterations": answer.evaluations,
+        "CPU s": seconds,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--most", type=int, default=500, metavar="N", help="nodes (default 500)")
+    arguments = parser.parse_args()
+    rows = []
+    for case in cases():
+        if len(case.graph) <= arguments.most:
+            rows.append(row(case))
+    report.print_table(rows, list(rows[0]), title="noise against what neighbours see")
+
+
+if __name__ == "__main__":
+    main()
