@@ -93,7 +93,7 @@ DAMPED_BUDGETS, DAMPED_CAPS = 0.6, 0.4
 KEPT = 0.5
 """Share of the noise of before that remains in every direction."""
 
-HOPED = 3.0
+HOPED = 2.2
 """Multiple of the gap asked for, in what sweeps alone prove, from which on the error is shared out
 among the observers by Newton's method, and noise repaired."""
 

@@ -10,6 +10,7 @@ recovered so.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,25 +81,26 @@ def shared_out(
     gained, nu = stacks.gained(sight, weights), barrier
     t, w = np.full(len(gained), ROOM / largest), prices.copy()
     slack = program.gram + np.diag(w) - observers.sum(t)
-    for _ in range(STEPS):
-        inverse = _linalg.inverse_of_positive(slack)
-        traces, among, across = observers.curvature(inverse)
-        ahead = np.concatenate(
-            [t * (gained / nu - traces) + 1, w * (np.diagonal(inverse) - program.cap / nu) + 1]
-        )
-        curvature = np.block([[among, -across], [-across.T, inverse**2]])
-        scale = np.concatenate([t, w])
-        curvature *= np.multiply.outer(scale, scale)
-        curvature[np.diag_indices_from(curvature)] += 1
-        step = scipy.linalg.cho_solve(scipy.linalg.cho_factor(curvature), ahead)
-        more, paid = t * step[: len(t)], w * step[len(t) :]
-        change = observers.sum(more) - np.diag(paid)
-        lower = np.linalg.cholesky(slack)
-        fastest = max(_largest(lower, change), -float(step.min()))
-        length = min(1.0, INSIDE / fastest) if fastest > 0 else 1.0
-        t, w, slack = t + length * more, w + length * paid, slack - length * change
-        if length > FAR:
-            nu *= FALL
+    with suppress(np.linalg.LinAlgError):  # what is feasible so far stays
+        for _ in range(STEPS):
+            inverse = _linalg.inverse_of_positive(slack)
+            traces, among, across = observers.curvature(inverse)
+            ahead = np.concatenate(
+                [t * (gained / nu - traces) + 1, w * (np.diagonal(inverse) - program.cap / nu) + 1]
+            )
+            curvature = np.block([[among, -across], [-across.T, inverse**2]])
+            scale = np.concatenate([t, w])
+            curvature *= np.multiply.outer(scale, scale)
+            curvature[np.diag_indices_from(curvature)] += 1
+            step = scipy.linalg.cho_solve(scipy.linalg.cho_factor(curvature), ahead)
+            more, paid = t * step[: len(t)], w * step[len(t) :]
+            change = observers.sum(more) - np.diag(paid)
+            lower = np.linalg.cholesky(slack)
+            fastest = max(_largest(lower, change), -float(step.min()))
+            length = min(1.0, INSIDE / fastest) if fastest > 0 else 1.0
+            t, w, slack = t + length * more, w + length * paid, slack - length * change
+            if length > FAR:
+                nu *= FALL
     return t, w
 
 
