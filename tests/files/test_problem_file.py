@@ -410,7 +410,7 @@ FAMILY_SIZES = {
     "prefix": 4,
     "examples": 3,
     "time-structures": 5,
-    "space-structures": 11,
+    "space-structures": 12,
     "space-time": 7,
     "objectives": 11,
     "directed": 3,
