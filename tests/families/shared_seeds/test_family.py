@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
+from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.design import seed_plan_of
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
@@ -213,8 +215,31 @@ def test_two_known_seeds_agree() -> None:
                 total[at] += np.outer(seed.coefficients, seed.coefficients)
         worst = max(worst, np.diagonal(np.linalg.inv(total[np.ix_(rest, rest)])).max())
     assert worst == pytest.approx(1.0, abs=1e-6)
-    # Fewer failures are less: the same noise keeps the budgets before any one node.
-    one = replace(structure, known_seeds=1)
-    cheaper = solve(SpaceProblem(mixing=w, structure=one)).design
-    assert cheaper is not None
-    assert cheaper.objective < found.design.objective
+    for left, hidden in failures(plan, most=2):
+        sensitivity = np.diagonal(np.linalg.inv(hidden[np.ix_(left, left)]))
+        assert sensitivity.max() <= 1 + 1e-9
+    one = solve(SpaceProblem(mixing=w, structure=replace(structure, known_seeds=1))).design
+    assert one is not None
+    assert one.objective < found.design.objective
+
+
+def failures(plan: SeedPlan, *, most: int) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Who is left and what hides them, however so many nodes fail: each of them drops out and its
+    seeds go on, or are left out, or it colludes and uses the seeds it holds."""
+    for kinds in product(("sound", "gone", "left out", "colludes"), repeat=plan.nodes):
+        if sum(kind != "sound" for kind in kinds) > most:
+            continue
+        hidden = np.zeros((plan.nodes, plan.nodes))
+        for seed in plan.seeds:
+            if not {"left out", "colludes"} & {kinds[i] for i in seed.members}:
+                at = np.ix_(seed.members, seed.members)
+                hidden[at] += np.outer(seed.coefficients, seed.coefficients)
+        yield [i for i, kind in enumerate(kinds) if kind == "sound"], hidden
+
+
+def test_a_cap_and_known_seeds_agree() -> None:
+    structure = SpaceStructure(kind="edge-local", known_seeds=1)
+    found = solve(SpaceProblem(mixing=STAR_5, structure=structure, max_variance=1.1)).design
+    assert found is not None
+    assert np.diagonal(found.covariance).max() <= 1.1
+    assert found.objective == pytest.approx(clarabel(STAR_5, structure, cap=1.1), rel=2e-5)
