@@ -301,6 +301,20 @@ def test_solve_proves_what_it_saves(tmp_path: Path) -> None:
     assert "rigorous" not in call("solve", source, "--json").json()  # nothing is saved
 
 
+def test_a_proof_that_breaks_off_leaves_the_design_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("no such shape")
+
+    monkeypatch.setattr("noisedesign.program.rigorous.judge_covariance", broken)
+    source, path = problem_file(tmp_path), tmp_path / "d.npz"
+    said = call("solve", source, "-o", path)
+    assert said.code == 0
+    assert "Not proved with every rounding accounted for: the noise: no such shape" in said.err
+    assert verify(load_design(path)).ok
+
+
 def test_verify_says_what_is_proved(tmp_path: Path) -> None:
     design = tmp_path / "d.npz"
     call("solve", problem_file(tmp_path), "-o", design)
