@@ -180,7 +180,11 @@ def compared(problem: Problem) -> Listing[Design]:
 
 
 def _unstructured(problem: Any, name: str) -> Problem:
-    return family_of(problem).relaxed(problem) or unstructured(problem)
+    return family_of(problem).relaxed(problem) or problem
+
+
+def _unstructured_in_space(problem: Any, name: str) -> Problem:
+    return unstructured(problem)
 
 
 def _in_space(problem: Any, program: Program, name: str) -> Noise:
@@ -288,7 +292,7 @@ def _in_both(problem: Any, asked: Any, name: str) -> Noise:
 _BASELINES: dict[
     str, tuple[tuple[str, ...], Callable[[Any, str], Problem], Callable[[Any, Any, str], Noise]]
 ] = {
-    "space": (SPACE_BASELINES, _unstructured, _in_space),
+    "space": (SPACE_BASELINES, _unstructured_in_space, _in_space),
     "time": (TIME_BASELINES, _unstructured, _in_time),
     "space-time": (SPACE_TIME_BASELINES, _unstructured_pair, _in_both),
 }
