@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from functools import cache, partial
@@ -397,6 +398,26 @@ def test_polynomials_of_too_many_nodes_are_not_passed(monkeypatch: pytest.Monkey
     found = prove(design)
     assert not found.rigorous
     assert "of which at most 2 are covered" in found.why_not
+
+
+def test_what_is_written_out_of_a_polynomial_has_the_error_of_all_its_steps() -> None:
+    """H = sum_t c_t (W^t)^T W^t, by hand for two steps."""
+    design, _ = solved("a polynomial")
+    family = family_of(design.problem)
+    program = family.program(design.problem)
+    w = program.mixing.toarray()
+    weights = {"dual_weights": np.ones(program.size)}
+    once = family.rigorous_bound(program, weights)
+    longer = copy.copy(program)
+    object.__setattr__(longer, "powers", np.array([2.0, 1.0]))
+    gram = 2 * w.T @ w + (w @ w).T @ w @ w
+    judged = family.rigorous_judge(longer, design.noise, {})
+    truth = float(np.sum(gram * design.covariance))
+    assert judged.objective.lower * (1 - 1e-13) <= truth <= judged.objective.upper * (1 + 1e-13)
+    bound = family.rigorous_bound(longer, weights)
+    roots = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0.0)).sum()
+    assert bound.lower == pytest.approx(roots**2 / np.sum(program.budget), rel=1e-10)
+    assert bound.lower > once.upper
 
 
 def test_large_designs_are_not_proved_as_they_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:

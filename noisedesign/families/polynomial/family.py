@@ -190,12 +190,16 @@ def _written_out(program: SparseProgram) -> Program:
 
 
 def _dense(program: SparseProgram) -> Program:
-    w = program.mixing.toarray()
+    w, counts = program.mixing.toarray(), getattr(program, "powers", (1.0,))
+    gram, power = np.zeros_like(w), np.eye(program.size)
+    for count in counts:
+        power = power @ w
+        gram += count * (power.T @ power)
     return Program(
-        gram=w.T @ w,
+        gram=gram,
         participation=single(program.size),
         budget=program.budget,
-        exact_factor=w,
+        exact_factor=w if tuple(counts) == (1.0,) else None,
         axes="space",
     )
 
