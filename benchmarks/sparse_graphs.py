@@ -1,0 +1,71 @@
+"""Polynomial noise on sparse graphs as they grow: ``python -m benchmarks.sparse_graphs``.
+
+Of every graph one design and its bound, each in a process of its own, whose peak of memory is told.
+The error and the bound hold together with the confidence beside them. Time is processor time on one
+core, and memory that of the whole process, the toolkit and the graph included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from noisedesign.families.polynomial.program import SparseProgram
+from noisedesign.families.polynomial.solver import solve
+from noisedesign.system.graph import build_graph, sparse_mixing_matrix
+from noisedesign.tasks import report
+from noisedesign.tasks.report import Record
+
+GRAPHS: dict[str, dict[str, int]] = {
+    "barabasi-albert": {"links": 3},
+    "erdos-renyi": {"degree": 8},
+    "random-geometric": {"degree": 8},
+}
+
+SIZES = (1_000, 10_000, 100_000)
+
+
+def row(kind: str, nodes: int) -> Record:
+    graph = build_graph(kind, nodes=nodes, seed=1, **GRAPHS[kind])
+    edges = graph.number_of_edges()
+    program = SparseProgram(mixing=sparse_mixing_matrix(graph))
+    started = time.process_time()
+    found = solve(program)
+    seconds = time.process_time() - started
+    return {
+        "graph": kind,
+        "nodes": program.size,
+        "edges": edges,
+        "degree": found.noise.precision.degree(),
+        "relative_to_ldp": found.objective / program.independent_error,
+        "objective": found.objective,
+        "bound": found.lower_bound,
+        "gap": found.gap,
+        "confidence": found.confidence,
+        "cpu_seconds": seconds,
+        "microseconds_per_edge": seconds / edges * 1e6,
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def alone(kind: str, nodes: int) -> Record:
+    """In a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(row, kind, nodes).result()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="nodes at most")
+    parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=list(GRAPHS))
+    arguments = parser.parse_args()
+    sizes = [size for size in SIZES if size <= arguments.most]
+    rows = [alone(kind, size) for kind in arguments.graphs for size in sizes]
+    report.print_table(rows, list(rows[0]), title="polynomial noise on sparse graphs")
+
+
+if __name__ == "__main__":
+    main()
