@@ -18,9 +18,9 @@ from scipy.linalg import svdvals
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial import neighbourhoods, polynomials
 from noisedesign.families.polynomial.noise import PolynomialNoise
-from noisedesign.families.polynomial.operator import Weighted
+from noisedesign.families.polynomial.operator import Powers, Weighted
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.families.polynomial.quadrature import Bidiagonal
+from noisedesign.families.polynomial.quadrature import STEPS_AT_ONCE, Bidiagonal, Product
 from noisedesign.families.polynomial.traces import deviation, trace
 from noisedesign.program.noise import PolynomialCovariance
 
@@ -31,6 +31,9 @@ LEAST_PROBES = 48
 
 PROBED = 2_000_000
 """Entries of all vectors that probe a trace, where those are not the fewest."""
+
+LEFT_OUT = 3e-3
+"""Of the trace of an objective over many steps, by a bound that takes fewer of them."""
 
 EXACT_DEGREE = 3
 """Of what is known exactly of the trace of a bound."""
@@ -149,7 +152,9 @@ def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
     p, r = noise.polynomials
     stated = PolynomialNoise(operator=_stated(noise), precision=p, scale=noise.scale, root=r)
     rng = _vectors(program, 0)
-    return error_within(stated, probes=probes_of(program), failure=FAILURE, rng=rng)
+    return error_within(
+        stated, objective=program.objective, probes=probes_of(program), failure=FAILURE, rng=rng
+    )
 
 
 def proved(program: SparseProgram, weights: Array) -> Estimate:
@@ -176,13 +181,46 @@ def error_at_most(
 
 
 def error_within(
-    noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
+    noise: PolynomialNoise,
+    *,
+    objective: Powers | None = None,
+    probes: int,
+    failure: float,
+    rng: np.random.Generator,
 ) -> Estimate:
-    """What tr(W cov(z) W^T) is between, either side but with probability ``failure``.
+    """What tr(H cov(z)) is between, either side but with probability ``failure``; H = W^T W unless
+    ``objective`` says otherwise.
 
     Of a polynomial near r^2, of lower degree, the trace is a finite sum; only that of the rest is
-    estimated.
+    estimated. Of an objective over several steps all of it is.
     """
+    operator = noise.operator
+    if objective is None or len(objective.counts) == 1:
+        factor = 1.0 if objective is None else float(objective.counts[0])
+        found = _error_after_one_step(noise, probes=probes, failure=failure, rng=rng)
+        return Estimate(factor * found.low, factor * found.high)
+    n = len(noise.scale)
+    root = np.sqrt(noise.scale)[:, None]
+    if probes >= n:
+        values, vectors = operator.eigen
+        y = root * vectors
+        exact = float(np.sum(y * (objective.dense @ y), axis=0) @ noise.root(values) ** 2)
+        return Estimate(exact, exact)
+    half = operator.apply(noise.root, root * objective.random(rng, probes))
+    value = float(np.sum(half**2)) / probes
+    seen = objective.forward(root * operator.apply(noise.root, half))
+    squared = float(np.sum(seen**2)) / probes
+    largest = polynomials.proved_range(noise.root * noise.root)[1] * objective.top(noise.scale)
+    above, below = (
+        deviation(squared, *ends, probes=probes, failure=failure)
+        for ends in ((-largest, 0.0), (0.0, largest))
+    )
+    return Estimate(max(value - below, 0.0), value + above)
+
+
+def _error_after_one_step(
+    noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
+) -> Estimate:
     operator, degree = noise.operator, max(noise.precision.degree() - 1, 1)
     outer = (operator.mixing @ sparse.diags_array(np.sqrt(noise.scale))).tocsr()
     if probes >= outer.shape[1]:
@@ -261,10 +299,41 @@ def bound_within(
         rng: of the vectors.
     """
     price = float(program.budget @ operator.weights)
+    root = np.sqrt(operator.weights)[:, None]
+    objective = program.objective
     if probes >= program.size:
-        exact = float(svdvals(operator.factor.toarray()).sum()) ** 2 / price
+        if program.plain:
+            values = math.sqrt(objective.counts[0]) * svdvals(operator.factor.toarray())
+        else:
+            b = root * objective.dense * root.T
+            values = np.sqrt(np.clip(np.linalg.eigvalsh((b + b.T) / 2), 0.0, None))
+        exact = float(values.sum()) ** 2 / price
         return Estimate(exact, exact)
-    found = root_trace(operator, degree=EXACT_DEGREE, probes=probes, failure=failure, rng=rng)
+    if program.plain:
+        found = root_trace(operator, degree=EXACT_DEGREE, probes=probes, failure=failure, rng=rng)
+        price /= float(objective.counts[0])
+    else:
+        objective = objective.first(LEFT_OUT, rng)
+        top = objective.top(operator.weights)
+
+        def forward(x: Array) -> Array:
+            return objective.forward(root * x)
+
+        def backward(y: Array) -> Array:
+            return np.asarray(root * objective.backward(y))
+
+        pilot = Bidiagonal(forward, backward, rng.standard_normal((program.size, 1)))
+        pilot.extend(STEPS_AT_ONCE)
+        rule = pilot.rule(0, below=False)
+        mean = rule(np.sqrt(rule.nodes)) / rule(np.ones(len(rule.nodes)))
+        found = rest_of_root(
+            forward,
+            backward,
+            Chebyshev([mean], domain=[0.0, top]),
+            known=mean * program.size,
+            starts=rng.standard_normal((program.size, probes)),
+            failure=failure,
+        )
     return Estimate(found.low**2 / price, found.high**2 / price)
 
 
@@ -277,13 +346,32 @@ def root_trace(
     moments = operator.moments(identity, degree).sum(axis=1)
     points, weights = operator.measure(identity, rng)
     near = polynomials.fitted(np.sqrt(points), points, weights, degree=degree, top=top)
-    process = Bidiagonal(operator.forward, operator.backward, rng.standard_normal((n, probes)))
+    return rest_of_root(
+        operator.forward,
+        operator.backward,
+        near,
+        known=float(near.coef @ moments),
+        starts=rng.standard_normal((n, probes)),
+        failure=failure,
+    )
+
+
+def rest_of_root(
+    forward: Product,
+    backward: Product,
+    near: Chebyshev,
+    *,
+    known: float,
+    starts: Array,
+    failure: float,
+) -> Estimate:
+    """What tr (A^T A)^(1/2) is between, of which that of the polynomial ``near`` is known."""
+    process = Bidiagonal(forward, backward, starts)
     process.until_close()
     low, high, squares = (float(found.mean()) for found in process.without(near))
     ends = polynomials.below_and_above(near)
     below, above = (
-        deviation(squares, *two, probes=probes, failure=failure)
+        deviation(squares, *two, probes=starts.shape[1], failure=failure)
         for two in (ends, (-ends[1], -ends[0]))
     )
-    known = float(near.coef @ moments)
     return Estimate(max(known + low - below, 0.0), known + high + above)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +17,9 @@ from noisedesign.families.polynomial.quadrature import Bidiagonal
 
 POWER_STEPS = 60
 """For a bound on eigenvalues that is valid after any number of them, and close after these."""
+
+H_POWER_STEPS = 20
+"""The same, of products that take 2 T as many."""
 
 LANCZOS_STEPS = 80
 """As many points as stand for a spectrum."""
@@ -59,17 +64,10 @@ class Weighted:
 
     @cached_property
     def top(self) -> float:
-        """A bound b on the eigenvalues of B: max of (B x)_i / x_i over i, for a positive x.
-
-        Collatz and Wielandt; a few power steps choose x, which need not have converged.
-        """
-        a, transposed = self.factor, self.transposed
-        x = np.ones(a.shape[1])
-        for _ in range(POWER_STEPS):
-            image = transposed @ (a @ x)
-            bound = float((image / x).max())
-            x = image / image.max() + 1e-3 * x / x.max()
-        return bound * (1 + 1e-12)  # for rounding of two sparse products
+        """A bound b on the eigenvalues of B (Collatz and Wielandt)."""
+        return collatz(
+            lambda x: self.backward(self.forward(x)), len(self.weights), steps=POWER_STEPS
+        )
 
     def apply(self, p: Chebyshev, block: Array) -> Array:
         """p(B) times a block, shape (n, m); p is a polynomial on [0, b]."""
@@ -159,6 +157,82 @@ class Weighted:
             values, vectors = self.eigen
             return values, np.sum((outer @ vectors) ** 2, axis=0)
         return self.spectrum(outer.T @ rng.standard_normal((outer.shape[0], MEASURED)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Powers:
+    """H = F^T F = sum_t c_t (W^t)^T W^t, F of the blocks c_t^(1/2) W^t for t = 1..T.
+
+    Attributes:
+        mixing: W, sparse, shape (n, n), nonnegative.
+        counts: c, shape (T,), nonnegative.
+    """
+
+    mixing: Any
+    counts: Array
+
+    @cached_property
+    def transposed(self) -> Any:
+        """W^T."""
+        return self.mixing.T.tocsr()
+
+    def forward(self, block: Array) -> Array:
+        """F times a block of m columns, shape (T n, m)."""
+        seen = []
+        for count in self.counts:
+            block = self.mixing @ block
+            seen.append(math.sqrt(count) * block)
+        return np.concatenate(seen)
+
+    def backward(self, stacked: Array) -> Array:
+        """F^T times a block, shape (n, m)."""
+        return self._gathered(iter(stacked.reshape(len(self.counts), -1, stacked.shape[1])[::-1]))
+
+    def random(self, rng: np.random.Generator, count: int) -> Array:
+        """F^T times standard normal vectors: independent columns of covariance H."""
+        shape = (self.mixing.shape[0], count)
+        return self._gathered(rng.standard_normal(shape) for _ in self.counts)
+
+    def _gathered(self, latest_first: Iterator[Array]) -> Array:
+        total: Any = 0.0
+        for count, block in zip(self.counts[::-1], latest_first, strict=True):
+            total = self.transposed @ (total + math.sqrt(count) * block)
+        return np.asarray(total)
+
+    def times(self, block: Array) -> Array:
+        """H times a block."""
+        return self.backward(self.forward(block))
+
+    @cached_property
+    def dense(self) -> Array:
+        """H, where n x n arrays are nothing to fear."""
+        return self.times(np.eye(self.mixing.shape[0]))
+
+    def top(self, scale: Array) -> float:
+        """A bound on the eigenvalues of D^(1/2) H D^(1/2), D = diag(scale); as that of B."""
+        root = np.sqrt(scale)[:, None]
+        return collatz(lambda x: root * self.times(root * x), len(scale), steps=H_POWER_STEPS)
+
+    def first(self, apart: float, rng: np.random.Generator) -> Powers:
+        """The first of its terms, which are at most H, and all of its trace but about ``apart``."""
+        block, parts = rng.standard_normal((self.mixing.shape[0], 1)), []
+        for count in self.counts:
+            block = self.mixing @ block
+            parts.append(count * float(np.sum(block**2)))
+        kept = int(np.searchsorted(np.cumsum(parts), (1 - apart) * sum(parts))) + 1
+        return Powers(mixing=self.mixing, counts=self.counts[:kept])
+
+
+def collatz(product: Callable[[Array], Array], size: int, *, steps: int) -> float:
+    """A bound on the eigenvalues of a nonnegative symmetric B: max of (B x)_i / x_i over i, for
+    a positive x. A few power steps choose x, which need not have converged."""
+    x = np.ones((size, 1))
+    bound = math.inf
+    for _ in range(steps):
+        image = product(x)
+        bound = min(bound, float((image / x).max()))
+        x = image / image.max() + 1e-3 * x / x.max()
+    return bound * (1 + 1e-12)  # for rounding of the products
 
 
 def _is_full(block: Any) -> bool:

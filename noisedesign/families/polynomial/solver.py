@@ -24,11 +24,11 @@ from noisedesign.families.polynomial.bound import (
     CONFIDENCE,
     LEAST_PROBES,
     PROBED,
-    error_at_most,
+    error_within,
     lower_bound,
 )
 from noisedesign.families.polynomial.noise import PolynomialNoise
-from noisedesign.families.polynomial.operator import Weighted
+from noisedesign.families.polynomial.operator import MEASURED, Weighted
 from noisedesign.families.polynomial.program import SparseProgram
 
 WEIGHT_PROBES = 32
@@ -125,7 +125,9 @@ def solve(
     failure = (1 - confidence) / 2
     pilot, *rngs = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
     noise, operator = designed(program, degree=degree, rounds=rounds, rng=pilot)
-    error = error_at_most(noise, probes=probes, failure=failure, rng=rngs[0])
+    error = error_within(
+        noise, objective=program.objective, probes=probes, failure=failure, rng=rngs[0]
+    ).high
     bound = lower_bound(program, operator, probes=probes, failure=failure, rng=rngs[1])
     return SparseDesign(
         noise=noise,
@@ -151,19 +153,21 @@ def designed(
     that of U / D. The diagonals of T_j(B) are found once.
     """
     operator = _scaled(program, 1 / program.budget)
-    p = _of_commuting(operator, degree=CHEAP_DEGREE, rng=rng)
-    operator = _scaled(program, operator.diagonal(p) / program.budget)
+    if program.plain:
+        p = _of_commuting(operator, degree=CHEAP_DEGREE, rng=rng)
+        operator = _scaled(program, operator.diagonal(p) / program.budget)
     if degree is None:
         degree = affordable_degree(operator, rng=rng)
     p = _of_commuting(operator, degree=degree, rng=rng)
     moments = operator.moments(_identity(program.size), degree)
     scale = _coefficients(p) @ moments / program.budget
-    bounding = weighted(program, scale, rounds=rounds, probes=probes, rng=rng)
-    for _ in range(REFITS):
-        seen_by = program.mixing @ sparse.diags_array(np.sqrt(scale))
-        priced_by = sparse.diags_array(np.sqrt(bounding.weights / scale))
-        x, seen = operator.measure(seen_by, rng)
-        y, price = operator.measure(priced_by, rng)
+    if program.plain:
+        bounding = weighted(program, scale, rounds=rounds, probes=probes, rng=rng)
+    else:
+        bounding = _scaled(program, scale)
+    for _ in range(REFITS if program.plain else 2 * REFITS):
+        x, seen = _seen(program, operator, scale, rng)
+        y, price = operator.measure(sparse.diags_array(np.sqrt(bounding.weights / scale)), rng)
         price *= (seen @ (1 / p(x))) / (price @ p(y))
         p = polynomials.precision(
             np.concatenate([x, y]),
@@ -173,10 +177,55 @@ def designed(
             top=operator.top,
         )
         scale = _coefficients(p) @ moments / program.budget
+        if not program.plain:
+            bounding = _multipliers(program, operator, p, moments, probes=probes, rng=rng)
     noise = PolynomialNoise(
         operator=operator, precision=p, scale=scale * (1 + MARGIN), root=polynomials.inverse_root(p)
     )
     return noise, bounding
+
+
+def _seen(
+    program: SparseProgram, operator: Weighted, scale: Array, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """A measure that stands for f -> tr(H D^(1/2) f(B) D^(1/2))."""
+    root = np.sqrt(scale)[:, None]
+    if operator.small:
+        values, vectors = operator.eigen
+        y = root * vectors
+        return values, np.sum(y * (program.objective.dense @ y), axis=0)
+    return operator.spectrum(root * program.objective.random(rng, MEASURED))
+
+
+def _multipliers(
+    program: SparseProgram,
+    operator: Weighted,
+    p: Chebyshev,
+    moments: Array,
+    *,
+    probes: int,
+    rng: np.random.Generator,
+) -> Weighted:
+    """B with V near diag(R H R), which the multipliers of the optimum are.
+
+    It is the variance of R F^T g for white g, H = F^T F: known as well as a few samples tell. What
+    nodes have in common by their diagonals of T_j(B) is taken out of their noise by regression.
+    """
+    scale = _coefficients(p) @ moments / program.budget
+    root = np.sqrt(scale)[:, None]
+    if operator.small:
+        values, vectors = operator.eigen
+        r = (root * vectors / p(values)) @ (root * vectors).T
+        return _scaled(program, np.sum((r @ program.objective.dense) * r, axis=1))
+    r = polynomials.inverse_root(p)
+    drawn = operator.apply(r, operator.apply(r, root * program.objective.random(rng, probes)))
+    seen = np.log(np.mean((root * drawn) ** 2, axis=1))
+    features = np.column_stack([np.log(scale), np.log(program.budget), *moments[1:]])
+    features = np.column_stack([np.ones(len(seen)), features, features**2])
+    fitted = features @ np.linalg.lstsq(features, seen, rcond=None)[0]
+    left = seen - fitted
+    known = max(0.0, 1 - 2 / (probes * float(np.mean(left**2))))  # 2 / m: variance of a log chi^2
+    return _scaled(program, np.exp(fitted + known * left))
 
 
 def _scaled(program: SparseProgram, weights: Array) -> Weighted:

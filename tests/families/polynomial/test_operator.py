@@ -10,7 +10,7 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial import operator as operators
-from noisedesign.families.polynomial.operator import Weighted
+from noisedesign.families.polynomial.operator import Powers, Weighted
 from tests.support import oracles
 
 
@@ -115,3 +115,36 @@ def test_blocks_are_cut_where_they_would_be_large(
     np.testing.assert_allclose(
         operator.moments(sparse.eye_array(len(b)), 1)[1], 2 * np.diagonal(b) / operator.top - 1
     )
+
+
+POWERS = np.array([2.0, 0.0, 0.5])
+
+
+def test_powers_and_their_products() -> None:
+    w = cases()["one-sided"]
+    n = len(w)
+    powers = Powers(mixing=sparse.csr_array(w), counts=POWERS)
+    w3 = w @ w @ w
+    h = 2 * w.T @ w + 0.5 * w3.T @ w3
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((n, 3)), rng.standard_normal((3 * n, 3))
+    np.testing.assert_allclose(powers.dense, h, atol=1e-14)
+    np.testing.assert_allclose(powers.times(x), h @ x, atol=1e-12)
+    np.testing.assert_allclose(np.sum(powers.forward(x) ** 2), np.sum(x * (h @ x)), rtol=1e-12)
+    np.testing.assert_allclose(np.sum(powers.forward(x) * y), np.sum(x * powers.backward(y)))
+    drawn = powers.random(rng, 4000)
+    spread = np.sqrt((np.outer(np.diagonal(h), np.diagonal(h)) + h**2) / 4000)
+    assert np.abs((drawn @ drawn.T / 4000 - h) / spread).max() <= 6
+    scale = rng.uniform(0.5, 2.0, n)
+    largest = np.linalg.eigvalsh(np.sqrt(scale)[:, None] * h * np.sqrt(scale))[-1]
+    assert largest <= powers.top(scale) <= 1.05 * largest
+
+
+def test_the_first_powers_are_most_of_all() -> None:
+    w = sparse.csr_array(cases()["symmetric"])
+    powers = Powers(mixing=w, counts=np.arange(32.0, 0.0, -1.0))
+    kept = powers.first(0.05, np.random.default_rng(0))
+    assert 1 < len(kept.counts) < 32
+    assert np.linalg.eigvalsh(powers.dense - kept.dense)[0] >= -1e-12
+    assert np.trace(kept.dense) >= 0.85 * np.trace(powers.dense)
+    assert len(powers.first(0.0, np.random.default_rng(0)).counts) == 32

@@ -160,6 +160,64 @@ def test_drawn_noise_has_the_covariance() -> None:
     assert np.abs((seen - r) / spread).max() <= 6  # 14,400 entries, 6 standard deviations
 
 
+def over_steps(horizon: int, w: Array = SCALE_FREE) -> tuple[SparseProgram, Array]:
+    """All iterates of that many steps, and H."""
+    counts = np.arange(horizon, 0.0, -1.0)
+    h = np.zeros_like(w)
+    for t, count in enumerate(counts, start=1):
+        power = np.linalg.matrix_power(w, t)
+        h += count * power.T @ power
+    return SparseProgram(mixing=sparse.csr_array(w), powers=counts), h
+
+
+def test_the_optimum_over_thirty_two_steps_is_enclosed() -> None:
+    program, h = over_steps(32)
+    found = solver.solve(program)
+    r = covariance(found.noise)
+    assert np.all(np.diagonal(np.linalg.inv(r)) <= 1)
+    assert found.objective == pytest.approx(np.sum(h * r), rel=1e-9)
+    assert found.confidence == 1
+    assert found.gap <= 0.03
+    optimum = oracles.diagonal_interval(h, budget=program.budget, width=1e-6, sweeps=300)
+    assert found.lower_bound <= optimum.upper * (1 + 1e-9)
+    assert found.objective >= optimum.lower * (1 - 1e-9)
+    assert program.independent_error == pytest.approx(np.trace(h))
+
+
+def test_estimates_over_many_steps_hold_on_either_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "DENSE", 0)
+    program, h = over_steps(8)
+    noise, v = solver.designed(program, degree=3, rng=np.random.default_rng(0))
+    true = float(np.sum(h * covariance(noise)))
+    root = np.sqrt(v.weights)
+    values = np.linalg.eigvalsh(root[:, None] * h * root)
+    best = np.sqrt(np.clip(values, 0, None)).sum() ** 2 / v.weights.sum()
+    assert best <= true <= 1.1 * best
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        error = bound.error_within(
+            noise, objective=program.objective, probes=60, failure=1e-3, rng=rng
+        )
+        assert error.low <= true <= error.high <= 2 * true
+        below = bound.lower_bound(program, v, probes=60, failure=1e-3, rng=rng)
+        assert 0.6 * best <= below <= best
+
+
+def test_one_power_scales_error_and_bound() -> None:
+    plain, three = (
+        solver.solve(SparseProgram(mixing=sparse.csr_array(RING), powers=(c,))) for c in (1.0, 3.0)
+    )
+    assert three.objective == pytest.approx(3 * plain.objective)
+    assert three.lower_bound == pytest.approx(3 * plain.lower_bound)
+
+
+@pytest.mark.parametrize("powers", [(), (0.0,), (1.0, -1.0, 1.0), (math.nan,), 1.0])
+def test_bad_powers_are_refused(powers: object) -> None:
+    with pytest.raises(InputError) as caught:
+        SparseProgram(mixing=sparse.csr_array(RING), powers=powers)
+    assert caught.value.field == "powers"
+
+
 @pytest.mark.slow
 def test_twenty_thousand_nodes_within_three_percent() -> None:
     """An array of n x n doubles would take 3.2 GB. Budgets are met: seen at the ten nodes of the
