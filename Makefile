@@ -64,6 +64,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.amplification
 	$(BIN)/python -m benchmarks.rigorous
 	$(BIN)/python -m benchmarks.observers
+	$(BIN)/python -m benchmarks.sparse_graphs --most 10000
 
 # Runs notebooks/*.py and stores each with what it prints and draws.
 notebooks: $(STAMP)

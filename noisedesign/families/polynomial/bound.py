@@ -20,7 +20,7 @@ from noisedesign.families.polynomial import neighbourhoods, polynomials
 from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.operator import Powers, Weighted
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.families.polynomial.quadrature import STEPS_AT_ONCE, Bidiagonal, Product
+from noisedesign.families.polynomial.quadrature import APART, STEPS_AT_ONCE, Bidiagonal, Product
 from noisedesign.families.polynomial.traces import deviation, trace
 from noisedesign.program.noise import PolynomialCovariance
 
@@ -34,6 +34,9 @@ PROBED = 2_000_000
 
 LEFT_OUT = 3e-3
 """Of the trace of an objective over many steps, by a bound that takes fewer of them."""
+
+APART_OVER_STEPS = 4e-3
+"""Rules of quadrature there, where each step takes many products."""
 
 EXACT_DEGREE = 3
 """Of what is known exactly of the trace of a bound."""
@@ -333,6 +336,7 @@ def bound_within(
             known=mean * program.size,
             starts=rng.standard_normal((program.size, probes)),
             failure=failure,
+            apart=APART_OVER_STEPS,
         )
     return Estimate(found.low**2 / price, found.high**2 / price)
 
@@ -364,10 +368,11 @@ def rest_of_root(
     known: float,
     starts: Array,
     failure: float,
+    apart: float = APART,
 ) -> Estimate:
     """What tr (A^T A)^(1/2) is between, of which that of the polynomial ``near`` is known."""
     process = Bidiagonal(forward, backward, starts)
-    process.until_close()
+    process.until_close(apart)
     low, high, squares = (float(found.mean()) for found in process.without(near))
     ends = polynomials.below_and_above(near)
     below, above = (

@@ -25,7 +25,7 @@ STEPS_AT_ONCE = 32
 
 MOST_STEPS = 160
 APART = 8e-4
-"""Both rules, relative, at which no more steps are taken."""
+"""Both rules, relative, at which no more steps are taken, unless less is asked for."""
 
 LOOKED_AT = 4
 """Vectors whose rules are compared."""
@@ -82,8 +82,8 @@ class Bidiagonal:
             self._right = right
             self._beside.append(_normalised(right))
 
-    def until_close(self) -> None:
-        """As many steps as bring the rules of a few columns close to each other."""
+    def until_close(self, apart: float = APART) -> None:
+        """As many steps as bring the rules of a few columns that close to each other, relative."""
         while self.steps < MOST_STEPS:
             self.extend(min(STEPS_AT_ONCE, MOST_STEPS - self.steps))
             few = range(min(LOOKED_AT, len(self._squares)))
@@ -91,7 +91,7 @@ class Bidiagonal:
                 sum(rule(np.sqrt(rule.nodes)) for rule in (self.rule(k, below=b) for k in few))
                 for b in (True, False)
             )
-            if high - low <= APART * high:
+            if high - low <= apart * high:
                 break
 
     def rule(self, column: int, *, below: bool) -> Rule:
