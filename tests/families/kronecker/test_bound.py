@@ -17,7 +17,10 @@ from noisedesign.families.kronecker.bound import Witness, full_dual, judge_krone
 from noisedesign.program import certificate
 from noisedesign.program.noise import Noise
 from noisedesign.program.noise.streams import block_noise
+from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.system.participation import single
+from noisedesign.tasks.solve import solve
 from tests.support import oracles
 from tests.support.space_time_cases import (
     GRAPHS,
@@ -57,6 +60,31 @@ def dense_bound(w: Array, witness: Witness, tau: Array, epochs: int, separation:
 
 
 # --- the bound ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("graph", "low"), [(nx.florentine_families_graph(), 0.006), (nx.cycle_graph(7), 1e-4)]
+)
+def test_most_of_the_gap_is_the_price_of_the_structure(graph: nx.Graph, low: float) -> None:
+    """The optimum over all pairs of node and step between two bounds, by the fixed point of v."""
+    w, horizon = oracles.metropolis(graph), 12
+    a = stacked_workload(w, horizon)
+    h = a.T @ a
+    v, lower, upper = np.sqrt(np.diagonal(h)), 0.0, np.inf
+    for _ in range(20):
+        root = np.sqrt(v)
+        squared, basis = np.linalg.eigh(root[:, None] * h * root)
+        s = (basis * np.sqrt(squared)) @ basis.T
+        lower = max(lower, float(np.trace(s)) ** 2 / float(v.sum()))
+        x = s / root[:, None] / root
+        used = np.sqrt(np.diagonal(x))
+        upper = min(upper, float(np.sum(h * np.linalg.inv(x / used[:, None] / used))))
+        v = np.diagonal(s).copy()
+    assert lower * (1 - 1e-12) <= upper <= lower * (1 + 1e-3)
+    design = solve(SpaceTimeProblem(mixing=w, participation=single(horizon)), gap=1e-6).design
+    assert design is not None
+    assert lower / (1 + low) <= design.lower_bound <= upper * (1 + 1e-12)
+    assert design.objective / upper - 1 > 5 * low
 
 
 def test_bound_of_one_edge_by_hand() -> None:
