@@ -361,10 +361,10 @@ def test_a_design_against_who_gets_the_mean_is_central_dp(rounds: int, tmp_path:
     """tr(W R W^T) >= n var(mean) = 1 / n, which equal noise at all nodes attains."""
     how: dict[str, Any] = {"mixing": PATH4, "rounds": rounds}
     problem = SpaceProblem(observers=(views.central(),), max_variance=5.0, **how)
-    found = solve(problem).design
+    found = solve(problem, gap=1e-7).design
     assert found is not None
     assert found.objective == pytest.approx(1 / 4, rel=1e-6)
-    np.testing.assert_allclose(found.covariance, np.full((4, 4), 1 / 16), atol=1e-4)
+    np.testing.assert_allclose(found.covariance, np.full((4, 4), 1 / 16), atol=1e-3)
     cdp = baseline(SpaceProblem(**how), "cdp")
     assert cdp.objective == pytest.approx(1 / 4, rel=1e-12)
     assert simulate(found, runs=RUNS, seed=1).audit.agrees
