@@ -83,7 +83,7 @@ def parts_of(name: str, mixing: np.ndarray, participation: nd.FixedEpoch) -> Rec
 
 
 def print_parts(ego: nx.Graph | None) -> None:
-    small = [
+    small: list[tuple[str, nx.Graph, nd.FixedEpoch]] = [
         ("Florentine", nd.build_graph("florentine"), nd.single(24)),
         ("Florentine", nd.build_graph("florentine"), nd.FixedEpoch(epochs=4, separation=6)),
         (
@@ -94,7 +94,7 @@ def print_parts(ego: nx.Graph | None) -> None:
         ("ring 20", nx.cycle_graph(20), nd.single(20)),
     ]
     if ego is not None:
-        small += [("ego 148", ego, nd.single(4)), ("ego 148", ego, nd.single(8))]
+        small += [("ego 148", ego, nd.single(steps)) for steps in (4, 8, 16)]
     rows = [parts_of(name, nd.mixing_matrix(graph), steps) for name, graph, steps in small]
     report.print_table(rows, list(rows[0]), title="what the gap of Kronecker designs consists of")
 
