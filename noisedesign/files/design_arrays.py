@@ -261,7 +261,11 @@ def _problem_of(arrays: Mapping[str, Array], manifest: Manifest) -> Problem:
     fields: dict[str, Any] = {"name": manifest.name, "nodes": manifest.nodes, "privacy": target}
     if "mixing_indptr" in arrays:
         size = len(manifest.nodes)
-        fields["mixing"] = mixing_of_arrays(arrays, nodes=size, field=FIELD)
+        mixing, error = mixing_of_arrays(arrays, nodes=size, field=FIELD), manifest.error
+        if manifest.random is not None:
+            raise InputError(f"{FIELD}.random", expected="none beside a sparse W", got="one")
+        fields |= {"mixing": mixing, "rounds": manifest.rounds}
+        fields["error"] = None if error is None else error.error(mixing=mixing)
     elif (mixing := arrays.get("mixing")) is not None:
         error, random = manifest.error, manifest.random
         fields |= {

@@ -280,8 +280,8 @@ def error_of(
         measure = ErrorMeasure(
             horizon=horizon, **{key: as_array(value) for key, value in fields.items()}
         )
-        # Weights of nodes are only checked against a number of nodes.
-        measure.readout(nodes=nodes)
+        if not measure.plain:  # weights of nodes are only checked against a number of nodes
+            measure.readout(nodes=nodes)
     return measure
 
 

@@ -257,7 +257,7 @@ def _check_beside_sparse(problem: SpaceProblem, structure: SpaceStructure) -> No
     asked = {
         "limits.max_variance": problem.max_variance is not None,
         "limits.min_variance": problem.min_variance is not None,
-        "error": problem.error is not None,
+        "error": problem.error is not None and not problem.error.plain,
         "random": problem.random is not None,
         "schedule": problem.schedule is not None,
         "workload.rounds": problem.rounds != 1,
@@ -267,7 +267,8 @@ def _check_beside_sparse(problem: SpaceProblem, structure: SpaceStructure) -> No
         if refused:
             raise InputError(
                 key,
-                expected=f"nothing beside noise of structure {structure}, for one step",
+                expected=f"nothing beside noise of structure {structure} but the error of all "
+                "iterates",
                 got="some",
                 remedy=f"It takes n x n arrays: ask for at most {settings.DENSE_NODES} nodes, and "
                 "another structure.",
@@ -382,8 +383,8 @@ class SpaceProblem(_OnGraph):
         min_variance: floor on diag(R), squared noise, scalar or shape (n,), or None. One of at most
             1 / budget asks for nothing; only noise without a structure can have one.
         structure: which nodes may share a seed. Where W stays sparse, none becomes "polynomial",
-            whose noise and numbers are of O(edges), and several steps, other errors, limits,
-            schedules, random mixing and observers are refused.
+            whose noise and numbers are of O(edges), and errors but that of all iterates, limits,
+            gossip rounds, schedules, random mixing and observers are refused.
         participation: how long noise is used, and in which of these steps one record may take part,
             the same for every node. It decides on how much noise a privacy target takes, not on R.
             None: every step of ``privacy.steps``, or of the error where it counts several.

@@ -169,7 +169,7 @@ def test_the_same_text_is_large_or_small_by_its_nodes(monkeypatch: pytest.Monkey
     ("more", "field"),
     [
         ("[limits]\nmax_variance = 3.0", "limits.max_variance"),
-        ("[error]\nhorizon = 4\nof = 'all-nodes'", "error"),
+        ("[error]\nhorizon = 4\nof = 'consensus'", "error"),
         ("[workload]\nrounds = 2", "workload.rounds"),
         ("[mixing]\ndropout = 0.1", "mixing"),
     ],
@@ -181,6 +181,26 @@ def test_what_takes_arrays_is_refused_of_large_graphs(
     with pytest.raises(InputError) as error:
         parse_problem(TEXT.split("[structure]")[0] + more, folder=Path())
     assert field in error.value.field
+
+
+def test_the_error_of_all_iterates_is_stored_and_verified(tmp_path: Path) -> None:
+    """H is the sum of (T + 1 - t) (W^t)^T W^t over the steps t, by hand."""
+    text = TEXT.replace("nodes = 100", "nodes = 40") + "[error]\nhorizon = 3\n"
+    problem = parse_problem(text.replace("steps = 10", "steps = 3"), folder=tmp_path).problem
+    design = solve(problem).design
+    assert design is not None
+    w = problem.mixing.toarray()
+    h = 3 * w.T @ w + 2 * (w @ w).T @ (w @ w) + (w @ w @ w).T @ (w @ w @ w)
+    assert design.objective == pytest.approx(float(np.sum(h * design.covariance)), rel=1e-9)
+    assert design.ldp_objective == pytest.approx(float(np.trace(h)), rel=1e-9)
+    assert design.lower_bound <= design.objective <= 1.05 * design.lower_bound
+    found = stored(design, tmp_path, text="")
+    assert found.design.problem.horizon == 3
+    assert verify(found, problem=problem).ok
+    one = parse_problem(
+        text.split("[error]")[0].replace("steps = 10", "steps = 3"), folder=tmp_path
+    )
+    assert not verify(found, problem=one).ok
 
 
 def test_the_shipped_problem_of_100_000_nodes_is_listed_without_its_graph() -> None:

@@ -28,6 +28,7 @@ class Pairwise(Polynomial):
     name = "pairwise"
     gap = settings.DEFAULT_GAP
     short = ""
+    over_steps = False
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         **Polynomial.proof,
         STEPS: ArraySpec("of Lanczos, by which budgets are proved", ANY, multiplier=False),

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from noisedesign.base import settings
+from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.linalg import symmetrized
 from noisedesign.base.monitor import Monitor, Stop
@@ -46,11 +47,18 @@ class Polynomial(Family):
     convex = False
     gap = GAP
     short = "Ask for less, or for a structure of which W is an array."
+    over_steps: ClassVar[bool] = True
+    """Whether the error of several steps may count."""
     proof: ClassVar[Mapping[str, ArraySpec]] = {MULTIPLIERS: ArraySpec("v", "n")}
 
     def program(self, problem: SpaceProblem) -> SparseProgram:
         mixing = problem.mixing if issparse(problem.mixing) else csr_array(problem.mixing)
-        return SparseProgram(mixing=mixing, budget=problem.budget, seed=SEED)
+        steps = problem.horizon
+        if steps > 1 and not self.over_steps:
+            expected = f"1 step, of noise of structure {problem.structure}"
+            raise InputError("error.horizon", expected=expected, got=str(steps))
+        powers = np.arange(steps, 0.0, -1.0)  # of all iterates
+        return SparseProgram(mixing=mixing, budget=problem.budget, powers=powers, seed=SEED)
 
     def afresh(self, program: SparseProgram) -> SparseProgram:
         return replace(program, seed=None)
@@ -190,7 +198,8 @@ def _written_out(program: SparseProgram) -> Program:
 
 
 def _dense(program: SparseProgram) -> Program:
-    w, counts = program.mixing.toarray(), getattr(program, "powers", (1.0,))
+    """The same with arrays; W is the factor of H where that is exact."""
+    w, counts = program.mixing.toarray(), program.powers
     gram, power = np.zeros_like(w), np.eye(program.size)
     for count in counts:
         power = power @ w
