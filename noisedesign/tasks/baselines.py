@@ -184,7 +184,8 @@ def _unstructured(problem: Any, name: str) -> Problem:
 
 
 def _unstructured_in_space(problem: Any, name: str) -> Problem:
-    return unstructured(problem)
+    found: Problem = unstructured(problem)
+    return found
 
 
 def _in_space(problem: Any, program: Program, name: str) -> Noise:
