@@ -26,7 +26,7 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds.explicit import Explicit
 from noisedesign.families.shared_seeds.layout import congruence, roots, scaling, transposed
 from noisedesign.families.shared_seeds.program import Members
-from noisedesign.families.shared_seeds.state import MOST_EXPLICIT, Point, Setting
+from noisedesign.families.shared_seeds.state import Point, Setting
 
 MAX_PRODUCTS, MANY_PRODUCTS = 1000, 60
 CHUNK_FLOATS = 1 << 22
@@ -211,8 +211,7 @@ class NewtonSystem:
             most=MAX_PRODUCTS - used,
             expired=lambda: self.monitor.expired,
         )
-        if solved.products > MANY_PRODUCTS and len(self.setting.coordinates.entry) <= MOST_EXPLICIT:
-            self.setting.explicit = True
+        self.setting.form(solved.products > MANY_PRODUCTS)
         return x + solved.x, solved.residual
 
 

@@ -70,6 +70,8 @@ ROUGH = 0.1
 LOOSE, TIGHTER, TIGHTEST, FINEST = 0.1, 0.5, 1e-4, 1e-8
 """Residual that of a corrector is solved to; what it is multiplied by at every step that only
 centres; its value below which the last mu is lowered instead; and its least value."""
+FORMED = 1e-3
+"""The same where the matrix is formed, and a product more costs next to nothing."""
 OVERDRAWN, REFILL_LEAST, REFILL_MOST = 0.2, 0.02, 0.5
 """A budget is overdrawn when its slack falls below the first share of mu / v, which is what its row
 is then rescaled to, kept between the second share of the slack before and the third of the budget.
@@ -80,6 +82,8 @@ would give away slack that the multipliers of others have come to count on."""
 NEARNESS, FEW = 0.2, 4
 """A budget is watched before a coalition that leaves little more of it than the worst one does, by
 this share; so many more of each node at every step."""
+CLOSE, FINE = 1e-5, 1e-7
+"""Gap reached, and asked for, below which conjugate gradients are left for the matrix itself."""
 SHORTER = 0.7
 MAX_SHORTENINGS = 60
 
@@ -141,6 +145,7 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
             monitor.report(lower=best.lower * unit, upper=best.upper * unit)
             if search.ended(solved=gap <= max(REACHED * monitor.gap, monitor.gap - ROOM)):
                 break
+            setting.form(gap < CLOSE and monitor.gap < FINE)
             if generating:
                 setting, point = _wider(setting, point, spent)
             last = share * monitor.gap * best.upper / setting.order
@@ -152,6 +157,8 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
             else:
                 system = NewtonSystem(setting, point, monitor)
                 mu = max(present, last)
+                if setting.explicit:
+                    tolerance = min(tolerance, FORMED)
                 point = _taken(system, _change(system, mu=mu, tolerance=tolerance), mu)
                 tolerance = max(tolerance * TIGHTER, FINEST)
                 if tolerance < TIGHTEST and not lagging:

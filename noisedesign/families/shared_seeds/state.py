@@ -75,6 +75,11 @@ class Setting:
         everyone = np.arange(program.size)
         self._watch({one: np.setdiff1d(everyone, one) for one in program.coalitions})
 
+    def form(self, needed: bool) -> None:
+        """Form the matrices of Newton systems from now on, where that is needed and affordable."""
+        if needed and len(self.coordinates.entry) <= MOST_EXPLICIT:
+            self.explicit = True
+
     def _watch(self, watched: Watched) -> None:
         self.hidden = [self._hidden(*one) for one in watched.items()]
         constraints = sum(len(h.watched) for h in self.hidden)
