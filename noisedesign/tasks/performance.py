@@ -159,7 +159,7 @@ def figure_of(found: CheckedResults, *, title: str = "") -> Figure:
         axes.set_xscale("log")
         axes.set_xlim(1.0, right)
         axes.set_ylim(0, 1.02)
-        axes.set_title(f"to {accuracy:g}")
+        axes.set_title(f"to {accuracy:.0e}")
         axes.set_xlabel("times the fastest")
         axes.grid()
     panels[0].yaxis.set_major_formatter(PercentFormatter(xmax=1))

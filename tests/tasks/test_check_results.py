@@ -29,8 +29,10 @@ from noisedesign.tasks.check_results import (
     WRONG,
     CheckedResults,
     check_results,
+    read_verdicts,
     write_verdicts,
 )
+from tests.support import ROOT
 from tests.support.command_line import call
 
 RING, STAR, CAPPED = "collection/ring-10", "collection/star-10", "collection/complete-40-capped"
@@ -333,6 +335,24 @@ def test_the_picture_steps_where_the_ratios_are() -> None:
     np.testing.assert_allclose(a[:2], [[1, 0], [1, 1 / 3]])
     np.testing.assert_allclose(b[:3], [[1, 0], [1, 1 / 3], [4, 2 / 3]])
     assert [line.get_ydata()[-1] for line in last.lines] == [pytest.approx(1 / 3), 0]
+
+
+def test_the_published_table_is_that_of_the_published_verdicts() -> None:
+    found = CheckedResults(
+        rows=tuple(read_verdicts(ROOT / "docs" / "collection-results.csv")),
+        problems=tuple(collection()),
+        time_limit=10.0,
+        penalty=10.0,
+    )
+    assert found.ok
+    lines = (ROOT / "docs" / "guides" / "collection.md").read_text().splitlines()
+    records = performance.summary(found)
+    for solver in dict.fromkeys(record["solver"] for record in records):
+        own = [record for record in records if record["solver"] == solver]
+        cells = [solver, own[0]["runs"]]
+        for record in own:
+            cells += [record["reached"], f"{record['mean_seconds']:.3g}"]
+        assert f"| {' | '.join(map(str, cells))} |" in lines
 
 
 # --- the command ----------------------------------------------------------------------------------
