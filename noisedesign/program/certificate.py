@@ -40,11 +40,12 @@ class Certificate(Shown):
             sensitivity is then that of a Gaussian mechanism with this epsilon. Else None.
         confidence: probability, over random vectors that nothing else depends on, that objective
             and lower bound both hold, where they are estimates of traces; None where they are not.
-        uncertainty: how far apart, relative, what holds at that confidence may be from what other
-            vectors give. None where there is no confidence.
+        uncertainty: how far the objective may be, relative, from what other vectors give. None
+            where there is no confidence.
         rounding: by what ``lower_bound`` was lowered, relative to it, for the rounding of its own
-            computation: an estimate. No gap much below it can be proved in float64. None where
-            it was not kept, as in stored designs; no part of what certificates are compared by.
+            computation, or what vectors leave open of it: an estimate. No gap much below it can
+            be proved in float64. None where it was not kept, as in stored designs; no part of
+            what certificates are compared by.
 
     Examples:
         >>> import noisedesign as nd

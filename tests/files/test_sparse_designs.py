@@ -17,6 +17,7 @@ from noisedesign.families.polynomial import bound
 from noisedesign.files.design_file import StoredDesign, load_design, save_design
 from noisedesign.files.problem_file import load_problem, parse_problem
 from noisedesign.program.design import Design
+from noisedesign.program.family import family_of
 from noisedesign.program.noise import PolynomialCovariance
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
@@ -131,6 +132,23 @@ def test_what_is_forged_is_refused(design: Design, forge: Any, wrong: str) -> No
     forged = forge(design, design.noise.space, (1 + uncertainty) ** 3)
     checks = {check.name: check.ok for check in verify(forged).checks}
     assert checks[wrong] is False
+
+
+def test_multipliers_that_prove_little_do_not_loosen_what_is_claimed(design: Design) -> None:
+    """What vectors leave open of a bound that its author made so is nothing to the objective."""
+    weights = np.full(100, 5e-3)
+    weights[0] = 1.0
+    program = family_of(design.problem).program(design.problem)
+    low, _ = found = bound.proved(program, weights)
+    assert low > 0
+    assert found.spread > 0.2
+    proof = {"dual_weights": weights}
+    forged = replace(
+        raised(design, objective=0.85 * design.objective, lower_bound=low), proof=proof
+    )
+    more = replace(raised(design, lower_bound=1.2 * low), proof=proof)
+    for one, wrong in ((forged, "objective"), (more, "lower bound")):
+        assert {check.name: check.ok for check in verify(one).checks}[wrong] is False
 
 
 def test_another_w_in_the_file_is_another_problem(design: Design, tmp_path: Path) -> None:

@@ -237,6 +237,8 @@ def outside(program: SparseProgram, noise: PairwiseCovariance) -> float:
     """The largest covariance of two nodes without a link, relative to the largest variance."""
     linked = (program.mixing + program.mixing.T).tocsr()
     first, second = noise.pairs.T
+    if not len(first):  # of which scipy makes a sparse array
+        return 0.0
     apart = np.asarray(linked[first, second]).ravel() == 0
     largest = float(np.abs(noise.shares[apart].prod(axis=1)).max(initial=0.0))
     return largest / float(noise.matrix.diagonal().max())

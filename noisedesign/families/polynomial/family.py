@@ -124,20 +124,6 @@ class Polynomial(Family):
             uncertainty=None if exact else error.spread,
         )
 
-    def certificate(
-        self,
-        program: SparseProgram,
-        noise: Noise,
-        proof: Arrays,
-        *,
-        bound: ProvedBound,
-        everywhere: float | None,
-    ) -> Certificate:
-        found = super().certificate(program, noise, proof, bound=bound, everywhere=everywhere)
-        if found.uncertainty is None:
-            return found
-        return replace(found, uncertainty=max(found.uncertainty, bound.rounding))
-
     def rigorous_judge(self, program: SparseProgram, noise: Noise, proof: Arrays) -> Judged:
         """Of R as it is written out."""
         return rigorous.judge_covariance(_written_out(program), symmetrized(noise.covariance))

@@ -153,6 +153,8 @@ def test_covariance_between_nodes_without_a_link_is_told() -> None:
     assert bound.outside(ring, noise) == pytest.approx(1.0 / 6.0)  # of R_00 = 1 + 1 + 4
     linked = PairwiseCovariance(own=np.ones(4), pairs=pairs[:1], shares=noise.shares[:1])
     assert bound.outside(ring, linked) == 0
+    none = PairwiseCovariance(own=np.ones(4), pairs=pairs[:0], shares=noise.shares[:0])
+    assert bound.outside(ring, none) == 0
 
 
 def test_steps_are_few_where_bounds_are_near_and_where_they_are_dear(
