@@ -37,6 +37,7 @@ STATED = {
     **{name: ArraySpec(what, ANY) for name, what in MIXING_ARRAYS.items()},
     "schedule": ArraySpec("W of every step, in turn", ANY),
     "budget": ArraySpec("tau", "n"),
+    "pair_factors": ArraySpec("factors on tau, observers by nodes", ANY),
     "max_variance": ArraySpec("cap on diag(R)", "n"),
     "min_variance": ArraySpec("floor on diag(R)", "n"),
 }
@@ -54,7 +55,8 @@ _IN_SPACE = {"covariance": True, "mixing": True, "schedule": False, "budget": Tr
 _IN_SPACE["max_variance"] = False
 _IN_TIME = dict.fromkeys(_STRATEGY, False)
 _OF_AXES = {
-    "space": _IN_SPACE | dict.fromkeys([*MIXING_ARRAYS, *_FORMS, "min_variance"], False),
+    "space": _IN_SPACE
+    | dict.fromkeys([*MIXING_ARRAYS, *_FORMS, "min_variance", "pair_factors"], False),
     "time": _IN_TIME | {"gram": False, "mixing": False, "schedule": False},
     "space-time": _IN_TIME | _IN_SPACE,
 }
@@ -298,6 +300,7 @@ def _space(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, An
         max_variance=arrays.get("max_variance"),
         min_variance=arrays.get("min_variance"),
         observers=tuple(entry.observer() for entry in manifest.observers),
+        pair_factors=arrays.get("pair_factors"),
         **fields,
     )
 

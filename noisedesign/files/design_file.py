@@ -86,6 +86,8 @@ _BUDGET_NOTE = {
     "random participation: neither is its squared sensitivity 1, nor is its noise mu-GDP",
     "observers": "squared sensitivity of what an observer sees over all steps to a change of node "
     "i at one step <= tau_i; R and the objective are at these budgets",
+    "pairs": "squared sensitivity of what observer a sees over all steps to a change of node i at "
+    "one step <= pair_factors[a, i] tau_i; R and the objective are at these budgets",
 }
 
 
@@ -291,6 +293,8 @@ def manifest_of(design: Design, arrays: dict[str, Array], *, problem_text: str) 
 
 def _budget_kind(design: Design) -> str:
     if design.problem.axes == "space":
+        if design.problem.pair_factors is not None:
+            return "pairs"
         return "observers" if design.problem.observers else "space"
     return "random" if design.problem.participation.random else design.axes
 

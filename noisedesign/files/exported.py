@@ -31,7 +31,7 @@ from noisedesign.program.streaming import StreamingDesign
 FORMAT, VERSION = "noisedesign-export", 1
 FIELD = "export"
 
-PROBLEM_ARRAYS = ("mixing", "budget", "max_variance", "min_variance", "gram")
+PROBLEM_ARRAYS = ("mixing", "budget", "pair_factors", "max_variance", "min_variance", "gram")
 """What formats of many arrays hold beside those of the noise: W, tau, limits, H of the problem."""
 
 _OF_CERTIFICATE = ("objective", "lower_bound", "gap", "sensitivity_squared", "sensitivity_kind")

@@ -468,7 +468,7 @@ def differences(stored: Problem, rebuilt: Problem, *, tolerance: float) -> list[
         return ["design"]
     said, again = stated(stored), stated(rebuilt)
     different = [_TOLD.get(key, key) for key in said if said[key] != again[key]]
-    exact = dict.fromkeys(("budget", "max_variance", "min_variance"), 0.0)
+    exact = dict.fromkeys(("budget", "pair_factors", "max_variance", "min_variance"), 0.0)
     for name, allowed in (
         exact | {"mixing": tolerance, "schedule": tolerance, "gram": tolerance}
     ).items():

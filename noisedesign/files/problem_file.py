@@ -26,6 +26,7 @@ from noisedesign.files.tables import (
     ObserversTable,
     ParticipationTable,
     PrivacyTable,
+    SpaceBudgetTable,
     SpaceErrorTable,
     SpaceStructureTable,
     TimeStructureTable,
@@ -131,7 +132,7 @@ class SpaceFile(_ProblemFile):
     design: Literal["space"]
     graph: GraphOfKind
     participation: ParticipationTable | None = None
-    budget: BudgetTable = BudgetTable()
+    budget: SpaceBudgetTable = SpaceBudgetTable()
     limits: LimitsTable | None = None
     structure: SpaceStructureTable = SpaceStructureTable()
     workload: RoundsTable = RoundsTable()
@@ -179,7 +180,11 @@ class SpaceFile(_ProblemFile):
         cap, floor = limits_of(self.limits)
         if self.mixing is not None:
             fields["random"] = self.mixing.random(mixing, self.graph)
-        with renamed({"mixing": self.graph.weights_key, "error.horizon": horizon_key}):
+        if self.budget.by_distance is not None:
+            watchers = fields.get("observers", ())
+            fields["pair_factors"] = self.budget.pair_factors(mixing, watchers)
+        own = {"mixing": self.graph.weights_key, "error.horizon": horizon_key}
+        with renamed(own | {"pair_factors": "budget.by_distance"}):
             limits = {"budget": self.budget.tau, "max_variance": cap, "min_variance": floor}
             return SpaceProblem(mixing=mixing, nodes=nodes, rounds=rounds, **limits, **fields)
 

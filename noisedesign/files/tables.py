@@ -27,6 +27,7 @@ from noisedesign.files.toml import renamed
 from noisedesign.privacy import views
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer
+from noisedesign.program.pair_budgets import factors_by_distance
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import perron_vector, push_sum_weights
 from noisedesign.system.gossip import of_every_step
@@ -139,6 +140,31 @@ AnyParticipationTable = Annotated[SchemeTable, of_kind(participation_tables), _U
 
 class BudgetTable(Table):
     tau: ScalarOrList = 1.0
+
+
+class SpaceBudgetTable(BudgetTable):
+    """Budgets that may grow with the hops between victim and observer."""
+
+    by_distance: list[float] | None = None
+
+    def pair_factors(self, mixing: Array, observers: Sequence[Observer]) -> Array | None:
+        """Factors on the budgets, shape (observers, n); None where distance does not count.
+
+        Raises:
+            InputError: naming ``budget.by_distance``.
+        """
+        field = "budget.by_distance"
+        if self.by_distance is None:
+            return None
+        if not observers:
+            raise InputError(
+                field,
+                expected="an [observers] table beside it",
+                got="none",
+                remedy="A reader of all messages is at no distance: leave the key out.",
+            )
+        values = self.by_distance
+        return factors_by_distance(values, mixing=mixing, observers=observers, field=field)
 
 
 class LimitsTable(Table):

@@ -29,6 +29,7 @@ from noisedesign.base.shown import Shown
 from noisedesign.privacy.amplification.mixture import LEMMA
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer
+from noisedesign.program.pair_budgets import checked_factors, told_pairs
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
 from noisedesign.system.gossip import check_schedule, checked_rounds, of_every_step, repeated
@@ -401,6 +402,10 @@ class SpaceProblem(_OnGraph):
             change at one step, so that a target needs single participation; a cap is required, and
             only noise without a structure, a floor and random mixing is possible. See
             :mod:`noisedesign.families.observers`.
+        pair_factors: factors >= 1, shape (observers, n), on what an observer may see of a node:
+            [a, u] tau_u in place of tau_u, squared; None: 1 everywhere. A privacy target is kept
+            before every observer, so it is that of the pair that is told most; the account says
+            what each learns. Those of nodes that look count for nothing.
         name: of the problem, in tables and files.
         nodes: names in the order of the rows of W; default "0", "1", ...
         privacy: the target that the noise of a design is scaled to.
@@ -435,6 +440,7 @@ class SpaceProblem(_OnGraph):
     rounds: int = 1
     schedule: Any = None
     observers: tuple[Observer, ...] = ()
+    pair_factors: Any = None
     name: str = "space"
     nodes: tuple[str, ...] = ()
     privacy: PrivacyTarget | None = None
@@ -460,8 +466,10 @@ class SpaceProblem(_OnGraph):
         watchers = "a list of observers, as noisedesign.privacy.views makes them"
         observers = _checks.listed(self.observers, field="observers", expected=watchers)
         self._set(budget=budget, observers=tuple(observers))
+        check_observers(self.observers, nodes=n)
+        factors = checked_factors(self.pair_factors, observers=self.observers, budget=budget)
+        self._set(pair_factors=factors)
         if self.observers:
-            check_observers(self.observers, nodes=n)
             self._set(max_variance=caps_against_observers(self))
             _check_use_against_observers(self.participation, self.privacy, self.horizon)
         else:
@@ -516,10 +524,22 @@ class SpaceProblem(_OnGraph):
     def sensitivity(self) -> float:
         """Of a record in all its steps to unit changes, for noise at the budgets; not squared.
 
-        Budgets before observers are for all these steps, others for one.
+        Budgets before observers are for all these steps, others for one. It is that of the pair of
+        an observer and a node that is told most.
         """
         steps = 1 if self.observers or self.use is None else self.use.largest_size
-        return float(np.sqrt(steps) * np.sqrt(self.budget.max()))
+        return float(np.sqrt(steps) * np.sqrt(self.budget_range[1].max()))
+
+    @property
+    def budget_range(self) -> tuple[Array, Array]:
+        """Least and largest squared sensitivity to every node that an observer who is told anything
+        of it may have, each of shape (n,); both are ``budget`` without ``pair_factors``."""
+        if self.pair_factors is None:
+            return self.budget, self.budget
+        told = told_pairs(self.mixing, self.observers, hops=self.horizon * self.rounds)
+        least = np.where(told, self.pair_factors, np.inf).min(axis=0)
+        largest = np.where(told, self.pair_factors, 1.0).max(axis=0)
+        return self.budget * np.where(np.isfinite(least), least, 1.0), self.budget * largest
 
     @property
     def feasible_set(self) -> tuple[str, str]:

@@ -249,12 +249,21 @@ def _multiplier_words(given: Any) -> str:
     return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}, one a node"
 
 
+PAIRS = (
+    " Budgets depend on who looks at whom: a target is kept before all of them, so it is what the "
+    "observer told most may learn, and the others learn less."
+)
+"""What is said beside budgets of pairs."""
+
+
 def insider_note(design: Design) -> str:
     """What the certificate does not cover: who may know the noise, and who looks."""
     if design.trust == AGAINST_OBSERVERS:
         return (
             "Protects from the chosen observers only, each looking for itself, and one record at "
             "one step: `noisedesign account` says what everybody else learns."
+            + PAIRS
+            * (getattr(design.problem, "pair_factors", None) is not None)
         )
     secret = (
         " Which batch a record is in has to be drawn by its node, for this run alone, and kept "

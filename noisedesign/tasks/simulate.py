@@ -188,6 +188,8 @@ def _audit(design: Design, how: dict[str, Any]) -> AuditReport:
             return _sparse_audit(noise.space, **how | {"mixing": csr_array(problem.mixing)})
         if problem.observers:
             watchers = [_watcher(problem, observer) for observer in problem.observers]
+            if problem.pair_factors is not None:
+                how["budget"] = problem.budget * problem.pair_factors
             return attacks.audit_observers(
                 covariance=design.covariance, watchers=watchers, horizon=problem.horizon, **how
             )

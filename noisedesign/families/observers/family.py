@@ -71,6 +71,7 @@ class Observers(Family):
                 observers=problem.observers,
                 max_variance=problem.max_variance,
                 budget=problem.budget,
+                pair_factors=problem.pair_factors,
                 error=problem.error,
                 rounds=problem.rounds,
             )
@@ -130,7 +131,8 @@ class Observers(Family):
         return Noise.of_covariance(np.diag(1 / program.budget))
 
     def independent_error(self, problem: SpaceProblem) -> float:
-        return float(np.sum(np.diagonal(problem.gram) / problem.budget))
+        """Of noise that keeps the least budget of every node before a reader of all messages."""
+        return float(np.sum(np.diagonal(problem.gram) / problem.budget_range[0]))
 
     def work(self, problem: SpaceProblem) -> float:
         coordinates = problem.horizon * len(problem.nodes)

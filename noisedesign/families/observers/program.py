@@ -33,6 +33,7 @@ from noisedesign.base.shown import Shown
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Algorithm, Observer
+from noisedesign.program.pair_budgets import checked_factors
 from noisedesign.system.gossip import checked_rounds, of_every_step
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import single
@@ -131,6 +132,8 @@ class ObserverProblem(Shown):
             at each step.
         budget: tau, scalar or shape (n,), in inverse squared noise: largest squared sensitivity of
             what an observer sees to a unit change of one gradient of a node.
+        pair_factors: factors >= 1, shape (observers, n), on the budgets of the nodes before each of
+            them; None: 1 everywhere.
         error: the squared error to keep small; default that of all iterates of all nodes.
         rounds: K, gossip rounds after every gradient step, all of which the observers see.
         correlated_over_time: whether the covariance is one of all nT noises instead of R, shape
@@ -146,6 +149,7 @@ class ObserverProblem(Shown):
     observers: tuple[Observer, ...]
     max_variance: Any
     budget: Any = 1.0
+    pair_factors: Any = None
     error: ErrorMeasure | None = None
     rounds: int = 1
     correlated_over_time: bool = False
@@ -173,6 +177,8 @@ class ObserverProblem(Shown):
         for field in ("budget", "max_variance"):
             value = _checks.positive_vector(getattr(self, field), field=field, length=len(w))
             object.__setattr__(self, field, value)
+        factors = checked_factors(self.pair_factors, observers=self.observers, budget=self.budget)
+        object.__setattr__(self, "pair_factors", factors)
         if self.error is None:
             object.__setattr__(self, "error", ErrorMeasure(horizon=self.horizon))
         elif self.error.horizon != self.horizon:
@@ -207,6 +213,13 @@ class ObserverProblem(Shown):
         return self.mixing if once and self.error.plain else None
 
     @property
+    def pair_budgets(self) -> Array:
+        """Largest squared sensitivity of each observer to each node, shape (observers, n)."""
+        factors = 1.0 if self.pair_factors is None else self.pair_factors
+        shape = (len(self.observers), len(self.budget))
+        return np.asarray(np.broadcast_to(self.budget * factors, shape))
+
+    @property
     def unit(self) -> Array:
         """tau^-1/2 of every coordinate of the noise, shape (p,), not squared: independent noise
         of one unit has the squared sensitivity tau to a reader of all messages."""
@@ -238,7 +251,8 @@ class ObserverProblem(Shown):
         worst: tuple[float, str] = (0.0, "")
         algorithm: Algorithm | None = None
         noise = covariance / np.multiply.outer(self.unit, self.unit)
-        for observer, seen in zip(self.observers, self.seen, strict=True):
+        looks = zip(self.observers, self.seen, self.pair_budgets, strict=True)
+        for observer, seen, budgets in looks:
             if self.horizon == 1 and seen.hidden and not self.correlated_over_time:
                 with suppress(np.linalg.LinAlgError):
                     told = seen.told(noise)
@@ -249,7 +263,7 @@ class ObserverProblem(Shown):
             algorithm = self.algorithm(covariance) if algorithm is None else algorithm
             exposures = account(algorithm, observer, participation=single(self.horizon), delta=None)
             for found in exposures:
-                budget = float(self.budget[algorithm.nodes.index(found.node)])
+                budget = float(budgets[algorithm.nodes.index(found.node)])
                 whose = f"node {found.node} against {observer}"
                 worst = max(worst, (found.sensitivity_squared / budget, whose))
         return worst
@@ -257,7 +271,8 @@ class ObserverProblem(Shown):
     @cached_property
     def seen(self) -> tuple[ObservedNoise, ...]:
         """What every observer has, in units of ``unit``; nothing reaches some of them."""
-        return tuple(self._observed(observer) for observer in self.observers)
+        looks = zip(self.observers, self.pair_budgets, strict=True)
+        return tuple(self._observed(observer, budgets) for observer, budgets in looks)
 
     @cached_property
     def normalized(self) -> ObserverProgram:
@@ -280,8 +295,8 @@ class ObserverProblem(Shown):
     def _per_coordinate(self, per_node: Array) -> Array:
         return np.tile(per_node, self.horizon) if self.correlated_over_time else per_node
 
-    def _observed(self, observer: Observer) -> ObservedNoise:
-        """B_a and G_a in as few rows as they have rank.
+    def _observed(self, observer: Observer, budgets: Array) -> ObservedNoise:
+        """B_a and G_a, in units of its budgets, shape (n,), in as few rows as they have rank.
 
         Noise enters messages as gradients do, so one response serves both.
         """
@@ -295,7 +310,7 @@ class ObserverProblem(Shown):
             [t * n + u for t in limited for u in range(n) if u not in observer.coalition]
         )
         columns = columns[messages[:, columns].any(axis=0)]
-        signals = messages[:, columns] / np.sqrt(self.budget[columns % n])
+        signals = messages[:, columns] / np.sqrt(budgets[columns % n])
         known = [t * n + u for t in range(steps) for u in sorted(observer.knows.silenced)]
         periods = steps * n // len(unit)
         stacked = np.vstack([messages, np.eye(steps * n)[known]]) * np.tile(unit, periods)

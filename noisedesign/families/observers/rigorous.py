@@ -196,10 +196,10 @@ def judge(problem: ObserverProblem, covariance: Array) -> Judged:
         raise NotProvedError("R is not symmetric")
     noise = raised(covariance)
     r, worst = exactly(noise), 0.0
-    for observer in problem.observers:
+    for observer, budgets in zip(problem.observers, problem.pair_budgets, strict=True):
         seen = seen_by(problem, observer)
         if len(seen.victims):
-            worst = max(worst, ratio_above(seen.told(r), problem.budget[seen.victims]))
+            worst = max(worst, ratio_above(seen.told(r), budgets[seen.victims]))
     factor = problem.exact_factor
     if factor is None:
         objective = inner(r, problem.gram)
@@ -227,10 +227,10 @@ def lower_bound(problem: ObserverProblem, multipliers: Multipliers) -> Interval:
     gains = []
     mid, rad, count = (np.zeros_like(problem.gram) for _ in range(3))
     unit, error = problem.unit, problem.unit_error
-    pairs = zip(problem.observers, problem.seen, strict=True)
-    reached = [(observer, found) for observer, found in pairs if found.signals.size]
+    pairs = zip(problem.observers, problem.seen, problem.pair_budgets, strict=True)
+    reached = [each for each in pairs if each[1].signals.size]
     parts = zip(reached, multipliers.factors, multipliers.weights, strict=True)
-    for (observer, found), given, weights in parts:
+    for (observer, found, budgets), given, weights in parts:
         shares = np.maximum(weights, 0.0)
         if not shares.max(initial=0.0) > 0:
             continue
@@ -242,7 +242,7 @@ def lower_bound(problem: ObserverProblem, multipliers: Multipliers) -> Interval:
             mid[at] += part.mid
             rad[at] += part.rad + U * np.abs(mid[at])
             count[at] += 1
-        budget = problem.budget[list(found.victims)]
+        budget = budgets[list(found.victims)]
         roots = np.sqrt(shares / shares.max() / budget)
         where = np.searchsorted(seen.victims, found.victims)
         signals = seen.signals(0)

@@ -389,7 +389,7 @@ def audit_observers(
         watchers: who looks.
         horizon: T, steps of the run, each of which is tried for the changed gradient.
         budget, claimed_mu, how: as for :func:`audit_space`, with the squared sensitivity of what
-            one watcher has.
+            one watcher has; ``budget`` may be of pairs, shape (watchers, n).
 
     Raises:
         InputError: matrices that are not finite, float64 and square, or of other sizes; no watcher
@@ -400,11 +400,15 @@ def audit_observers(
     n = w.shape[-1]
     root = _root(covariance, n)
     steps = _checks.positive_int(horizon, field="horizon")
-    tau = _budgets(budget, n)
+    rows = budget if np.ndim(budget) == 2 else [budget] * len(watchers)
+    if len(rows) != len(watchers):
+        raise InputError("budget", expected=f"{len(watchers)} rows", got=f"{len(rows)}")
+    taus = [_budgets(row, n) for row in rows]
     units: Iterable[Array] = np.eye(steps * n).reshape(steps, n, steps * n)
     # Of a run on all updates, shape (T, n, T n), time-major.
     messages = np.stack([message for message, _ in dynamics.run(w, units)])
-    found = [_of_watcher(watcher, w, messages, root, tau) for watcher in watchers]
+    looks = zip(watchers, taus, strict=True)
+    found = [_of_watcher(watcher, w, messages, root, tau) for watcher, tau in looks]
     shown, attack = max(found, key=lambda item: item[0], default=(0.0, None))
     if attack is None or shown <= 0:
         raise InputError("watchers", expected="one that messages reach", got="none")
