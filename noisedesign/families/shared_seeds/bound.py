@@ -198,11 +198,7 @@ def covariance(program: SeedProgram, blocks: Sequence[Array], known: Nodes = ())
         blocks: P_c, shape (k, k), in the order of ``program.sets``.
         known: nodes whose seeds are left out.
     """
-    total = np.zeros((program.size, program.size))
-    for nodes, block in zip(program.sets, blocks, strict=True):
-        if not set(known) & set(nodes):
-            total[np.ix_(nodes, nodes)] += (block + block.T) / 2
-    return total
+    return Remaining(program, blocks).without(known)
 
 
 def judge(program: SeedProgram, blocks: Sequence[Array], *, bound: float) -> Certificate:
@@ -224,9 +220,10 @@ def judge(program: SeedProgram, blocks: Sequence[Array], *, bound: float) -> Cer
 
 def _worst_ratio(program: SeedProgram, blocks: Sequence[Array]) -> float:
     worst = 0.0
-    for block in blocks:
-        values = np.linalg.eigvalsh(block)
-        if values[0] < -ROUNDING * settings.rank_tolerance(len(block)) * values[-1]:
+    for which, members in by_size(program.sets):
+        values = np.linalg.eigvalsh(np.stack([blocks[c] for c in which]))
+        least = -ROUNDING * settings.rank_tolerance(members.shape[1]) * values[:, -1]
+        if (values[:, 0] < least).any():
             return float("inf")
     remaining = Remaining(program, blocks)
     for coalition in program.coalitions:
