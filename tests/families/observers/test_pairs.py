@@ -15,6 +15,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.observers import native, newton
 from noisedesign.families.observers.bound import judge, lower_bound, multipliers_of
+from noisedesign.families.observers.family import FAMILY
 from noisedesign.families.observers.program import ObserverProblem
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
@@ -165,6 +166,9 @@ def test_a_design_comes_back_and_is_proved(tmp_path: Path) -> None:
     problem = loaded.design.problem
     np.testing.assert_array_equal(problem.pair_factors, parse().pair_factors)  # type: ignore[union-attr]
     assert "pair_factors" in loaded.manifest["budget"]
+    proved = FAMILY.rigorous_bound(FAMILY.program(parse()), solved().proof)
+    assert proved.lower == pytest.approx(solved().lower_bound, rel=1e-8)
+    assert proved.upper <= solved().objective
 
 
 @pytest.mark.parametrize("rigorous", [False, True])
