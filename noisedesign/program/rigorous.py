@@ -40,6 +40,7 @@ from noisedesign.base.enclosures import (
     column_norms,
     contraction,
     exactly,
+    finer_product,
     gram,
     gram_blocks,
     inner,
@@ -517,8 +518,8 @@ def sensitivity_above(
 ) -> float:
     """No squared sensitivity of C, shape (T, T), is larger.
 
-    Sums of absolute values over patterns; where those exceed ``limit``, sums of y with
-    Diag(y) - X_pi proved positive semidefinite, pattern by pattern.
+    Sums of absolute values over patterns; where those exceed ``limit``, the same of products with
+    more bits, or sums of y with Diag(y) - X_pi proved positive semidefinite, pattern by pattern.
 
     Raises:
         NotProvedError: the participation is random, whose account is another.
@@ -543,8 +544,11 @@ def sensitivity_above(
             )
             sums = up(blocks.largest.sum(axis=(1, 2)), size * size // 2)  # two roundings each
             for j in np.flatnonzero(~(sums <= limit)):
-                here = _elliptope_above(Enclosure(blocks.mid[j], blocks.rad[j]))
-                sums[j] = here if here <= sums[j] else sums[j]
+                columns = Enclosure(*(x[:, steps[j]] if x.ndim else x for x in strategy))
+                block = finer_product(columns.transposed(), columns)
+                sums[j] = min(sums[j], float(up(block.largest.sum(), size * size // 2)))
+                if not sums[j] <= limit:
+                    sums[j] = min(sums[j], _elliptope_above(block))
             worst = float(max(worst, sums.max()))
     return worst
 

@@ -14,6 +14,7 @@ import pytest
 from scipy.sparse import issparse
 
 from noisedesign.base.enclosures import exactly
+from noisedesign.files.problem_file import load_problem
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
@@ -29,6 +30,7 @@ from noisedesign.tasks.baselines import baseline
 from noisedesign.tasks.report import proof_note
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
+from tests.support import ROOT
 from tests.support.family_cases import CASES
 
 DIGITS = 50
@@ -432,3 +434,14 @@ def test_large_designs_are_not_proved_as_they_are_saved(monkeypatch: pytest.Monk
     assert proof_on_save(product) is None
     monkeypatch.setattr("noisedesign.program.proof.PROVED_ON_SAVE", 4)
     assert proof_on_save(design) is None
+
+
+@pytest.mark.parametrize("name", ["complete-10-edge-local-capped", "florentine-20x16-mh"])
+def test_shipped_problems_whose_budgets_leave_little_room_are_proved(name: str) -> None:
+    """Caps leave little room above the budgets, and 20 epochs add up 400 roundings a batch."""
+    (path,) = (ROOT / "problems").rglob(f"{name}.toml")
+    design = solve(load_problem(path).problem).design
+    assert design is not None
+    proof = prove(design)
+    assert proof.rigorous, proof.why_not
+    assert proof.gap <= 1e-6

@@ -36,8 +36,9 @@ START_SHIFT = 1e-2
 """Added to the blocks of H, relative to their mean diagonal, before they are inverted to start."""
 START_SHARE = 0.5
 """Share of the largest feasible N to start from."""
-MARGIN = 4
-"""Multiple of size * EPS * condition that R is enlarged by, so that budgets hold after rounding."""
+MARGIN = 16
+"""Multiple of size * EPS * condition that R is enlarged by, so that budgets hold after rounding,
+and are proved to."""
 
 
 class Hidden(NamedTuple):
