@@ -130,6 +130,8 @@ def _run(row: Mapping[str, str], line: int, path: Path) -> Run:
         if seconds is None:
             raise refused("seconds", "the seconds of every run that has an answer")
         answer = path.parent / answer
+        if not answer.resolve().is_relative_to(path.parent.resolve()):  # a link leads there
+            raise refused("answer", "the name of a file beside the table, or in a folder there")
     return Run(
         line=line,
         problem=row["problem"].strip(),

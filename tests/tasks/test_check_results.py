@@ -257,6 +257,15 @@ def test_files_that_are_not_there_or_damaged_are_wrong(tmp_path: Path) -> None:
         assert one(tmp_path, answer=name)["status"] == WRONG
 
 
+def test_a_link_to_a_file_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    answer(tmp_path, ring_answer()[0])
+    (folder / "r.npy").symlink_to(tmp_path / "r.npy")
+    with pytest.raises(InputError, match="beside the table"):
+        one(folder, answer="r.npy")
+
+
 def test_an_objective_below_the_bound_is_a_contradiction(tmp_path: Path) -> None:
     """As if the collection were wrong: its bound is raised by a thousandth."""
     instance = collection()[RING]
