@@ -522,6 +522,11 @@ def _confidence_checks(claimed: Certificate, found: Certificate) -> list[Check]:
         return []
     ok = claimed.confidence is not None and found.confidence is not None
     ok = ok and claimed.confidence <= found.confidence  # type: ignore[operator]
+    open_claimed, open_found = claimed.uncertainty, found.uncertainty
+    if open_claimed is None or open_found is None:
+        ok = ok and open_claimed is open_found
+    else:  # of vectors drawn anew it differs by little
+        ok = ok and open_found / 2 <= open_claimed <= 2 * open_found
     note = "that objective and bound both hold"
     return [Check("confidence", ok, claimed.confidence, found.confidence, note)]
 

@@ -123,6 +123,8 @@ def raised(design: Design, **claims: float) -> Design:
         (lambda d, s, off: raised(d, objective=d.objective / off), "objective"),
         (lambda d, s, off: raised(d, lower_bound=d.lower_bound * off), "lower bound"),
         (lambda d, s, _: raised(d, confidence=None), "confidence"),
+        (lambda d, s, _: raised(d, uncertainty=0.0), "confidence"),
+        (lambda d, s, _: raised(d, uncertainty=0.9), "confidence"),
         (lambda d, s, _: replace(d, proof={"dual_weights": -s.weights}), "lower bound"),
     ],
 )
