@@ -117,6 +117,8 @@ def refuse_divergent(program: Program, answer: Found, *, time_limit: float | Non
         if direction is not None:
             raise _refusal(program, answer, direction, "no budget seems to bound it")
         return
+    if program.normalized().null_space.shape[1] == 0:
+        return  # singular by rounding alone, where budgets are uneven
     found = along_null_direction(program, answer.dual)
     if not found.proved and found.share >= UNBOUNDED * PROOF_GAP:  # what PROOF_GAP might prove
         monitor = Monitor(gap=PROOF_GAP, time_limit=time_limit, start=answer.dual.blocks)

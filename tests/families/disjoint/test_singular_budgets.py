@@ -488,3 +488,12 @@ def test_multipliers_in_any_scale_say_the_same() -> None:
     for scale in (1e-200, 1.0, 1e200):
         told = attainment.along_null_direction(program, diagonal_dual(np.full(4, scale)))
         assert told.proved
+
+
+@pytest.mark.parametrize("seed", [3, 8, 12])
+def test_an_error_that_only_uneven_budgets_make_regular_is_no_crash(seed: int) -> None:
+    """H of five steps may be singular to working precision and not at unit budgets, as rounding
+    has it: nothing is null there, and no noise free."""
+    budget = 10 ** np.random.default_rng(seed).uniform(-5, 5, 3)
+    problem = space(nx.path_graph(3), budget, error=ErrorMeasure(horizon=5))
+    checked(solve(problem))
