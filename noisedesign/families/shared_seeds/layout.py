@@ -176,6 +176,9 @@ class Coordinates:
         self.row, self.column = np.divmod(entries, layout.size)
         self._ends_of = np.concatenate([self.row, self.column])
         self._share = _share(self.row, self.column)
+        self.entry_of = np.empty(layout.length, dtype=np.intp)
+        """The entry of R, on or above its diagonal, of every entry of a flat vector."""
+        self.entry_of[self.upper] = self.entry_of[self.lower] = self.entry
         self.diagonal = np.flatnonzero(self.row == self.column)
 
     def lost(self, kept: NDArray[np.bool_], nodes: Places) -> Places:
@@ -206,6 +209,38 @@ class Coordinates:
     def squares(self, x: Array, on: Places) -> Array:
         """Columns u of Z."""
         return np.asarray(2 * self._share[:, None] * x[self.row][:, on] * x[self.column][:, on])
+
+
+class Squares:
+    """Z^T: changes of blocks -> diag(X dR X) at some nodes; and Z.
+
+    Args:
+        on: those nodes.
+        few: whether to keep x_iu x_ju of all entries (i, j) of R that the blocks make up and all
+            nodes u: that takes a product with a vector in place of one of matrices.
+    """
+
+    def __init__(
+        self, layout: Layout, coordinates: Coordinates, x: Array, on: Places, *, few: bool
+    ) -> None:
+        self._layout, self._at, self._x, self._on = layout, coordinates, x, on
+        self._rows: Array | None = None
+        if few:
+            some = x[:, on]
+            self._rows = some[coordinates.row] * some[coordinates.column]
+
+    def of(self, flat: Array) -> Array:
+        if self._rows is None:
+            moved = self._x @ self._layout.assemble(flat)
+            return np.asarray(np.einsum("ij,ij->i", moved, self._x)[self._on])
+        # An entry off the diagonal is there twice, and counts twice.
+        return np.bincount(self._at.entry_of, flat, len(self._rows)) @ self._rows
+
+    def spread(self, values: Array) -> Array:
+        if self._rows is None:
+            some = self._x[:, self._on]
+            return self._layout.gather((some * values) @ some.T)
+        return np.asarray((self._rows @ values)[self._at.entry_of])
 
 
 def _share(row: Places, column: Places) -> Array:

@@ -24,13 +24,13 @@ from noisedesign.base.checks import Array
 from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds.explicit import Explicit
-from noisedesign.families.shared_seeds.layout import congruence, roots, scaling, transposed
+from noisedesign.families.shared_seeds.layout import Squares, congruence, roots, scaling, transposed
 from noisedesign.families.shared_seeds.program import Members
 from noisedesign.families.shared_seeds.state import Point, Setting
 
 MAX_PRODUCTS, MANY_PRODUCTS = 1000, 60
 CHUNK_FLOATS = 1 << 22
-"""Floats of the columns of a Schur complement formed at a time: 32 MB."""
+"""Floats of the columns of a Schur complement formed at a time, and kept: 32 MB."""
 
 
 class NewtonSystem:
@@ -55,9 +55,17 @@ class NewtonSystem:
         else:
             self._diagonalize()
             self._factor_schur()
+        at, watched = setting.coordinates, [hidden.watched for hidden in setting.hidden]
+        few = len(at.row) * sum(map(len, watched)) <= CHUNK_FLOATS and not setting.explicit
+        self._squares = [
+            Squares(layout, at, x, on, few=few)
+            for x, on in zip(point.precisions, watched, strict=True)
+        ]
         largest = max(members.shape[1] for members in layout.members)
         of_pairs = largest == 2 and not len(setting.cap) and len(setting.hidden) == 1
-        self.correction = PairCorrection(setting, point, self.scalings) if of_pairs else None
+        self.correction: PairCorrection | None = None
+        if of_pairs:
+            self.correction = PairCorrection(setting, point, self.scalings, self._squares[0])
 
     # --- product ------------------------------------------------------------------------------
 
@@ -149,12 +157,8 @@ class NewtonSystem:
 
     def _project(self, flat: Array) -> Array:
         """Z^T applied to blocks: diag(X dR X) of every coalition, and diag(dR)."""
-        found = []
-        for index, hidden in enumerate(self.setting.hidden):
-            nodes = hidden.watched
-            precision = self.point.precisions[index]
-            change = self.setting.layout.assemble(self.setting.restrict(flat, index))
-            found.append(np.einsum("ij,ij->i", precision @ change, precision)[nodes])
+        restrict = self.setting.restrict
+        found = [squares.of(restrict(flat, i)) for i, squares in enumerate(self._squares)]
         if len(self.cap_stiffness):
             found.append(self.setting.variances(flat))
         return np.concatenate(found)
@@ -163,11 +167,8 @@ class NewtonSystem:
         """Z applied to one value for every budget and cap."""
         layout, parts = self.setting.layout, np.split(values, np.cumsum(self._sizes)[:-1])
         total = np.zeros(len(self.point.blocks))
-        for index, hidden in enumerate(self.setting.hidden):
-            nodes = hidden.watched
-            precision = self.point.precisions[index][:, nodes]
-            pull = layout.gather((precision * parts[index]) @ precision.T)
-            total += self.setting.restrict(pull, index)
+        for index, squares in enumerate(self._squares):
+            total += self.setting.restrict(squares.spread(parts[index]), index)
         if len(self.cap_stiffness):
             total += layout.gather(np.diag(parts[-1]))
         return total
@@ -275,18 +276,20 @@ class PairCorrection:
     it off the stiff directions of the budgets.
     """
 
-    def __init__(self, setting: Setting, point: Point, scalings: list[Array]) -> None:
+    def __init__(
+        self, setting: Setting, point: Point, scalings: list[Array], squares: Squares
+    ) -> None:
         self._layout, self._blocks = setting.layout, point.blocks
-        self._scalings = scalings
-        self._precision = precision = point.precisions[0]
+        self._scalings, self._squares = scalings, squares
+        precision = point.precisions[0]
         self._twice = 2 * np.diagonal(precision)
         half, inverse_half = (root[0] for root in roots(precision[None]))
         values, vectors = np.linalg.eigh((half * point.weights[0]) @ half)
         values = np.maximum(values, np.finfo(np.float64).eps * values[-1])
         self._basis = vectors.T @ inverse_half  # F^-1
         self._energies = 1 / (values[:, None] + values)
-        squares = np.square(self._basis)
-        restricted = squares.T @ self._energies @ squares
+        shares = np.square(self._basis)
+        restricted = shares.T @ self._energies @ shares
         restricted = restricted * (1 + np.eye(len(restricted))) / 2
         curvature = point.curvatures()[0]
         own = np.outer(np.diagonal(precision), np.diagonal(curvature))
@@ -357,20 +360,19 @@ class PairCorrection:
         return lent - self._lent(layout.gather(left)), left
 
     def apply(self, flat: Array) -> Array:
-        layout, precision = self._layout, self._precision
+        layout = self._layout
         blocks = layout.split(self._blocks)
         parts = zip(blocks, layout.split(flat), strict=True)
         shares = [2 * np.einsum("mij,mij->mi", p, r) for p, r in parts]
         along = layout.node_sums(shares) / self._twice
-        flat = flat - layout.gather((precision * along) @ precision)
+        flat = flat - self._squares.spread(along)
         lent = self._lending.solve(self._read(layout.assemble(self._lent(flat))))
         inner = self._write(self._fading.solve_transposed(lent)) * self._weights
         inner = (self._basis @ inner @ self._basis.T) * self._energies
         inner = (self._basis.T @ inner @ self._basis) * self._weights
         faded = self._lending.solve_transposed(self._fading.solve(self._read(inner)))
         result = self._lent(layout.gather(self._write(faded)))
-        change = layout.assemble(result)
-        row = np.einsum("ij,ij->i", precision @ change, precision) / self._twice
+        row = self._squares.of(result) / self._twice
         found = []
         for p, block, members in zip(blocks, layout.split(result), layout.members, strict=True):
             scales = row[members]

@@ -52,7 +52,7 @@ MAX_STEPS = 120
 REACHED, ROOM = 0.8, 5e-8
 """Share of the gap asked for at which to stop, but for no more room than the second: what is left
 is for the rounding of the certificate."""
-TO_BOUNDARY = 0.95
+TO_BOUNDARY = 0.9
 CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
 """Share of the present mu that a step aims for: the cube of what the predictor would leave, within
 these bounds."""
@@ -61,8 +61,12 @@ DRIFT, CENTERING_ASTRAY = 0.3, 0.3
 LAST_SHARE, LOWER = 0.3, 0.1
 """Share of the gap asked for that is left on the central path at the last mu; what it is multiplied
 by where that does not prove the gap."""
-LAG = 10.0
+LAG = 50.0
 """Multiple of the gap on the central path beyond which a point is off it."""
+PATIENCE, RETREAT = 3, 0.1
+"""Steps off the central path in a row after which to go back to a larger mu, for the way back may
+be too bent at the present one; the share of what the bounds of the point are apart that the gap on
+the path is to be there."""
 NEAR_LAST = 3.0
 """Ratio to the last mu below which a point is only brought nearer to the central path."""
 ROUGH = 0.1
@@ -138,7 +142,7 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
         if generating:
             setting = setting.watching({})
             setting = setting.watching(_near(setting, setting.every.spent(first)))
-        point, tolerance, share = start(setting, first), LOOSE, LAST_SHARE
+        point, tolerance, share, astray = start(setting, first), LOOSE, LAST_SHARE, 0
         while steps < MAX_STEPS:
             spent = setting.spent(point)
             gap = best.update(setting, point, spent)
@@ -151,12 +155,15 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
             last = share * monitor.gap * best.upper / setting.order
             present = point.complementarity() / setting.order
             lagging = best.spread > LAG * present * setting.order
+            astray = astray + 1 if lagging else 0
             if present > NEAR_LAST * last and not lagging:
                 point = _descend(setting, point, last, monitor)
                 tolerance = LOOSE
             else:
                 system = NewtonSystem(setting, point, monitor)
                 mu = max(present, last)
+                if astray > PATIENCE:
+                    mu = max(mu, RETREAT * best.spread / setting.order)
                 if setting.explicit:
                     tolerance = min(tolerance, FORMED)
                 point = _taken(system, _change(system, mu=mu, tolerance=tolerance), mu)

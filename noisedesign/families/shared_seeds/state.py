@@ -29,9 +29,7 @@ NEAR = 1e-3
 """Relative gap below which N of the multipliers is the better one, where there is one."""
 FEW_COORDINATES, MOST_EXPLICIT = 300, 4000
 """Entries of all blocks up to which the matrices of Newton systems are formed from the start, and
-once conjugate gradients take too many products; with coalitions they would at once. Pairs have a
-preconditioner of their own, and are not from the start: where noise along some direction costs
-nearly nothing, exact steps from afar overshoot, and loose ones do not."""
+once conjugate gradients take too many products; with coalitions they would at once."""
 START_SHIFT = 1e-2
 """Added to the blocks of H, relative to their mean diagonal, before they are inverted to start."""
 START_SHARE = 0.5
@@ -73,9 +71,7 @@ class Setting:
         self.every = Coalitions(program, layout)
         self.coordinates = Coordinates(layout)
         size = len(self.coordinates.entry)
-        of_pairs = max(members.shape[1] for members in layout.members) <= 2
-        few = 0 if of_pairs and program.cap is None else FEW_COORDINATES
-        self.explicit = size <= (MOST_EXPLICIT if program.known_seeds else few)
+        self.explicit = size <= (MOST_EXPLICIT if program.known_seeds else FEW_COORDINATES)
         """Whether the matrices of Newton systems are formed."""
         everyone = np.arange(program.size)
         self._watch({one: np.setdiff1d(everyone, one) for one in program.coalitions})

@@ -28,7 +28,6 @@ def test_the_matrix_is_that_of_the_product(kind: str, known: int, cap: float | N
         cap=None if cap is None else np.full(5, cap),
     )
     setting = Setting(program)
-    setting.form(True)
     if known and cap is None:  # some budgets alone
         setting = setting.watching(
             {(0, 2)[:known]: np.array([1, 3]), (1, 3)[:known]: np.array([4])}
