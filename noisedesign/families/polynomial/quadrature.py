@@ -16,6 +16,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy.linalg import eigh_tridiagonal
 
+from noisedesign.base import settings
 from noisedesign.base.checks import Array
 
 Product = Callable[[Array], Array]
@@ -26,6 +27,10 @@ STEPS_AT_ONCE = 32
 MOST_STEPS = 160
 APART = 8e-4
 """Both rules, relative, at which no more steps are taken, unless less is asked for."""
+
+ROUNDED = 16
+"""Units of rounding of the largest node by which all are moved, each rule's to its own side: the
+root of what rounding leaves of a zero is no small number."""
 
 LOOKED_AT = 4
 """Vectors whose rules are compared."""
@@ -103,6 +108,8 @@ class Bidiagonal:
         if below:
             diagonal, beside = np.append(diagonal, b[-1] ** 2), np.append(beside, a[-1] * b[-1])
         nodes, vectors = eigh_tridiagonal(diagonal, beside)
+        rounded = ROUNDED * settings.EPS * np.abs(nodes).max()
+        nodes = nodes - rounded if below else nodes + rounded
         return Rule(np.maximum(nodes, 0.0), self._squares[column] * vectors[0] ** 2)
 
     def without(self, near: Chebyshev) -> tuple[Array, Array, Array]:
