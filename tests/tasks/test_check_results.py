@@ -110,6 +110,19 @@ def test_noise_that_spends_too_much_is_charged_what_scaling_costs(
     assert (more["accuracy"], more["price"]) == (level, 0.0)
 
 
+def test_accuracy_is_that_of_what_is_charged(tmp_path: Path) -> None:
+    """One node spends a hundredth too much: less noise than the optimum, and once all are scaled
+    for it more."""
+    r, optimum = ring_answer()
+    row = np.ones(len(r))
+    row[0] = np.sqrt(0.99)
+    found = one(tmp_path, answer=answer(tmp_path, r * row[:, None] * row))
+    assert found["objective"] < optimum
+    assert found["charged"] == pytest.approx(found["objective"] / 0.99, rel=1e-9)
+    assert found["accuracy"] is None
+    assert found["excess"] == pytest.approx(found["charged"] / optimum - 1, abs=1e-8)
+
+
 def test_all_kinds_of_files_say_the_same(tmp_path: Path) -> None:
     r, _ = ring_answer()
     answer(tmp_path, r)

@@ -106,6 +106,22 @@ def test_what_is_forged_is_not_feasible(forged: object) -> None:
     assert not bound.squared_sensitivity(changed, BUDGET) <= 1
 
 
+def test_noise_that_vanishes_beyond_the_bound_is_not_feasible() -> None:
+    """r >= 1 on [0, 1/2], and .02 at 1, the eigenvalue of the mean: [R^-1]_ii is over 600."""
+    space = PolynomialCovariance(
+        mixing=sparse.csr_array(np.full((4, 4), 0.25)),
+        weights=np.ones(4),
+        bound=0.5,
+        precision=np.ones(1),
+        noise=np.array([1.505, -0.495]),  # 2 - 1.98 x
+        scale=np.ones(4),
+    )
+    assert np.diagonal(np.linalg.inv(space.covariance())).min() > 600
+    assert bound.squared_sensitivity(space, np.ones(4)) == np.inf
+    # On [0, 1.1] the same coefficients say r >= 1 at all eigenvalues.
+    assert bound.squared_sensitivity(replace(space, bound=1.1), np.ones(4)) <= 1
+
+
 def test_a_dip_between_points_is_not_missed() -> None:
     """p dips below 0 where two points of a coarse grid do not look."""
     dip = Chebyshev.fromroots([0.49, 0.51], domain=[0, 1])
