@@ -31,7 +31,8 @@ LONG = {
     "sdpa": {"space-time/ring-8-full"},
 }
 """Fifteen coalitions, and the same blocks before each; 64 coordinates of one block: minutes."""
-LARGER = ("collection/", "mafalda/", "prefix/", "ego-148")
+LARGER = ("collection/", "mafalda/", "prefix/", "ego-148", "two-failures")
+"""The last has 105 coalitions, and the same blocks before each."""
 
 
 def shipped() -> list[str]:
