@@ -26,7 +26,7 @@ What there is, by what it is for; ``help(nd.solve)`` and the like have an exampl
 - privacy of a run: calibrate, Calibration, privacy_after, Ledger, dp_event, neighboring_relation;
   conversions: mu_of, epsilon_of, delta_of, renyi_of, noise_stddev_for;
 - who learns what: account, Exposure, Observer, made by ldp, pndp, secldp, insider, shared_seed,
-  secure_sum, tap, central;
+  secure_sum, tap, central; all coalitions of some nodes, made by coalitions;
 - training under a mechanism: train, TrainingTask, TrainingResult, load_training;
 - nodes that are gone: drop_out, every_drop_out, DropOut, mu_to_holders;
 - files: load_problem, shipped_problems, load_account, load_sweep, save_design, load_design, export;
@@ -68,6 +68,7 @@ if TYPE_CHECKING:  # what the table below does, in words that type checkers read
     from noisedesign.privacy.views import (
         Observer as Observer,
         central as central,
+        coalitions as coalitions,
         insider as insider,
         ldp as ldp,
         pndp as pndp,
@@ -147,7 +148,8 @@ _NAMES = {
     "privacy.exposure": "Exposure account",
     "privacy.ledger": "Ledger dp_event neighboring_relation",
     "privacy.target": "PrivacyTarget",
-    "privacy.views": "Observer central insider ldp pndp secldp secure_sum shared_seed tap",
+    "privacy.views": "Observer central coalitions insider ldp pndp secldp secure_sum shared_seed "
+    "tap",
     "program.calibration": "Calibration calibrate",
     "program.certificate": "Certificate",
     "program.design": "Design",

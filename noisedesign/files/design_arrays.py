@@ -14,6 +14,7 @@ import numpy as np
 from noisedesign.base import memory
 from noisedesign.base.checks import Array, InputError
 from noisedesign.files.manifest import FIELD, Manifest, participation_of
+from noisedesign.privacy.views import Coalitions, Observer
 from noisedesign.program.design import Design
 from noisedesign.program.family import ANY, ArraySpec, Family, family_at, family_of
 from noisedesign.program.noise import (
@@ -299,10 +300,16 @@ def _space(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, An
         budget=arrays["budget"],
         max_variance=arrays.get("max_variance"),
         min_variance=arrays.get("min_variance"),
-        observers=tuple(entry.observer() for entry in manifest.observers),
+        observers=_observers(manifest),
         pair_factors=arrays.get("pair_factors"),
         **fields,
     )
+
+
+def _observers(manifest: Manifest) -> tuple[Observer, ...] | Coalitions:
+    if manifest.coalitions is not None:
+        return manifest.coalitions.observers()
+    return tuple(entry.observer() for entry in manifest.observers)
 
 
 def _time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:

@@ -352,9 +352,13 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
 
 def _check_trust(manifest: Manifest) -> None:
     """Noise against chosen observers says so, as nothing else does."""
-    if (manifest.trust == AGAINST_OBSERVERS) != bool(manifest.observers):
-        chosen = f"{len(manifest.observers)} chosen observers"
-        expected = "observers" if manifest.observers else "local or central"
+    written, pooled = len(manifest.observers), manifest.coalitions is not None
+    if written and pooled:
+        expected = "observers or all coalitions of some nodes"
+        raise InputError(f"{FIELD}.coalitions", expected=expected, got="both")
+    if (manifest.trust == AGAINST_OBSERVERS) != bool(written or pooled):
+        chosen = "all coalitions of some nodes" if pooled else f"{written} chosen observers"
+        expected = "observers" if written or pooled else "local or central"
         raise InputError(
             f"{FIELD}.trust", expected=f"{expected}, with {chosen}", got=manifest.trust
         )

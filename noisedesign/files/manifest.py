@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
@@ -25,7 +25,7 @@ from scipy.sparse import issparse
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.files.tables import PrivacyTable, TimeStructureTable, as_array
 from noisedesign.privacy.amplification import Amplified
-from noisedesign.privacy.views import Observer
+from noisedesign.privacy.views import Coalitions, Observer, coalitions
 from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.privacy.views.observers import Sees
 from noisedesign.program.problem import ANY_SPACE, ANY_TIME, Problem
@@ -304,6 +304,26 @@ class ObserverEntry(Entry):
         return Observer(**said, knows=knows)
 
 
+class CoalitionsEntry(Entry):
+    """All sets of ``size`` of some nodes, which the noise is designed against."""
+
+    nodes: tuple[int, ...]
+    size: int
+    own_noise: str
+
+    @classmethod
+    def of(cls, observers: Sequence[Observer]) -> Self | None:
+        """None for observers that are written out."""
+        if not isinstance(observers, Coalitions):
+            return None
+        nodes = tuple(int(i) for i in observers.nodes)
+        return cls(nodes=nodes, size=observers.size, own_noise=observers.own_noise)
+
+    def observers(self) -> Coalitions:
+        """Raises InputError for what are no coalitions."""
+        return coalitions(nodes=self.nodes, size=self.size, own_noise=self.own_noise)
+
+
 class AccountEntry(Entry):
     """What is claimed of the privacy of noise under random participation: the fields of
     :class:`noisedesign.privacy.amplification.Amplified`."""
@@ -383,6 +403,7 @@ class Manifest(Entry):
     random: RandomEntry | None = None
     rounds: int = 1
     observers: tuple[ObserverEntry, ...] = ()
+    coalitions: CoalitionsEntry | None = None
     unrestricted_lower_bound: Number | None = None
     local: bool = False
     floor_ratio: Number | None = None
@@ -439,7 +460,8 @@ def stated(problem: Problem) -> dict[str, Any]:
     Raises:
         InputError: a part of the problem that no file can state.
     """
-    scheme = problem.participation
+    scheme, observers = problem.participation, getattr(problem, "observers", ())
+    together = CoalitionsEntry.of(observers)
     return {
         "name": problem.name,
         "design": problem.axes,
@@ -452,7 +474,8 @@ def stated(problem: Problem) -> dict[str, Any]:
         "error": ErrorEntry.stating(problem.error, problem),
         "random": RandomEntry.of(problem.random),
         "rounds": int(problem.rounds),
-        "observers": tuple(map(ObserverEntry.of, getattr(problem, "observers", ()))),
+        "observers": () if together else tuple(map(ObserverEntry.of, observers)),
+        "coalitions": together,
     }
 
 

@@ -26,7 +26,7 @@ from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of
 from noisedesign.files.toml import renamed
 from noisedesign.privacy import views
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.privacy.views import Observer
+from noisedesign.privacy.views import Coalitions, Observer, coalitions
 from noisedesign.program.pair_budgets import factors_by_distance
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import perron_vector, push_sum_weights
@@ -388,6 +388,9 @@ OwnNoise = Literal["seeds", "values", "counted"]
 
 _RECEIVING = ("pndp", "secure-sum")
 
+_POOLING = ("pndp",)
+"""Observers of whom all coalitions of so many can be asked for."""
+
 _OUTSIDE = {
     "ldp": "reads all messages from outside",
     "central": "gets the mean of all models, from outside",
@@ -406,10 +409,12 @@ class ObserversTable(Table):
     model: Literal["ldp", "central", "pndp", "secure-sum", "insider", "tap"]
     nodes: list[Annotated[Node | list[Node], PlainValidator(_coalition)]] | None = None
     own_noise: OwnNoise | None = None
+    pooled: int | None = None
     horizon: int
 
-    def observers(self, names: Sequence[str]) -> tuple[Observer, ...]:
-        """One for every entry of ``nodes``, a node or a coalition; every node without it.
+    def observers(self, names: Sequence[str]) -> tuple[Observer, ...] | Coalitions:
+        """One for every entry of ``nodes``, a node or a coalition; every node without it; every
+        set of ``pooled`` of them.
 
         Raises:
             InputError: naming ``observers.<key>``.
@@ -428,12 +433,29 @@ class ObserversTable(Table):
         if not entries:
             raise InputError(field, expected="one or more observers", got="none")
         options = {} if self.own_noise is None else {"own_noise": self.own_noise}
-        coalitions = [entry if isinstance(entry, list) else [entry] for entry in entries]
+        if self.pooled is not None:
+            return self._pooled(entries, self.pooled, names, options)
+        together = [entry if isinstance(entry, list) else [entry] for entry in entries]
         with renamed({"observer.nodes": field}):
             return tuple(
                 make(nodes=[row_of(node, names, field=field) for node in coalition], **options)
-                for coalition in coalitions
+                for coalition in together
             )
+
+    def _pooled(
+        self, entries: Sequence[Any], size: int, names: Sequence[str], options: dict[str, Any]
+    ) -> Coalitions:
+        field, key = "observers.nodes", "observers.pooled"
+        if self.model not in _POOLING:
+            expected = f'nothing for observers.model = "{self.model}"'
+            remedy = "State each coalition in observers.nodes."
+            raise InputError(key, expected=expected, got=str(size), remedy=remedy)
+        if lists := [entry for entry in entries if isinstance(entry, list)]:
+            expected = f"single nodes beside {key}"
+            raise InputError(field, expected=expected, got=describe(lists[0]))
+        with renamed({"observer.nodes": field}):
+            nodes = [row_of(node, names, field=field) for node in entries]
+            return coalitions(nodes=nodes, size=size, **options)
 
     def error_horizon(self, error: SpaceErrorTable | None) -> int:
         """T of the errors that count: that over which the observers look.

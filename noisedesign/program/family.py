@@ -8,7 +8,7 @@ judges what is exported. ``bound``, ``judge`` and ``departure`` are plain numpy 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -20,6 +20,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.privacy.views import Observer
 from noisedesign.program.certificate import Certificate, ProvedBound, judge_covariance
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import Problem, SpaceProblem, unstructured
@@ -288,6 +289,10 @@ class Family(ABC):
     @abstractmethod
     def independent_error(self, problem: Any) -> float:
         """The error of independent noise at the budgets of a problem, squared noise."""
+
+    def foremost(self, problem: Any, noise: Noise) -> Sequence[Observer]:
+        """The chosen observers of a problem, or those of very many who are told most."""
+        return ()
 
     def relaxed(self, problem: Any) -> Problem | None:
         """The same problem without its structure; None where it has none."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
-from noisedesign.privacy.views import Observer
+from noisedesign.privacy.views import Coalitions, Observer
 from noisedesign.privacy.views.observers import distances
 
 FIELD = "pair_factors"
@@ -35,6 +35,13 @@ def checked_factors(factors: Any, *, observers: Sequence[Observer], budget: Arra
             expected="observers beside factors on their budgets",
             got="none",
             remedy="State observers: a reader of all messages has the budgets of the nodes.",
+        )
+    if isinstance(observers, Coalitions):
+        raise InputError(
+            FIELD,
+            expected="observers written out, which factors on their budgets are for",
+            got=f"all coalitions of {observers.size} nodes",
+            remedy="What smaller coalitions learn is covered where all have the same budgets.",
         )
     shape = (len(observers), len(budget))
     found = _checks.array_of_shape(factors, field=FIELD, shape=shape)
@@ -69,6 +76,13 @@ def factors_by_distance(
     given = _checks.listed(values, field=field, expected="a list of factors by hops")
     if not given:
         raise InputError(field, expected="one factor or more, of one hop, two, ...", got="none")
+    if isinstance(observers, Coalitions):
+        raise InputError(
+            field,
+            expected="nothing beside observers.pooled",
+            got="factors by hops",
+            remedy="State the coalitions in observers.nodes, smaller ones too.",
+        )
     factors = _checks.positive_vector(given, field=field, length=len(given))
     if not factors.min() >= 1:
         got = f"{factors.min():.6g} at {int(factors.argmin()) + 1} hops"

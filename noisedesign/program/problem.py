@@ -28,7 +28,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.amplification.mixture import LEMMA
 from noisedesign.privacy.target import PrivacyTarget
-from noisedesign.privacy.views import Observer
+from noisedesign.privacy.views import Coalitions, Observer
 from noisedesign.program.pair_budgets import checked_factors, told_pairs
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.directed import DIRECTED_WEIGHTS, check_directed, directed_mixing
@@ -397,11 +397,12 @@ class SpaceProblem(_OnGraph):
             Readers of all messages learn nothing more from them: what is sent in later rounds
             follows from the noisy messages of the first.
         schedule: the list given as ``mixing``, shape (P, n, n), which is then their average.
-        observers: against whom; none: against a reader of all messages. With observers the budget
-            of a node is for what one of them sees, over the steps of the error, of a unit
-            change at one step, so that a target needs single participation; a cap is required, and
-            only noise without a structure, a floor and random mixing is possible. See
-            :mod:`noisedesign.families.observers`.
+        observers: against whom: a list, or all coalitions of some nodes as
+            :func:`noisedesign.privacy.views.coalitions` makes them; none: against a reader of all
+            messages. With observers the budget of a node is for what one of them sees, over the
+            steps of the error, of a unit change at one step, so that a target needs single
+            participation; a cap is required, and only noise without a structure, a floor and random
+            mixing is possible. See :mod:`noisedesign.families.observers`.
         pair_factors: factors >= 1, shape (observers, n), on what an observer may see of a node:
             [a, u] tau_u in place of tau_u, squared; None: 1 everywhere. A privacy target is kept
             before every observer, so it is that of the pair that is told most; the account says
@@ -439,7 +440,7 @@ class SpaceProblem(_OnGraph):
     random: RandomMixing | None = None
     rounds: int = 1
     schedule: Any = None
-    observers: tuple[Observer, ...] = ()
+    observers: tuple[Observer, ...] | Coalitions = ()
     pair_factors: Any = None
     name: str = "space"
     nodes: tuple[str, ...] = ()
@@ -463,10 +464,7 @@ class SpaceProblem(_OnGraph):
             self._set(error=ErrorMeasure(horizon=len(self.schedule)))
         n = int(self.mixing.shape[-1])
         budget = _checks.positive_vector(self.budget, field="budget.tau", length=n)
-        watchers = "a list of observers, as noisedesign.privacy.views makes them"
-        observers = _checks.listed(self.observers, field="observers", expected=watchers)
-        self._set(budget=budget, observers=tuple(observers))
-        check_observers(self.observers, nodes=n)
+        self._set(budget=budget, observers=checked_observers(self.observers, nodes=n))
         factors = checked_factors(self.pair_factors, observers=self.observers, budget=budget)
         self._set(pair_factors=factors)
         if self.observers:
@@ -955,7 +953,22 @@ def problem_of(value: Any, *, sparse: bool = False) -> Problem:
     raise InputError("problem", expected=expected, got=_checks.describe(value), remedy=remedy)
 
 
-def check_observers(observers: Sequence[Any], *, nodes: int) -> None:
+def checked_observers(given: Any, *, nodes: int) -> tuple[Observer, ...] | Coalitions:
+    """Observers of a graph of so many nodes; coalitions are not written out.
+
+    Raises:
+        InputError: naming ``observers`` or ``observers.nodes``.
+    """
+    if isinstance(given, Coalitions):
+        check_observers([Observer(model="pndp", sees="received", coalition=given.nodes)], nodes)
+        return given
+    expected = "a list of observers, as noisedesign.privacy.views makes them"
+    observers = tuple(_checks.listed(given, field="observers", expected=expected))
+    check_observers(observers, nodes)
+    return observers
+
+
+def check_observers(observers: Sequence[Any], nodes: int) -> None:
     """They are observers, of a graph of so many nodes.
 
     Raises:

@@ -17,6 +17,7 @@ from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import Design, design_of, seed_plan_of
+from noisedesign.program.family import family_of
 from noisedesign.program.noise import SparseCovariance
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
 from noisedesign.tasks.simulation import attacks
@@ -187,7 +188,8 @@ def _audit(design: Design, how: dict[str, Any]) -> AuditReport:
         if isinstance(noise.space, SparseCovariance):
             return _sparse_audit(noise.space, **how | {"mixing": csr_array(problem.mixing)})
         if problem.observers:
-            watchers = [_watcher(problem, observer) for observer in problem.observers]
+            chosen = family_of(problem).foremost(problem, noise)
+            watchers = [_watcher(problem, observer) for observer in chosen]
             if problem.pair_factors is not None:
                 how["budget"] = problem.budget * problem.pair_factors
             return attacks.audit_observers(

@@ -308,6 +308,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "pairwise_gossip": (nd.pairwise_gossip, {"graph": GRAPH}),
     "maximal_matchings": (nd.maximal_matchings, {"graph": GRAPH}),
     "pndp": (nd.pndp, {"nodes": [0], "own_noise": "seeds"}),
+    "coalitions": (nd.coalitions, {"nodes": [0, 1, 2], "size": 2, "own_noise": "seeds"}),
     "secldp": (nd.secldp, {"nodes": [0], "known_seeds": [1, (0, 2)]}),
     "insider": (nd.insider, {"nodes": [0]}),
     "shared_seed": (nd.shared_seed, {"nodes": [0]}),

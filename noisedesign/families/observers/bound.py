@@ -12,6 +12,7 @@ scale of v_a is free.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -61,8 +62,8 @@ def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> float:
             share = v / v.max()
             trace = _linalg.nuclear_norm(factor @ seen.signals * np.sqrt(share))
             gained += trace**2 / float(share.sum())
-            rows = np.concatenate(list(factor @ seen.responses))
-            used += rows.T @ rows
+            rows = np.concatenate(list(factor @ seen.local))
+            used[np.ix_(seen.support, seen.support)] += rows.T @ rows
     paid = float(program.cap @ prices)
     best = max(scale * gained - paid - _excess(program, scale * used, prices) for scale in SCALES)
     rounding = ROUNDING * settings.rank_tolerance(program.size) * (gained + paid)
@@ -89,20 +90,54 @@ def judge(problem: ObserverProblem, covariance: Array, *, bound: float) -> Certi
     )
 
 
-def arrays_of(program: ObserverProgram, multipliers: Multipliers) -> dict[str, Array]:
+def arrays_of(
+    program: ObserverProgram, multipliers: Multipliers, *, coalitions: Array | None = None
+) -> dict[str, Array]:
     """Multipliers as they are stored, observer after observer.
 
     ``observer_ranks`` holds the number of rows of every F_a; ``observer_factors`` the rows F_a B_a,
-    one number a coordinate of the noise; ``observer_weights`` v_a; ``dual_cap`` w.
+    one number a coordinate of the noise; ``observer_weights`` v_a; ``dual_cap`` w. Of some of very
+    many coalitions ``dual_coalitions`` holds the nodes, shape (k, size), and rows have only the
+    coordinates of the noise that one of them hears, ascending.
     """
+    local = coalitions is not None
     pairs = zip(multipliers.factors, program.observers, strict=True)
-    rows = [factor @ _flat(seen) for factor, seen in pairs]
-    return {
+    rows = [factor @ _flat(seen, local=local) for factor, seen in pairs]
+    named = {"dual_coalitions": np.asarray(coalitions, dtype=np.float64)} if local else {}
+    return named | {
         "observer_ranks": np.array([len(r) for r in rows], dtype=np.float64),
         "observer_factors": np.concatenate([r.ravel() for r in rows]),
         "observer_weights": np.concatenate(multipliers.weights),
         "dual_cap": multipliers.cap,
     }
+
+
+def proved(problem: ObserverProblem, arrays: Arrays) -> tuple[ObserverProblem, Multipliers]:
+    """The multipliers of :func:`arrays_of`, and the problem against those who have some: where
+    that is not all coalitions, it asks for less, and a bound of it holds for all.
+
+    Raises:
+        InputError: their numbers of entries are not those of the observers; coalitions that the
+            problem does not have.
+    """
+    if "dual_coalitions" in arrays:
+        problem = problem.among(_coalitions(problem, arrays["dual_coalitions"]))
+    elif len(arrays["observer_ranks"]) != len(problem.observers) and problem.pooled:
+        expected = f"rows of {len(problem.observers)} observers, or their dual_coalitions"
+        _refuse("observer_ranks", expected, arrays["observer_ranks"])
+    return problem, multipliers_of(problem.normalized, arrays)
+
+
+def _coalitions(problem: ObserverProblem, stored: Array) -> Array:
+    """Coalitions of the problem by their nodes, shape (k, size)."""
+    known = problem.coalitions
+    expected = "different nodes of those that may look, as many in every row as they pool"
+    if known is None or stored.ndim != 2 or stored.shape[1] != known.size or not len(stored):
+        _refuse("dual_coalitions", expected, stored)
+    ordered = np.sort(stored, axis=1)
+    if not np.isin(stored, known.nodes).all() or (np.diff(ordered, axis=1) == 0).any():
+        _refuse("dual_coalitions", expected, stored)
+    return stored.astype(np.intp)
 
 
 def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
@@ -116,7 +151,7 @@ def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
         if arrays[name].ndim != 1:
             _refuse(name, "a list of numbers", arrays[name])
     ranks = [int(rank) for rank in arrays["observer_ranks"]]
-    rows = [_flat(seen) for seen in program.observers]
+    rows = [_flat(seen, local="dual_coalitions" in arrays) for seen in program.observers]
     shapes = [(rank, row.shape[1]) for rank, row in zip(ranks, rows, strict=False)]
     counts = [seen.signals.shape[1] for seen in program.observers]
     flat, weights = arrays["observer_factors"], arrays["observer_weights"]
@@ -131,10 +166,10 @@ def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
     return Multipliers(factors=factors, weights=split, cap=arrays["dual_cap"])
 
 
-def _flat(seen: ObservedNoise) -> Array:
-    """B_a with its blocks side by side, shape (m, k p)."""
-    return np.asarray(np.concatenate(list(seen.responses), axis=1))
+def _flat(seen: ObservedNoise, *, local: bool) -> Array:
+    """B_a, or its columns that are not zero, with its blocks side by side, shape (m, k p)."""
+    return np.asarray(np.concatenate(list(seen.local if local else seen.responses), axis=1))
 
 
-def _refuse(name: str, expected: str, array: Array) -> None:
+def _refuse(name: str, expected: str, array: Array) -> NoReturn:
     raise InputError(f"design file.{name}", expected=expected, got=f"shape {array.shape}")

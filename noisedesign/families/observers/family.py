@@ -7,7 +7,7 @@ messages, whose basis another machine may choose otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.observers import bound as judging, rigorous
 from noisedesign.families.observers.program import FINE, GAP, TOLERANCE, ObserverProblem
+from noisedesign.privacy.views import Observer
 from noisedesign.program.certificate import NOTHING, Certificate, ProvedBound
 from noisedesign.program.family import (
     ANY,
@@ -50,6 +51,9 @@ _KEYS = {
 }
 """Arguments of the search and the fields of a problem that set them."""
 
+_REQUIRED = {"dual_cap", "observer_ranks", "observer_factors", "observer_weights"}
+"""What every proof holds."""
+
 
 class Observers(Family):
     name = "observers"
@@ -61,6 +65,7 @@ class Observers(Family):
         "observer_ranks": ArraySpec("rows of every F", ANY),
         "observer_factors": ArraySpec("F B, N = F^T F", ANY),
         "observer_weights": ArraySpec("v of every observer", ANY),
+        "dual_coalitions": ArraySpec("coalitions with multipliers", ANY),
     }
 
     def program(self, problem: SpaceProblem) -> ObserverProblem:
@@ -107,10 +112,10 @@ class Observers(Family):
             return model.in_units(program) if form.scaled else model.stated(program)
 
     def bound(self, program: ObserverProblem, proof: Arrays, **_: Any) -> ProvedBound:
-        if not set(self.proof) <= set(proof):
+        if not set(proof) >= _REQUIRED:
             return NOTHING
-        found = judging.multipliers_of(program.normalized, proof)
-        value = program.unit_error * judging.lower_bound(program.normalized, found)
+        watched, found = judging.proved(program, proof)
+        value = program.unit_error * judging.lower_bound(watched.normalized, found)
         return ProvedBound(value, 0.0)
 
     def judge(
@@ -123,12 +128,18 @@ class Observers(Family):
         return rigorous.judge(program, noise.covariance)
 
     def rigorous_bound(self, program: ObserverProblem, proof: Arrays, **_: Any) -> Interval:
-        if not set(self.proof) <= set(proof):
+        if not set(proof) >= _REQUIRED:
             raise NotProvedError("there are no multipliers")
-        return rigorous.lower_bound(program, judging.multipliers_of(program.normalized, proof))
+        return rigorous.lower_bound(*judging.proved(program, proof))
 
     def independent(self, program: ObserverProblem) -> Noise:
         return Noise.of_covariance(np.diag(1 / program.budget))
+
+    def foremost(self, problem: SpaceProblem, noise: Noise) -> Sequence[Observer]:
+        program = self.program(problem)
+        if not program.pooled:
+            return problem.observers
+        return program.among(program.foremost(noise.covariance)).observers
 
     def independent_error(self, problem: SpaceProblem) -> float:
         """Of noise that keeps the least budget of every node before a reader of all messages."""

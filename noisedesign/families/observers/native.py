@@ -32,12 +32,13 @@ import scipy.linalg
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
-from noisedesign.families.observers.bound import Multipliers, arrays_of, judge, lower_bound
+from noisedesign.families.observers.bound import Multipliers, judge, lower_bound
 from noisedesign.families.observers.model import MARGIN, independent, repaired
-from noisedesign.families.observers.program import FINE, ObserverProblem, ObserverProgram
+from noisedesign.families.observers.program import FINE, ObserverProblem
 from noisedesign.families.observers.shares import shared_out
 from noisedesign.families.observers.stacks import Sight, Stacks
-from noisedesign.program.family import Answer
+from noisedesign.families.observers.watch import Watch
+from noisedesign.program.family import Answer, Arrays
 from noisedesign.program.noise import Noise
 
 SWEEPS = 600
@@ -60,6 +61,9 @@ FOLLOWED = 3.0
 
 NEARS = 0.995
 """Factor on the excess of S over M below which it falls, and waiting is not in vain."""
+
+BURST = 1.5
+"""Factor on the excess of the last look above which they are calmed at once."""
 
 STALLS = 2
 """Looks in vain after which the sweeps are calmed."""
@@ -90,6 +94,20 @@ CALMER, LIVELIER = 0.6, 1.1
 DAMPED_BUDGETS, DAMPED_CAPS = 0.6, 0.4
 """Exponents of the steps of v and w, without which momentum lets single prices swing."""
 
+DROPPING = 0.1
+"""Share below which observers who are told little are watched no longer."""
+
+FRESH = 30.0
+"""Multiple of what a budget without a price gets each sweep that those of new observers begin at.
+"""
+
+FASTER, SLOWER = 1.2, 0.5
+"""Factors on the exponent of a multiplier of a budget while it is overspent, and while it is not:
+one among many that has yet to become large does so in tens of sweeps, not in thousands."""
+
+SLOWEST, FASTEST = 0.3, 10.0
+"""Between which it stays."""
+
 KEPT = 0.5
 """Share of the noise of before that remains in every direction."""
 
@@ -109,7 +127,8 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
             gradient without noise.
     """
     found = _Best(problem, monitor)
-    path = _Path(problem.normalized, share=FIRST_SHARE)
+    watch = Watch(problem)
+    path = _Path(watch, share=FIRST_SHARE)
     least = max(LAST_SHARE * monitor.gap, LEAST_SHARE)
     threshold, sweep = HOPED * max(monitor.gap, FINE), 0
     with Search(monitor) as searched:
@@ -125,15 +144,16 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
                 if searched.ended(solved=found.gap <= REACHED * monitor.gap):
                     break
                 path.follow(excess, last=least)
+                if path.grow():
+                    sight = path.look()
             path.step(sight, settled=sweep - SETTLED)
     if searched.stop is not Stop.SOLVED:
         with Search(monitor):
             found.improve(path, path.look())
-    proof = {} if found.multipliers is None else arrays_of(path.program, found.multipliers)
     return Answer(
         stop=searched.stop,
         noises=[Noise.of_covariance(found.noise)],
-        proof=proof,
+        proof=found.proof,
         evaluations=sweep + 1,
     )
 
@@ -146,7 +166,7 @@ class _Best:
         self.noise = independent(problem)
         self.upper = float(np.sum(problem.gram * self.noise))
         self.bound = 0.0
-        self.multipliers: Multipliers | None = None
+        self.proof: Arrays = {}
 
     @property
     def gap(self) -> float:
@@ -157,12 +177,14 @@ class _Best:
         multipliers = path.feasible(sight)
         bound = problem.unit_error * lower_bound(path.program, multipliers)
         if bound > self.bound:
-            self.bound, self.multipliers = bound, multipliers
+            self.bound, self.proof = bound, path.watch.proof(multipliers)
         noise = path.noise * np.multiply.outer(problem.unit, problem.unit)
         worst = problem.worst(noise)[0]
         candidates = [noise * worst if 1 < worst < np.inf else noise]
         if problem.horizon == 1 and not problem.correlated_over_time:
-            candidates.append(_node_by_node(problem, noise, path.stacks.largest(sight)))
+            told = path.watch.largest(path.noise)
+            told = path.stacks.largest(sight) if told is None else told
+            candidates.append(_node_by_node(problem, noise, told))
         for candidate in candidates:
             made = repaired(problem, candidate)
             judged = judge(problem, made, bound=self.bound)
@@ -193,14 +215,17 @@ def _node_by_node(problem: ObserverProblem, noise: Array, told: Array) -> Array:
 class _Path:
     """Where the sweeps are: ``noise`` R, v_a, w, and the ``share`` of the barrier."""
 
-    def __init__(self, program: ObserverProgram, *, share: float) -> None:
-        self.program, self.share = program, share
+    def __init__(self, watch: Watch, *, share: float) -> None:
+        self.watch, self.share = watch, share
+        self.program = program = watch.program
         self.stacks = Stacks(program)
         self.weights = self.stacks.evenly()
+        self.powers = self.stacks.all_equal(DAMPED_BUDGETS)
         self.prices = share / (program.size * program.cap)
         self.noise = np.diag(np.minimum(1.0, program.cap))
         self.last = self.noise
-        self.excess, self.stalls, self.momentum = np.inf, 0, MOMENTUM
+        self.before = self.excess = np.inf
+        self.stalls, self.momentum = 0, MOMENTUM
 
     @property
     def objective(self) -> float:
@@ -219,6 +244,26 @@ class _Path:
     def look(self) -> Sight:
         return self.stacks.look(self.noise)
 
+    def grow(self) -> bool:
+        """Watch those whom the noise tells much, and no longer those whom it tells little; whether
+        they are others than before."""
+        if not self.watch.due():
+            return False
+        heard = None
+        if self.share < DROPPING:
+            told = self.stacks.by_place(self.look().told)
+            heard = np.array([told[place].max() for place in range(len(told))])
+        if not self.watch.renewed(self.noise, heard):
+            return False
+        weights, powers = map(self.stacks.by_place, (self.weights, self.powers))
+        self.program = self.watch.program
+        self.stacks = Stacks(self.program)
+        fresh = FRESH * BUDGET_SHARE * self.barrier * self.program.size / self.stacks.pairs
+        came_from = self.watch.came_from
+        self.weights = self.stacks.of_places(weights, came_from, others=fresh)
+        self.powers = self.stacks.of_places(powers, came_from, others=DAMPED_BUDGETS)
+        return True
+
     def follow(self, excess: float, *, last: float) -> None:
         """Let the share fall where the sweeps have followed it; calm them where they depart."""
         if excess <= FOLLOWED * self.share:
@@ -227,8 +272,12 @@ class _Path:
             self.excess, self.stalls = np.inf, 0
         elif excess < NEARS * self.excess:
             self.excess, self.stalls = excess, 0
+            self.momentum = min(MOMENTUM, self.momentum * LIVELIER)
         else:
             self.stalls += 1
+            if excess > BURST * self.before:
+                self.stalls = STALLS
+        self.before = excess
         if self.stalls == STALLS:
             self.momentum *= CALMER
             self.excess, self.stalls = excess, 0
@@ -259,13 +308,15 @@ class _Path:
         found = mu / 2 + np.sqrt(mu**2 / 4 + np.maximum(values, 0.0))
         factor = scipy.linalg.solve_triangular(lower.T, vectors * np.sqrt(found), lower=False)
         noise = factor @ factor.T
-        power, added = DAMPED_BUDGETS, DAMPED_BUDGETS * BUDGET_SHARE * mu_of_pair
-        self.weights = [
-            v * told**power + added for v, told in zip(self.weights, sight.told, strict=True)
-        ]
-        power = DAMPED_CAPS
+        added = DAMPED_BUDGETS * BUDGET_SHARE * mu_of_pair
+        for stack, told in enumerate(sight.told):
+            over, power = told > 1, self.powers[stack]
+            self.weights[stack] *= told ** np.where(over, power, DAMPED_BUDGETS)
+            self.weights[stack] += added
+            power *= np.where(over, FASTER, SLOWER)
+            np.clip(power, SLOWEST, FASTEST, out=power)
         ratio = np.diagonal(noise) / program.cap
-        self.prices = self.prices * ratio**power + power * mu / program.cap
+        self.prices = self.prices * ratio**DAMPED_CAPS + DAMPED_CAPS * mu / program.cap
         if settled >= 0:
             momentum = min(self.momentum, settled / (settled + GROWTH))
             noise = _further(noise, here, RELAXED - 1)

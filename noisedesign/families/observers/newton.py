@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search
-from noisedesign.families.observers.bound import Multipliers, arrays_of, judge, lower_bound
+from noisedesign.families.observers.bound import Multipliers, judge, lower_bound
 from noisedesign.families.observers.model import independent, repaired
 from noisedesign.families.observers.program import ObserverProblem, ObserverProgram
 from noisedesign.families.observers.shares import shared_out
 from noisedesign.families.observers.stacks import Sight, Stacks
-from noisedesign.program.family import Answer
+from noisedesign.families.observers.watch import Watch
+from noisedesign.program.family import Answer, Arrays
 from noisedesign.program.noise import Noise
 
 STEPS = 400
@@ -68,13 +69,15 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
         InputError: observers that nothing reaches; a cap too small; an observer that sees a
             gradient without noise.
     """
-    program = problem.normalized
+    watch = Watch(problem)
     scale = np.multiply.outer(problem.unit, problem.unit)
-    best = independent(problem)
+    best = start = independent(problem)
     certificate = judge(problem, best, bound=0.0)
-    barrier, proof, step = _Barrier(program), {}, 0
+    program = watch.program
+    barrier, step = _Barrier(program), 0
+    proof: Arrays = {}
     with Search(monitor) as searched:
-        point = barrier.at(best / scale)
+        point = barrier.at(start / scale)
         mu = FIRST_SHARE * _linalg.inner(program.gram, point.noise) / barrier.terms
         while step < STEPS:
             step += 1
@@ -84,11 +87,16 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
                 if searched.ended(solved=False):
                     break
                 continue
+            if watch.renewed(point.noise):
+                program = watch.program
+                barrier = _Barrier(program)
+                point = barrier.at(start / scale)
+                continue
             multipliers = barrier.multipliers(point, mu)
             bound = problem.unit_error * lower_bound(program, multipliers)
             if bound > certificate.lower_bound:
                 certificate = replace(certificate, lower_bound=bound)
-                proof = arrays_of(program, multipliers)
+                proof = watch.proof(multipliers)
             noise = repaired(problem, point.noise * scale)
             judged = judge(problem, noise, bound=certificate.lower_bound)
             if judged.feasible and judged.objective < certificate.objective:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
+from noisedesign.families.observers.pools import CERTAIN, Pools
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
-from noisedesign.privacy.views import Algorithm, Observer
+from noisedesign.privacy.views import Algorithm, Coalitions, Observer
 from noisedesign.program.pair_budgets import checked_factors
 from noisedesign.system.gossip import checked_rounds, of_every_step
 from noisedesign.system.graph import check_mixing
@@ -43,15 +44,14 @@ GAP = 1e-5
 """Relative gap a design is solved to unless the monitor says otherwise. Interior points miss
 feasibility by 1e-9 and more, and the bound pays for it in units of the cap."""
 
+FOREMOST = 20
+"""Of very many coalitions, those that a user is told of."""
+
 FINE = 2e-3
 """Gap that sweeps along the path take long to reach."""
 
 TOLERANCE = 1e-9
 """Accuracy asked of the solver unless the monitor says otherwise."""
-
-CERTAIN = 1e-8
-"""Least pivot of what an observer sees, relative to its largest variance, from which on what it
-tells is known to eight digits without the account."""
 
 DEPENDENT = 8.0
 """Multiple of the rounding of singular values below which messages are linear in one another."""
@@ -59,27 +59,34 @@ DEPENDENT = 8.0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ObservedNoise:
-    """What one observer has: B_a, shape (k, m, p), of full row rank when its k blocks are put side
-    by side, and G_a, shape (m, c), one column per gradient that is limited.
+    """What one observer has: B_a, of shape (k, m, p) and of full row rank when its k blocks are put
+    side by side, and G_a, shape (m, c), one column per gradient that is limited.
 
-    ``victims`` are the nodes whose gradients those are. ``hidden`` says that noise unknown
-    to it is in whatever tells of them.
+    ``support`` are the s coordinates of the noise it has anything of, ascending, and ``local`` the
+    columns of B_a there, shape (k, m, s). ``victims`` are the nodes whose gradients those are.
+    ``hidden`` says that noise unknown to it is in whatever tells of them.
     """
 
-    responses: Array
+    size: int
+    support: NDArray[np.intp]
+    local: Array
     signals: Array
     victims: tuple[int, ...] = ()
     hidden: bool = False
 
-    @cached_property
-    def support(self) -> NDArray[np.intp]:
-        """The coordinates of the noise it has anything of, ascending."""
-        return np.flatnonzero((self.responses != 0).any(axis=(0, 1)))
+    @classmethod
+    def of(cls, responses: Array, **fields: Any) -> Self:
+        """Of B_a with all its columns."""
+        support = np.flatnonzero((responses != 0).any(axis=(0, 1)))
+        local = np.ascontiguousarray(responses[:, :, support])
+        return cls(size=responses.shape[2], support=support, local=local, **fields)
 
-    @cached_property
-    def local(self) -> Array:
-        """The columns of B_a on its support, shape (k, m, s)."""
-        return np.ascontiguousarray(self.responses[:, :, self.support])
+    @property
+    def responses(self) -> Array:
+        """B_a, shape (k, m, p)."""
+        found = np.zeros((*self.local.shape[:2], self.size))
+        found[:, :, self.support] = self.local
+        return found
 
     def covariance(self, noise: Array) -> Array:
         """K_a(R), shape (m, m), squared noise."""
@@ -146,7 +153,7 @@ class ObserverProblem(Shown):
 
     mixing: Any
     horizon: int
-    observers: tuple[Observer, ...]
+    observers: tuple[Observer, ...] | Coalitions
     max_variance: Any
     budget: Any = 1.0
     pair_factors: Any = None
@@ -159,7 +166,8 @@ class ObserverProblem(Shown):
         object.__setattr__(self, "mixing", w)
         _checks.positive_int(self.horizon, field="horizon")
         checked_rounds(self.rounds)
-        strangers = [_checks.describe(o) for o in self.observers if not isinstance(o, Observer)]
+        written = () if self.coalitions else self.observers
+        strangers = [_checks.describe(o) for o in written if not isinstance(o, Observer)]
         if strangers or not self.observers:
             raise InputError(
                 "observers",
@@ -241,6 +249,28 @@ class ObserverProblem(Shown):
         made = make(mixing=self.mixing, covariance=covariance, horizon=self.horizon)
         return replace(made, rounds=self.rounds)
 
+    @property
+    def coalitions(self) -> Coalitions | None:
+        """The observers, where they are all coalitions of so many nodes."""
+        return self.observers if isinstance(self.observers, Coalitions) else None
+
+    @property
+    def pooled(self) -> bool:
+        """Whether they are, in a single step and round: they are looked at together then."""
+        once = self.horizon == self.rounds == 1 and not self.correlated_over_time
+        return once and self.coalitions is not None
+
+    @cached_property
+    def pools(self) -> Pools:
+        """What they see, where they are ``pooled``."""
+        assert self.coalitions is not None
+        return Pools(self.coalitions, self.mixing)
+
+    def among(self, members: Any) -> ObserverProblem:
+        """The problem against some coalitions alone, shape (k, size): it asks for less."""
+        assert self.coalitions is not None
+        return replace(self, observers=tuple(map(self.coalitions.of, members)))
+
     def worst(self, covariance: Array) -> tuple[float, str]:
         """Largest squared sensitivity over its budget and whose it is.
 
@@ -248,6 +278,20 @@ class ObserverProblem(Shown):
         (O), and that is much quicker where observers have little: then the account is only asked
         where a gradient may be told without noise.
         """
+        if not self.pooled:
+            return self._worst_of(covariance)
+        return self.among(self.foremost(covariance, count=1))._worst_of(covariance)
+
+    def foremost(self, covariance: Array, *, count: int = FOREMOST) -> Array:
+        """The nodes of the ``count`` coalitions who are told most, and of all of whom that takes
+        an account; of coalitions that are ``pooled``, shape (any, size)."""
+        noise = covariance / np.multiply.outer(self.unit, self.unit)
+        told = self.pools.told(noise).by_coalition
+        most = np.argsort(-told, kind="stable")[: count + int(np.isinf(told).sum())]
+        return np.asarray(self.pools.members[most])
+
+    def _worst_of(self, covariance: Array) -> tuple[float, str]:
+        """Of observers one by one."""
         worst: tuple[float, str] = (0.0, "")
         algorithm: Algorithm | None = None
         noise = covariance / np.multiply.outer(self.unit, self.unit)
@@ -301,6 +345,8 @@ class ObserverProblem(Shown):
         Noise enters messages as gradients do, so one response serves both.
         """
         n, unit, rank = len(self.mixing), self.unit, settings.rank_tolerance
+        if self.horizon == self.rounds == 1 and self._usual(observer):
+            return self._of_one_step(observer, budgets)
         # All messages of a run tell all noisy gradients, one by one: those of one step do.
         alone = observer.sees == "all" and not self.correlated_over_time
         steps = 1 if alone else self.horizon
@@ -323,8 +369,8 @@ class ObserverProblem(Shown):
         moved = np.vstack([signals, np.zeros((len(known), signals.shape[1]))])
         untold = moved - left[:, kept] @ (left[:, kept].T @ moved)
         rounding = DEPENDENT * rank(len(stacked)) * np.abs(moved).max(initial=0.0)
-        return ObservedNoise(
-            responses=np.ascontiguousarray(responses),
+        return ObservedNoise.of(
+            responses,
             signals=(left[: len(messages), kept] / values[kept]).T @ signals,
             victims=tuple(int(u) for u in columns % n),
             hidden=known_by_nodes(observer, n)
@@ -332,18 +378,38 @@ class ObserverProblem(Shown):
         )
 
     def _messages(self, observer: Observer, steps: int) -> Array:
-        """What an observer receives of a run, shape (messages, n steps), by the noise in it.
-
-        A node receives in a single round what is sent where W is not zero: no system is asked.
-        """
-        n, coalition = len(self.mixing), list(observer.coalition)
-        usual = observer.sees == "received" and len(coalition) < n and known_by_nodes(observer, n)
-        if steps == self.rounds == 1 and usual:
-            heard = (self.mixing[coalition] != 0).any(axis=0)
-            heard[coalition] = True
-            return np.asarray(np.eye(n)[heard], dtype=np.float64)
+        """What an observer receives of a run, shape (messages, n steps), by the noise in it."""
         messages, _ = threats.view(self._unit_noise(steps), observer).dense()
         return np.asarray(messages)
+
+    def _usual(self, observer: Observer) -> bool:
+        """Whether it is nodes, who receive messages and know at most their own noise."""
+        n, inside = len(self.mixing), set(observer.coalition)
+        known = known_by_nodes(observer, n) and observer.knows.silenced <= inside
+        return observer.sees == "received" and known and len(inside) < n
+
+    def _heard(self, observer: Observer) -> NDArray[np.bool_]:
+        """Whose messages such an observer has, shape (n,)."""
+        coalition = list(observer.coalition)
+        heard = (self.mixing[coalition] != 0).any(axis=0)
+        heard[coalition] = True
+        return np.asarray(heard)
+
+    def _of_one_step(self, observer: Observer, budgets: Array) -> ObservedNoise:
+        """What such an observer has of a single round: the noise of those it hears."""
+        heard = np.flatnonzero(self._heard(observer))
+        at = np.flatnonzero(~np.isin(heard, observer.coalition))
+        victims = heard[at]
+        signals = np.zeros((len(heard), len(at)))
+        signals[at, np.arange(len(at))] = 1 / (self.unit[victims] * np.sqrt(budgets[victims]))
+        return ObservedNoise(
+            size=len(self.unit),
+            support=heard,
+            local=np.eye(len(heard))[None],
+            signals=signals,
+            victims=tuple(int(u) for u in victims),
+            hidden=True,
+        )
 
     def _unit_noise(self, steps: int) -> Algorithm:
         n = len(self.mixing)

@@ -38,6 +38,7 @@ from noisedesign.base.enclosures import (
 )
 from noisedesign.families.observers.bound import SCALES, Multipliers
 from noisedesign.families.observers.program import ObserverProblem, known_by_nodes
+from noisedesign.families.observers.rigorous_pools import by_need, told_above
 from noisedesign.privacy.views import Observer
 from noisedesign.program.rigorous import (
     SHIFTS,
@@ -195,11 +196,8 @@ def judge(problem: ObserverProblem, covariance: Array) -> Judged:
     if not (covariance == covariance.T).all():
         raise NotProvedError("R is not symmetric")
     noise = raised(covariance)
-    r, worst = exactly(noise), 0.0
-    for observer, budgets in zip(problem.observers, problem.pair_budgets, strict=True):
-        seen = seen_by(problem, observer)
-        if len(seen.victims):
-            worst = max(worst, ratio_above(seen.told(r), budgets[seen.victims]))
+    r = exactly(noise)
+    worst = _worst_of_pools(problem, r) if problem.pooled else _worst_of(problem, r)
     factor = problem.exact_factor
     if factor is None:
         objective = inner(r, problem.gram)
@@ -210,6 +208,27 @@ def judge(problem: ObserverProblem, covariance: Array) -> Judged:
         sensitivity_squared=worst,
         variance_ratio=ratio_above(np.diagonal(noise), problem.cap),
     )
+
+
+def _worst_of(problem: ObserverProblem, r: Enclosure) -> float:
+    """Of observers one by one."""
+    worst = 0.0
+    for observer, budgets in zip(problem.observers, problem.pair_budgets, strict=True):
+        seen = seen_by(problem, observer)
+        if len(seen.victims):
+            worst = max(worst, ratio_above(seen.told(r), budgets[seen.victims]))
+    return worst
+
+
+def _worst_of_pools(problem: ObserverProblem, r: Enclosure) -> float:
+    """Of all coalitions together, and one by one of those of whom that proves too little."""
+    told = told_above(problem.pools, r.mid, problem.budget)
+    for place in by_need(told):
+        one = problem.among(problem.pools.members[place : place + 1])
+        told[place] = _worst_of(one, r)
+        if not told[place] <= 1:
+            break
+    return float(told.max())
 
 
 def lower_bound(problem: ObserverProblem, multipliers: Multipliers) -> Interval:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
@@ -57,8 +59,8 @@ def shared_out(
     barrier: float,
 ) -> tuple[Array, Array]:
     """t, shape (observers,), in the order of ``stacks.owners``, and w, shape (p,), from t = 1 and
-    w = ``prices`` on; feasible strictly. One t for all, and the w given, where observers have too
-    much for equations among them.
+    w = ``prices`` on; feasible strictly. One t for
+    all observers in a region of the graph where they have too much for one each.
 
     Args:
         program: data of (O).
@@ -71,14 +73,17 @@ def shared_out(
     rows = stacks.rows(sight, weights)
     lower = np.linalg.cholesky(program.gram + np.diag(prices))
     largest = max(1.0, _largest(lower, stacks.used(sight, weights)))
+    gained, nu = stacks.gained(sight, weights), barrier
+    groups: NDArray[np.intp] = np.arange(len(gained))
     observers: _Matrices | _Rows
     if len(stacks.owners) * program.size**2 <= DENSE:
-        observers = _Matrices(stacks, rows)
+        observers = _Matrices(stacks, rows, groups)
     elif sum(len(own) * own.shape[1] for own in rows) <= MOST:
         observers = _Rows(stacks, rows)
     else:
-        return np.full(len(stacks.owners), 1 / largest), prices
-    gained, nu = stacks.gained(sight, weights), barrier
+        groups = _regions(program, stacks, sight, weights)
+        observers = _Matrices(stacks, rows, groups)
+        gained = np.asarray(np.bincount(groups, gained), np.float64)
     t, w = np.full(len(gained), ROOM / largest), prices.copy()
     slack = program.gram + np.diag(w) - observers.sum(t)
     with suppress(np.linalg.LinAlgError):  # what is feasible so far stays
@@ -101,7 +106,22 @@ def shared_out(
             t, w, slack = t + length * more, w + length * paid, slack - length * change
             if length > FAR:
                 nu *= FALL
-    return t, w
+    return t[groups], w
+
+
+def _regions(
+    program: ObserverProgram, stacks: Stacks, sight: Sight, weights: list[Array]
+) -> NDArray[np.intp]:
+    """A few groups of observers, in the order of ``stacks.owners``: by who is told most of."""
+    count = max(1, DENSE // program.size**2)
+    order = reverse_cuthill_mckee(scipy.sparse.csr_array(program.gram != 0), symmetric_mode=True)
+    region = np.empty(program.size, dtype=np.intp)
+    region[order] = np.arange(program.size) * count // program.size
+    found = []
+    for stack, told, own in zip(stacks.stacks, sight.told, weights, strict=True):
+        worst = (told * own).argmax(axis=1)
+        found.append(region[stack.victims[np.arange(len(worst)), worst] % program.size])
+    return np.asarray(np.unique(np.concatenate(found), return_inverse=True)[1])
 
 
 class _Curvature(NamedTuple):
@@ -114,15 +134,15 @@ class _Curvature(NamedTuple):
 
 
 class _Matrices:
-    """S_a as matrices, shape (observers, p, p)."""
+    """S_a as matrices, or sums of them, shape (groups, p, p)."""
 
-    def __init__(self, stacks: Stacks, rows: list[Array]) -> None:
-        self.used = np.zeros((len(stacks.owners), stacks.size, stacks.size))
+    def __init__(self, stacks: Stacks, rows: list[Array], groups: NDArray[np.intp]) -> None:
+        self.used = np.zeros((groups.max() + 1, stacks.size, stacks.size))
         start = 0
         for stack, own in zip(stacks.stacks, rows, strict=True):
-            place = start + np.arange(len(own))
-            where = (place[:, None, None], stack.support[:, :, None], stack.support[:, None, :])
-            self.used[where] = own.swapaxes(1, 2) @ own
+            group = groups[start : start + len(own)]
+            where = (group[:, None, None], stack.support[:, :, None], stack.support[:, None, :])
+            np.add.at(self.used, where, own.swapaxes(1, 2) @ own)
             start += len(own)
 
     def sum(self, shares: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from noisedesign.base.checks import Array
 from noisedesign.families.observers.bound import Multipliers
 from noisedesign.families.observers.program import ObserverProgram
+
+LEAST = 1e-7
+"""Weight of a gradient, relative to the largest, below which it is not worth storing."""
 
 
 class Sight(NamedTuple):
@@ -85,8 +88,32 @@ class Stacks:
 
     def evenly(self) -> list[Array]:
         """Weights that sum to one."""
-        shapes = [stack.signals[:, 0].shape for stack in self.stacks]
-        return [np.full(shape, 1 / self.pairs) for shape in shapes]
+        return self.all_equal(1 / self.pairs)
+
+    def all_equal(self, value: float) -> list[Array]:
+        """A number for every observer and gradient."""
+        return [np.full(stack.victims.shape, value) for stack in self.stacks]
+
+    def by_place(self, weights: Sequence[Array]) -> dict[int, Array]:
+        """Such numbers observer by observer."""
+        parts = zip(self.stacks, weights, strict=True)
+        return {
+            int(place): one
+            for stack, own in parts
+            for place, one in zip(stack.places, own, strict=True)
+        }
+
+    def of_places(
+        self, known: Mapping[int, Array], came_from: NDArray[np.intp], *, others: float
+    ) -> list[Array]:
+        """Numbers stack by stack, of observers that were at places ``came_from``; of those that
+        were at none, below 0, ``others`` each."""
+        found = self.all_equal(others)
+        for stack, own in zip(self.stacks, found, strict=True):
+            for row, place in enumerate(stack.places):
+                if came_from[place] >= 0:
+                    own[row] = known[int(came_from[place])]
+        return found
 
     def look(self, noise: Array) -> Sight:
         """At noise, in one call a stack."""
@@ -139,13 +166,15 @@ class Stacks:
         factors: list[Array] = [np.empty(0)] * len(self.owners)
         split: list[Array] = [np.empty(0)] * len(self.owners)
         start = 0
+        heaviest = max(float(own.max()) for own in weights)
         for stack, solved, own in zip(self.stacks, sight.solved, weights, strict=True):
             part = shares[start : start + len(own), None] * own
             found = (solved * np.sqrt(part)[:, None, :]).swapaxes(1, 2)
             if stack.basis is not None:
                 found = found @ stack.basis.swapaxes(1, 2)
             for place, factor, weight in zip(stack.places, found, own, strict=True):
-                factors[place], split[place] = factor, weight
+                some = weight > LEAST * heaviest
+                factors[place], split[place] = factor[some], np.where(some, weight, 0.0)
             start += len(own)
         return Multipliers(factors=tuple(factors), weights=tuple(split), cap=prices)
 

@@ -158,7 +158,7 @@ def pndp(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
         [('1', 1.0), ('2', 0.0)]
         [('1', 1.0), ('2', 0.1)]
     """
-    members = _members(nodes)
+    members = members_of(nodes)
     return Observer(
         model="pndp", sees="received", coalition=members, knows=_own(members, own_noise)
     )
@@ -192,7 +192,7 @@ def secldp(*, nodes: Sequence[int] = (), known_seeds: Iterable[Seed] = ()) -> Ob
         [0.6667, 0.6667]
         [1.0, 1.0]
     """
-    members = _members(nodes, needed=False)
+    members = members_of(nodes, needed=False)
     field = "observer.known_seeds"
     given = _checks.listed(known_seeds, field=field, expected="a list of nodes and pairs of nodes")
     seeds = frozenset(_seed(seed) for seed in given)
@@ -229,7 +229,7 @@ def insider(*, nodes: Sequence[int]) -> Observer:
         >>> print(f"{1 / found[0].sensitivity_squared:.4f}")
         1.5000
     """
-    members = _members(nodes)
+    members = members_of(nodes)
     return Observer(
         model="insider", sees="all", coalition=members, knows=Knowledge(values=frozenset(members))
     )
@@ -256,7 +256,7 @@ def shared_seed(*, nodes: Sequence[int] = ()) -> Observer:
         >>> found[0].which, found[0].mu
         ('unbounded', inf)
     """
-    members = _members(nodes, needed=False)
+    members = members_of(nodes, needed=False)
     return Observer(
         model="shared-seed", sees="all", coalition=members, knows=Knowledge(everything=True)
     )
@@ -289,7 +289,7 @@ def secure_sum(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
         >>> [round(e.sensitivity_squared, 4) for e in found]
         [0.5, 0.5]
     """
-    members = _members(nodes)
+    members = members_of(nodes)
     return Observer(
         model="secure-sum", sees="sums", coalition=members, knows=_own(members, own_noise)
     )
@@ -319,7 +319,7 @@ def tap(*, nodes: Sequence[int]) -> Observer:
         >>> [(e.node, round(e.mu, 4)) for e in found]
         [('0', 0.0), ('1', 2.0), ('2', 0.0)]
     """
-    return Observer(model="tap", sees="sent", listened=_members(nodes))
+    return Observer(model="tap", sees="sent", listened=members_of(nodes))
 
 
 def _own(members: tuple[int, ...], own_noise: str) -> Knowledge:
@@ -330,7 +330,12 @@ def _own(members: tuple[int, ...], own_noise: str) -> Knowledge:
     return Knowledge(values=nodes) if own_noise == "values" else Knowledge()
 
 
-def _members(nodes: Sequence[int], *, needed: bool = True) -> tuple[int, ...]:
+def members_of(nodes: Sequence[int], *, needed: bool = True) -> tuple[int, ...]:
+    """Different nodes, by default one at least.
+
+    Raises:
+        InputError: naming ``observer.nodes``.
+    """
     given = _checks.listed(nodes, field="observer.nodes", expected="a list of nodes")
     members = tuple(_checks.positive_int(i, field="observer.nodes", minimum=0) for i in given)
     if (needed and not members) or len(set(members)) != len(members):

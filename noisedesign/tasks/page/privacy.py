@@ -14,6 +14,7 @@ from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer, ldp
 from noisedesign.program.calibration import Calibration, calibrate
 from noisedesign.program.design import Design
+from noisedesign.program.family import family_of
 from noisedesign.tasks import plot
 from noisedesign.tasks.account.table import (
     ModelRow,
@@ -144,7 +145,7 @@ def _account(design: Design, made: Pictures) -> list[Part]:
     bounded = len(mixing) > MOST_NODES or pairs > MOST_PAIRS
     node = busiest_node(mixing)
     rows = every_model(setting, node=node, bounded=bounded)
-    if chosen := getattr(design.problem, "observers", ()):
+    if chosen := family_of(design.problem).foremost(design.problem, design.noise):
         parts.append(_chosen(setting, chosen))
     who = f"The observer, where it is a node, is {setting.algorithm.nodes[node]}"
     who += ", which has the most neighbours." if setting.graph else "."

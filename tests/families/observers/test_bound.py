@@ -115,7 +115,7 @@ def test_the_bound_on_one_number(factor: float, weight: float, price: float, bou
     program = ObserverProgram(
         gram=np.ones((1, 1)),
         cap=np.array([3.0]),
-        observers=(ObservedNoise(responses=np.ones((1, 1, 1)), signals=np.ones((1, 1))),),
+        observers=(ObservedNoise.of(np.ones((1, 1, 1)), signals=np.ones((1, 1))),),
     )
     witness = Multipliers(
         factors=(np.array([[factor]]),), weights=(np.array([weight]),), cap=np.array([price])

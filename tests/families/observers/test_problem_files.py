@@ -336,9 +336,7 @@ def test_the_stored_bound_holds_in_any_basis() -> None:
     for seen in program.observers:
         q = np.linalg.qr(rng.standard_normal((seen.responses.shape[1],) * 2))[0]
         rotated.append(
-            ObservedNoise(
-                responses=np.einsum("mn,jnp->jmp", q, seen.responses), signals=q @ seen.signals
-            )
+            ObservedNoise.of(np.einsum("mn,jnp->jmp", q, seen.responses), signals=q @ seen.signals)
         )
     elsewhere = ObserverProgram(gram=program.gram, observers=tuple(rotated), cap=program.cap)
     for one in (program, elsewhere):
