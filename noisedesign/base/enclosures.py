@@ -36,6 +36,8 @@ Shapes = tuple[str, str]
 """Which triangles the factors of a product are: "lower", "upper", or "" of another matrix. What is
 zero for that is left out."""
 
+Lean = NDArray[np.float64] | scipy.sparse.csr_array
+
 FULL: Shapes = ("", "")
 
 OTHER = {"lower": "upper", "upper": "lower", "": ""}
@@ -173,9 +175,11 @@ def symmetric_part(a: Array) -> Enclosure:
     return Enclosure(mid, np.asarray(up(U * np.abs(mid), 1)))
 
 
-def outer_product(a: Array, b: Array, *, piece: int = PIECE, shapes: Shapes = FULL) -> Outer:
-    """Of A B alone."""
-    mid, depth = _summed(a, b, piece, shapes)
+def outer_product(
+    a: Array, b: Array, *, piece: int = PIECE, shapes: Shapes = FULL, few: Lean | None = None
+) -> Outer:
+    """Of A B alone; ``few`` is :func:`lean` of A where that is known."""
+    mid, depth = _summed(a, b, piece, shapes, few)
     return Outer(mid, np.asarray(up((depth + 1) * U * row_norms(a), 2)), column_norms(b))
 
 
@@ -194,17 +198,20 @@ def product(a: Enclosure | Array, b: Enclosure | Array) -> Enclosure:
     return Enclosure(mid, np.asarray(up(rad, depth + 8)))
 
 
-def _summed(a: Array, b: Array, piece: int = PIECE, shapes: Shapes = FULL) -> tuple[Array, int]:
+def _summed(
+    a: Array, b: Array, piece: int = PIECE, shapes: Shapes = FULL, few: Lean | None = None
+) -> tuple[Array, int]:
     """A B, and through how many roundings a product passes at most.
 
     numpy makes a product with one's own transpose of half the work, and symmetric.
     """
     length = a.shape[1]
+    if few is None and length > PIECE:
+        few = lean(a)
+    if isinstance(few, scipy.sparse.csr_array):
+        return np.asarray(few @ b), int(np.diff(few.indptr).max())
     if length <= piece:
         return a @ b, length
-    if SPARSE * np.count_nonzero(a) < a.size:
-        few = scipy.sparse.csr_array(a)
-        return np.asarray(few @ b), int(np.diff(few.indptr).max())
     total = np.zeros((len(a), b.shape[1]))
     scratch = np.empty(total.size)
     for start in range(0, length, piece):
@@ -214,6 +221,11 @@ def _summed(a: Array, b: Array, piece: int = PIECE, shapes: Shapes = FULL) -> tu
         part = scratch[: here.size].reshape(here.shape)
         here += np.matmul(a[rows, start:end], b[start:end, columns], out=part)
     return total, piece + -(-length // piece)
+
+
+def lean(a: Array) -> Lean:
+    """A matrix without its zeros, where those are most of it."""
+    return scipy.sparse.csr_array(a) if SPARSE * np.count_nonzero(a) < a.size else a
 
 
 def _reach(shape: str, start: int, end: int) -> slice:

@@ -10,7 +10,7 @@ Every number that is computed here is rounded to the side on which it proves les
 - sums of products with errors known beforehand.
 
 The numbers of a problem and of a design are taken for exactly what they are in float64, H too,
-where it is not W^T W of the W that is stored. Plain numpy, and no solver.
+where it is not W^T W of the W that is stored. No solver is imported.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import scipy.linalg
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
@@ -29,21 +30,22 @@ from noisedesign.base.enclosures import (
     EPS,
     FULL,
     LONG,
+    PIECE,
     SPARSE,
-    Contraction,
     Enclosure,
     Interval,
+    Lean,
     Outer,
     Rounded,
     Shapes,
     U,
     column_norms,
-    contraction,
     exactly,
     finer_product,
     gram,
     gram_blocks,
     inner,
+    lean,
     outer_product,
     product,
     products_down,
@@ -57,24 +59,18 @@ from noisedesign.base.enclosures import (
 from noisedesign.privacy.sensitivity import listed, unlisted_bounds
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
 from noisedesign.program.certificate import repaired_blocks
+from noisedesign.program.polar import balanced, nuclear_norm
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import Participation
 
 TIGHT = 1e-11
 """Relative loss of a bound at which a polar factor is computed better, which is dearer."""
 
-ROUNDED = 1e-8
-"""Relative loss of a bound by rounding alone that a better polar factor would not mend."""
+PIECES = (PIECE, 2 * PIECE, 4 * PIECE)
+"""Products that are summed at a time in R Y."""
 
-STEPS = 5
-"""Most iterations that make a guess of a polar factor orthogonal; one or two are usual."""
-
-ORTHOGONAL = 1e-7
-"""How far from orthogonal, in the Frobenius norm, a guess may be before the last of them."""
-
-CONDITION = 1e-10
-"""Least eigenvalue of A^T A, relative to the largest, from which its inverse root is good enough to
-start from."""
+SLACK = 0.8
+"""Share of what is left of a budget that those sums may be off by."""
 
 ALIKE = 6
 """Powers of two up to which matrices are left in their units."""
@@ -108,7 +104,9 @@ class Judged:
         variance_ratio: no diag(X^-1) is larger, over its cap; None without a cap.
         floor_ratio: no floor is larger, over its diag(X^-1); None without a floor.
         covariance: about R = X^-1, for a guess of polar factors.
+        overlap: about R * R^-1, entry by entry.
         factor: L with L^T L <= H.
+        few: the same without its zeros, where those are most of it.
         shaped: about L R.
         halves: about L D and D, R = D D^T, in their place.
     """
@@ -118,7 +116,9 @@ class Judged:
     variance_ratio: float | None = None
     floor_ratio: float | None = None
     covariance: Array | None = None
+    overlap: Array | None = None
     factor: Array | None = None
+    few: Lean | None = None
     shaped: Array | None = None
     halves: tuple[Array, Array] | None = None
 
@@ -188,61 +188,6 @@ def dominant(a: Enclosure) -> bool:
     return bool((up(off.sum(axis=1), len(off)) <= least * (1 - 2 * EPS)).all())
 
 
-# --- nuclear norms ------------------------------------------------------------------------------
-
-
-def nuclear_norm(
-    a: Enclosure | Rounded, *, guess: Array | None = None, enough: float = 0.0
-) -> Interval:
-    """The sum of singular values from below, and about what it is.
-
-    Args:
-        guess: about the polar factor of A, of A's shape.
-        enough: from where on a better bound is not worth the singular values of A.
-    """
-    best = Interval(0.0, 0.0)
-    for z in _polar_factors(a.mid, guess):
-        found = inner(a, z.matrix)
-        lower = found.lower / z.norm * (1 - 4 * EPS)
-        if lower > best.lower:
-            best = Interval(lower, found.upper * z.norm * (1 + 4 * EPS))
-        if best.upper >= enough and best.lower >= enough * (1 - ROUNDED):
-            break
-    return best
-
-
-def _polar_factors(a: Array, guess: Array | None) -> Iterator[Contraction]:
-    """Better and better ones, the cheap ones first."""
-    if guess is not None:
-        yield from _orthogonalised(guess)
-    with contextlib.suppress(np.linalg.LinAlgError):
-        # At half the cost of singular values, and as good unless A is nearly singular.
-        tall = a.shape[0] >= a.shape[1]
-        values, vectors = np.linalg.eigh(a.T @ a if tall else a @ a.T)
-        if values[0] > CONDITION * values[-1]:
-            inverse = (vectors / np.sqrt(values)) @ vectors.T
-            yield from _orthogonalised(a @ inverse if tall else inverse @ a)
-        left, _, right = np.linalg.svd(a, full_matrices=False)
-        yield from _orthogonalised(left @ right)
-
-
-def _orthogonalised(z: Array) -> Iterator[Contraction]:
-    """By the iteration of Newton and Schulz, which squares what is missing."""
-    # The scale of multipliers is free, and so is that of a guess.
-    norm = float(np.linalg.norm(z))
-    if not 0 < norm < np.inf:
-        return
-    scale = math.sqrt(min(z.shape)) / norm
-    for _ in range(STEPS):
-        if (found := contraction(z, scale=scale)) is None:
-            return
-        step, away = found
-        yield step
-        if away < ORTHOGONAL:
-            return
-        z, scale = step.matrix, 1.0
-
-
 # --- inverses -----------------------------------------------------------------------------------
 
 
@@ -255,10 +200,14 @@ class _Inverse(NamedTuple):
     left: Outer
 
 
-def _inverse_of(r: Enclosure) -> _Inverse:
+def _inverse_of(r: Enclosure, *, limits: Array | None = None) -> _Inverse:
     """For Y' = M^T M with any M, ||I - R Y'|| < 1 makes M nonsingular, and puts the eigenvalues of
     R Y', which are those of the symmetric M R M^T, between 0 and 2: R is positive definite. Y is
     that product as it was computed; what it is off by is added to E = I - R Y for this.
+
+    Args:
+        r: about R.
+        limits: on diag(R^-1), which tell how well E has to be known.
 
     Raises:
         NotProvedError: R is not proved positive definite.
@@ -270,7 +219,8 @@ def _inverse_of(r: Enclosure) -> _Inverse:
     scaled = r.scaled(unit)
     size = len(unit)
     try:
-        root = _linalg.inverse_of_triangular(np.linalg.cholesky(scaled.mid))
+        upper = scipy.linalg.cholesky(scaled.mid.T, check_finite=False)
+        root = _linalg.inverse_of_triangular(upper.T)
     except np.linalg.LinAlgError:
         raise NotProvedError("R is not positive definite") from None
     y = root.T @ root
@@ -280,19 +230,39 @@ def _inverse_of(r: Enclosure) -> _Inverse:
     norms, rows = column_norms(root), scaled.row_norms()
     away = np.linalg.norm(rows) * np.linalg.norm(norms) * np.linalg.norm(norms)
     rest = float(up((size + 2) * U * away, 4 * size))
-    left = _residual(scaled, y)
+    left = _residual(scaled, y, piece=_piece(scaled, y, limits, unit))
     if not left.norm() + rest < 1:
         raise NotProvedError("R is not proved positive definite")
     return _Inverse(scaled, unit, y, left)
 
 
-def precisions_above(r: Enclosure) -> Iterator[Array]:
+def _piece(r: Enclosure, y: Array, limits: Array | None, unit: Array) -> int:
+    """How long the sums of R Y may be, the quicker the longer, to prove diag(R^-1) within limits:
+    an entry of E is off by u |R_i| |Y_j| for every addition."""
+    if limits is None:
+        return PIECE
+    allowed = limits / unit**2 - np.diagonal(y)
+    spread = U * (np.abs(y) @ row_norms(r.mid)) * row_norms(y)
+    most = SLACK * float((allowed / spread).min())
+    return max((piece for piece in PIECES if piece + len(y) / piece <= most), default=PIECE)
+
+
+def precisions_above(r: Enclosure, *, limits: Array | None = None) -> Iterator[Array]:
     """Upper bounds on diag(R^-1), shape (n,), better and dearer ones later.
+
+    Args:
+        r: about R.
+        limits: what they are compared with, which tells how good they have to be.
 
     Raises:
         NotProvedError: R is not proved positive definite.
     """
-    scaled, unit, y, rough = _inverse_of(r)
+    found = _inverse_of(r, limits=limits)
+    yield from _precisions(found)
+
+
+def _precisions(found: _Inverse) -> Iterator[Array]:
+    scaled, unit, y, rough = found
     yield np.asarray(_diagonal_above(y, rough) * unit**2)
     yield np.asarray(_diagonal_above(y, _finer(scaled, y)) * unit**2)
 
@@ -350,9 +320,9 @@ def raised(a: Array) -> Array:
     raise NotProvedError("R is not positive semidefinite")
 
 
-def _residual(r: Enclosure, y: Array, *, shapes: Shapes = FULL) -> Outer:
+def _residual(r: Enclosure, y: Array, *, shapes: Shapes = FULL, piece: int = PIECE) -> Outer:
     """I - R Y by one product. Only its diagonal is rounded once more, by u (1 + |R_i| |Y_i|)."""
-    mid, rows, columns = outer_product(r.mid, y, shapes=shapes)
+    mid, rows, columns = outer_product(r.mid, y, shapes=shapes, piece=piece)
     np.negative(mid, out=mid)
     mid[np.diag_indices(len(mid))] += 1
     spread = 4 * U * (row_norms(r.mid) + 1)
@@ -364,12 +334,12 @@ def _residual(r: Enclosure, y: Array, *, shapes: Shapes = FULL) -> Outer:
 def _diagonal_above(y: Array, e: Enclosure | Outer) -> Array:
     """diag(Y + Y E + Y E^2 (I - E)^-1) from above, Y symmetric."""
     size, absolute = len(y), np.abs(y)
-    norm = e.norm()
+    norm, rows = e.norm(), row_norms(y)
     if not norm < 1:
         return np.full(size, np.inf)
     first = np.einsum("ji,ji->i", y, e.mid)
-    rounded = (size + 2) * U * row_norms(y) * column_norms(e.mid)
-    second = row_norms(y) * norm * e.column_norms() / (1 - norm)
+    rounded = (size + 2) * U * rows * column_norms(e.mid)
+    second = rows * norm * e.column_norms() / (1 - norm)
     error = up(e.weighed(absolute), 2 * size) + up(rounded, 4) + up(second, 6)
     total = np.diagonal(y) + first
     return np.asarray(total + up(error + 2 * U * (np.abs(total) + np.diagonal(y)), 6))
@@ -422,17 +392,19 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
         raise NotProvedError("R is not symmetric")
     r = exactly(covariance)
     variance = np.diagonal(covariance)
-    worst = math.inf
-    for above in precisions_above(r):
+    worst, inverse = math.inf, _inverse_of(r, limits=program.budget)
+    for above in _precisions(inverse):
         worst = ratio_above(above, program.budget)
         if worst <= 1:
             break
     cap, floor, factor = program.cap, program.floor, program.exact_factor
     shaped: Array | None = None
+    few: Lean | None = None
     if factor is None:
         objective = inner(r, program.gram)  # R is symmetric, whatever H is
     else:
-        seen = outer_product(factor, covariance, piece=LONG)
+        few = lean(factor)
+        seen = outer_product(factor, covariance, piece=LONG, few=few)
         shaped = seen.mid
         objective = inner(seen, factor)
     return Judged(
@@ -441,7 +413,9 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
         variance_ratio=None if cap is None else ratio_above(variance, cap),
         floor_ratio=None if floor is None else ratio_above(floor, variance),
         covariance=covariance,
+        overlap=inverse.scaled.mid * inverse.matrix,
         factor=factor,
+        few=few,
         shaped=shaped,
     )
 
@@ -666,6 +640,8 @@ def _times_blocks(factor: Array, roots: Array, program: Program) -> Enclosure | 
 
 def _guess(factor: Array, judged: Judged, roots: Array, program: Program) -> Array | None:
     """L R B^-T: at the optimum U = R H R, and this is the polar factor of L B."""
+    if roots.shape[1] == 1 and judged.overlap is not None and not program.limited:
+        return _balanced(factor, judged, roots[:, 0, 0])
     shaped = judged.shaped_by(factor)
     if shaped is None:
         return None
@@ -680,6 +656,26 @@ def _guess(factor: Array, judged: Judged, roots: Array, program: Program) -> Arr
         found = np.empty_like(shaped)
         found[:, patterns] = (shaped[:, patterns].transpose(1, 0, 2) @ inverses).transpose(1, 0, 2)
         return found
+
+
+def _balanced(factor: Array, judged: Judged, roots: Array) -> Array | None:
+    """:func:`_guess` of the R(U) that R is with its rows scaled."""
+    r, overlap = judged.covariance, judged.overlap
+    few = judged.few if factor is judged.factor else lean(factor)
+    assert r is not None
+    assert overlap is not None
+    assert few is not None
+
+    def guess(scales: Array) -> Array:
+        if (scales == 1).all():
+            known = judged.shaped_by(factor)
+            assert known is not None
+            return np.asarray(known / roots)
+        found = np.asarray(few @ (scales[:, None] * r))
+        found *= scales / roots
+        return found
+
+    return balanced(guess, overlap)
 
 
 def matrix_bound(below: Array, multipliers: Enclosure, price: float, *, enough: float) -> Interval:

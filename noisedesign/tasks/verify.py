@@ -34,9 +34,9 @@ from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
 from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
+from noisedesign.program.polar import ROUNDED
 from noisedesign.program.problem import Problem, problem_of
 from noisedesign.program.proof import Proof, prove, prove_streaming
-from noisedesign.program.rigorous import ROUNDED
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads import WORKLOADS
 

@@ -10,12 +10,12 @@ import pytest
 
 from noisedesign.base.enclosures import Enclosure, exactly
 from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.rigorous import (
     NotProvedError,
     dominant,
     factor_below,
     noising_of,
-    nuclear_norm,
     precisions_above,
     ratio_above,
     sensitivity_above,

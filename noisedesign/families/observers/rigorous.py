@@ -40,13 +40,13 @@ from noisedesign.families.observers.bound import SCALES, Multipliers
 from noisedesign.families.observers.program import ObserverProblem, known_by_nodes
 from noisedesign.families.observers.rigorous_pools import by_need, told_above
 from noisedesign.privacy.views import Observer
+from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.rigorous import (
     SHIFTS,
     Judged,
     NotProvedError,
     factor_below,
     forms_above,
-    nuclear_norm,
     precisions_above,
     raised,
     ratio_above,

@@ -44,13 +44,13 @@ from noisedesign.families.shared_seeds.program import (
     by_size,
 )
 from noisedesign.program.certificate import Certificate
+from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.rigorous import (
     NEGLIGIBLE_SHIFT,
     Judged,
     NotProvedError,
     factor_below,
     judge_covariance,
-    nuclear_norm,
     precisions_above,
     ratio_above,
     squared_over,

@@ -1,0 +1,125 @@
+"""Nuclear norms from below, by a matrix Z near the polar factor, whoever computed it.
+
+||A||_* >= <A, Z> / ||Z||_2 for any Z at all, so that how Z was found costs nothing but time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import scipy.sparse.linalg
+
+from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import (
+    EPS,
+    Contraction,
+    Enclosure,
+    Interval,
+    Rounded,
+    contraction,
+    inner,
+)
+
+ROUNDED = 1e-8
+"""Relative loss of a bound by rounding alone that a better polar factor would not mend."""
+
+STEPS = 5
+"""Most iterations that make a guess of a polar factor orthogonal; one or two are usual."""
+
+ORTHOGONAL = 1e-7
+"""How far from orthogonal, in the Frobenius norm, a guess may be before the last of them."""
+
+CONDITION = 1e-10
+"""Least eigenvalue of A^T A, relative to the largest, from which its inverse root is good enough to
+start from."""
+
+BALANCED = 1e-6
+"""By how much rows of a design may be scaled apart: a bound loses a few times the square."""
+
+BALANCINGS = 5
+"""Most times that they are looked for; two or three are usual."""
+
+
+def nuclear_norm(
+    a: Enclosure | Rounded, *, guess: Array | None = None, enough: float = 0.0
+) -> Interval:
+    """The sum of singular values from below, and about what it is.
+
+    Args:
+        guess: about the polar factor of A, of A's shape.
+        enough: from where on a better bound is not worth the singular values of A.
+    """
+    best = Interval(0.0, 0.0)
+    for z in _polar_factors(a.mid, guess):
+        found = inner(a, z.matrix)
+        lower = found.lower / z.norm * (1 - 4 * EPS)
+        if lower > best.lower:
+            best = Interval(lower, found.upper * z.norm * (1 + 4 * EPS))
+        if best.upper >= enough and best.lower >= enough * (1 - ROUNDED):
+            break
+    return best
+
+
+def _polar_factors(a: Array, guess: Array | None) -> Iterator[Contraction]:
+    """Better and better ones, the cheap ones first."""
+    if guess is not None:
+        yield from _orthogonalised(guess)
+    with contextlib.suppress(np.linalg.LinAlgError):
+        # At half the cost of singular values, and as good unless A is nearly singular.
+        tall = a.shape[0] >= a.shape[1]
+        values, vectors = np.linalg.eigh(a.T @ a if tall else a @ a.T)
+        if values[0] > CONDITION * values[-1]:
+            inverse = (vectors / np.sqrt(values)) @ vectors.T
+            yield from _orthogonalised(a @ inverse if tall else inverse @ a)
+        left, _, right = np.linalg.svd(a, full_matrices=False)
+        yield from _orthogonalised(left @ right)
+
+
+def _orthogonalised(z: Array) -> Iterator[Contraction]:
+    """By the iteration of Newton and Schulz, which squares what is missing."""
+    # The scale of multipliers is free, and so is that of a guess.
+    norm = float(np.linalg.norm(z))
+    if not 0 < norm < np.inf:
+        return
+    scale = math.sqrt(min(z.shape)) / norm
+    for _ in range(STEPS):
+        if (found := contraction(z, scale=scale)) is None:
+            return
+        step, away = found
+        yield step
+        if away < ORTHOGONAL:
+            return
+        z, scale = step.matrix, 1.0
+
+
+def balanced(guess: Callable[[Array], Array], overlap: Array) -> Array | None:
+    """A polar factor from a design that is some R(U) with its rows scaled; None of another.
+
+    Designs meet their budgets by that: what is exported is F R F of the R for which L R B^-1 is
+    orthogonal, U = B^2. The columns of that matrix tell F: their squared norms are 1 + 2 m, and
+    Newton's method lowers log F by the solution of (I + R * R^-1) x = m, a product of entries.
+
+    Args:
+        guess: L diag(d) R diag(d) B^-1 of d, shape (n,), up to its scale.
+        overlap: R * R^-1, shape (n, n), about.
+    """
+    size = len(overlap)
+    system = overlap.copy()
+    system[np.diag_indices(size)] += 1
+    scales, scale, before = np.ones(size), 0.0, np.inf
+    for _ in range(BALANCINGS):
+        z = guess(scales)
+        squares = np.einsum("ij,ij->j", z, z)
+        if not scale:
+            scale = size / float(squares.sum())
+        step, _ = scipy.sparse.linalg.cg(system, (scale * squares - 1) / 2, rtol=1e-3, maxiter=40)
+        away = float(np.abs(step).max())
+        if away <= BALANCED:
+            return z
+        if not away < before / 2:
+            return None
+        scales, before = scales * np.exp(-step), away
+    return None
