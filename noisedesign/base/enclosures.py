@@ -20,6 +20,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg.blas
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -223,6 +224,14 @@ def _summed(
     return total, piece + -(-length // piece)
 
 
+def times(a: Array, b: Array, *, shapes: Shapes = FULL) -> Array:
+    """A B, in sums of any order."""
+    if shapes[1] == "upper":  # half a product, by the routine for that
+        flipped = scipy.linalg.blas.dtrmm(1.0, b, a.T, trans_a=1)
+        return np.asarray(flipped.T)
+    return _summed(a, b, LONG if shapes == FULL else 4 * PIECE, shapes)[0]
+
+
 def lean(a: Array) -> Lean:
     """A matrix without its zeros, where those are most of it."""
     return scipy.sparse.csr_array(a) if SPARSE * np.count_nonzero(a) < a.size else a
@@ -311,6 +320,31 @@ def residual(target: Enclosure, a: Array, b: Array, *, shapes: Shapes = FULL) ->
     low = (U * (length + 1)) * np.multiply.outer(row_norms(a_high), column_norms(b_low))
     low += (U * (length + 1)) * np.multiply.outer(row_norms(a_low), column_norms(b))
     return Enclosure(mid, np.asarray(up(rad + low, length + 16)))
+
+
+def gram_residual(target: Enclosure, a: Array, *, shape: str = "") -> Enclosure:
+    """:func:`residual` of T - A^T A with T symmetric, of half a product and one more.
+
+    With A = H + L, cut as there, it is T - H^T H less L^T (H + L / 2) and the transpose of that.
+    """
+    length = len(a)
+    bits = (BITS - math.ceil(math.log2(max(length, 1)))) // 2
+    high = _leading(a, bits, axis=0)
+    low = a - high  # exact
+    first = target.mid - high.T @ high
+    high += low / 2
+    rest = times(low.T, high, shapes=(OTHER[shape], shape))
+    rest = rest + rest.T
+    mid = first - rest
+    rad = np.abs(first)
+    rad += np.abs(mid)
+    rad += np.abs(rest)
+    rad *= U
+    spread = np.multiply.outer((U * (length + 3)) * column_norms(low), column_norms(high))
+    rad += spread
+    rad += spread.T
+    rad += target.rad
+    return Enclosure(mid, np.asarray(up(rad, length + 16)))
 
 
 def finer_product(a: Enclosure, b: Enclosure) -> Enclosure:

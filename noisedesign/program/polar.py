@@ -36,6 +36,9 @@ CONDITION = 1e-10
 """Least eigenvalue of A^T A, relative to the largest, from which its inverse root is good enough to
 start from."""
 
+HOPED = 10
+"""Times the mean square of what is missing of orthogonality: what a guess may gain by it."""
+
 BALANCED = 1e-6
 """By how much rows of a design may be scaled apart: a bound loses a few times the square."""
 
@@ -52,34 +55,41 @@ def nuclear_norm(
         guess: about the polar factor of A, of A's shape.
         enough: from where on a better bound is not worth the singular values of A.
     """
-    best = Interval(0.0, 0.0)
-    for z in _polar_factors(a.mid, guess):
-        found = inner(a, z.matrix)
-        lower = found.lower / z.norm * (1 - 4 * EPS)
-        if lower > best.lower:
-            best = Interval(lower, found.upper * z.norm * (1 + 4 * EPS))
-        if best.upper >= enough and best.lower >= enough * (1 - ROUNDED):
-            break
+    best, least = Interval(0.0, 0.0), min(a.mid.shape)
+    for steps in _polar_factors(a.mid, guess):
+        for z, away in steps:
+            found = inner(a, z.matrix)
+            lower, upper = found.lower / z.norm * (1 - 4 * EPS), found.upper * z.norm
+            if lower > best.lower:
+                best = Interval(lower, upper * (1 + 4 * EPS))
+            if best.upper >= enough and best.lower >= enough * (1 - ROUNDED):
+                return best
+            if upper < enough * (1 - HOPED * away**2 / least):
+                break
     return best
 
 
-def _polar_factors(a: Array, guess: Array | None) -> Iterator[Contraction]:
-    """Better and better ones, the cheap ones first."""
+Steps = Iterator[tuple[Contraction, float]]
+
+
+def _polar_factors(a: Array, guess: Array | None) -> Iterator[Steps]:
+    """Better and better ones, the cheap ones first, each by the steps that make it orthogonal."""
     if guess is not None:
-        yield from _orthogonalised(guess)
+        yield _orthogonalised(guess)
     with contextlib.suppress(np.linalg.LinAlgError):
         # At half the cost of singular values, and as good unless A is nearly singular.
         tall = a.shape[0] >= a.shape[1]
         values, vectors = np.linalg.eigh(a.T @ a if tall else a @ a.T)
         if values[0] > CONDITION * values[-1]:
             inverse = (vectors / np.sqrt(values)) @ vectors.T
-            yield from _orthogonalised(a @ inverse if tall else inverse @ a)
+            yield _orthogonalised(a @ inverse if tall else inverse @ a)
         left, _, right = np.linalg.svd(a, full_matrices=False)
-        yield from _orthogonalised(left @ right)
+        yield _orthogonalised(left @ right)
 
 
-def _orthogonalised(z: Array) -> Iterator[Contraction]:
-    """By the iteration of Newton and Schulz, which squares what is missing."""
+def _orthogonalised(z: Array) -> Steps:
+    """By the iteration of Newton and Schulz, which squares what is missing; with how far from
+    orthogonal it was before."""
     # The scale of multipliers is free, and so is that of a guess.
     norm = float(np.linalg.norm(z))
     if not 0 < norm < np.inf:
@@ -88,11 +98,10 @@ def _orthogonalised(z: Array) -> Iterator[Contraction]:
     for _ in range(STEPS):
         if (found := contraction(z, scale=scale)) is None:
             return
-        step, away = found
-        yield step
-        if away < ORTHOGONAL:
+        yield found
+        if found[1] < ORTHOGONAL:
             return
-        z, scale = step.matrix, 1.0
+        z, scale = found[0].matrix, 1.0
 
 
 def balanced(guess: Callable[[Array], Array], overlap: Array) -> Array | None:

@@ -23,10 +23,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import (
+    BITS,
     EPS,
     FULL,
     LONG,
@@ -44,6 +46,7 @@ from noisedesign.base.enclosures import (
     finer_product,
     gram,
     gram_blocks,
+    gram_residual,
     inner,
     lean,
     outer_product,
@@ -54,6 +57,7 @@ from noisedesign.base.enclosures import (
     row_norms,
     sum_up,
     symmetric_part,
+    times,
     up,
 )
 from noisedesign.privacy.sensitivity import listed, unlisted_bounds
@@ -74,6 +78,9 @@ SLACK = 0.8
 
 ALIKE = 6
 """Powers of two up to which matrices are left in their units."""
+
+FEW = 8
+"""Steps of a pattern up to which blocks are multiplied entry by entry."""
 
 SHIFTS = 12
 """Times that a diagonal is lowered fourfold more until the rest is proved positive semidefinite."""
@@ -108,7 +115,7 @@ class Judged:
         factor: L with L^T L <= H.
         few: the same without its zeros, where those are most of it.
         shaped: about L R.
-        halves: about L D and D, R = D D^T, in their place.
+        halves: about L D and D, R = D D^T, in their place, and the triangles of L D and D^T.
     """
 
     objective: Interval
@@ -121,13 +128,14 @@ class Judged:
     few: Lean | None = None
     shaped: Array | None = None
     halves: tuple[Array, Array] | None = None
+    shapes: Shapes = FULL
 
     def shaped_by(self, factor: Array) -> Array | None:
         """About L R, L being ``factor``; None where R is not known."""
         known = factor is self.factor
         if self.halves is not None:
             half, noising = self.halves
-            return (half if known else factor @ noising) @ noising.T
+            return times(half if known else factor @ noising, noising.T, shapes=self.shapes)
         if known and self.shaped is not None:
             return self.shaped
         return None if self.covariance is None else factor @ self.covariance
@@ -137,14 +145,14 @@ class Judged:
 
 
 class Below(NamedTuple):
-    """G with G^T G <= N, upper triangular, and what is left, N - G^T G."""
+    """L with L^T L <= N, lower triangular, and what is left, N - L^T L; None where that is 0."""
 
     factor: Array
-    left: Enclosure
+    left: Enclosure | None
 
 
 def factor_below(n: Enclosure) -> Below:
-    """G with G^T G at most every matrix of an enclosure of symmetric ones, shape (m, m).
+    """L with L^T L at most every matrix of an enclosure of symmetric ones, shape (m, m).
 
     Raises:
         NotProvedError: some of them seems not to be positive definite.
@@ -152,6 +160,8 @@ def factor_below(n: Enclosure) -> Below:
     diagonal = np.diagonal(n.mid)
     if not diagonal.min() > 0:
         raise NotProvedError("a diagonal entry is not positive")
+    if n.exact and (whole := _whole_factor(n.mid)) is not None:
+        return Below(whole, None)
     unit = _units(diagonal)
     scaled = n.scaled(unit)
     shift = 4 * len(diagonal) * U
@@ -161,13 +171,36 @@ def factor_below(n: Enclosure) -> Below:
         lowered = scaled.mid.copy()
         lowered[np.diag_indices(len(lowered))] -= shift
         with contextlib.suppress(np.linalg.LinAlgError):
-            root = np.ascontiguousarray(np.linalg.cholesky(lowered).T)
-            transposed = np.ascontiguousarray(root.T)
-            left = residual(scaled, transposed, root, shapes=("lower", "upper"))
+            root = _reversed_cholesky(lowered)
+            left = gram_residual(scaled, root, shape="lower")
             if dominant(left):
                 return Below(root / unit, left.scaled(1 / unit))
         shift *= 4
     raise NotProvedError("a matrix is not proved positive definite")
+
+
+def _reversed_cholesky(a: Array) -> Array:
+    """About L with L^T L = A, lower triangular.
+
+    Raises:
+        numpy.linalg.LinAlgError: A is not positive definite.
+    """
+    upper = scipy.linalg.cholesky(a[::-1, ::-1].T, check_finite=False)
+    return np.ascontiguousarray(upper[::-1, ::-1])
+
+
+def _whole_factor(a: Array) -> Array | None:
+    """L of integers with L^T L = A, lower triangular, as of sums of all gradients so far; None
+    where there is none, or not all sums of products are integers that float64 holds."""
+    if not (np.diagonal(a).max() <= 2.0**BITS and (a == np.rint(a)).all()):
+        return None
+    with contextlib.suppress(np.linalg.LinAlgError):
+        root = np.rint(_reversed_cholesky(a))
+        # Norms of its columns are then those of A, and no sum is larger than their products.
+        squares = np.einsum("ij,ij->j", root, root)
+        if (squares == np.diagonal(a)).all() and (root.T @ root == a).all():
+            return root
+    return None
 
 
 def _units(diagonal: Array) -> Array:
@@ -457,7 +490,7 @@ def judge_strategy(
     below = None if exact_factor is not None else factor_below(symmetric_part(program.gram))
     factor = exact_factor if below is None else below.factor
     assert factor is not None
-    shape = "" if below is None else "upper"
+    shape = "" if below is None else "lower"
     seen = outer_product(factor, noising.matrix, shapes=(shape, "lower"))
     unit = exactly(strategy)
     if root is not None:
@@ -472,6 +505,7 @@ def judge_strategy(
         variance_ratio=ratio,
         factor=factor,
         halves=(seen.mid, noising.matrix),
+        shapes=(shape, "upper"),
     )
 
 
@@ -480,7 +514,7 @@ def _squares(seen: Outer, noising: Noising, below: Below | None) -> Interval:
     low = float(np.linalg.norm(seen.mid))
     high = seen.norm() * noising.factor
     upper = float(up(high * high, 2))
-    if below is not None:
+    if below is not None and below.left is not None:
         roots = row_norms(noising.matrix) * noising.factor
         left = float(np.einsum("ij,i,j->", below.left.largest, roots, roots))
         upper = float(up(upper + up(left, 2 * len(roots)), 2))
@@ -626,16 +660,36 @@ def _factor(program: Program, cap: Array, floor: Array | None, judged: Judged | 
     return factor_below(h).factor
 
 
-def _times_blocks(factor: Array, roots: Array, program: Program) -> Enclosure | Rounded:
+def _times_blocks(factor: Array, roots: Array, program: Program) -> Outer | Rounded:
     """L times the matrix with B_j on the patterns."""
     if roots.shape[1] == 1:
         return Rounded(factor * roots[:, 0, 0], 1)
     patterns, k = np.asarray(program.participation.patterns), roots.shape[1]
-    columns = factor[:, patterns].transpose(1, 0, 2)  # (patterns, rows, k)
-    mid, largest = np.empty_like(factor), np.empty_like(factor)
-    mid[:, patterns] = (columns @ roots).transpose(1, 0, 2)
-    largest[:, patterns] = (np.abs(columns) @ np.abs(roots)).transpose(1, 0, 2)
-    return Enclosure(mid, np.asarray(up(k * U * largest, k + 2)))
+    lengths = np.empty(len(factor.T))
+    lengths[patterns] = np.sqrt(np.einsum("jst,jst->jt", roots, roots))
+    mid = on_patterns(factor, roots, patterns)
+    rows = up((k * U) * row_norms(factor), 2)
+    return Outer(mid, np.asarray(rows), np.asarray(up(lengths, k + 2)))
+
+
+def on_patterns(a: Array, blocks: Array, patterns: NDArray[np.intp]) -> Array:
+    """A times the matrix with a block (k, k) on each of the patterns, shape (b, k), which are all
+    columns."""
+    b, k = patterns.shape
+    if k <= FEW and (patterns == np.arange(b)[:, None] + b * np.arange(k)).all():
+        # No array is gathered: columns s b, s b + 1, ... are the steps number s of all patterns.
+        found, part = np.empty_like(a), np.empty((len(a), b))
+        for t in range(k):
+            columns = found[:, t * b : (t + 1) * b]
+            np.multiply(a[:, :b], blocks[:, 0, t].copy(), out=columns)
+            for s in range(1, k):
+                columns += np.multiply(
+                    a[:, s * b : (s + 1) * b], blocks[:, s, t].copy(), out=part
+                )
+        return found
+    found = np.empty_like(a)
+    found[:, patterns] = (a[:, patterns].transpose(1, 0, 2) @ blocks).transpose(1, 0, 2)
+    return found
 
 
 def _guess(factor: Array, judged: Judged, roots: Array, program: Program) -> Array | None:
@@ -653,9 +707,7 @@ def _guess(factor: Array, judged: Judged, roots: Array, program: Program) -> Arr
             inverses = np.linalg.inv(roots).transpose(0, 2, 1)
         except np.linalg.LinAlgError:
             return None
-        found = np.empty_like(shaped)
-        found[:, patterns] = (shaped[:, patterns].transpose(1, 0, 2) @ inverses).transpose(1, 0, 2)
-        return found
+        return on_patterns(shaped, inverses, patterns)
 
 
 def _balanced(factor: Array, judged: Judged, roots: Array) -> Array | None:
