@@ -18,6 +18,7 @@ from noisedesign.base.enclosures import (
     Contraction,
     Enclosure,
     Interval,
+    Outer,
     Rounded,
     contraction,
     inner,
@@ -31,6 +32,9 @@ STEPS = 5
 
 ORTHOGONAL = 1e-7
 """How far from orthogonal, in the Frobenius norm, a guess may be before the last of them."""
+
+ALMOST = 1e-4
+"""The same of a polar factor of a matrix itself: what one more step would add is the square."""
 
 CONDITION = 1e-10
 """Least eigenvalue of A^T A, relative to the largest, from which its inverse root is good enough to
@@ -47,7 +51,7 @@ BALANCINGS = 5
 
 
 def nuclear_norm(
-    a: Enclosure | Rounded, *, guess: Array | None = None, enough: float = 0.0
+    a: Enclosure | Outer | Rounded, *, guess: Array | None = None, enough: float = 0.0
 ) -> Interval:
     """The sum of singular values from below, and about what it is.
 
@@ -67,6 +71,15 @@ def nuclear_norm(
             if upper < enough * (1 - HOPED * away**2 / least):
                 break
     return best
+
+
+def polar_factor(a: Array) -> Contraction:
+    """About that of A, as far as floating point goes; where A has no numbers, 0."""
+    for steps in _polar_factors(a, None):
+        for z, away in steps:
+            if away < ALMOST:
+                return z
+    return Contraction(np.zeros_like(a), 1.0)
 
 
 Steps = Iterator[tuple[Contraction, float]]
@@ -122,8 +135,9 @@ def balanced(guess: Callable[[Array], Array], overlap: Array) -> Array | None:
     for _ in range(BALANCINGS):
         z = guess(scales)
         squares = np.einsum("ij,ij->j", z, z)
-        if not scale:
-            scale = size / float(squares.sum())
+        if not 0 < (total := float(squares.sum())) < np.inf:
+            return None
+        scale = scale or size / total
         step, _ = scipy.sparse.linalg.cg(system, (scale * squares - 1) / 2, rtol=1e-3, maxiter=40)
         away = float(np.abs(step).max())
         if away <= BALANCED:

@@ -559,9 +559,13 @@ class SpaceProblem(_OnGraph):
             return self.dense().gram
         if self.plain:
             return np.asarray(self.step_mixing.T @ self.step_mixing)
+        return self.error_workload.space_gram()
+
+    @property
+    def error_workload(self) -> Workload:
+        """What H is of."""
         mixing, random = self.step_mixing, self.step_random
-        error = Workload.of(mixing, horizon=1, error=self.error, random=random)
-        return error.space_gram()
+        return Workload.of(mixing, horizon=1, error=self.error, random=random)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -35,6 +35,7 @@ from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
 from noisedesign.base.shown import Shown
 from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.workloads import Workload
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +43,8 @@ class Program:
     """Data of (P). Shapes: gram (m, m); budget (patterns,); cap and floor (m,) or None.
 
     ``exact_factor`` is L with L^T L = gram where the problem comes with one (L = W in space);
-    otherwise :attr:`factor` computes one. ``axes`` says what the coordinates are ("space": nodes,
+    otherwise :attr:`factor` computes one. ``workload`` is what H is of, in space, where ``gram`` is
+    known in entries only. ``axes`` says what the coordinates are ("space": nodes,
     X = R^-1; "time": steps, X = C^T C; "space-time": pairs of both), ``names`` their names.
     """
 
@@ -52,6 +54,7 @@ class Program:
     cap: Array | None = None
     exact_factor: Array | None = None
     floor: Array | None = None
+    workload: Workload | None = None
     axes: str = "time"
     names: tuple[str, ...] = ()
 
@@ -71,6 +74,13 @@ class Program:
     def null_space(self) -> Array:
         """Orthonormal basis of the null space of gram, shape (m, dim)."""
         return _linalg.null_space(self.factor, gram=self.gram)
+
+    @cached_property
+    def nearly_singular(self) -> bool:
+        """Whether lowering its diagonal by 1e-10 of it leaves H indefinite, or nearly so."""
+        lowered = self.gram.copy()
+        lowered[np.diag_indices(self.size)] *= 1 - 1e-10
+        return not _linalg.is_positive(lowered)
 
     @cached_property
     def coordinate_budget(self) -> Array:
@@ -103,6 +113,7 @@ class Program:
             budget=np.ones_like(self.budget),
             cap=None if self.cap is None else self.cap * root**2,
             exact_factor=None if self.exact_factor is None else self.exact_factor / root,
+            workload=None,
             floor=None if self.floor is None else self.floor * root**2,
         )
 

@@ -63,6 +63,7 @@ from noisedesign.base.enclosures import (
 from noisedesign.privacy.sensitivity import listed, unlisted_bounds
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
 from noisedesign.program.certificate import repaired_blocks
+from noisedesign.program.inside import inside
 from noisedesign.program.polar import balanced, nuclear_norm
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import Participation
@@ -389,6 +390,11 @@ class Noising(NamedTuple):
         """||A C^-1|| is at most this times ||A D||, in norms of rows and of all entries."""
         return float(up(1 / (1 - self.error), 2))
 
+    def around(self, squares: Interval) -> Interval:
+        """||A C^-1||^2, in norms of all entries, where ||A D||^2 is in an interval."""
+        low = squares.lower / float(up((1 + self.error) ** 2, 4)) * (1 - 2 * EPS)
+        return Interval(min(low, squares.lower), float(up(squares.upper * self.factor**2, 4)))
+
 
 def noising_of(strategy: Array) -> Noising:
     """C^-1 = D (C D)^-1.
@@ -433,7 +439,15 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
     cap, floor, factor = program.cap, program.floor, program.exact_factor
     shaped: Array | None = None
     few: Lean | None = None
-    if factor is None:
+    if (through := _through(program)) is not None:
+        w, m = through.mixing, through.inside
+        seen_through = finer_product(
+            finer_product(exactly(w), r), exactly(np.ascontiguousarray(w.T))
+        )
+        objective = inner(seen_through, m.mid)
+        spare = products_up(seen_through.largest, np.broadcast_to(m.rad, w.shape))
+        objective = Interval(objective.lower - spare, objective.upper + spare)
+    elif factor is None:
         objective = inner(r, program.gram)  # R is symmetric, whatever H is
     else:
         few = lean(factor)
@@ -618,8 +632,12 @@ def disjoint_bound(
     if program.floor is not None and dual.floor is not None and (dual.floor > 0).any():
         floor = np.maximum(dual.floor, 0.0)
         gained = products_down(program.floor, floor)
-    factor = _factor(program, cap, floor, judged)
-    half = _times_blocks(factor, roots, program)
+    through = _through(program) if floor is None else None
+    if through is not None:
+        factor, half = _half_through(through, cap, roots[:, 0, 0])
+    else:
+        factor = _factor(program, cap, floor, judged)
+        half = _times_blocks(factor, roots, program)
     guess = None if judged is None else _guess(factor, judged, roots, program)
     target = math.sqrt(max(enough + paid - gained, 0.0) * price)
     norm = nuclear_norm(half, guess=guess, enough=target * (1 - TIGHT))
@@ -660,6 +678,41 @@ def _factor(program: Program, cap: Array, floor: Array | None, judged: Judged | 
     return factor_below(h).factor
 
 
+class Through(NamedTuple):
+    """W and M of H = W^T M W, and L with L^T L <= M."""
+
+    mixing: Array
+    inside: Enclosure
+    below: Array
+
+
+def _through(program: Program) -> Through | None:
+    """Of a nearly singular H that is known in entries only, where M is positive definite."""
+    workload = program.workload
+    if workload is None or program.exact_factor is not None or not program.nearly_singular:
+        return None
+    if (found := inside(workload)) is None:
+        return None
+    try:
+        return Through(*found, factor_below(found[1]).factor)
+    except NotProvedError:
+        return None
+
+
+def _half_through(
+    through: Through, cap: Array, roots: Array
+) -> tuple[Array, Enclosure | Outer | Rounded]:
+    """About L with L^T L <= W^T M W + diag(cap^2), and L diag(roots)."""
+    scaled = through.mixing * roots
+    half = product(through.below, Enclosure(scaled, np.asarray(up(U * np.abs(scaled), 1))))
+    about = through.below @ through.mixing
+    if not cap.any():
+        return about, half
+    more = np.diag(cap * roots)
+    rad = np.vstack([half.rad, up(U * more, 1)])
+    return np.vstack([about, np.diag(cap)]), Enclosure(np.vstack([half.mid, more]), rad)
+
+
 def _times_blocks(factor: Array, roots: Array, program: Program) -> Outer | Rounded:
     """L times the matrix with B_j on the patterns."""
     if roots.shape[1] == 1:
@@ -683,9 +736,7 @@ def on_patterns(a: Array, blocks: Array, patterns: NDArray[np.intp]) -> Array:
             columns = found[:, t * b : (t + 1) * b]
             np.multiply(a[:, :b], blocks[:, 0, t].copy(), out=columns)
             for s in range(1, k):
-                columns += np.multiply(
-                    a[:, s * b : (s + 1) * b], blocks[:, s, t].copy(), out=part
-                )
+                columns += np.multiply(a[:, s * b : (s + 1) * b], blocks[:, s, t].copy(), out=part)
         return found
     found = np.empty_like(a)
     found[:, patterns] = (a[:, patterns].transpose(1, 0, 2) @ blocks).transpose(1, 0, 2)
@@ -704,7 +755,7 @@ def _guess(factor: Array, judged: Judged, roots: Array, program: Program) -> Arr
             return np.asarray(shaped / roots[:, 0, 0])
         patterns = np.asarray(program.participation.patterns)
         try:
-            inverses = np.linalg.inv(roots).transpose(0, 2, 1)
+            inverses = np.asarray(np.linalg.inv(roots).transpose(0, 2, 1), dtype=np.float64)
         except np.linalg.LinAlgError:
             return None
         return on_patterns(shaped, inverses, patterns)

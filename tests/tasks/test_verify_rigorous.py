@@ -26,6 +26,7 @@ from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.proof import STREAMED
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.toeplitz import prefix_workload
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
@@ -42,6 +43,9 @@ Edit = Callable[[dict[str, Any], Arrays], None]
 
 DIRECTED = np.array([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3], [0.25, 0.0, 0.75]])
 """Row stochastic and not symmetric."""
+
+SINGULAR = np.array([[0.5, 0.5, 0.0], [0.25, 0.5, 0.25], [0.0, 0.5, 0.5]])
+"""Of the null direction (1, -1, 1)."""
 
 
 class Checked(NamedTuple):
@@ -94,8 +98,13 @@ HONEST: dict[str, Problem] = {
     "one node": SpaceProblem(mixing=np.eye(1)),
     "two bands": CASES["two bands"].problem,
     "against neighbours": CASES["against neighbours"].problem,
+    "a product": CASES["a product"].problem,
+    "singular, of several steps": SpaceProblem(
+        mixing=SINGULAR, error=ErrorMeasure(horizon=3), budget=np.array([1.0, 3.0, 1.0])
+    ),
 }
 PROVED = tuple(HONEST)[:5]
+ALONE = tuple(HONEST)[7:]
 
 
 @pytest.mark.parametrize("name", PROVED)
@@ -203,6 +212,42 @@ def above_the_diagonal(manifest: dict[str, Any], arrays: Arrays) -> None:
     arrays["strategy"][0, 2] = 1e-13
 
 
+def multipliers_bent(manifest: dict[str, Any], arrays: Arrays) -> None:
+    for name in MULTIPLIERS & set(arrays):
+        arrays[name] = arrays[name] * np.linspace(1, 1.5, arrays[name].size).reshape(
+            arrays[name].shape
+        )
+
+
+def multipliers_turned(manifest: dict[str, Any], arrays: Arrays) -> None:
+    for name in MULTIPLIERS & set(arrays):
+        arrays[name] = -arrays[name]
+
+
+def multipliers_lost(manifest: dict[str, Any], arrays: Arrays) -> None:
+    for name in MULTIPLIERS & set(arrays):
+        arrays[name] = np.full_like(arrays[name], math.nan)
+
+
+def mixing_changed(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["mixing"] = arrays["mixing"] @ arrays["mixing"]
+
+
+MULTIPLIERS = {"dual_weights", "observer_factors"}
+
+FORGED_ALONE = (
+    bound_raised,
+    objective_lowered,
+    entry_changed,
+    sign_flipped,
+    noise_scaled_down,
+    gap_claimed,
+    multipliers_bent,
+    multipliers_turned,
+    multipliers_lost,
+    mixing_changed,
+)
+
 FORGED: list[tuple[str, Edit]] = [
     *(
         (name, edit)
@@ -247,6 +292,25 @@ def test_forged_designs_are_refused_by_both(name: str, edit: Edit, tmp_path: Pat
     found = checked(path)
     assert found.code == 1, found.words
     assert found.words.startswith("refused")
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_designs_that_the_checker_does_not_cover_are_proved(name: str, tmp_path: Path) -> None:
+    path = save_design(designed(name), tmp_path / "d.npz")
+    outcome = verify(load_design(path), rigorous=True)
+    assert outcome.ok, outcome
+    assert outcome.rigorous
+    assert checked(path).code == 2
+
+
+@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("edit", FORGED_ALONE, ids=lambda edit: edit.__name__)
+def test_forged_designs_of_other_families_are_refused(
+    name: str, edit: Edit, tmp_path: Path
+) -> None:
+    path = save_design(designed(name), tmp_path / "d.npz")
+    falsify(path, edit)
+    assert not rigorous(path)
 
 
 def test_a_file_that_was_changed_without_a_new_seal_is_refused(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def program_of(problem: Any) -> Program:
             cap=problem.max_variance,
             exact_factor=problem.step_mixing if problem.plain else None,
             floor=problem.min_variance,
+            workload=None if problem.plain else problem.error_workload,
             axes="space",
             names=problem.nodes,
         )

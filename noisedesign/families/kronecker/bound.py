@@ -27,26 +27,13 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
-from noisedesign.base.enclosures import (
-    EPS,
-    Enclosure,
-    Interval,
-    exactly,
-    gram,
-    inner,
-    product,
-    products_up,
-    row_norms,
-    symmetric_part,
-    up,
-)
 from noisedesign.families.amplified.bound import leveled, relief
 from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.privacy.sensitivity import squared_sensitivity
-from noisedesign.program import certificate, rigorous
+from noisedesign.program import certificate
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import Arrays
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.program.program import DualPoint
 from noisedesign.program.space_time import MAX_COORDINATES, SpaceTimeProgram
 from noisedesign.system.participation import FixedEpoch
 
@@ -180,64 +167,3 @@ def judge_kronecker(
         sensitivity_kind=in_time.sensitivity_kind,
         account=in_time.account,
     )
-
-
-# --- with every rounding accounted for ----------------------------------------------------------
-
-MOST_COORDINATES = 2048
-"""Largest nT at which H of all coordinates is formed for that: a minute or so."""
-
-
-def rigorous_bound(program: SpaceTimeProgram, witness: Witness, *, enough: float) -> Interval:
-    """:func:`lower_bound` on all coordinates, without modes, which are known up to rounding only.
-
-    Raises:
-        NotProvedError: too many coordinates; as of a program whose patterns are disjoint.
-    """
-    full = _all_coordinates(program)
-    return rigorous.disjoint_bound(replace(full, cap=None), full_dual(witness), enough=enough)
-
-
-def rigorous_judge(
-    program: SpaceTimeProgram, *, strategy: Array, covariance: Array
-) -> rigorous.Judged:
-    """:func:`judge_kronecker` with every rounding accounted for: tr(H (S x R)), S = (C^T C)^-1.
-
-    Raises:
-        NotProvedError: too many coordinates; C not proved invertible, or R positive definite.
-    """
-    full = _all_coordinates(program)
-    noising = rigorous.noising_of(strategy)
-    h = exactly(full.gram) if full.exact_factor is None else gram(full.exact_factor)
-    # |C^-1 - D| = |D M|, M = (I - C D)^-1 (I - C D): rows of D times the norm of M.
-    room = row_norms(noising.matrix) * noising.error * noising.factor
-    spread = np.broadcast_to(up(room, 2)[:, None], noising.matrix.shape)
-    inverse = Enclosure(noising.matrix, np.asarray(spread))
-    s = product(inverse, inverse.transposed())
-    space = symmetric_part(covariance)
-    mid = np.kron(s.mid, space.mid)
-    rad = np.kron(s.largest, space.largest)
-    slack = np.kron(s.rad, space.largest) + np.kron(
-        s.largest, np.broadcast_to(space.rad, space.mid.shape)
-    )
-    spread = np.asarray(up(slack + 2 * EPS * rad, 8), dtype=np.float64)
-    noise = Enclosure(np.asarray(mid, dtype=np.float64), spread)
-    objective = inner(noise, h.mid)
-    spare = 0.0 if h.exact else products_up(noise.largest, h.rad)
-    judged = rigorous.judge_covariance(program.space_program(np.eye(len(covariance))), covariance)
-    in_time = rigorous.sensitivity_above(exactly(strategy), program.participation)
-    return replace(
-        judged,
-        objective=Interval(objective.lower - spare, objective.upper + spare),
-        sensitivity_squared=float(up(np.float64(in_time * judged.sensitivity_squared), 1)),
-        covariance=None,
-    )
-
-
-def _all_coordinates(program: SpaceTimeProgram) -> Program:
-    coordinates = program.workload.nodes * program.workload.horizon
-    if coordinates > MOST_COORDINATES:
-        raise rigorous.NotProvedError(
-            f"{coordinates} pairs of node and step, of which at most {MOST_COORDINATES} are covered"
-        )
-    return program.full_program()

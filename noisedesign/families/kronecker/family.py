@@ -12,7 +12,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.kronecker import bound as judging
+from noisedesign.families.kronecker import bound as judging, rigorous
 from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.calibration import required_target
@@ -92,9 +92,7 @@ class Kronecker(Family):
     def rigorous_judge(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> Judged:
         if program.target is not None:
             raise NotProvedError(RANDOM)
-        return judging.rigorous_judge(
-            program, strategy=noise.dense_strategy, covariance=noise.covariance
-        )
+        return rigorous.judge(program, strategy=noise.dense_strategy, covariance=noise.covariance)
 
     def rigorous_bound(
         self, program: KroneckerProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
@@ -102,7 +100,7 @@ class Kronecker(Family):
         if program.target is not None:
             raise NotProvedError(RANDOM)
         witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
-        return judging.rigorous_bound(program, witness, enough=enough)
+        return rigorous.lower_bound(program, witness, enough=enough)
 
     def certificate(
         self,

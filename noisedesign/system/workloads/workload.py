@@ -124,6 +124,16 @@ class Workload:
         """T, the number of steps."""
         return self.error.horizon
 
+    @property
+    def one_mixing(self) -> Array | None:
+        """W, shape (n, n), of the plain error where it is the same at every step; else None."""
+        return np.asarray(self.mixing) if self._plain and self._fixed else None
+
+    @property
+    def fixed_mixing(self) -> Array | None:
+        """W, shape (n, n), where it is the same at every step, whatever the error."""
+        return np.asarray(self.mixing) if self._fixed else None
+
     # --- in time ----------------------------------------------------------------------------------
 
     def time_gram(self, node_covariance: Any = None) -> Array:
