@@ -65,7 +65,7 @@ def lower_bound(program: SpaceTimeProgram, witness: Witness, *, enough: float) -
         NotProvedError: too many coordinates; as of a program whose patterns are disjoint.
     """
     if program.workload.modes is None:
-        full = _all_coordinates(program)
+        full = all_coordinates(program)
         return rigorous.disjoint_bound(replace(full, cap=None), full_dual(witness), enough=enough)
     largest = float(np.abs(witness.blocks).max()), float(witness.weights.max())
     if not (0 < largest[0] < np.inf and 0 < largest[1] < np.inf):
@@ -201,7 +201,7 @@ def _stacked(found: Iterator[Power]) -> Enclosure:
 
 def _on_all(program: SpaceTimeProgram, s: Enclosure, covariance: Array) -> Interval:
     """tr(H (S x R)) with H of all coordinates."""
-    full = _all_coordinates(program)
+    full = all_coordinates(program)
     h = exactly(full.gram) if full.exact_factor is None else gram(full.exact_factor)
     space = symmetric_part(covariance)
     mid = np.kron(s.mid, space.mid)
@@ -216,7 +216,12 @@ def _on_all(program: SpaceTimeProgram, s: Enclosure, covariance: Array) -> Inter
     return Interval(objective.lower - spare, objective.upper + spare)
 
 
-def _all_coordinates(program: SpaceTimeProgram) -> Program:
+def all_coordinates(program: SpaceTimeProgram) -> Program:
+    """The program on all pairs of node and step.
+
+    Raises:
+        NotProvedError: they are more than ``MOST_COORDINATES``.
+    """
     coordinates = program.workload.nodes * program.workload.horizon
     if coordinates > MOST_COORDINATES:
         raise rigorous.NotProvedError(
