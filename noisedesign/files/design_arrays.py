@@ -28,7 +28,7 @@ from noisedesign.program.noise import (
     sparse_covariance_of_arrays,
     strategy_of_arrays,
 )
-from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.problem import JOINTS, Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.registry import REGISTRY
 from noisedesign.system.workloads import WORKLOADS
 
@@ -166,7 +166,8 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
             not finite; or the arrays state no valid problem.
     """
     structure = manifest.structure
-    full = manifest.design == "space-time" and structure is not None and structure.joint == "full"
+    whole = structure is not None and structure.joint not in (None, "kronecker")
+    full = manifest.design == "space-time" and whole
     _check_present(arrays, manifest, full=full)
     for name, array in arrays.items():
         if not np.isfinite(array).all():
@@ -180,7 +181,7 @@ def parts_of(arrays: Mapping[str, Array], manifest: Manifest) -> Parts:
     form = None
     if steps is not None:
         horizon = steps * n if full else steps
-        if "strategy" not in arrays:
+        if "strategy" not in arrays and not full:
             # C and H are made from fewer numbers than they have: a small file must not fill memory.
             memory.require(memory.squares, horizon, field=f"{FIELD}.horizon", of="steps")
         form = strategy_of_arrays(arrays, horizon=horizon, field=FIELD)
@@ -334,7 +335,9 @@ def _workload(manifest: Manifest) -> str:
 def _space_time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
     structure = manifest.structure
     if structure is None or structure.joint is None:
-        raise InputError(f"{FIELD}.structure.joint", expected="kronecker or full", got="nothing")
+        raise InputError(
+            f"{FIELD}.structure.joint", expected=f"one of {', '.join(JOINTS)}", got="nothing"
+        )
     scheme = fields.pop("participation")
     return SpaceTimeProblem(
         participation=scheme.fixed_epoch(

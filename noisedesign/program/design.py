@@ -282,7 +282,8 @@ class Design(Shown):
         elif self.noise.space is not None:
             sizes.append(f"R {words(self.covariance)}")
         if self.noise.strategy is not None:
-            sizes.append(f"C {words(self.strategy)}")
+            size = self.noise.strategy.horizon  # C itself need not fit into memory
+            sizes.append(f"C {size} x {size} matrix")
         return {
             "kind": f"{self.axes}: {', '.join(sizes)}",
             "method": self.provenance.method,

@@ -170,10 +170,7 @@ def _couplings(noise: Noise, node: int) -> Array:
     """[t, s, v]: how noise of the node at step t takes what node v draws at step s."""
     assert noise.strategy is not None
     assert noise.nodes is not None
-    assert noise.steps is not None
-    n, steps = noise.nodes, noise.steps
-    blocks = noise.strategy.dense_noising().reshape(steps, n, steps, n)
-    return np.ascontiguousarray(blocks[:, node])
+    return noise.strategy.couplings(node, nodes=noise.nodes)
 
 
 def _digest(noise: Noise, claim: Claim) -> str:

@@ -50,7 +50,7 @@ from noisedesign.system.participation import (
 from noisedesign.system.random_mixing import RandomMixing
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure, Workload
 
-JOINTS = ("kronecker", "full")
+JOINTS = ("kronecker", "modal", "full")
 
 ANY_SPACE = SpaceStructure()
 ANY_TIME = TimeStructure()
@@ -845,7 +845,8 @@ class SpaceTimeProblem(_OnGraph):
             diag(R) at unit sensitivity in time), scalar or shape (n,), or None.
         time: structure of C, of a Kronecker design.
         space: structure of R, of a Kronecker design.
-        joint: "kronecker", noise covariance (C^T C)^-1 x R; or "full", any covariance.
+        joint: "kronecker", noise covariance (C^T C)^-1 x R; "modal", a C for every mode of the
+            nodes' noise; or "full", any covariance.
         error: what error of which steps counts; None: all nodes, every step.
         random: the distribution W is drawn from at every gossip round; None: W is what it is.
         rounds: as for :class:`SpaceProblem`.
@@ -856,7 +857,8 @@ class SpaceTimeProblem(_OnGraph):
 
     Raises:
         InputError: see :func:`noisedesign.system.graph.check_mixing`; budget <= 0; a cap at or
-            below 1 / budget; another ``joint``; a structure of one side of a full design.
+            below 1 / budget; another ``joint``; a structure of one side of a design that
+            is no product.
 
     Examples:
         Of a single step it is the problem in space: 1 on a ring of four.
@@ -894,18 +896,18 @@ class SpaceTimeProblem(_OnGraph):
         self._set(budget=budget)
         self._set(max_variance=_checked_cap(self.max_variance, budget))
         _checks.one_of(self.joint, field="structure.joint", allowed=JOINTS)
-        if self.joint == "full" and (self.time.restricts or self.space.restricts):
+        if self.joint != "kronecker" and (self.time.restricts or self.space.restricts):
             expected = '"kronecker" for a structure in time or space'
-            raise InputError("structure.joint", expected=expected, got='"full"')
+            raise InputError("structure.joint", expected=expected, got=f'"{self.joint}"')
         if self.joint == "kronecker":
             self._set(time=_in_time(self.time, self.participation))
         elif self.participation.random:
             raise InputError(
                 "structure.joint",
                 expected='"kronecker" under random participation',
-                got='"full"',
-                remedy="A full design is made for fixed participation; `noisedesign account` says "
-                "what its noise is worth under a random one.",
+                got=f'"{self.joint}"',
+                remedy=f"A {self.joint} design is made for fixed participation; `noisedesign "
+                "account` says what its noise is worth under a random one.",
             )
         check_steps(self.privacy, self.participation.horizon)
         self._set(nodes=_checks.node_names(self.nodes, count=n))

@@ -45,6 +45,7 @@ REGISTRY: dict[tuple[str, str], Entry] = {
     ("time", "banded-inverse"): Entry(f"{_FAMILIES}.toeplitz.family", needs="bands"),
     ("time", "blt"): Entry(f"{_FAMILIES}.toeplitz.family", needs="buffers"),
     ("space-time", "kronecker"): Entry(f"{_FAMILIES}.kronecker.family"),
+    ("space-time", "modal"): Entry(f"{_FAMILIES}.modal.family"),
     ("space-time", "full"): Entry(f"{_FAMILIES}.full.family"),
 }
 """(axes, kind) -> family."""

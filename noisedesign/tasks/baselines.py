@@ -22,7 +22,7 @@ from noisedesign.program import repair
 from noisedesign.program.backends import get_backend
 from noisedesign.program.design import Design, Provenance
 from noisedesign.program.family import Arrays, Family, family_of
-from noisedesign.program.noise import DenseStrategy, Noise
+from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
 from noisedesign.program.problem import (
     ANY_SPACE,
     ANY_TIME,
@@ -282,6 +282,9 @@ def _in_both(problem: Any, asked: Any, name: str) -> Noise:
         else:
             in_time = program.time_program(np.eye(scheme.horizon))
             strategy = repair.unit_strategy(in_time, strategy)
+    if problem.joint == "modal":
+        by_modes = ModalStrategy.of_pair(strategy, covariance)
+        return replace(Noise.of_strategy(by_modes), nodes=len(covariance), full=True)
     if problem.joint == "kronecker":
         return Noise.of_strategy(DenseStrategy(strategy=strategy), covariance=covariance)
     # C x L, L^T L = R^-1, is lower triangular, and a full design of the same covariance.

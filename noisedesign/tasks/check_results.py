@@ -366,7 +366,7 @@ def _noise(problem: Problem, arrays: Mapping[str, Array]) -> Noise:
     """The noise of an answer, on the axes of its problem."""
     nodes = None if problem.axes == "time" else len(problem.mixing)
     steps = None if problem.axes == "space" else problem.participation.horizon
-    full = problem.axes == "space-time" and problem.joint == "full"
+    full = problem.axes == "space-time" and problem.joint != "kronecker"
     noise = noise_of_arrays(arrays, steps=steps, nodes=nodes, full=full, field="answer")
     if noise.axes != problem.axes:
         raise _WrongError(f"noise in {noise.axes} for a problem in {problem.axes}")

@@ -237,7 +237,11 @@ REFUSED = [
     (SPACE + '[structure]\ntime = "banded"\n', "structure.time", ["unknown key"]),
     (SPACE + "structure = 3\n".replace("structure", "structures"), "graph.structures", ["unknown"]),
     # space-time
-    (JOINT + '[structure]\njoint = "both"\n', "structure.joint", ["kronecker, full", "both"]),
+    (
+        JOINT + '[structure]\njoint = "both"\n',
+        "structure.joint",
+        ["kronecker, modal, full", "both"],
+    ),
     (
         JOINT + '[structure]\njoint = "full"\ntime = "banded"\nbands = 2\n',
         "structure.joint",

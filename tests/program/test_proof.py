@@ -18,7 +18,7 @@ from noisedesign.files.problem_file import load_problem
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
-from noisedesign.program.noise import DenseStrategy, Noise
+from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.proof import Proof, proof_on_save, prove
 from noisedesign.program.rigorous import NotProvedError, sensitivity_above
@@ -64,8 +64,24 @@ def kron(a: Any, b: Any) -> Any:
     return mpmath.matrix(rows)
 
 
+def of_modes(form: ModalStrategy) -> Any:
+    """cov(z) of all pairs, in time-major order, from the numbers that it is determined by."""
+    total = mpmath.zeros(form.horizon)
+    for strategy, mode in zip(form.strategies, form.modes.T, strict=True):
+        total += kron(inverse_gram(strategy), many_digits(np.multiply.outer(mode, mode)))
+    scales = form.scales.T.ravel().tolist()
+    return mpmath.matrix(
+        [
+            [scales[i] * total[i, j] * scales[j] for j in range(total.cols)]
+            for i in range(total.rows)
+        ]
+    )
+
+
 def exact_noise(design: Design) -> Any:
     """Its covariance, to fifty digits, over nodes, steps or pairs of both."""
+    if isinstance(design.noise.strategy, ModalStrategy):
+        return of_modes(design.noise.strategy)
     if design.axes == "space":
         return many_digits(design.covariance)
     in_time = inverse_gram(design.strategy)

@@ -155,7 +155,7 @@ def test_multipliers_are_named_in_the_folder_of_their_family(file: str) -> None:
 
 def test_multipliers_are_those_of_all_families() -> None:
     assert {"dual_weights", "dual_blocks", "pattern_blocks", "observer_factors"} <= MULTIPLIERS
-    assert len(FAMILIES) == 12
+    assert len(FAMILIES) == 13
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -152,6 +152,8 @@ LAZY = (PATH_3 + np.eye(3)) / 2
 UNEVEN = np.array([0.5, 2.0, 1.0, 3.0])
 SKEWED = np.array([[3.0, 1.0, 0.5], [1.0, 2.0, 0.7], [0.5, 0.7, 1.0]])
 SUMS = oracles.prefix_workload(3).T @ oracles.prefix_workload(3)
+LAZY_RING = (RING_5 + np.eye(5)) / 2
+RING_STACKED = stacked_workload(LAZY_RING, 2).T @ stacked_workload(LAZY_RING, 2)
 STACKED = stacked_workload(LAZY, 2).T @ stacked_workload(LAZY, 2)
 
 
@@ -342,6 +344,16 @@ CASES: dict[str, Case] = {
         lambda: two_steps_of_a_product(LAZY),
         bounded=lambda: diagonal(STACKED),
         tight=False,
+    ),
+    "modes of one node": Case(
+        "modal",
+        SpaceTimeProblem(mixing=ONE_NODE, participation=single(2), joint="modal"),
+        lambda: oracles.PREFIX_TWO_STEPS,
+    ),
+    "modes of a ring": Case(  # whose nodes are all alike: no noise is better
+        "modal",
+        SpaceTimeProblem(mixing=LAZY_RING, participation=single(2), joint="modal", budget=2.0),
+        lambda: diagonal(RING_STACKED) / 2,
     ),
     "all of space and time": Case(
         "full",

@@ -21,7 +21,6 @@ from noisedesign.program.noise.sparse_forms import SparseCovariance, sparse_cova
 from noisedesign.program.noise.strategies import DenseStrategy, Strategy, strategy_of_arrays
 from noisedesign.program.noise.streams import (
     Seed,
-    block_noise,
     covariance_root,
     seed_sequence,
     space_noise,
@@ -148,7 +147,7 @@ class Noise:
         if self.full:
             assert self.strategy is not None
             assert self.nodes is not None
-            return block_noise(self.strategy.dense_noising(), white, nodes=self.nodes)
+            return self.strategy.of_nodes(white, nodes=self.nodes)
         noise = iter(white) if self.strategy is None else self.strategy.noise_of(white)
         return self._across_nodes(islice(noise, self.steps))
 

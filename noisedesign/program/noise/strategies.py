@@ -9,11 +9,13 @@ toeplitz         ``strategy_coefficients``, (p,): first column of C            p
 banded-inverse   ``noising_coefficients``, (p,): first column of C^-1          p - 1 draws
 blt              ``buffer_scales`` and ``buffer_decays``, (m,), and            m vectors
                  ``strategy_diagonal``, (1,), all entries of the diagonal of C
+modal            ``mode_strategies`` (n, T, T), ``modes`` (n, n) and           all draws
+                 ``step_scales`` (n, T), of all pairs of step and node
 ===============  ============================================================  ==================
 
-The last three are constant along diagonals and mean something at any horizon; :meth:`at` gives them
-one. A privacy statement holds for one participation scheme and its horizon only, and noise ends
-with the horizon: what follows was never accounted for.
+Those from "toeplitz" to "blt" are constant along diagonals and mean something at any horizon;
+:meth:`at` gives them one. A privacy statement holds for one participation scheme and its horizon
+only, and noise ends with the horizon: what follows was never accounted for.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import numpy as np
 from noisedesign.base import (
     banded_matrices as banded_algebra,
     checks as _checks,
+    memory,
     power_series as series,
     settings,
 )
@@ -37,6 +40,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inverse_of_triangular
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.sensitivity import Sensitivity
+from noisedesign.program.noise.streams import block_noise, covariance_root
 from noisedesign.program.structure import TimeStructure
 
 if TYPE_CHECKING:
@@ -90,6 +94,22 @@ class Strategy(ABC):
     @abstractmethod
     def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
         """C^-1 w, a step at a time, for steps of white noise of one shape; at most T of them."""
+
+    def of_nodes(self, white: Iterable[Array], *, nodes: int) -> Iterator[Array]:
+        """Of a C over all pairs of step and node: C^-1 w for steps of white noise of shape
+        (nodes, d)."""
+        return block_noise(self.dense_noising(), white, nodes=nodes)
+
+    def factors(self) -> Iterator[tuple[Array, Array]]:
+        """The lower triangular matrices that it is made of, and their inverses."""
+        yield self.dense(), self.dense_noising()
+
+    def couplings(self, node: int, *, nodes: int) -> Array:
+        """Of the same, shape (T, T, n): [t, s, v] is how noise of the node at step t takes what
+        node v draws at step s."""
+        steps = self.horizon // nodes
+        blocks = self.dense_noising().reshape(steps, nodes, steps, nodes)
+        return np.ascontiguousarray(blocks[:, node])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -447,6 +467,175 @@ def _exponentials(scales: Array, decays: Array, horizon: int) -> Array:
     return column
 
 
+# --- over nodes and steps -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModalStrategy(Strategy):
+    """C over all pairs of step and node, by modes: z_t = diag(d_t) M y_t, where row m of y is noise
+    of the strategy C_m.
+
+    White noise of a step is turned by an orthogonal matrix, which changes nothing of its law and
+    makes C lower triangular: the one with C^T C = cov(z)^-1.
+
+    Args:
+        strategies: C_m, lower triangular, shape (n, T, T).
+        modes: M, shape (n, n), not singular.
+        scales: d, positive, shape (n, T).
+    """
+
+    kind: ClassVar[str] = "modal"
+    names: ClassVar[Mapping[str, str]] = {
+        "mode_strategies": "C of every mode",
+        "modes": "M",
+        "step_scales": "d",
+    }
+
+    strategies: Array
+    modes: Array
+    scales: Array
+
+    @classmethod
+    def of_pair(cls, strategy: Array, covariance: Array) -> Self:
+        """Noise of covariance (C^T C)^-1 x R, or as little more as :meth:`raised` says: every mode
+        has the same C."""
+        nodes, steps = len(covariance), len(strategy)
+        return cls(
+            strategies=np.tile(strategy, (nodes, 1, 1)),
+            modes=covariance_root(covariance),
+            scales=np.ones((nodes, steps)),
+        ).raised()
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array], *, horizon: int, field: str) -> Self:
+        strategies, modes, scales = (np.asarray(arrays[name]) for name in cls.names)
+        given = (arrays, "mode_strategies", field)
+        _require(*given, "shape (nodes, steps, steps)", strategies.ndim == 3)
+        nodes, steps, _ = strategies.shape
+        fits = strategies.shape[2] == steps and nodes * steps == horizon
+        _require(*given, f"{horizon} pairs of node and step", fits)
+        _require(*given, "finite entries", np.isfinite(strategies).all())
+        upper = any(np.triu(strategy, 1).any() for strategy in strategies)
+        _require(*given, "zeros above every diagonal", not upper)
+        diagonals = np.einsum("mtt->mt", strategies)
+        _require(*given, "positive diagonals", diagonals.min(initial=1.0) > 0)
+        shape = (nodes, nodes)
+        _require(arrays, "modes", field, f"shape {shape}", modes.shape == shape)
+        finite = bool(np.isfinite(modes).all())
+        regular = finite and np.linalg.cond(modes) * settings.EPS < 1
+        _require(arrays, "modes", field, "a matrix that is not singular", regular)
+        shape = (nodes, steps)
+        _require(arrays, "step_scales", field, f"shape {shape}", scales.shape == shape)
+        positive = bool(np.isfinite(scales).all() and (scales > 0).all())
+        _require(arrays, "step_scales", field, "positive numbers", positive)
+        return cls(strategies=strategies, modes=modes, scales=scales)
+
+    def arrays(self) -> dict[str, Array]:
+        return dict(zip(self.names, (self.strategies, self.modes, self.scales), strict=True))
+
+    @property
+    def nodes(self) -> int:
+        """n, the number of nodes and of modes."""
+        return len(self.modes)
+
+    @property
+    def steps(self) -> int:
+        """T, the number of steps."""
+        return int(self.scales.shape[1])
+
+    @property
+    def horizon(self) -> int:
+        """nT, the number of pairs."""
+        return int(self.scales.size)
+
+    def vectors_kept(self, horizon: int) -> int:
+        """n (T - 1): all earlier draws of all nodes."""
+        return self.nodes * (self.steps - 1)
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, scales=self.scales * factor)
+
+    @property
+    def rounding(self) -> float:
+        """What the rounding of M^-1 may cost squared sensitivities, relative."""
+        return settings.rank_tolerance(self.horizon) * float(np.linalg.cond(self.modes))
+
+    def raised(self) -> Self:
+        """Noise larger by that rounding, so that budgets that hold exactly hold computed."""
+        return self.scaled(1 + 4 * settings.rank_tolerance(self.horizon) + 2 * self.rounding)
+
+    @cached_property
+    def noisings(self) -> Array:
+        """C_m^-1, shape (n, T, T)."""
+        found = [np.tril(inverse_of_triangular(c.copy())) for c in self.strategies]
+        return np.array(found)
+
+    def factors(self) -> Iterator[tuple[Array, Array]]:
+        """C_m and C_m^-1 of every mode."""
+        yield from zip(self.strategies, self.noisings, strict=True)
+
+    @cached_property
+    def dual_modes(self) -> Array:
+        """M^-1, shape (n, n)."""
+        return np.asarray(np.linalg.inv(self.modes))
+
+    @cached_property
+    def _turns(self) -> Array:
+        """Q_t, shape (T, n, n), orthogonal: Q_t^T diag(C_m,tt) M^-1 diag(1 / d_t) is lower
+        triangular with a positive diagonal."""
+        own = np.einsum("mtt->tm", self.strategies)[:, :, None] * self.dual_modes
+        own = own / self.scales.T[:, None, :]
+        turns, upper = np.linalg.qr(own[:, :, ::-1])
+        signs = np.sign(np.einsum("tuu->tu", upper))
+        return np.ascontiguousarray((turns * signs[:, None, :])[:, :, ::-1])
+
+    def dense(self) -> Array:
+        nodes, steps = self.nodes, self.steps
+        self._require_room()
+        found = np.empty((steps, nodes, steps, nodes))
+        for t, turn in enumerate(self._turns):
+            of_modes = self.strategies[:, t, :, None] * self.dual_modes[:, None, :]
+            found[t] = np.tensordot(turn, of_modes, axes=(0, 0)) / self.scales.T
+        return np.tril(found.reshape(self.horizon, self.horizon))
+
+    def dense_noising(self) -> Array:
+        self._require_room()
+        rows = [self.couplings(node, nodes=self.nodes) for node in range(self.nodes)]
+        return np.tril(np.stack(rows, axis=1).reshape(self.horizon, self.horizon))
+
+    def _require_room(self) -> None:
+        memory.require(memory.squares, self.horizon, field="strategy", of="pairs of step and node")
+
+    def noise_of(self, white: Iterable[Array]) -> Iterator[Array]:
+        return DenseStrategy(strategy=self.dense(), stored_noising=self.dense_noising()).noise_of(
+            white
+        )
+
+    def couplings(self, node: int, *, nodes: int) -> Array:
+        """As of any C, without an array of size nT x nT."""
+        weights = self.modes[node][:, None] * self.noisings.transpose(1, 0, 2)
+        found = np.empty((self.steps, self.steps, nodes))
+        for s, turn in enumerate(self._turns):
+            found[:, s] = self.scales[node][:, None] * (weights[:, :, s] @ turn)
+        if node + 1 < nodes:  # what a later node draws at the same step
+            found[np.arange(self.steps), np.arange(self.steps), node + 1 :] = 0.0
+        return found
+
+    def of_nodes(self, white: Iterable[Array], *, nodes: int) -> Iterator[Array]:
+        """As of any C, without an array of size nT x nT."""
+        kept: Array | None = None
+        for step, draw in enumerate(islice(white, self.steps)):
+            given = _checks.matrix(draw, field="white")
+            if len(given) != nodes or nodes != self.nodes:
+                expected = f"{self.nodes} rows a step"
+                raise InputError("white", expected=expected, got=f"{len(given)}")
+            if kept is None:
+                kept = np.empty((self.steps, *given.shape))
+            kept[step] = self._turns[step] @ given
+            found = np.einsum("ms,smd->md", self.noisings[:, step, : step + 1], kept[: step + 1])
+            yield self.scales[:, step, None] * (self.modes @ found)
+
+
 class _Last:
     """The last ``len(taps)`` arrays, oldest overwritten first."""
 
@@ -483,6 +672,7 @@ STRATEGIES: tuple[type[Strategy], ...] = (
     ToeplitzStrategy,
     BandedInverse,
     BufferedToeplitz,
+    ModalStrategy,
 )
 
 

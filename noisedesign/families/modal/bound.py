@@ -1,0 +1,69 @@
+"""Judging noise of modes: plain numpy, and no array of size nT.
+
+Of z_t = diag(d_t) M y_t, with independent modes y_m of covariance (C_m^T C_m)^-1 and S = M^-T, the
+messages of node u are moved by what its own block of the precision says,
+
+    X_u = sum_m S_um^2 C_m^T C_m,   divided by d_us d_ut,
+
+and for a workload H = sum_j H_j x q_j q_j^T the error is the sum over j and m of
+tr( H_j diag(b) (C_m^T C_m)^-1 diag(b) ), b_t = sum_u q_ju d_ut M_um.
+
+The lower bound is that of :mod:`noisedesign.families.kronecker.bound`, on all designs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.privacy.sensitivity import EXACT, squared_sensitivity
+from noisedesign.program.certificate import Certificate
+from noisedesign.program.noise import ModalStrategy
+from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.system.workloads import Workload
+
+
+def error(workload: Workload, form: ModalStrategy) -> float:
+    """tr(H cov(z)), squared noise, of a workload with modes."""
+    modes = workload.modes
+    assert modes is not None
+    covariances = np.matmul(form.noisings, form.noisings.transpose(0, 2, 1))
+    total = 0.0
+    for j in range(len(modes.basis)):
+        factor = modes.factor(j)
+        along = (form.modes * modes.basis[:, j, None]).T @ form.scales
+        seen = np.matmul(covariances * (factor.T @ factor), along[:, :, None])[:, :, 0]
+        total += float(np.sum(seen * along))
+    return total
+
+
+def grams(form: ModalStrategy) -> Array:
+    """X_u / (d_us d_ut) of every node, shape (n, T, T)."""
+    own = np.matmul(form.strategies.transpose(0, 2, 1), form.strategies)
+    found = np.square(form.dual_modes.T) @ own.reshape(len(own), -1)
+    found = found.reshape(own.shape)
+    found /= form.scales[:, :, None]
+    found /= form.scales[:, None, :]
+    return np.asarray(found)
+
+
+def judge_modal(program: SpaceTimeProgram, form: ModalStrategy, *, bound: float) -> Certificate:
+    """Certificate of noise of modes at its own scale. ``bound`` is passed on.
+
+    Squared sensitivities are raised by what the rounding of M^-1 may have cost them.
+    """
+    worst, kind = 0.0, EXACT
+    for of_node, budget in zip(grams(form), program.budget, strict=True):
+        if not np.isfinite(of_node).all():
+            worst = float("inf")
+            break
+        found = squared_sensitivity((of_node + of_node.T) / 2, program.participation)
+        ratio = found.squared / float(budget)
+        if ratio > worst:
+            worst, kind = ratio, found.kind
+    return Certificate(
+        objective=error(program.workload, form),
+        lower_bound=bound,
+        sensitivity_squared=worst * (1 + form.rounding),
+        sensitivity_kind=kind,
+    )

@@ -1,0 +1,126 @@
+"""Noise of modes: one mixture of the nodes' noise after another has a strategy of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from noisedesign.base import memory
+from noisedesign.base.checks import InputError
+from noisedesign.base.enclosures import Interval
+from noisedesign.base.monitor import Monitor
+from noisedesign.families.kronecker import bound as witnesses, rigorous as proofs
+from noisedesign.families.kronecker.bound import Witness
+from noisedesign.families.modal import bound as judging, rigorous
+from noisedesign.program.certificate import Certificate, ProvedBound
+from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model, not_convex
+from noisedesign.program.noise import ModalStrategy, Noise
+from noisedesign.program.problem import SpaceTimeProblem
+from noisedesign.program.rigorous import Judged
+from noisedesign.program.space_time import SpaceTimeProgram
+
+ARRAYS = 8
+"""Of n x T x T doubles, that a whole solve holds at once."""
+
+
+class Modal(Family):
+    """Its bound holds for every design, of modes or not; the search for M and the strategies may
+    end in a local optimum."""
+
+    name = "modal"
+    convex = False
+    proof: ClassVar[Mapping[str, ArraySpec]] = {
+        "dual_blocks": ArraySpec("P", "bkk"),
+        "dual_weights": ArraySpec("v", "n"),
+    }
+
+    def program(self, problem: SpaceTimeProblem) -> SpaceTimeProgram:
+        if problem.max_variance is not None:
+            expected = 'nothing for structure.joint = "modal"'
+            raise InputError("max_variance", expected=expected, got="a cap")
+        nodes = len(problem.mixing)
+        memory.require(
+            lambda steps: 8 * ARRAYS * nodes * steps**2,
+            problem.participation.horizon,
+            field="participation",
+            of=f"steps of {nodes} nodes",
+        )
+        program = SpaceTimeProgram.of(problem)
+        if program.workload.modes is None:
+            raise InputError(
+                "mixing",
+                expected='a symmetric W that is always the same for structure.joint = "modal", and '
+                "an error with the same eigenvectors",
+                got="a workload without modes",
+                remedy='Take joint = "kronecker", or "full" for few pairs of node and step.',
+            )
+        return program
+
+    def solve(self, program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
+        from noisedesign.families.modal import solver
+
+        return solver.solve(program, monitor=monitor)
+
+    def model(self, program: SpaceTimeProgram, form: Form) -> Model:
+        raise not_convex("structure.joint", '"modal", a product of unknowns')
+
+    def bound(self, program: SpaceTimeProgram, proof: Arrays, **_: Any) -> ProvedBound:
+        witness = Witness.of_arrays(proof) or Witness.uniform(program)
+        return ProvedBound(witnesses.lower_bound(program, witness), 0.0)
+
+    def judge(
+        self, program: SpaceTimeProgram, noise: Noise, proof: Arrays, *, bound: float
+    ) -> Certificate:
+        return judging.judge_modal(program, _form(noise), bound=bound)
+
+    def rigorous_judge(self, program: SpaceTimeProgram, noise: Noise, proof: Arrays) -> Judged:
+        return rigorous.judge(program, _form(noise))
+
+    def rigorous_bound(
+        self, program: SpaceTimeProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
+    ) -> Interval:
+        witness = Witness.of_arrays(proof) or Witness.uniform(program)
+        return proofs.lower_bound(program, witness, enough=enough)
+
+    def certificate(
+        self,
+        program: SpaceTimeProgram,
+        noise: Noise,
+        proof: Arrays,
+        *,
+        bound: ProvedBound,
+        **_: Any,
+    ) -> Certificate:
+        return super().certificate(program, noise, proof, bound=bound, everywhere=bound.value)
+
+    def independent(self, program: SpaceTimeProgram) -> Noise:
+        steps = program.participation
+        form = ModalStrategy.of_pair(
+            np.eye(steps.horizon) / np.sqrt(steps.epochs), np.diag(1 / program.budget)
+        )
+        return Noise(steps=steps.horizon, nodes=form.nodes, strategy=form, full=True)
+
+    def independent_error(self, problem: SpaceTimeProblem) -> float:
+        return SpaceTimeProgram.of(problem).independent_objective
+
+    def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
+        steps = problem.participation
+        return {"n": len(problem.mixing), "b": steps.separation, "k": steps.epochs}
+
+
+def _form(noise: Noise) -> ModalStrategy:
+    """C by modes.
+
+    Raises:
+        InputError: noise of another form.
+    """
+    if not isinstance(noise.strategy, ModalStrategy):
+        expected, got = "C by modes", "C in another form"
+        raise InputError("design.strategy", expected=expected, got=got)
+    return noise.strategy
+
+
+FAMILY = Modal()
+"""The program of noise of modes: that of all space-time designs."""

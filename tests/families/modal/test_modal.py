@@ -1,0 +1,264 @@
+"""Noise of modes: what it is, what it costs, and what the search for it finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import noisedesign as nd
+from noisedesign.base import memory
+from noisedesign.base.checks import InputError
+from noisedesign.families.modal import bound, solver
+from noisedesign.program.family import family_of
+from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
+from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.system.participation import FixedEpoch, single
+from tests.support import oracles
+from tests.support.space_time_cases import stacked_workload
+
+PATH = (oracles.metropolis(nx.path_graph(4)) + np.eye(4)) / 2
+TWICE = FixedEpoch(epochs=2, separation=2)
+
+
+def problem(w: np.ndarray = PATH, steps: FixedEpoch = TWICE, **how: Any) -> nd.SpaceTimeProblem:
+    return nd.SpaceTimeProblem(mixing=w, participation=steps, joint="modal", **how)
+
+
+def form(nodes: int = 3, steps: int = 4, seed: int = 0) -> ModalStrategy:
+    rng = np.random.default_rng(seed)
+    strategies = np.tril(rng.standard_normal((nodes, steps, steps)))
+    strategies[:, np.arange(steps), np.arange(steps)] = rng.uniform(0.5, 2.0, (nodes, steps))
+    modes = rng.standard_normal((nodes, nodes))
+    return ModalStrategy(
+        strategies=strategies, modes=modes, scales=rng.uniform(0.5, 2.0, (nodes, steps))
+    )
+
+
+def covariance(of: ModalStrategy) -> np.ndarray:
+    """cov(z) of all pairs, entry by entry of its definition."""
+    nodes, steps = of.nodes, of.steps
+    found = np.zeros((steps, nodes, steps, nodes))
+    inverses = [np.linalg.inv(c.T @ c) for c in of.strategies]
+    for t in range(steps):
+        for u in range(nodes):
+            for s in range(steps):
+                for v in range(nodes):
+                    found[t, u, s, v] = sum(
+                        of.scales[u, t]
+                        * of.modes[u, m]
+                        * inverses[m][t, s]
+                        * of.modes[v, m]
+                        * of.scales[v, s]
+                        for m in range(nodes)
+                    )
+    return found.reshape(nodes * steps, nodes * steps)
+
+
+# --- the noise ------------------------------------------------------------------------------------
+
+
+def test_its_strategy_is_the_triangular_one_of_its_covariance() -> None:
+    found = form()
+    c, noising = found.dense(), found.dense_noising()
+    assert not np.triu(c, 1).any()
+    assert not np.triu(noising, 1).any()
+    assert (np.diagonal(c) > 0).all()
+    np.testing.assert_allclose(noising @ noising.T, covariance(found), rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(c @ noising, np.eye(12), atol=1e-11)
+
+
+def test_it_is_drawn_as_the_rows_of_the_noising_matrix_are() -> None:
+    found = form()
+    white = np.random.default_rng(1).standard_normal((4, 3, 5))
+    drawn = np.array(list(found.of_nodes(white, nodes=3)))
+    expected = (found.dense_noising() @ white.reshape(12, 5)).reshape(4, 3, 5)
+    np.testing.assert_allclose(drawn, expected, atol=1e-11)
+    other = np.array(list(DenseStrategy(strategy=found.dense()).of_nodes(white, nodes=3)))
+    np.testing.assert_allclose(other, expected, atol=1e-10)
+    one_by_one = np.array(list(found.noise_of(white.reshape(12, 5))))
+    np.testing.assert_allclose(one_by_one, expected.reshape(12, 5), atol=1e-11)
+
+
+def test_what_a_node_takes_of_every_draw_is_its_rows_of_the_noising_matrix() -> None:
+    found = form()
+    blocks = found.dense_noising().reshape(4, 3, 4, 3)
+    for node in range(3):
+        np.testing.assert_allclose(found.couplings(node, nodes=3), blocks[:, node], atol=1e-12)
+
+
+def test_a_pair_is_noise_of_their_product() -> None:
+    c = np.array([[1.0, 0.0], [-0.5, 0.8]])
+    r = np.array([[2.0, 0.3], [0.3, 1.0]])
+    noising = ModalStrategy.of_pair(c, r).dense_noising()
+    expected = np.kron(np.linalg.inv(c.T @ c), r)
+    np.testing.assert_allclose(noising @ noising.T, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_larger_noise_is_larger_by_its_factor() -> None:
+    found = form()
+    np.testing.assert_allclose(covariance(found.scaled(3.0)), 9 * covariance(found), rtol=1e-12)
+
+
+def test_what_does_not_fit_into_memory_is_refused_and_the_noise_is_drawn_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = form()
+    monkeypatch.setattr(memory, "physical", lambda: 1000)
+    with pytest.raises(InputError, match="pairs of step and node"):
+        found.dense()
+    assert len(list(found.of_nodes(np.zeros((4, 3, 1)), nodes=3))) == 4
+
+
+DAMAGED: dict[str, tuple[str, Any]] = {
+    "an entry above the diagonal": ("mode_strategies", lambda a: a + np.triu(np.ones((4, 4)), 3)),
+    "a diagonal that is not positive": ("mode_strategies", lambda a: a - 3 * np.eye(4)),
+    "too few steps": ("mode_strategies", lambda a: a[:, :3, :3]),
+    "singular modes": ("modes", lambda a: np.ones_like(a)),
+    "modes of fewer nodes": ("modes", lambda a: a[:2, :2]),
+    "a negative scale": ("step_scales", lambda a: -a),
+    "scales of fewer steps": ("step_scales", lambda a: a[:, :2]),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_damaged_arrays_are_refused_by_name(what: str) -> None:
+    name, damage = DAMAGED[what]
+    arrays = form().arrays()
+    assert ModalStrategy.of_arrays(arrays, horizon=12, field="design").horizon == 12
+    arrays[name] = damage(arrays[name])
+    with pytest.raises(InputError, match=f"design.{name}"):
+        ModalStrategy.of_arrays(arrays, horizon=12, field="design")
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def test_error_and_sensitivity_are_those_of_the_covariance_written_out() -> None:
+    found = form(nodes=4, seed=3)
+    program = SpaceTimeProgram.of(problem(budget=[1.0, 2.0, 0.5, 1.5]))
+    judged = bound.judge_modal(program, found, bound=0.0)
+    stacked, cov = stacked_workload(PATH, 4), covariance(found)
+    assert judged.objective == pytest.approx(np.trace(stacked @ cov @ stacked.T), rel=1e-11)
+    precision = np.linalg.inv(cov).reshape(4, 4, 4, 4)
+    worst = 0.0
+    for node, budget in enumerate((1.0, 2.0, 0.5, 1.5)):
+        own = precision[:, node, :, node]
+        for first in range(2):  # two steps of one record: the worst gradients are aligned
+            block = own[np.ix_([first, first + 2], [first, first + 2])]
+            worst = max(worst, (np.trace(block) + 2 * abs(block[0, 1])) / budget)
+    assert judged.sensitivity_squared == pytest.approx(worst, rel=1e-8)
+
+
+def test_noise_of_another_form_is_no_noise_of_modes() -> None:
+    asked = problem()
+    family = family_of(asked)
+    dense = Noise(steps=4, nodes=4, strategy=DenseStrategy(strategy=np.eye(16)), full=True)
+    with pytest.raises(InputError, match=r"design\.strategy"):
+        family.judge(family.program(asked), dense, {}, bound=0.0)
+
+
+# --- what is found --------------------------------------------------------------------------------
+
+
+def test_between_a_product_and_any_noise() -> None:
+    """On a graph whose nodes differ it is nearly as good as any noise, and a product is not."""
+    graph = nd.build_graph("florentine")
+    w = nd.mixing_matrix(graph)
+    found = {
+        joint: nd.solve(nd.SpaceTimeProblem(mixing=w, participation=single(8), joint=joint)).design
+        for joint in ("kronecker", "modal", "full")
+    }
+    errors = {joint: design.objective for joint, design in found.items() if design is not None}
+    price = {joint: error / errors["full"] - 1 for joint, error in errors.items()}
+    assert price["kronecker"] > 0.04
+    assert -1e-9 <= price["modal"] < 0.003
+
+
+def test_several_participations_leave_nodes_nearly_diagonal() -> None:
+    w = nd.mixing_matrix(nd.build_graph("florentine"))
+    steps = FixedEpoch(epochs=3, separation=3)
+    modal = nd.solve(problem(w, steps)).design
+    product = nd.solve(nd.SpaceTimeProblem(mixing=w, participation=steps)).design
+    assert modal is not None
+    assert product is not None
+    assert modal.certificate.feasible
+    assert modal.lower_bound == pytest.approx(product.lower_bound, rel=1e-6)
+    assert modal.gap < 0.5 * product.gap
+
+
+def test_steps_for_the_modes_follow_the_slope_of_the_lagrangian() -> None:
+    """The gradient, by differences; and the value, by its definition."""
+    rng = np.random.default_rng(0)
+    roots = rng.standard_normal((3, 5, 5))
+    seen = roots @ roots.transpose(0, 2, 1)
+    basis = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    modes, weights = rng.standard_normal((3, 3)), rng.uniform(0.5, 2.0, 3)
+
+    def value(m: np.ndarray) -> float:
+        dual, total = np.linalg.inv(m).T, 0.0
+        for k in range(3):
+            mixed = sum((basis[:, j] @ m[:, k]) ** 2 * seen[j] for j in range(3))
+            share = float(weights @ dual[:, k] ** 2)
+            total += np.sqrt(share) * np.sqrt(np.linalg.eigvalsh(mixed)).sum()
+        return total
+
+    found = solver._Modes.of(modes, seen, basis, weights)
+    assert found.value == pytest.approx(value(modes), rel=1e-12)
+    for _ in range(3):
+        e, h = rng.standard_normal((3, 3)), 1e-5
+        ahead, behind = (value(modes @ (np.eye(3) + s * h * e)) for s in (1, -1))
+        slope = (ahead - behind) / (2 * h)
+        assert np.sum(found.gradient * e) == pytest.approx(slope, rel=1e-6)
+    step = found.step()
+    assert np.sum(found.gradient * step) < 0
+    assert not np.diagonal(step).any()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a cap": ({"max_variance": 5.0}, "max_variance"),
+    "a structure in space": ({"space": nd.SpaceStructure(kind="edge-local")}, r"structure\.joint"),
+    "a structure in time": (
+        {"time": nd.TimeStructure(kind="banded", bands=2)},
+        r"structure\.joint",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_it_cannot_hold_is_refused(what: str) -> None:
+    how, field = REFUSED[what]
+    with pytest.raises(InputError, match=field):
+        nd.solve(problem(**how))
+
+
+def test_strategies_that_do_not_fit_into_memory_are_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = problem()
+    monkeypatch.setattr(memory, "physical", lambda: 2000)
+    with pytest.raises(InputError, match="participation"):
+        nd.solve(asked)
+
+
+def test_a_matrix_without_modes_is_refused() -> None:
+    one_way = 0.5 * np.eye(4) + 0.5 * np.roll(np.eye(4), 1, axis=1)
+    with pytest.raises(InputError, match="symmetric W"):
+        nd.solve(problem(one_way))
+
+
+def test_a_design_needs_no_array_of_all_pairs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Solved, shown, stored, read and verified."""
+    for name in ("dense", "dense_noising"):
+        monkeypatch.setattr(ModalStrategy, name, None)
+    design = nd.solve(problem()).design
+    assert design is not None
+    assert "16 x 16" in str(design)
+    stored = nd.load_design(nd.save_design(design, tmp_path / "design.npz"))
+    assert nd.verify(stored).ok
+    drawn = list(design.noise.stream(dimension=2, seed=0))
+    assert np.array(drawn).shape == (4, 4, 2)
