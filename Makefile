@@ -63,6 +63,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.integer_noise
 	$(BIN)/python -m benchmarks.amplification
 	$(BIN)/python -m benchmarks.rigorous
+	$(BIN)/python -m benchmarks.proofs
 	$(BIN)/python -m benchmarks.edge_local_large --sizes 1000 10000
 	$(BIN)/python -m benchmarks.partitioned --nodes 10000
 	$(BIN)/python -m benchmarks.observers

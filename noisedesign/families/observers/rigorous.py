@@ -8,7 +8,8 @@ later ones, and that is taken off: what is left of the message of j in N at step
 
 with a one in a column of its own. So are the noises that it knows, which no gradient moves. With
 B_0, B_1, ... these rows by their lag, K_ts = sum_r B_(t-r) R B_(s-r)^T is known with its error, and
-the squared sensitivities are diag(G^T K^-1 G), G of the columns of all gradients of all steps.
+the squared sensitivities are diag(G^T K^-1 G), G of the columns of all gradients of all steps. Rows
+of sums of messages, and of several rounds a step, are those of :mod:`.rigorous_sums`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from noisedesign.base.enclosures import (
 from noisedesign.families.observers.bound import SCALES, Multipliers
 from noisedesign.families.observers.program import ObserverProblem, known_by_nodes
 from noisedesign.families.observers.rigorous_pools import by_need, told_above
+from noisedesign.families.observers.rigorous_sums import MOST_NODES, rows_of
 from noisedesign.privacy.views import Observer
 from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.rigorous import (
@@ -63,17 +65,19 @@ class Seen:
         known: of every row, whether it is noise that no gradient moves.
         lags: B_0, B_1, ... without the former, each of shape (rows, n).
         victims: the nodes that it looks at.
+        nodes: whether rows of no lag are messages of nodes, one each, and not sums of them.
     """
 
     rows: NDArray[np.intp]
     known: NDArray[np.bool_]
     lags: tuple[Enclosure, ...]
     victims: NDArray[np.intp]
+    nodes: bool = True
 
     @property
     def local(self) -> bool:
         """Whether it has no more than some messages of one step."""
-        return len(self.lags) == 1
+        return self.nodes and len(self.lags) == 1
 
     def covariance(self, r: Enclosure) -> Enclosure:
         """K(R), shape (m T, m T)."""
@@ -155,14 +159,10 @@ def seen_by(problem: ObserverProblem, observer: Observer) -> Seen:
     steps = problem.horizon
     if observer.sees == "all":
         heard, steps = set(range(n)), 1  # any round tells the first
-    elif problem.rounds > 1:
-        raise NotProvedError("observers of some messages of several rounds are not covered")
-    elif observer.sees == "received":
-        heard = coalition | set(np.flatnonzero((w[sorted(coalition)] != 0).any(axis=0)).tolist())
-    elif observer.sees == "sent":
-        heard = set(observer.listened)
+    elif problem.rounds > 1 or observer.sees in ("sums", "mean"):
+        return _seen_in_sums(problem, observer)
     else:
-        raise NotProvedError(f"an observer that sees {observer.sees!r} is not covered")
+        heard = _heard(w, observer)
     if (heard & known) - coalition:
         raise NotProvedError(f"the observer {observer} sees a gradient without noise")
     rows = np.array(sorted(heard | known), dtype=np.intp)
@@ -182,6 +182,49 @@ def seen_by(problem: ObserverProblem, observer: Observer) -> Seen:
             reach = finer_product(reach, exactly(w[np.ix_(hidden, hidden)]))
     victims = np.array(sorted(set(range(n)) - coalition), dtype=np.intp)
     return Seen(rows=rows, known=silent, lags=tuple(lags), victims=victims)
+
+
+def _heard(w: Array, observer: Observer) -> set[int]:
+    """The nodes whose messages reach an observer one by one."""
+    if observer.sees == "sent":
+        return set(observer.listened)
+    coalition = list(observer.coalition)
+    return set(coalition) | set(np.flatnonzero((w[coalition] != 0).any(axis=0)).tolist())
+
+
+def _seen_in_sums(problem: ObserverProblem, observer: Observer) -> Seen:
+    """:func:`seen_by`, of sums of messages or of several rounds a step."""
+    w, n = problem.mixing, len(problem.mixing)
+    if n > MOST_NODES:
+        raise NotProvedError(
+            f"sums and several rounds are covered for at most {MOST_NODES} nodes, of which there "
+            f"are {n}"
+        )
+    coalition, known = sorted(observer.coalition), sorted(observer.knows.silenced)
+    if known not in ([], coalition):
+        raise NotProvedError(f"what the observer {observer} knows is not covered")
+    if mean := observer.sees == "mean":
+        start = np.ones((1, n))
+    elif observer.sees == "sums":
+        start = w[coalition]
+    else:
+        start = np.eye(n)[sorted(_heard(w, observer) - set(known))]
+    lags, silent = rows_of(
+        w,
+        start,
+        known=np.array(known, dtype=np.intp),
+        rounds=problem.rounds,
+        steps=problem.horizon,
+        after=mean,
+    )
+    count = len(lags[0].mid)
+    return Seen(
+        rows=np.arange(count),
+        known=np.arange(count) >= count - len(silent),
+        lags=lags,
+        victims=np.array(sorted(set(range(n)) - set(coalition)), dtype=np.intp),
+        nodes=False,
+    )
 
 
 def judge(problem: ObserverProblem, covariance: Array) -> Judged:

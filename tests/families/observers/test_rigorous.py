@@ -14,6 +14,7 @@ import pytest
 from noisedesign.base.enclosures import exactly
 from noisedesign.families.observers.program import ObserverProblem
 from noisedesign.families.observers.rigorous import judge, seen_by
+from noisedesign.families.observers.rigorous_sums import MOST_NODES, Eliminated, rows_of
 from noisedesign.privacy import views
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Observer
@@ -101,12 +102,106 @@ def test_what_is_told_is_above_that_of_fifty_digits() -> None:
             assert truth <= above <= truth * (1 + mpmath.mpf("1e-11"))
 
 
+SUMS: dict[str, Observer] = {
+    "a sum": views.secure_sum(nodes=[1]),
+    "two sums": views.secure_sum(nodes=[0, 3]),
+    "a sum that counts its noise": views.secure_sum(nodes=[2], own_noise="counted"),
+    "the mean": views.central(),
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *SUMS])
+@pytest.mark.parametrize(("horizon", "rounds"), [(1, 1), (3, 1), (1, 2), (2, 3), (3, 2)])
+def test_sums_and_rounds_tell_what_the_account_says(kind: str, horizon: int, rounds: int) -> None:
+    observer, r, w = {**KINDS, **SUMS}[kind], noise(5, 1), directed(5, 2)
+    problem = ObserverProblem(
+        mixing=w, horizon=horizon, observers=(observer,), max_variance=50.0, rounds=rounds
+    )
+    algorithm = problem.algorithm(r)
+    exposures = account(algorithm, observer, participation=single(horizon), delta=None)
+    known = {int(found.node): found.sensitivity_squared for found in exposures}
+    seen = seen_by(problem, observer)
+    assert seen.victims.tolist() == sorted(known)
+    for victim, told in zip(seen.victims.tolist(), seen.told(exactly(r)).tolist(), strict=True):
+        assert told == pytest.approx(known[victim], rel=1e-9, abs=1e-9)
+        assert told >= known[victim] * (1 - 1e-10)
+
+
+def test_sums_are_above_those_of_fifty_digits() -> None:
+    """The sum that node 1 gets in each of two rounds of two steps, and its own noise, stacked."""
+    n, steps, rounds, ours = 4, 2, 2, 1
+    w, r = directed(n, 4), noise(n, 5)
+    problem = ObserverProblem(
+        mixing=w,
+        horizon=steps,
+        observers=(views.secure_sum(nodes=[ours]),),
+        max_variance=50.0,
+        rounds=rounds,
+    )
+    seen = seen_by(problem, problem.observers[0])
+    told = seen.told(exactly(r)).tolist()
+    with mpmath.workdps(DIGITS):
+        powers = [mpmath.matrix(w.tolist()) ** k for k in range(steps * rounds + 1)]
+        covariance = mpmath.zeros(steps * n)
+        s = mpmath.zeros(steps * (rounds + 1), steps * n)
+        for t in range(steps):
+            for i in range(n):
+                for j in range(n):
+                    covariance[t * n + i, t * n + j] = mpmath.mpf(r[i, j])
+            s[t * (rounds + 1) + rounds, t * n + ours] = 1  # its own noise
+            for k in range(rounds):
+                for before in range(t + 1):
+                    for j in range(n):
+                        power = powers[(t - before) * rounds + k + 1]
+                        s[t * (rounds + 1) + k, before * n + j] = power[ours, j]
+        moved = s.copy()
+        for t in range(steps):
+            for j in range(steps * n):
+                moved[t * (rounds + 1) + rounds, j] = 0
+        inverse = mpmath.inverse(s * covariance * s.T)
+        forms = moved.T * inverse * moved
+        for victim, above in zip(seen.victims.tolist(), told, strict=True):
+            truth = max(forms[t * n + victim, t * n + victim] for t in range(steps))
+            assert truth <= above <= truth * (1 + mpmath.mpf("1e-10"))
+
+
+def test_rows_that_are_sums_of_others_are_left_out_and_no_others() -> None:
+    """A half plus a half is one, of a third and two thirds that are rounded it is not."""
+    eliminated = Eliminated()
+    assert eliminated.adds([2, 0, 4])
+    assert eliminated.adds([1, 1, 1])
+    assert not eliminated.adds([3, 1, 5])
+    assert not eliminated.adds([0, 0, 0])
+    assert eliminated.adds([3, 1, 6])
+    twins = np.array([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
+    none = np.array([], dtype=np.intp)
+    found = rows_of(twins, np.eye(3)[:1], known=none, rounds=3, steps=2)
+    assert [len(lag.mid) for lag in found.lags] == [2, 2]  # 1 and 2 are never told apart
+    by_hand = np.vstack([np.eye(3)[:1], twins[:1]])
+    turn = found.lags[0].mid @ np.linalg.pinv(by_hand)
+    assert found.lags[0].mid == pytest.approx(turn @ by_hand, abs=1e-15)
+    power = np.linalg.matrix_power(twins, 3)
+    assert found.lags[1].mid == pytest.approx(turn @ by_hand @ power, abs=1e-15)
+    third = np.array([[1 / 3, 2 / 3], [2 / 3, 1 / 3]])
+    whole = rows_of(third, np.ones((1, 2)), known=none, rounds=2, steps=1)
+    assert len(whole.lags[0].mid) == (1 if (third.sum(axis=1) == 1).all() else 2)
+
+
+def test_sums_of_many_nodes_are_not_covered() -> None:
+    n = MOST_NODES + 1
+    problem = ObserverProblem(
+        mixing=np.full((n, n), 1 / 128) + np.eye(n) * (1 - n / 128),
+        horizon=1,
+        observers=(views.secure_sum(nodes=[0]),),
+        max_variance=50.0,
+    )
+    with pytest.raises(NotProvedError, match="at most 64 nodes"):
+        judge(problem, np.eye(n))
+
+
 @pytest.mark.parametrize(
     ("observer", "rounds", "words"),
     [
-        (views.secure_sum(nodes=[0]), 1, "sums"),
-        (views.central(), 1, "mean"),
-        (views.pndp(nodes=[0]), 2, "several rounds"),
         (views.shared_seed(nodes=[0]), 1, "knows"),
         (views.secldp(known_seeds=[1]), 1, "without noise"),
     ],
