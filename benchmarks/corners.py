@@ -3,9 +3,9 @@ benchmarks.corners``.
 
 Caps and floors: the whole of ``nd.solve``, certificate included, in units of one eigendecomposition
 of an n x n matrix, beside the same without limits, on Erdos-Renyi graphs of mean degree 20.
-``--sizes``, ``--caps`` and ``--floors`` say which. Strategies in few numbers: the whole search over
-``--horizon`` steps, in units of one convolution of two vectors of that length. Both are processor
-time, taken in turn in one process; the fastest mixing has a page of its own
+``--sizes``, ``--caps``, ``--floors`` and ``--gap`` say which. Strategies in few numbers: the whole
+search over ``--horizon`` steps, in units of one convolution of two vectors of that length. Both are
+processor time, taken in turn in one process; the fastest mixing has a page of its own
 (:mod:`benchmarks.fastest_mixing`).
 """
 
@@ -47,20 +47,20 @@ def in_units(run: Callable[[], Any], unit: Callable[[], Any]) -> tuple[Any, floa
     return found, seconds / statistics.median(before + after)
 
 
-def limits(nodes: int, caps: list[float], floors: list[float]) -> list[Record]:
+def limits(nodes: int, caps: list[float], floors: list[float], *, gap: float) -> list[Record]:
     graph = nd.build_graph("erdos-renyi", nodes=nodes, p=DEGREE / nodes, seed=0)
     mixing = nd.mixing_matrix(graph)
     symmetric = mixing + mixing.T
     asked: list[dict[str, float]] = [{}]
     asked += [{"max_variance": cap} for cap in caps]
     asked += [{"min_variance": floor} for floor in floors]
-    nd.solve(nd.SpaceProblem(mixing=mixing), gap=GAP)  # warm up
+    nd.solve(nd.SpaceProblem(mixing=mixing), gap=gap)  # warm up
     rows: list[Record] = []
     for limit in asked:
         problem = nd.SpaceProblem(mixing=mixing, **limit)
         print(f"  n = {nodes}: {limit or 'no limit'}", file=sys.stderr)
         solution, units = in_units(
-            lambda problem=problem: nd.solve(problem, gap=GAP), lambda: np.linalg.eigh(symmetric)
+            lambda problem=problem: nd.solve(problem, gap=gap), lambda: np.linalg.eigh(symmetric)
         )
         design = solution.design
         rows.append(
@@ -107,13 +107,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="*", default=[148, 500], metavar="N")
     parser.add_argument("--caps", type=float, nargs="*", default=[1.05, 1.2, 2.0, 5.0, 100.0])
-    parser.add_argument("--floors", type=float, nargs="*", default=[1.1, 2.0])
-    parser.add_argument("--horizon", type=int, default=100_000, metavar="T")
+    parser.add_argument("--floors", type=float, nargs="*", default=[1.1, 2.0, 5.0])
+    parser.add_argument("--gap", type=float, default=GAP)
+    parser.add_argument("--horizon", type=int, default=100_000, metavar="T", help="0 for none")
     arguments = parser.parse_args()
     for nodes in arguments.sizes:
-        rows = limits(nodes, arguments.caps, arguments.floors)
-        report.print_table(rows, list(rows[0]), title=f"limits on variances, gap {GAP:g}")
+        rows = limits(nodes, arguments.caps, arguments.floors, gap=arguments.gap)
+        title = f"limits on variances, gap {arguments.gap:g}"
+        report.print_table(rows, list(rows[0]), title=title)
         print()
+    if not arguments.horizon:
+        return
     rows = strategies(arguments.horizon)
     title = f"gossip of 20 nodes over {arguments.horizon} steps"
     report.print_table(rows, list(rows[0]), title=title)

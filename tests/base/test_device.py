@@ -21,7 +21,7 @@ from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import diagonal, fixed_epoch
-from noisedesign.families.disjoint.solver.limits import active_caps, floored
+from noisedesign.families.disjoint.solver.limits import active_caps, floored, steps
 from noisedesign.families.disjoint.solver.square_roots import singular_values
 from noisedesign.program import backends
 from noisedesign.program.certificate import lower_bound
@@ -51,7 +51,7 @@ PROBLEMS: dict[str, SpaceProblem | TimeProblem] = {
 @pytest.fixture(params=["strict", "torch", "cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
     if request.param == "strict":
-        for one in (diagonal, fixed_epoch, active_caps, floored):
+        for one in (diagonal, fixed_epoch, active_caps, floored, steps):
             monkeypatch.setattr(one, "on_host", strict_on_host)
         return STRICT
     found = torch_on_cpu() if request.param == "torch" else gpu()
@@ -109,7 +109,7 @@ def test_same_answers_under_caps(cap: object, device: Device) -> None:
 def test_same_answers_under_floors(
     cap: float | None, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(floored, "SMALL", 0)  # equations are formed alike in both places
+    monkeypatch.setattr(steps, "SMALL", 0)  # equations are formed alike in both places
     problem = SpaceProblem(mixing=FLORENTINE, min_variance=1.5, max_variance=cap)
     program = program_of(problem).normalized()
     here, there = Monitor(gap=1e-9), Monitor(gap=1e-9)

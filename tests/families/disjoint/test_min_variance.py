@@ -14,7 +14,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Bounds, Monitor
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
-from noisedesign.families.disjoint.solver.limits import floored, frame as variance_limits, smoothed
+from noisedesign.families.disjoint.solver.limits import frame as variance_limits, smoothed, steps
 from noisedesign.families.disjoint.solver.limits.frame import Frame
 from noisedesign.program.certificate import Certificate, lower_bound
 from noisedesign.program.problem import SpaceProblem
@@ -468,25 +468,31 @@ def test_sums_over_pairs_by_the_rule(spread: float) -> None:
     n = 120
     rng = np.random.default_rng(0)
     outer = rng.standard_normal((n, n))
-    root = 10.0 ** rng.uniform(-spread, spread / 3, n)
+    root = np.sort(10.0 ** rng.uniform(-spread, spread / 3, n))
     frame = Frame(outer, np.linalg.inv(outer).T, root)
-    assert n > floored.SMALL  # it is the rule that is used
+    assert n > steps.SMALL  # it is the rule that is used
     kernel = 1 / np.add.outer(root, root)
-    sides = [(outer, outer), (outer, frame.inner), (frame.inner, frame.inner)]
-    for (p, q), found in zip(sides, floored._sums_over_pairs(frame), strict=True):
-        rows = rng.choice(n, 12, replace=False)
-        signed = np.array([[p[i] * q[j] for j in rows] for i in rows])
-        expected = np.einsum("abk,kl,abl->ab", signed, kernel, signed)
-        # What a relative error of the kernel can do.
-        room = np.einsum("abk,kl,abl->ab", np.abs(signed), kernel, np.abs(signed))
-        assert (np.abs(found[np.ix_(rows, rows)] - expected) <= 0.03 * room).all()
+    limited = frame.inner[::3]
+    p = np.concatenate([outer, limited])
+    found = steps.sums_over_pairs(frame, limited)
+    assert found.shape == (160, 160)
+    for part, other in ((slice(0, n), slice(0, n)), (slice(0, n), slice(n, None))):
+        rows, columns = (
+            rng.choice(np.arange(160)[one], 12, replace=False) for one in (part, other)
+        )
+        for left, right in ((rows, columns), (columns, columns)):
+            signed = np.array([[p[i] * p[j] for j in right] for i in left])
+            expected = np.einsum("abk,kl,abl->ab", signed, kernel, signed)
+            # What a relative error of the kernel can do.
+            room = np.einsum("abk,kl,abl->ab", np.abs(signed), kernel, np.abs(signed))
+            assert (np.abs(found[np.ix_(left, right)] - expected) <= 0.03 * room).all()
 
 
 def test_the_rule_costs_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     mixing = oracles.metropolis(oracles.erdos_renyi(100, 0.08))
     problem = SpaceProblem(mixing=mixing, min_variance=np.linspace(0.3, 3, 100))
     found = solve(problem, gap=1e-9)
-    monkeypatch.setattr(floored, "_sums_over_pairs", floored._exact_sums_over_pairs)
+    monkeypatch.setattr(steps, "sums_over_pairs", steps.exact_sums_over_pairs)
     exact = solve(problem, gap=1e-9)
     assert found.status == exact.status == "optimal"
     assert found.evaluations <= exact.evaluations + 3

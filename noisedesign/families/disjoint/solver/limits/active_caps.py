@@ -178,10 +178,11 @@ def _curvature(
     across, caps = xp.zeros_like(xp.take(basis, node, axis=1)), xp.zeros_like(at[:, None] * at)
     rule = pairs.fitted(*pairs.range_of(root), spacing=spacing)
     for decay in pairs.decays(root, rule):
-        half = basis * decay
+        kept = decay.shape[0]
+        half = basis[:, :kept] * decay
         some = half if node.shape == v.shape else xp.take(half, node, axis=0)
         pairs.add_squares(across, half, some)
-        own, other = half * side, some / side
+        own, other = half * side[:kept], some / side[:kept]
         pairs.add_squares(budgets, own, own)
         pairs.add_squares(caps, other, other)
     budgets /= v

@@ -160,6 +160,10 @@ class Sides(NamedTuple):
     level: Array
     tied: NDArray[np.bool_]
 
+    def of(self, place: NDArray[np.intp]) -> Sides:
+        """Some of them."""
+        return Sides(self.node[place], self.sign[place], self.level[place], self.tied[place])
+
     def limit(self, size: int) -> Array:
         """What is held is at most this, budgets first, shape (n + k,)."""
         return np.concatenate([np.ones(size), self.sign * self.level])

@@ -23,6 +23,8 @@ ENDS = 0.5, 2.2
 """Times of a sum, over 1 / most and 1 / least: the first and the last."""
 SAMPLES = 10
 """Points at which a sum is fitted, for every time."""
+FADED = 9.0
+"""Decay, over that of the least root, beyond which a term leaves nothing: times x it is 1e-3."""
 ALIKE = 1e-2
 """Singular values, over the largest, of terms so much alike that their weights would differ in
 sign: where most is next to least."""
@@ -44,14 +46,17 @@ def fitted(least: float, most: float, *, spacing: float) -> Rule:
 
 
 def decays(root: DeviceArray, rule: Rule) -> Iterator[DeviceArray]:
-    """For every term the g, shape (n,), with which the sums are those of (P g^2 Q^T)_ij^2.
+    """For every term the g, shape (at most n,), with which the sums are those of (P g^2 Q^T)_ij^2.
+
+    g is cut off where it is next to nothing: of later terms little but the first columns is left.
 
     Args:
-        root: r, shape (n,). rule: times and weights for all sums of two of them.
+        root: r, shape (n,), ascending. rule: times and weights for all sums of two of them.
     """
     xp = namespace(root)
     for time, weight in zip(*rule, strict=True):
-        yield float(weight) ** 0.25 * xp.exp(-float(time) / 2 * root)
+        count = int(xp.sum(xp.astype(float(time) * (root - root[0]) <= FADED, xp.int64)))
+        yield float(weight) ** 0.25 * xp.exp(-float(time) / 2 * root[:count])
 
 
 def add_squares(total: DeviceArray, left: DeviceArray, right: DeviceArray) -> None:
