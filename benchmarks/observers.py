@@ -58,21 +58,24 @@ def cases() -> list[Case]:
         "Florentine": nx.convert_node_labels_to_integers(nx.florentine_families_graph()),
         "path 30": nx.path_graph(30),
     }
-    sparse = {n: nd.build_graph("erdos-renyi", nodes=n, p=8 / n, seed=0) for n in (60, 100, 500)}
+    sizes = (60, 100, 148, 500)
+    sparse = {n: nd.build_graph("erdos-renyi", nodes=n, p=8 / n, seed=0) for n in sizes}
     graphs |= {f"Erdos-Renyi {n}": graph for n, graph in sparse.items()}
+    long = ("ring 6", "path 30", "Erdos-Renyi 60", "Erdos-Renyi 148")
     return [
         *(Case(name, graph) for name, graph in graphs.items()),
-        *(Case(name, graphs[name], horizon=8) for name in ("ring 6", "path 30", "Erdos-Renyi 60")),
-        *(Case(name, graphs[name], pooled=2) for name in ("ring 6", "Florentine", "path 30")),
+        *(Case(name, graphs[name], horizon=8) for name in long),
+        *(Case(name, graph, pooled=2) for name, graph in graphs.items()),
     ]
 
 
 def problem_of(case: Case, *, horizon: int | None = None) -> ObserverProblem:
-    nodes = itertools.combinations(range(len(case.graph)), case.pooled)
+    nodes = range(len(case.graph))
+    observers = views.coalitions(nodes=nodes, size=case.pooled)
     return ObserverProblem(
         mixing=nd.mixing_matrix(case.graph),
         horizon=case.horizon if horizon is None else horizon,
-        observers=tuple(views.pndp(nodes=list(each)) for each in nodes),
+        observers=observers if case.pooled > 1 else tuple(observers),
         max_variance=CAP,
     )
 
@@ -115,6 +118,7 @@ def row(case: Case) -> Record:
         "steps": case.horizon,
         "pooled": case.pooled,
         "observers": len(problem.observers),
+        "watched": len(answer.proof.get("dual_coalitions", problem.observers)),
         "feasible": certificate.feasible,
         "noise": certificate.objective / reference,
         "bound": bound / reference,

@@ -62,8 +62,7 @@ def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> float:
             share = v / v.max()
             trace = _linalg.nuclear_norm(factor @ seen.signals * np.sqrt(share))
             gained += trace**2 / float(share.sum())
-            rows = np.concatenate(list(factor @ seen.local))
-            used[np.ix_(seen.support, seen.support)] += rows.T @ rows
+            seen.add_used(used, factor)
     paid = float(program.cap @ prices)
     best = max(scale * gained - paid - _excess(program, scale * used, prices) for scale in SCALES)
     rounding = ROUNDING * settings.rank_tolerance(program.size) * (gained + paid)
@@ -167,7 +166,10 @@ def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
 
 
 def _flat(seen: ObservedNoise, *, local: bool) -> Array:
-    """B_a, or its columns that are not zero, with its blocks side by side, shape (m, k p)."""
+    """B_a, or its columns that are not zero, with its blocks side by side, shape (m, k p). What
+    has lags is the same on every machine, and its rows are numbered instead."""
+    if seen.lags is not None:
+        return np.eye(len(seen.signals))
     return np.asarray(np.concatenate(list(seen.local if local else seen.responses), axis=1))
 
 

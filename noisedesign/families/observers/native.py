@@ -181,7 +181,7 @@ class _Best:
         noise = path.noise * np.multiply.outer(problem.unit, problem.unit)
         worst = problem.worst(noise)[0]
         candidates = [noise * worst if 1 < worst < np.inf else noise]
-        if problem.horizon == 1 and not problem.correlated_over_time:
+        if not problem.correlated_over_time:
             told = path.watch.largest(path.noise)
             told = path.stacks.largest(sight) if told is None else told
             candidates.append(_node_by_node(problem, noise, told))
@@ -193,8 +193,9 @@ class _Best:
 
 
 def _node_by_node(problem: ObserverProblem, noise: Array, told: Array) -> Array:
-    """Noise of a single step within budgets and cap, where it lacks little, for observers of
-    messages of single nodes. ``told`` are the largest squared sensitivities, shape (n,).
+    """Noise within budgets and cap, where it lacks little, of a single step and for observers of
+    messages of single nodes; nearly so of several, where messages tell of earlier noise too.
+    ``told`` are the largest squared sensitivities, shape (n,).
 
     Multiplying the noise of node u by d divides by d^2 what anyone is told of it, and changes
     nothing else. Where the cap leaves no room, its noise z_u becomes e z_u + (1 - e^2)^1/2 y with

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from noisedesign.base import checks as _checks, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
+from noisedesign.families.observers import lagged
 from noisedesign.families.observers.pools import CERTAIN, Pools
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
@@ -53,6 +54,9 @@ FINE = 2e-3
 TOLERANCE = 1e-9
 """Accuracy asked of the solver unless the monitor says otherwise."""
 
+WRITTEN = 30
+"""Coordinates of the noise up to which the messages of several steps are written out."""
+
 DEPENDENT = 8.0
 """Multiple of the rounding of singular values below which messages are linear in one another."""
 
@@ -62,14 +66,16 @@ class ObservedNoise:
     """What one observer has: B_a, of shape (k, m, p) and of full row rank when its k blocks are put
     side by side, and G_a, shape (m, c), one column per gradient that is limited.
 
-    ``support`` are the s coordinates of the noise it has anything of, ascending, and ``local`` the
-    columns of B_a there, shape (k, m, s). ``victims`` are the nodes whose gradients those are.
+    ``support`` are the s coordinates of the noise it has anything of, ascending, and ``blocks`` the
+    columns of B_a there, shape (k, m, s); or, of many steps, ``lags`` are what these repeat, shape
+    (T, m / T, n), see :mod:`.lagged`. ``victims`` are the nodes whose gradients those are.
     ``hidden`` says that noise unknown to it is in whatever tells of them.
     """
 
     size: int
     support: NDArray[np.intp]
-    local: Array
+    blocks: Array | None = None
+    lags: Array | None = None
     signals: Array
     victims: tuple[int, ...] = ()
     hidden: bool = False
@@ -79,22 +85,42 @@ class ObservedNoise:
         """Of B_a with all its columns."""
         support = np.flatnonzero((responses != 0).any(axis=(0, 1)))
         local = np.ascontiguousarray(responses[:, :, support])
-        return cls(size=responses.shape[2], support=support, local=local, **fields)
+        return cls(size=responses.shape[2], support=support, blocks=local, **fields)
+
+    @property
+    def local(self) -> Array:
+        """The columns of B_a on its support, shape (k, m, s)."""
+        if self.lags is not None:
+            return lagged.unrolled(self.lags)
+        assert self.blocks is not None
+        return self.blocks
 
     @property
     def responses(self) -> Array:
         """B_a, shape (k, m, p)."""
-        found = np.zeros((*self.local.shape[:2], self.size))
-        found[:, :, self.support] = self.local
+        local = self.local
+        found = np.zeros((*local.shape[:2], self.size))
+        found[:, :, self.support] = local
         return found
 
     def covariance(self, noise: Array) -> Array:
         """K_a(R), shape (m, m), squared noise."""
+        if self.lags is not None:
+            return np.asarray(lagged.covariances(self.lags[None], noise)[0])
         seen = noise[np.ix_(self.support, self.support)]
         return np.asarray((self.local @ seen @ self.local.transpose(0, 2, 1)).sum(axis=0))
 
+    def add_used(self, total: Array, factor: Array) -> None:
+        """Add K_a*(N), N = F^T F of F of shape (any, m), to a matrix of shape (p, p)."""
+        if self.lags is not None:
+            total += lagged.used(self.lags[None], (factor.T @ factor)[None])
+            return
+        rows = np.concatenate(list(factor @ self.local))
+        total[np.ix_(self.support, self.support)] += rows.T @ rows
+
     def told(self, noise: Array) -> Array:
-        """diag(G_a^T K_a(R)^-1 G_a), shape (c,): squared sensitivities over their budgets.
+        """diag(G_a^T K_a(R)^-1 G_a), shape (c,): squared sensitivities over their budgets; with
+        lags the largest of those of all steps.
 
         Raises:
             numpy.linalg.LinAlgError: K_a(R) is singular, or so nearly that rounding may hide it.
@@ -104,7 +130,16 @@ class ObservedNoise:
         least, largest = np.diagonal(lower).min() ** 2, np.diagonal(covariance).max()
         if not least > CERTAIN * largest:
             raise np.linalg.LinAlgError("what is seen is nearly linear in itself")
-        return np.asarray((np.linalg.solve(lower, self.signals) ** 2).sum(axis=0))
+        found = (np.linalg.solve(lower, self.signals) ** 2).sum(axis=0)
+        if self.lags is None:
+            return np.asarray(found)
+        steps, m = self.lags.shape[:2]
+        for step in range(1, steps):
+            # A change at a later step moves later messages alike, and fewer of them.
+            late = np.zeros_like(self.signals)
+            late[step * m :] = self.signals[: (steps - step) * m]
+            found = np.maximum(found, (np.linalg.solve(lower, late) ** 2).sum(axis=0))
+        return np.asarray(found)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -297,7 +332,8 @@ class ObserverProblem(Shown):
         noise = covariance / np.multiply.outer(self.unit, self.unit)
         looks = zip(self.observers, self.seen, self.pair_budgets, strict=True)
         for observer, seen, budgets in looks:
-            if self.horizon == 1 and seen.hidden and not self.correlated_over_time:
+            short = self.horizon == 1 and not self.correlated_over_time
+            if seen.hidden and (short or seen.lags is not None):
                 with suppress(np.linalg.LinAlgError):
                     told = seen.told(noise)
                     if told.max(initial=0.0) > worst[0]:
@@ -345,8 +381,11 @@ class ObserverProblem(Shown):
         Noise enters messages as gradients do, so one response serves both.
         """
         n, unit, rank = len(self.mixing), self.unit, settings.rank_tolerance
-        if self.horizon == self.rounds == 1 and self._usual(observer):
-            return self._of_one_step(observer, budgets)
+        if self.rounds == 1 and not self.correlated_over_time and self._usual(observer):
+            if self.horizon == 1:
+                return self._of_one_step(observer, budgets)
+            if n > WRITTEN:
+                return self._of_steps(observer, budgets)
         # All messages of a run tell all noisy gradients, one by one: those of one step do.
         alone = observer.sees == "all" and not self.correlated_over_time
         steps = 1 if alone else self.horizon
@@ -405,8 +444,23 @@ class ObserverProblem(Shown):
         return ObservedNoise(
             size=len(self.unit),
             support=heard,
-            local=np.eye(len(heard))[None],
+            blocks=np.eye(len(heard))[None],
             signals=signals,
+            victims=tuple(int(u) for u in victims),
+            hidden=True,
+        )
+
+    def _of_steps(self, observer: Observer, budgets: Array) -> ObservedNoise:
+        """What such an observer has of several steps of a single round each."""
+        lags = lagged.lags_of(self.mixing, self._heard(observer), self.horizon)
+        signals = lags.reshape(-1, len(self.unit))
+        victims = np.flatnonzero(signals.any(axis=0))
+        victims = victims[~np.isin(victims, observer.coalition)]
+        return ObservedNoise(
+            size=len(self.unit),
+            support=np.arange(len(self.unit)),
+            lags=lags * self.unit,
+            signals=signals[:, victims] / np.sqrt(budgets[victims]),
             victims=tuple(int(u) for u in victims),
             hidden=True,
         )

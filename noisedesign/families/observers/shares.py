@@ -70,19 +70,18 @@ def shared_out(
         prices: w > 0 to begin with.
         barrier: nu to begin with; that of the path, in squared error.
     """
-    rows = stacks.rows(sight, weights)
     lower = np.linalg.cholesky(program.gram + np.diag(prices))
     largest = max(1.0, _largest(lower, stacks.used(sight, weights)))
     gained, nu = stacks.gained(sight, weights), barrier
     groups: NDArray[np.intp] = np.arange(len(gained))
     observers: _Matrices | _Rows
     if len(stacks.owners) * program.size**2 <= DENSE:
-        observers = _Matrices(stacks, rows, groups)
-    elif sum(len(own) * own.shape[1] for own in rows) <= MOST:
-        observers = _Rows(stacks, rows)
+        observers = _Matrices(stacks.grouped(sight, weights, groups))
+    elif stacks.pairs <= MOST and not stacks.lagged:
+        observers = _Rows(stacks, stacks.rows(sight, weights))
     else:
         groups = _regions(program, stacks, sight, weights)
-        observers = _Matrices(stacks, rows, groups)
+        observers = _Matrices(stacks.grouped(sight, weights, groups))
         gained = np.asarray(np.bincount(groups, gained), np.float64)
     t, w = np.full(len(gained), ROOM / largest), prices.copy()
     slack = program.gram + np.diag(w) - observers.sum(t)
@@ -136,14 +135,8 @@ class _Curvature(NamedTuple):
 class _Matrices:
     """S_a as matrices, or sums of them, shape (groups, p, p)."""
 
-    def __init__(self, stacks: Stacks, rows: list[Array], groups: NDArray[np.intp]) -> None:
-        self.used = np.zeros((groups.max() + 1, stacks.size, stacks.size))
-        start = 0
-        for stack, own in zip(stacks.stacks, rows, strict=True):
-            group = groups[start : start + len(own)]
-            where = (group[:, None, None], stack.support[:, :, None], stack.support[:, None, :])
-            np.add.at(self.used, where, own.swapaxes(1, 2) @ own)
-            start += len(own)
+    def __init__(self, used: Array) -> None:
+        self.used = used
 
     def sum(self, shares: Array) -> Array:
         return np.asarray(np.tensordot(shares, self.used, axes=1))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisedesign.base.checks import Array
+from noisedesign.families.observers import lagged
 from noisedesign.families.observers.bound import Multipliers
 from noisedesign.families.observers.program import ObserverProgram
 
@@ -31,18 +32,21 @@ class _Stack(NamedTuple):
     Shapes: ``places`` among all observers (g,); ``support``, coordinates of the noise (g, s);
     ``responses`` B_a on it (g, k, m, s), or None where they are orthogonal and square: the
     messages are then taken in coordinates of the noise, and turned back by ``basis``, (g, m, m);
-    ``signals`` G_a (g, m, c); ``victims`` (g, c).
+    ``lags`` (g, T, m / T, n) in the place of both; ``signals`` G_a (g, m, c); ``victims`` (g, c).
     """
 
     places: NDArray[np.intp]
     support: NDArray[np.intp]
     responses: Array | None
     basis: Array | None
+    lags: Array | None
     signals: Array
     victims: NDArray[np.intp]
 
     def covariance(self, noise: Array) -> Array:
         """K_a(R), shape (g, m, m)."""
+        if self.lags is not None:
+            return lagged.covariances(self.lags, noise)
         seen = noise[self.support[:, :, None], self.support[:, None, :]]
         if self.responses is None:
             return np.asarray(seen)
@@ -52,9 +56,17 @@ class _Stack(NamedTuple):
 
     def response(self, index: int) -> Array:
         """B_a of one of them on its support, shape (k, m, s), in these coordinates."""
+        if self.lags is not None:
+            return lagged.unrolled(self.lags[index])
         if self.responses is None:
             return np.eye(self.support.shape[1])[None]
         return np.asarray(self.responses[index])
+
+    def used(self, solved: Array, weights: Array, some: NDArray[np.bool_]) -> Array:
+        """The sum of K_a*(Q_a diag(v_a) Q_a^T) over ``some`` of them that have lags."""
+        assert self.lags is not None
+        factors = solved[some] * np.sqrt(weights[some])[:, None, :]
+        return lagged.used(self.lags[some], factors @ factors.swapaxes(1, 2))
 
     def rows(self, factors: Array) -> Array:
         """F_a B_a on the support, shape (g, rows, s), of ``factors`` (g, c, m)."""
@@ -75,16 +87,19 @@ class Stacks:
         self.size = program.size
         shapes: dict[tuple[int, ...], list[int]] = {}
         for place, seen in enumerate(program.observers):
-            key = (*seen.local.shape, seen.signals.shape[1])
+            shape = seen.local.shape if seen.lags is None else seen.lags.shape
+            key = (seen.lags is None, *shape, seen.signals.shape[1])
             shapes.setdefault(key, []).append(place)
         self.stacks = [_stacked(program, places) for places in shapes.values()]
         self.owners = np.concatenate([stack.places for stack in self.stacks])
         self.pairs = sum(stack.signals.shape[0] * stack.signals.shape[2] for stack in self.stacks)
+        self.lagged = any(stack.lags is not None for stack in self.stacks)
         cells = [
             (stack.support[:, :, None] * self.size + stack.support[:, None, :]).ravel()
             for stack in self.stacks
+            if stack.lags is None
         ]
-        self._cells = np.concatenate(cells)
+        self._cells = np.concatenate([*cells, np.zeros(0, dtype=np.intp)])
 
     def evenly(self) -> list[Array]:
         """Weights that sum to one."""
@@ -128,21 +143,37 @@ class Stacks:
 
     def used(self, sight: Sight, weights: Sequence[Array]) -> Array:
         """S = sum_a K_a*(Q_a diag(v_a) Q_a^T), shape (p, p)."""
-        parts = []
-        for rows in self.rows(sight, weights):
-            parts.append((rows.swapaxes(1, 2) @ rows).ravel())
+        parts, long = [np.zeros(0)], np.zeros((self.size, self.size))
+        for stack, solved, own in zip(self.stacks, sight.solved, weights, strict=True):
+            if stack.lags is None:
+                rows = _rows(stack, solved, own)
+                parts.append((rows.swapaxes(1, 2) @ rows).ravel())
+            else:
+                long += stack.used(solved, own, np.ones(len(own), dtype=bool))
         total = np.bincount(
             self._cells, weights=np.concatenate(parts), minlength=self.size * self.size
         )
-        return np.asarray(total.reshape(self.size, self.size))
+        return np.asarray(total.reshape(self.size, self.size) + long)
+
+    def grouped(self, sight: Sight, weights: Sequence[Array], groups: NDArray[np.intp]) -> Array:
+        """The same of groups of observers, which are in the order of ``owners``, shape
+        (groups, p, p)."""
+        found, start = np.zeros((int(groups.max()) + 1, self.size, self.size)), 0
+        for stack, solved, own in zip(self.stacks, sight.solved, weights, strict=True):
+            group = groups[start : start + len(own)]
+            start += len(own)
+            if stack.lags is not None:
+                for one in np.unique(group):
+                    found[one] += stack.used(solved, own, group == one)
+                continue
+            rows = _rows(stack, solved, own)
+            where = (group[:, None, None], stack.support[:, :, None], stack.support[:, None, :])
+            np.add.at(found, where, rows.swapaxes(1, 2) @ rows)
+        return found
 
     def rows(self, sight: Sight, weights: Sequence[Array]) -> list[Array]:
-        """F_a B_a, N_a = F_a^T F_a = Q_a diag(v_a) Q_a^T, shape (g, rows, s)."""
-        parts = zip(self.stacks, sight.solved, weights, strict=True)
-        return [
-            stack.rows((solved * np.sqrt(own)[:, None, :]).swapaxes(1, 2))
-            for stack, solved, own in parts
-        ]
+        """F_a B_a, N_a = F_a^T F_a = Q_a diag(v_a) Q_a^T, shape (g, rows, s), none with lags."""
+        return [_rows(*each) for each in zip(self.stacks, sight.solved, weights, strict=True)]
 
     def gained(self, sight: Sight, weights: Sequence[Array]) -> Array:
         """What each N_a proves, in the order of ``owners``: V^1/2 G^T N G V^1/2 is the square of
@@ -179,17 +210,29 @@ class Stacks:
         return Multipliers(factors=tuple(factors), weights=tuple(split), cap=prices)
 
 
+def _rows(stack: _Stack, solved: Array, weights: Array) -> Array:
+    return stack.rows((solved * np.sqrt(weights)[:, None, :]).swapaxes(1, 2))
+
+
 def _stacked(program: ObserverProgram, places: list[int]) -> _Stack:
     seen = [program.observers[place] for place in places]
-    responses = np.array([one.local for one in seen])
     signals = np.array([one.signals for one in seen])
-    blocks, rows, columns = responses.shape[1:]
-    basis = responses[:, 0] if (blocks, rows) == (1, columns) else None
+    basis: Array | None = None
+    responses: Array | None = None
+    lags: Array | None = None
+    if seen[0].lags is not None:
+        lags = np.array([one.lags for one in seen])
+    else:
+        responses = np.array([one.local for one in seen])
+        blocks, rows, columns = responses.shape[1:]
+        if (blocks, rows) == (1, columns):
+            basis, responses = responses[:, 0], None
     return _Stack(
         places=np.array(places),
         support=np.array([one.support for one in seen]),
-        responses=responses if basis is None else None,
+        responses=responses,
         basis=basis,
+        lags=lags,
         signals=signals if basis is None else basis.swapaxes(1, 2) @ signals,
         victims=np.array([one.victims for one in seen], dtype=np.intp).reshape(signals[:, 0].shape),
     )
