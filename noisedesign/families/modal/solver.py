@@ -13,7 +13,8 @@ workload. Three steps, none of which needs an array of size nT x nT:
    curvature of every pair of modes by itself.
 2. The correlations of every V_uj go to where the Lagrangian is largest, by L-BFGS, as each node's
    X has to be nearly diagonal on patterns. Prices stay. One participation needs no such step.
-3. d takes up what every budget leaves, node by node and pattern by pattern.
+3. d takes up what every budget leaves, node by node and pattern by pattern; small multipliers are
+   set anew where it would have to make up for much.
 
 M and V are not optimised in turns, as that circles around the saddle; the answer is as good as its
 distance to the bound says.
@@ -33,6 +34,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
 from noisedesign.families.kronecker.solver import design_kronecker, witness_of
+from noisedesign.families.modal.bound import error
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
 from noisedesign.program.family import Answer
 from noisedesign.program.noise import ModalStrategy, Noise
@@ -54,7 +56,11 @@ REGULAR = 0.02
 """How far from singular the curvature of a pair of modes is taken to be."""
 LEAST_CORRELATED = 1e-9
 """Relative eigenvalue of a block of V at which its search starts, off the boundary of the cone."""
-MAX_EVALUATIONS = 40
+SMALL = 0.01
+"""Share of the largest multiplier of a node below which one is small."""
+MAX_BALANCES = 4
+"""Times that small multipliers are set anew."""
+MAX_EVALUATIONS = 60
 """Of the Lagrangian, for the correlations."""
 MEMORY = 20
 """Pairs that L-BFGS remembers."""
@@ -96,7 +102,32 @@ def designed(program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor) -
     blocks = weights[:, None, None, None] * witness.blocks
     if program.participation.epochs > 1:
         blocks = saddle.correlated(blocks, monitor=monitor)
-    return saddle.design(program, blocks)
+    best = saddle.design(program, blocks)
+    least = error(program.workload, best)
+    form = best
+    for _ in range(MAX_BALANCES):
+        if monitor.expired:
+            break
+        blocks = _balanced(blocks, form)
+        form = saddle.design(program, blocks)
+        found = error(program.workload, form)
+        if found > least * (1 - GAIN):
+            break
+        best, least = form, found
+    return best
+
+
+def _balanced(blocks: Array, form: ModalStrategy) -> Array:
+    """V with more for nodes of small multipliers that have to make up for much, and less for those
+    that have room: what such a node uses up falls with the root of its own multiplier.
+
+    Its noise is large, and is cancelled by that of others: to scale it by itself is dear.
+    """
+    prices = blocks[:, :, 0, 0]
+    used = np.square(form.scales[:, : prices.shape[1]])
+    used /= np.sum(prices * used) / prices.sum()
+    small = prices.sum(axis=1) < SMALL * prices.sum(axis=1).max()
+    return np.asarray(blocks * np.where(small[:, None], used**2, 1.0)[:, :, None, None])
 
 
 # --- the modes ------------------------------------------------------------------------------------

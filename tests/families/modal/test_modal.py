@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -187,6 +188,16 @@ def test_several_participations_leave_nodes_nearly_diagonal() -> None:
     assert modal.certificate.feasible
     assert modal.lower_bound == pytest.approx(product.lower_bound, rel=1e-6)
     assert modal.gap < 0.5 * product.gap
+
+
+def test_small_multipliers_are_set_by_what_their_nodes_use_and_no_others_are() -> None:
+    prices = np.array([1.0, 2.0, 1e-4])
+    blocks = prices[:, None, None, None] * np.ones((3, 2, 1, 1))
+    scales = np.array([[1.0, 1.0], [1.0, 1.0], [3.0, 0.5]])
+    found = solver._balanced(blocks, replace(form(nodes=3, steps=2), scales=scales))
+    assert (found[:2] == blocks[:2]).all()
+    # The others use 1 each, about: four times the multiplier of a node halves what it uses.
+    np.testing.assert_allclose(found[2, :, 0, 0], [81e-4, 1e-4 / 16], rtol=2e-3)
 
 
 def test_steps_for_the_modes_follow_the_slope_of_the_lagrangian() -> None:
