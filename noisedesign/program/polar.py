@@ -94,7 +94,8 @@ def _polar_factors(a: Array, guess: Array | None) -> Iterator[Steps]:
         tall = a.shape[0] >= a.shape[1]
         values, vectors = np.linalg.eigh(a.T @ a if tall else a @ a.T)
         if values[0] > CONDITION * values[-1]:
-            inverse = (vectors / np.sqrt(values)) @ vectors.T
+            quarter = vectors / np.sqrt(np.sqrt(values))
+            inverse = quarter @ quarter.T  # half a product
             yield _orthogonalised(a @ inverse if tall else inverse @ a)
         left, _, right = np.linalg.svd(a, full_matrices=False)
         yield _orthogonalised(left @ right)

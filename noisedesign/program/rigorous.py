@@ -80,6 +80,9 @@ SLACK = 0.8
 ALIKE = 6
 """Powers of two up to which matrices are left in their units."""
 
+NEAR = 1e-9
+"""Gap from which on a design tells the polar factor too badly, unless its rows are scaled back."""
+
 FEW = 8
 """Steps of a pattern up to which blocks are multiplied entry by entry."""
 
@@ -193,7 +196,7 @@ def _reversed_cholesky(a: Array) -> Array:
 def _whole_factor(a: Array) -> Array | None:
     """L of integers with L^T L = A, lower triangular, as of sums of all gradients so far; None
     where there is none, or not all sums of products are integers that float64 holds."""
-    if not (np.diagonal(a).max() <= 2.0**BITS and (a == np.rint(a)).all()):
+    if not (np.diagonal(a).max() < 2.0**BITS and (a == np.rint(a)).all()):
         return None
     with contextlib.suppress(np.linalg.LinAlgError):
         root = np.rint(_reversed_cholesky(a))
@@ -638,7 +641,7 @@ def disjoint_bound(
     else:
         factor = _factor(program, cap, floor, judged)
         half = _times_blocks(factor, roots, program)
-    guess = None if judged is None else _guess(factor, judged, roots, program)
+    guess = None if judged is None else _guess(factor, judged, roots, program, enough=enough)
     target = math.sqrt(max(enough + paid - gained, 0.0) * price)
     norm = nuclear_norm(half, guess=guess, enough=target * (1 - TIGHT))
     return squared_over(norm, price, gained=gained, paid=paid)
@@ -743,10 +746,14 @@ def on_patterns(a: Array, blocks: Array, patterns: NDArray[np.intp]) -> Array:
     return found
 
 
-def _guess(factor: Array, judged: Judged, roots: Array, program: Program) -> Array | None:
+def _guess(
+    factor: Array, judged: Judged, roots: Array, program: Program, *, enough: float
+) -> Array | None:
     """L R B^-T: at the optimum U = R H R, and this is the polar factor of L B."""
     if roots.shape[1] == 1 and judged.overlap is not None and not program.limited:
         return _balanced(factor, judged, roots[:, 0, 0])
+    if sum(judged.objective) / 2 > enough * (1 + NEAR) > 0:
+        return None
     shaped = judged.shaped_by(factor)
     if shaped is None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -19,8 +20,10 @@ from noisedesign.base.enclosures import (
     column_norms,
     contraction,
     exactly,
+    finer_product,
     gram,
     gram_blocks,
+    gram_residual,
     inner,
     outer_product,
     product,
@@ -30,6 +33,7 @@ from noisedesign.base.enclosures import (
     row_norms,
     sum_up,
     symmetric_part,
+    times,
 )
 
 Array = np.ndarray
@@ -40,7 +44,7 @@ def exact(a: Array) -> Exact:
     return [[Fraction(x) for x in row] for row in a.tolist()]
 
 
-def times(a: Exact, b: Exact) -> Exact:
+def times_exactly(a: Exact, b: Exact) -> Exact:
     columns = list(zip(*b, strict=True))
     return [[sum(map(Fraction.__mul__, row, c), Fraction(0)) for c in columns] for row in a]
 
@@ -74,10 +78,10 @@ SHAPES = [(1, 1, 1), (3, 4, 2), (5, PIECE + 3, 4), (2, 2 * PIECE + 1, 2)]
 def test_products_are_enclosed(shape: tuple[int, int, int], seed: int) -> None:
     rows, length, columns = shape
     a, b = rough(rows, length, seed), rough(columns, length, seed + 10).T.copy()
-    assert holds(product(a, b), times(exact(a), exact(b)))
-    assert holds(gram(a), times(exact(a.T), exact(a)))
+    assert holds(product(a, b), times_exactly(exact(a), exact(b)))
+    assert holds(gram(a), times_exactly(exact(a.T), exact(a)))
     zero = exactly(np.zeros((rows, columns)))
-    truth = [[-x for x in row] for row in times(exact(a), exact(b))]
+    truth = [[-x for x in row] for row in times_exactly(exact(a), exact(b))]
     assert holds(residual(zero, a, b), truth)
 
 
@@ -86,9 +90,10 @@ def test_products_of_enclosures_hold_those_of_their_ends() -> None:
     spread = np.abs(a) * 1e-3
     for sign in (-1.0, 1.0):
         end = a + sign * spread * (1 - 1e-9)
-        assert holds(product(Enclosure(a, spread), b), times(exact(end), exact(b)))
+        assert holds(product(Enclosure(a, spread), b), times_exactly(exact(end), exact(b)))
         assert holds(
-            product(b.T.copy(), Enclosure(a, spread).transposed()), times(exact(b.T), exact(end.T))
+            product(b.T.copy(), Enclosure(a, spread).transposed()),
+            times_exactly(exact(b.T), exact(end.T)),
         )
 
 
@@ -99,7 +104,7 @@ def test_a_residual_knows_an_inverse_better_than_a_product() -> None:
     identity = exactly(np.eye(16))
     fine, coarse = residual(identity, a, b), identity.minus(product(a, b))
     assert fine.rad.max() < 1e-5 * coarse.rad.max()
-    truth = times(exact(a), exact(b))
+    truth = times_exactly(exact(a), exact(b))
     truth = [[Fraction(i == j) - x for j, x in enumerate(row)] for i, row in enumerate(truth)]
     assert holds(fine, truth)
     assert holds(coarse, truth)
@@ -107,7 +112,7 @@ def test_a_residual_knows_an_inverse_better_than_a_product() -> None:
 
 def test_norms_and_sums_are_rounded_to_their_side() -> None:
     a = rough(6, 9, 3)
-    squares = times(exact(a), exact(a.T))
+    squares = times_exactly(exact(a), exact(a.T))
     assert all(Fraction(x) ** 2 >= squares[i][i] for i, x in enumerate(row_norms(a).tolist()))
     assert column_norms(a.T.copy()) == pytest.approx(row_norms(a), rel=1e-14)
     total = sum((sum(row, Fraction(0)) for row in exact(np.abs(a))), Fraction(0))
@@ -178,7 +183,7 @@ def test_zeros_of_triangles_are_left_out(shapes: tuple[str, str]) -> None:
 def test_blocks_of_a_gram_matrix_are_enclosed() -> None:
     a = rough(2 * PIECE + 3, 6, 23)
     columns = np.array([[0, 2, 4], [1, 3, 5]])
-    found, truth = gram_blocks(a, columns), times(exact(a.T), exact(a))
+    found, truth = gram_blocks(a, columns), times_exactly(exact(a.T), exact(a))
     for steps, mid, rad in zip(columns.tolist(), *found, strict=True):
         assert holds(Enclosure(mid, rad), [[truth[i][j] for j in steps] for i in steps])
 
@@ -188,7 +193,7 @@ def test_sparse_products_are_enclosed() -> None:
     a, b = np.zeros((5, 20 * SPARSE)), rough(3, 20 * SPARSE, 21).T.copy()
     a[np.arange(5), 7 * np.arange(5)], a[2, 9] = math.pi, -1 / 3
     found = product(a, b)
-    assert holds(found, times(exact(a), exact(b)))
+    assert holds(found, times_exactly(exact(a), exact(b)))
     assert found.rad.max() < product(a + 1e-300, b).rad.max() / 8
     b[0, 0] = np.nan
     assert not math.isfinite(float(product(a, b).largest.max()))
@@ -225,7 +230,7 @@ def test_what_is_known_of_a_product_without_its_radii() -> None:
     """Norms, columns and weighted sums hold of the exact product, and so of its difference from
     what was computed."""
     a, b = rough(4, PIECE + 9, 11), rough(4, PIECE + 9, 12).T.copy()
-    found, truth = outer_product(a, b), times(exact(a), exact(b))
+    found, truth = outer_product(a, b), times_exactly(exact(a), exact(b))
     columns = list(zip(*truth, strict=True))
     for norm, column in zip(found.column_norms().tolist(), columns, strict=True):
         assert sum(x * x for x in column) <= Fraction(norm) ** 2
@@ -237,10 +242,101 @@ def test_what_is_known_of_a_product_without_its_radii() -> None:
         for mids, row in zip(found.mid.tolist(), truth, strict=True)
     ]
     assert any(any(row) for row in error)
-    sums = times(exact(weights), error)
+    sums = times_exactly(exact(weights), error)
     for i, weighed in enumerate((found.weighed(weights) * (1 + 100 * EPS)).tolist()):
         assert sums[i][i] <= Fraction(weighed)
     dot = inner(found, weights)
     pairs = zip(truth, exact(weights), strict=True)
     exactly_it = sum((sum(map(Fraction.__mul__, x, y), Fraction(0)) for x, y in pairs), Fraction(0))
     assert Fraction(dot.lower) <= exactly_it <= Fraction(dot.upper)
+
+
+# --- errors that are put in -----------------------------------------------------------------------
+
+
+def lower(size: int, seed: int) -> Array:
+    return np.tril(rough(size, size, seed))
+
+
+@pytest.mark.parametrize("size", [1, 5, 11])
+@pytest.mark.parametrize("shape", ["", "lower"])
+def test_what_a_gram_matrix_leaves_is_enclosed(size: int, shape: str) -> None:
+    a = lower(size, 1) if shape else rough(PIECE + size, size, 1)
+    target = exactly(symmetric_part(a.T @ a).mid)
+    found = gram_residual(target, a, shape=shape)
+    truth = times_exactly(exact(a.T), exact(a))
+    pairs = zip(exact(target.mid), truth, strict=True)
+    left = [[t - x for t, x in zip(*rows, strict=True)] for rows in pairs]
+    assert holds(found, left)
+    assert (found.mid == found.mid.T).all()
+    wider = Enclosure(target.mid, np.abs(target.mid) * 1e-3)
+    assert (gram_residual(wider, a, shape=shape).rad >= found.rad).all()
+    units = np.sqrt(np.multiply.outer(np.diagonal(target.mid), np.diagonal(target.mid)))
+    assert (found.rad <= 32 * EPS * units).all()
+
+
+def test_products_of_triangles_are_those_of_matrices() -> None:
+    a, b = lower(7, 2), lower(7, 3)
+    for left, right, shapes in (
+        (a, b.T.copy(), ("lower", "upper")),
+        (rough(4, 7, 4), b.T.copy(), ("", "upper")),
+        (a, b, ("lower", "lower")),
+    ):
+        found = times(left, right, shapes=shapes)
+        assert found == pytest.approx(left @ right, rel=1e-13, abs=1e-13 * np.abs(a).max() ** 2)
+
+
+SMALL = 6
+OUTER = 4 * (SMALL + 4)
+"""Roundings that a radius by norms stands for; those with more bits stand for a few."""
+
+
+def as_enclosure(found: Any) -> Enclosure:
+    rad = np.multiply.outer(found.rows, found.columns)
+    return Enclosure(found.mid, rad)
+
+
+ENCLOSED: dict[str, tuple[Callable[[Array, Array], Enclosure], int]] = {
+    "product": (product, OUTER),
+    "outer product": (lambda a, b: as_enclosure(outer_product(a, b)), OUTER),
+    "gram": (lambda a, b: gram(b), OUTER),
+    "blocks of a gram": (
+        lambda a, b: Enclosure(*(x[0] for x in gram_blocks(b, np.arange(SMALL)[None, :]))),
+        OUTER,
+    ),
+    "residual": (lambda a, b: residual(exactly(np.zeros((SMALL, SMALL))), -a, b), 4),
+    "finer product": (lambda a, b: finer_product(exactly(a), exactly(b)), 4),
+    "residual of a gram": (lambda a, b: gram_residual(exactly(-(np.ones((SMALL, SMALL)))), b), 4),
+}
+
+
+@pytest.mark.parametrize("name", ENCLOSED)
+def test_an_error_of_some_units_in_the_last_place_is_caught(name: str) -> None:
+    """Of one entry, in units of the largest there may be: radii hold what arithmetic does, and
+    hardly more."""
+    rng = np.random.default_rng(7)
+    a, b = (rng.uniform(0.5, 1.0, (SMALL, SMALL)) for _ in range(2))
+    enclosed, ulps = ENCLOSED[name]
+    left = exact(b.T) if "gram" in name else exact(a)
+    truth = times_exactly(left, exact(b))
+    if name == "residual of a gram":
+        truth = [[-1 - x for x in row] for row in truth]
+    found = enclosed(a, b)
+    assert holds(found, truth)
+    for sign in (-1, 1):
+        wrong = found.mid.copy()
+        wrong[2, 3] += sign * ulps * np.spacing(np.abs(found.mid).max())
+        assert not holds(Enclosure(wrong, found.rad), truth)
+
+
+@pytest.mark.parametrize("ulps", [8, 64])
+def test_an_error_in_a_contraction_shows_in_its_norm(ulps: int) -> None:
+    q = np.linalg.qr(np.random.default_rng(8).standard_normal((SMALL, SMALL)))[0]
+    found = contraction(q)
+    assert found is not None
+    wrong = found[0].matrix * (1 + ulps * EPS)
+    with mpmath.workdps(50):
+        largest = max(mpmath.svd_r(mpmath.matrix(wrong.tolist()), compute_uv=False))
+    honest = found[0].norm - 1
+    assert 0 < honest < 512 * EPS
+    assert (largest > found[0].norm) == (ulps * EPS > honest)

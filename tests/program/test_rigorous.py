@@ -8,19 +8,24 @@ import mpmath
 import numpy as np
 import pytest
 
-from noisedesign.base.enclosures import Enclosure, exactly
+from noisedesign.base.enclosures import EPS, PIECE, Enclosure, Interval, exactly
 from noisedesign.privacy.sensitivity import squared_sensitivity
+from noisedesign.program import rigorous
 from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.rigorous import (
+    FEW,
+    Noising,
     NotProvedError,
     dominant,
     factor_below,
     noising_of,
+    on_patterns,
     precisions_above,
     ratio_above,
     sensitivity_above,
 )
 from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.system.workloads import prefix_gram
 
 Array = np.ndarray
 DIGITS = 50
@@ -174,3 +179,73 @@ def test_a_ratio_of_equals_is_one() -> None:
     assert ratio_above(thirds, thirds) == 1
     assert ratio_above(np.nextafter(thirds, 1), thirds) > 1
     assert ratio_above(thirds / 2, thirds) < 0.51
+
+
+@pytest.mark.parametrize("horizon", [1, 9, 40])
+def test_integers_are_factored_without_rounding(horizon: int) -> None:
+    """Sums of all steps so far: L is of ones, and nothing is left."""
+    found = factor_below(exactly(prefix_gram(horizon=horizon)))
+    assert found.left is None
+    assert (found.factor == np.tri(horizon)).all()
+
+
+def test_integers_that_are_no_gram_matrix_of_integers_are_factored_as_others() -> None:
+    a = np.array([[2.0, 1.0], [1.0, 2.0]])
+    found = factor_below(exactly(a))
+    assert found.left is not None
+    assert found.factor[0, 1] == 0
+    with mpmath.workdps(DIGITS):
+        g = many_digits(found.factor)
+        assert min(mpmath.eigsy(many_digits(a) - g.T * g, eigvals_only=True)) >= 0
+    with pytest.raises(NotProvedError):
+        factor_below(exactly(np.array([[1.0, 1.0], [1.0, 1.0 - EPS]])))
+    huge = factor_below(exactly(np.diag([2.0**60, 4.0])))  # beyond what sums of integers hold
+    assert huge.left is not None
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, FEW + 1])
+def test_blocks_on_patterns_multiply_as_their_matrix(k: int) -> None:
+    rng = np.random.default_rng(8)
+    b = 3
+    a, blocks = rng.standard_normal((4, k * b)), rng.standard_normal((b, k, k))
+    regular = np.arange(b)[:, None] + b * np.arange(k)
+    for patterns in (regular, rng.permutation(k * b).reshape(b, k)):
+        whole = np.zeros((k * b, k * b))
+        for block, pattern in zip(blocks, patterns, strict=True):
+            whole[np.ix_(pattern, pattern)] = block
+        assert on_patterns(a, blocks, patterns) == pytest.approx(a @ whole, abs=1e-13)
+
+
+def test_what_longer_sums_err_by_is_seen_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With little room products are summed in short pieces, with much in long ones."""
+    rng = np.random.default_rng(9)
+    f = rng.standard_normal((300, 300))
+    r = f @ f.T / 300 + np.eye(300)
+    r = (r + r.T) / 2
+    exact = np.diagonal(np.linalg.inv(r))
+    pieces: list[int] = []
+    original = rigorous._residual
+
+    def watched(*given: object, piece: int, **more: object) -> object:
+        pieces.append(piece)
+        return original(*given, piece=piece, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rigorous, "_residual", watched)
+    for room in (1e-6, 1e-15):
+        first = next(iter(precisions_above(exactly(r), limits=exact * (1 + room))))
+        assert (first >= exact * (1 - 1e-13)).all()
+        assert (first <= exact * (1 + 1e-10)).all()
+    assert pieces == [4 * PIECE, PIECE]
+
+
+def test_around_holds_what_an_inverse_may_be() -> None:
+    rng = np.random.default_rng(10)
+    c = np.tril(rng.standard_normal((5, 5))) + 2 * np.eye(5)
+    for error in (0.0, 1e-3):
+        d = np.linalg.inv(c) * (1 + error / 3)
+        found = Noising(d, error).around(Interval(*[float(np.sum(d * d))] * 2))
+        assert found.lower <= float(np.sum(np.square(np.linalg.inv(c)))) * (1 + 1e-15)
+        assert found.upper >= float(np.sum(np.square(np.linalg.inv(c)))) * (1 - 1e-15)
+        assert found.width <= 5 * error * found.upper + 1e-14 * found.upper
