@@ -70,12 +70,12 @@ def this_machine() -> Machine:
         blas=" and ".join(names) or "an unknown BLAS",
         threads=max((int(pool["num_threads"]) for pool in pools), default=1),
         processor=_processor(),
-        cores=_cores(),
+        cores=cores(),
         platform=f"{platform.system()} {platform.machine()}",
     )
 
 
-def _cores() -> int:
+def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

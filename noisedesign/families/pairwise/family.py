@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from noisedesign.base import settings
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.pairwise import bound as judging
 from noisedesign.families.polynomial import bound as unrestricted
 from noisedesign.families.polynomial.family import MULTIPLIERS, SEED, Polynomial
@@ -39,11 +39,20 @@ class Pairwise(Polynomial):
         from noisedesign.families.polynomial import solver as free
 
         rng = np.random.default_rng(SEED)
-        covariance, steps = solver.pairwise_noise(program, rng=rng)
-        _, operator = free.designed(program, degree=free.CHEAP_DEGREE, rng=rng)
+        monitor.report(lower=0.0, upper=program.independent_error)
+        search = Search(monitor)
+        covariance, steps = solver.pairwise_noise(program, rng=rng, watch=search)
+        weights = 1 / program.budget
+        with search:
+            for _, operator in free.improving(program, degree=free.CHEAP_DEGREE, rng=rng):
+                weights = operator.weights
+                if search.stop is not Stop.SOLVED or monitor.expired:
+                    break
+        if monitor.expired and search.stop is Stop.SOLVED:
+            search.stop = Stop.TIME_LIMIT
         noise = Noise(steps=None, nodes=program.size, space=covariance)
-        proof = {MULTIPLIERS: operator.weights, STEPS: np.array([float(steps)])}
-        return Answer(stop=Stop.SOLVED, noises=[noise], proof=proof)
+        proof = {MULTIPLIERS: weights, STEPS: np.array([float(steps)])}
+        return Answer(stop=search.stop, noises=[noise], proof=proof)
 
     def searched(self, program: SparseProgram) -> str | None:
         return LOCAL

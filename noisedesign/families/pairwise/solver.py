@@ -13,12 +13,14 @@ The four numbers are found from estimates; budgets and error of what they give a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor, Search as Watch
 from noisedesign.families.pairwise.bound import (
     MARGIN,
     SAMPLED,
@@ -154,9 +156,11 @@ def _orthogonal(columns: list[Array]) -> Array:
     return np.stack(basis, axis=1)
 
 
-def found_numbers(search: Search) -> Array:
-    """The four numbers of least error, by BFGS with steps halved until it falls."""
+def improving_numbers(search: Search) -> Iterator[Array]:
+    """The four numbers on the way to those of least error, by BFGS with steps halved until it
+    falls; those to begin with first."""
     x = search.start()
+    yield x
     value, slope = search(x)
     inverse = np.eye(len(x)) / max(float(np.linalg.norm(slope)), 1e-300) / 10
     for _ in range(EVALUATIONS):
@@ -170,25 +174,38 @@ def found_numbers(search: Search) -> Array:
                 break
             step, fall = step / 4, fall / 4
             if -fall <= FLAT * value:
-                return x
+                return
         change = steeper - slope
         x, value, slope = x + step, new, steeper
+        yield x
         product = float(step @ change)
         if product > 0:
             turn = np.eye(len(x)) - np.outer(step, change) / product
             inverse = turn @ inverse @ turn.T + np.outer(step, step) / product
-    return x
 
 
 def pairwise_noise(
-    program: SparseProgram, *, rng: np.random.Generator
+    program: SparseProgram, *, rng: np.random.Generator, watch: Watch | None = None
 ) -> tuple[PairwiseCovariance, int]:
     """Noise, and the steps by which its budgets are met.
 
     Of N and smaller multiples of it, the one that costs least with what bounds are too high by.
+
+    Args:
+        program: W and the budgets.
+        rng: of the vectors that the search takes.
+        watch: ends the search when it is late; the noise is that of the numbers found by then.
     """
+    watch = watch or Watch(Monitor(gap=0.0))
     search = Search(program, rng=rng)
-    numbers = found_numbers(search)
+    numbers = search.start()
+    with watch:
+        for better in improving_numbers(search):
+            numbers = better
+            if watch.ended(solved=False):
+                break
+        else:
+            watch.ended(solved=True)
     n = program.size
     nodes = np.sort(rng.choice(n, size=min(n, SAMPLED), replace=False))
     best, chosen, steps = np.inf, search.coupling(numbers), 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -16,12 +17,22 @@ from scipy.fft import dct
 from scipy.linalg import svdvals
 
 from noisedesign.base.checks import Array
+from noisedesign.base.threads import in_threads
 from noisedesign.families.polynomial import neighbourhoods, polynomials
+from noisedesign.families.polynomial.known import Known, near
 from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.operator import Powers, Weighted
 from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.families.polynomial.quadrature import APART, STEPS_AT_ONCE, Bidiagonal, Product
-from noisedesign.families.polynomial.traces import deviation, trace
+from noisedesign.families.polynomial.quadrature import (
+    APART,
+    MOST_OF_MANY,
+    MOST_STEPS,
+    STEPS_AT_ONCE,
+    Bidiagonal,
+    Product,
+    times_root,
+)
+from noisedesign.families.polynomial.traces import Probes, deviation
 from noisedesign.program.noise import PolynomialCovariance
 
 CONFIDENCE = 1 - 1e-6
@@ -29,8 +40,30 @@ CONFIDENCE = 1 - 1e-6
 LEAST_PROBES = 48
 """Gaussian vectors of a trace."""
 
+ROUNDED = 1e-9
+"""Of a polynomial that is known from its values."""
+
+OF_ERROR = 3
+"""So many times more vectors for an error, which takes few products of each."""
+
+OF_BOUND = 3
+"""So many times fewer for the trace of a bound, where each takes a process of Lanczos."""
+
+LEAST_OF_BOUND = 24
+
+OF_SPREAD = 2
+"""So many times fewer still by which its variation is bounded: each takes two such processes."""
+
+PILOT = 2
+"""Vectors by which what is known exactly is chosen."""
+
 PROBED = 2_000_000
-"""Entries of all vectors that probe a trace, where those are not the fewest."""
+"""Entries of all vectors that probe a trace, where those are not the fewest; twice as many of an
+objective over several steps."""
+
+WRITTEN_OVER_STEPS = 3000
+"""Nodes up to which all eigenvalues of such an objective are found sooner than its traces are
+estimated closely."""
 
 LEFT_OUT = 3e-3
 """Of the trace of an objective over many steps, by a bound that takes fewer of them."""
@@ -39,7 +72,7 @@ APART_OVER_STEPS = 4e-3
 """Rules of quadrature there, where each step takes many products."""
 
 EXACT_DEGREE = 3
-"""Of what is known exactly of the trace of a bound."""
+"""Of what is known exactly of the trace of a bound, where there is no noise that says it."""
 
 POWER_STEPS = 300
 """For a bound on eigenvalues, at most: it falls with each, and one that is at most b ends them."""
@@ -68,7 +101,11 @@ class Estimate(NamedTuple):
 
 def probes_of(program: SparseProgram) -> int:
     """Random vectors a trace; as many as nodes are no longer random, but unit vectors."""
-    return max(LEAST_PROBES, PROBED // program.size)
+    if program.plain:
+        return max(LEAST_PROBES, PROBED // program.size)
+    if program.size <= WRITTEN_OVER_STEPS:
+        return program.size
+    return max(LEAST_PROBES, 2 * PROBED // program.size)
 
 
 def is_exact(program: SparseProgram) -> bool:
@@ -138,11 +175,22 @@ def diagonal_anew(noise: PolynomialCovariance) -> Array:
     return neighbourhoods.diagonal(noise.polynomials[0], _factor(noise))
 
 
+_KEPT: WeakKeyDictionary[PolynomialCovariance, Weighted] = WeakKeyDictionary()
+"""Operators of noise that is judged, with their diagonals: sums that take long."""
+
+
+def keep(noise: PolynomialCovariance, operator: Weighted) -> None:
+    """That ``operator`` is the B of noise that was just made of it."""
+    _KEPT[noise] = operator
+
+
 def _stated(noise: PolynomialCovariance) -> Weighted:
     """B, with eigenvalues within what the noise says."""
-    operator = Weighted(mixing=noise.mixing, weights=noise.weights)
-    object.__setattr__(operator, "top", noise.bound)  # the domain that p and r are told on
-    return operator
+    if noise not in _KEPT:
+        operator = Weighted(mixing=noise.mixing, weights=noise.weights)
+        object.__setattr__(operator, "top", noise.bound)  # the domain that p and r are told on
+        _KEPT[noise] = operator
+    return _KEPT[noise]
 
 
 def _factor(noise: PolynomialCovariance) -> Any:
@@ -151,20 +199,39 @@ def _factor(noise: PolynomialCovariance) -> Any:
 
 
 def error(program: SparseProgram, noise: PolynomialCovariance) -> Estimate:
-    """tr(W R W^T), squared noise, of noise whose B has its eigenvalues within [0, b]."""
-    p, r = noise.polynomials
-    stated = PolynomialNoise(operator=_stated(noise), precision=p, scale=noise.scale, root=r)
-    rng = _vectors(program, 0)
+    """tr(H R), squared noise, of noise whose B has its eigenvalues within [0, b]."""
     return error_within(
-        stated, objective=program.objective, probes=probes_of(program), failure=FAILURE, rng=rng
+        _as_noise(noise),
+        objective=program.objective,
+        probes=probes_of(program),
+        failure=FAILURE,
+        rng=_vectors(program, 0),
     )
 
 
-def proved(program: SparseProgram, weights: Array) -> Estimate:
-    """What multipliers prove, squared noise: (tr B^(1/2))^2 / <tau, v>, or somewhat less."""
+def proved(
+    program: SparseProgram, weights: Array, noise: PolynomialCovariance | None = None
+) -> Estimate:
+    """What multipliers prove, squared noise: (tr S)^2 / <tau, v>, or somewhat less.
+
+    Sums that were found of noise serve here too, whatever noise it is, if b is above its B.
+    """
+    if noise is not None and not (noise.nodes == program.size and eigenvalues_within(noise)):
+        noise = None
     operator = Weighted(mixing=program.mixing, weights=weights / weights.max())
-    rng = _vectors(program, 1)
-    return bound_within(program, operator, probes=probes_of(program), failure=FAILURE, rng=rng)
+    return bound_within(
+        program,
+        operator,
+        noise=None if noise is None else _as_noise(noise),
+        probes=probes_of(program),
+        failure=FAILURE,
+        rng=_vectors(program, 1),
+    )
+
+
+def _as_noise(noise: PolynomialCovariance) -> PolynomialNoise:
+    p, r = noise.polynomials
+    return PolynomialNoise(operator=_stated(noise), precision=p, scale=noise.scale, root=r)
 
 
 def _vectors(program: SparseProgram, use: int) -> np.random.Generator:
@@ -194,14 +261,12 @@ def error_within(
     """What tr(H cov(z)) is between, either side but with probability ``failure``; H = W^T W unless
     ``objective`` says otherwise.
 
-    Of a polynomial near r^2, of lower degree, the trace is a finite sum; only that of the rest is
-    estimated. Of an objective over several steps all of it is.
+    Of a polynomial near it the trace is a finite sum; only that of the rest is estimated.
     """
     operator = noise.operator
-    if objective is None or len(objective.counts) == 1:
-        factor = 1.0 if objective is None else float(objective.counts[0])
-        found = _error_after_one_step(noise, probes=probes, failure=failure, rng=rng)
-        return Estimate(factor * found.low, factor * found.high)
+    objective = (
+        Powers(mixing=operator.mixing, counts=np.ones(1)) if objective is None else objective
+    )
     n = len(noise.scale)
     root = np.sqrt(noise.scale)[:, None]
     if probes >= n:
@@ -209,81 +274,89 @@ def error_within(
         y = root * vectors
         exact = float(np.sum(y * (objective.dense @ y), axis=0) @ noise.root(values) ** 2)
         return Estimate(exact, exact)
-    half = operator.apply(noise.root, root * objective.random(rng, probes))
-    value = float(np.sum(half**2)) / probes
-    seen = objective.forward(root * operator.apply(noise.root, half))
-    squared = float(np.sum(seen**2)) / probes
-    largest = polynomials.proved_range(noise.root * noise.root)[1] * objective.top(noise.scale)
-    above, below = (
-        deviation(squared, *ends, probes=probes, failure=failure)
-        for ends in ((-largest, 0.0), (0.0, largest))
-    )
-    return Estimate(max(value - below, 0.0), value + above)
 
+    h = objective
 
-def _error_after_one_step(
-    noise: PolynomialNoise, *, probes: int, failure: float, rng: np.random.Generator
-) -> Estimate:
-    operator, degree = noise.operator, max(noise.precision.degree() - 1, 1)
-    outer = (operator.mixing @ sparse.diags_array(np.sqrt(noise.scale))).tocsr()
-    if probes >= outer.shape[1]:
-        values, vectors = operator.eigen
-        exact = float(np.sum((outer @ vectors) ** 2, axis=0) @ noise.root(values) ** 2)
-        return Estimate(exact, exact)
-    points, weights = operator.measure(outer, rng)
-    squared = noise.root * noise.root
-    near = polynomials.fitted(squared(points), points, weights, degree=degree, top=operator.top)
-    exact = float(operator.diagonal(near, outer.T).sum())
-    rest = trace(
+    def image(z: Array) -> Array:
+        """E z, E = r(B) D^(1/2) H D^(1/2) r(B)."""
+        seen = root * h.times(root * operator.apply(noise.root, z))
+        return operator.apply(noise.root, seen)
+
+    probes *= OF_ERROR
+    pilot = rng.standard_normal((n, PILOT))
+    known = near(
         operator,
-        squared - near,
-        outer=outer,
-        ends=_between(noise, squared - near),
-        probes=probes,
-        failure=failure,
-        rng=rng,
+        np.sqrt(noise.scale / operator.weights),
+        degree=max(noise.precision.degree(), 1),
+        starts=pilot,
+        images=image(pilot),
     )
-    return Estimate(exact + rest.value - rest.below, exact + rest.value + rest.above)
+
+    blocks = Probes(n, probes, rng)
+
+    def probed(number: int) -> Array:
+        z = blocks.block(number)
+        left = image(z) - known.apply(z)
+        return np.array([np.sum(z * left), np.sum(left**2)])
+
+    value, squared = (
+        float(x) / probes for x in np.sum(list(in_threads(probed, range(len(blocks)))), axis=0)
+    )
+    low, high = known.ends
+    ends = (-high, largest_of(noise, objective) - low)
+    exact = float(known.diagonal.sum())
+    below = deviation(squared, *ends, probes=probes, failure=failure)
+    above = deviation(squared, -ends[1], -ends[0], probes=probes, failure=failure)
+    return Estimate(max(exact + value - below, 0.0), exact + value + above)
 
 
-def _between(noise: PolynomialNoise, h: Chebyshev) -> tuple[float, float]:
-    """Of and 0, what encloses the eigenvalues of W D^(1/2) h(B) D^(1/2) W^T.
+def largest_of(noise: PolynomialNoise, objective: Powers) -> float:
+    """A bound on the eigenvalues of H cov(z).
 
-    W D^(1/2) is A with its columns times d = (D / V)^(1/2), which are about c: for h >= 0 the norm
-    of A d h(B)^(1/2) is at most c |A h(B)^(1/2)| + |A| max |d - c| max h^(1/2).
+    H = F^T F, and F D^(1/2) is F V^(1/2) with its columns times d = (D / V)^(1/2), which are about
+    c: |F D^(1/2) r(B)| is at most c |F V^(1/2) r(B)| + |F V^(1/2)| max |d - c| max r. The first
+    norm is that of a polynomial of B after one step, and of symmetric W where V is constant.
     """
     operator = noise.operator
+    squared = noise.root * noise.root
+    size = max(polynomials.proved_range(squared)[1], 0.0)
+    found = size * objective.top(noise.scale)
+    v = float(operator.weights[0])
+    if len(objective.counts) == 1:
+        terms = objective.counts
+    elif objective.symmetric and (operator.weights == v).all():
+        terms = objective.counts / v ** np.arange(len(objective.counts))
+    else:
+        return found
+    powers = np.polynomial.Polynomial([0.0, *terms])
+    x = Chebyshev.interpolate(powers, len(terms), domain=squared.domain)
+    weighted = max(polynomials.proved_range(x * squared)[1], 0.0)
     ratios = np.sqrt(noise.scale / operator.weights)
     middle, half = (ratios.max() + ratios.min()) / 2, (ratios.max() - ratios.min()) / 2
-    norm = Weighted(mixing=operator.mixing, weights=noise.scale).top
-    x = Chebyshev([operator.top / 2, operator.top / 2], domain=h.domain)
-    plain, times = polynomials.proved_range(h), polynomials.proved_range(x * h)
-
-    def largest(sign: int, end: int) -> float:
-        size, weighted = (max(sign * ends[end], 0.0) for ends in (plain, times))
-        both = middle * math.sqrt(weighted) + half * math.sqrt(operator.top * size)
-        return float(min(norm * size, both**2))
-
-    return -largest(-1, 0), largest(1, 1)
+    both = middle * math.sqrt(weighted) + half * math.sqrt(float(powers(operator.top)) * size)
+    return float(min(found, both**2 * (1 + ROUNDED)))
 
 
 def lower_bound(
     program: SparseProgram,
     operator: Weighted,
     *,
+    noise: PolynomialNoise | None = None,
     probes: int,
     failure: float,
     rng: np.random.Generator,
 ) -> float:
     """The lower end of :func:`bound_within`: no noise within the budgets has a smaller error, but
     with probability ``failure``."""
-    return bound_within(program, operator, probes=probes, failure=failure, rng=rng).low
+    found = bound_within(program, operator, noise=noise, probes=probes, failure=failure, rng=rng)
+    return found.low
 
 
 def bound_within(
     program: SparseProgram,
     operator: Weighted,
     *,
+    noise: PolynomialNoise | None = None,
     probes: int,
     failure: float,
     rng: np.random.Generator,
@@ -291,12 +364,13 @@ def bound_within(
     """What a bound on the error of all noise within the budgets is between, either side but with
     probability ``failure``.
 
-    It is (tr B^(1/2))^2 / sum(tau v), for any v > 0. The trace of a polynomial near the square root
-    is a finite sum; only that of the rest is estimated, by quadrature.
+    It is (tr S)^2 / sum(tau v) with S = (V^(1/2) H V^(1/2))^(1/2), for any v > 0. Of a polynomial
+    near S the trace is a finite sum; only that of the rest is estimated, by quadrature.
 
     Args:
         program: W and the budgets.
-        operator: B of W and v.
+        operator: of W and v.
+        noise: whose diagonals of polynomials serve for what is known of the trace.
         probes: Gaussian vectors.
         failure: probability that the bound does not hold.
         rng: of the vectors.
@@ -313,70 +387,101 @@ def bound_within(
         exact = float(values.sum()) ** 2 / price
         return Estimate(exact, exact)
     if program.plain:
-        found = root_trace(operator, degree=EXACT_DEGREE, probes=probes, failure=failure, rng=rng)
+        top, apart, most, terms = operator.top, APART, MOST_STEPS, objective
+        factors: tuple[Product, Product] = operator.forward, operator.backward
         price /= float(objective.counts[0])
     else:
-        objective = objective.first(LEFT_OUT, rng)
         top = objective.top(operator.weights)
-
-        def forward(x: Array) -> Array:
-            return objective.forward(root * x)
-
-        def backward(y: Array) -> Array:
-            return np.asarray(root * objective.backward(y))
-
-        pilot = Bidiagonal(forward, backward, rng.standard_normal((program.size, 1)))
-        pilot.extend(STEPS_AT_ONCE)
-        rule = pilot.rule(0, below=False)
-        mean = rule(np.sqrt(rule.nodes)) / rule(np.ones(len(rule.nodes)))
-        found = rest_of_root(
-            forward,
-            backward,
-            Chebyshev([mean], domain=[0.0, top]),
-            known=mean * program.size,
-            starts=rng.standard_normal((program.size, probes)),
-            failure=failure,
-            apart=APART_OVER_STEPS,
-        )
-    return Estimate(found.low**2 / price, found.high**2 / price)
-
-
-def root_trace(
-    operator: Weighted, *, degree: int, probes: int, failure: float, rng: np.random.Generator
-) -> Estimate:
-    """What tr B^(1/2) is between, either side but with probability ``failure``."""
-    n, top = len(operator.weights), operator.top
-    identity = sparse.eye_array(n, format="csc")
-    moments = operator.moments(identity, degree).sum(axis=1)
-    points, weights = operator.measure(identity, rng)
-    near = polynomials.fitted(np.sqrt(points), points, weights, degree=degree, top=top)
-    return rest_of_root(
-        operator.forward,
-        operator.backward,
-        near,
-        known=float(near.coef @ moments),
-        starts=rng.standard_normal((n, probes)),
-        failure=failure,
+        apart, most = APART_OVER_STEPS, MOST_OF_MANY
+        terms = objective if objective.root_below else objective.first(LEFT_OUT, rng)
+        factors = (lambda x: terms.factor(root * x), lambda y: root * terms.factor_transposed(y))
+    if noise is None:
+        beside, degree = Weighted(mixing=program.mixing, weights=1 / program.budget), EXACT_DEGREE
+    else:
+        beside, degree = noise.operator, max(noise.precision.degree(), 1)
+    pilot = rng.standard_normal((program.size, PILOT))
+    known = near(
+        beside,
+        (operator.weights / beside.weights) ** 0.25,
+        degree=degree,
+        starts=pilot,
+        images=times_root(*factors, pilot, steps=STEPS_AT_ONCE),
     )
+    found = rest_of_root(
+        *factors,
+        known,
+        top=top,
+        starts=Probes(program.size, max(probes // OF_BOUND, LEAST_OF_BOUND), rng),
+        failure=failure,
+        apart=apart,
+        most=most,
+    )
+    return Estimate(found.low**2 / price, found.high**2 / price)
 
 
 def rest_of_root(
     forward: Product,
     backward: Product,
-    near: Chebyshev,
+    known: Known,
     *,
-    known: float,
-    starts: Array,
+    top: float,
+    starts: Probes,
     failure: float,
     apart: float = APART,
+    most: int = MOST_STEPS,
 ) -> Estimate:
-    """What tr (A^T A)^(1/2) is between, of which that of the polynomial ``near`` is known."""
-    process = Bidiagonal(forward, backward, starts)
-    process.until_close(apart)
-    low, high, squares = (float(found.mean()) for found in process.without(near))
-    ends = polynomials.below_and_above(near)
+    """What the trace of S = (A^T A)^(1/2) is between, of which that of K is known.
+
+    Args:
+        forward: x -> A x, of blocks.
+        backward: y -> A^T y.
+        known: K.
+        top: a bound on the eigenvalues of A^T A.
+        starts: Gaussian vectors z.
+        failure: probability that either side is exceeded, one side at a time.
+        apart: both rules, relative, at which no more steps are taken.
+        most: of these steps.
+
+    |(S - K) z|^2 takes (K z)^T S z, which is the difference of two forms of S: of K z + c z and of
+    K z - c z, over 4 c. It is found for a few z, where it says enough of |S - K|_F.
+    """
+
+    def forms(block: Array) -> tuple[Array, Array]:
+        process = Bidiagonal(forward, backward, block)
+        process.until_close(apart, most=most)
+        return process.roots()
+
+    def probed(part: tuple[int, bool]) -> tuple[Array, Array, Array]:
+        number, beside = part
+        z = starts.block(number)
+        if not beside:
+            low, high = forms(z)
+            exact = _products(z, known.apply(z))
+            return low - exact, high - exact, np.zeros(0)
+        z = z[:, : max(z.shape[1] // OF_SPREAD, 1)]
+        seen = known.apply(z)
+        lengths = np.sqrt(_products(seen, seen) / _products(z, z))
+        lengths[lengths == 0] = 1.0
+        low, high = forms(np.concatenate([seen + lengths * z, seen - lengths * z], axis=1))
+        m = z.shape[1]
+        both = (low[:m] - high[m:]) / (4 * lengths)  # (K z)^T S z is at least this
+        image = forward(z)
+        squares = _products(image, image) - 2 * both + _products(seen, seen)
+        return np.zeros(0), np.zeros(0), np.maximum(squares, 0.0)
+
+    parts = [(number, beside) for number in range(len(starts)) for beside in (True, False)]
+    low, high, squares = (
+        np.concatenate(found) for found in zip(*in_threads(probed, parts), strict=True)
+    )
+    squared, exact = float(squares.mean()), float(known.diagonal.sum())
+    ends = (-known.ends[1], math.sqrt(top) - known.ends[0])
     below, above = (
-        deviation(squares, *two, probes=starts.shape[1], failure=failure)
+        deviation(squared, *two, probes=len(low), seen=len(squares), failure=failure)
         for two in (ends, (-ends[1], -ends[0]))
     )
-    return Estimate(max(known + low - below, 0.0), known + high + above)
+    return Estimate(max(exact + float(low.mean()) - below, 0.0), exact + float(high.mean()) + above)
+
+
+def _products(left: Array, right: Array) -> Array:
+    """Of columns with columns."""
+    return np.asarray(np.einsum("ij,ij->j", left, right))

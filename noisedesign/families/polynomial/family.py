@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -13,8 +14,9 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.linalg import symmetrized
-from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.base.monitor import Monitor, Search
 from noisedesign.families.polynomial import bound as judging
+from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.privacy.sensitivity import UPPER_BOUND
 from noisedesign.program import rigorous
@@ -25,6 +27,8 @@ from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import Program, diagonal_dual
 from noisedesign.program.rigorous import Judged, NotProvedError
 from noisedesign.system.participation import single
+
+Item = TypeVar("Item")
 
 MULTIPLIERS = "dual_weights"
 
@@ -66,8 +70,20 @@ class Polynomial(Family):
     def solve(self, program: SparseProgram, *, monitor: Monitor) -> Answer:
         from noisedesign.families.polynomial import solver
 
-        rng = np.random.default_rng(SEED)
-        made, operator = solver.designed(program, rng=rng)
+        made: PolynomialNoise | None = None
+        weights = 1 / program.budget
+        with Search(monitor) as search:
+            monitor.report(lower=0.0, upper=program.independent_error)
+            rng = np.random.default_rng(SEED)
+            steps = solver.improving(program, rng=rng, go_on=lambda: not monitor.expired)
+            for noise_so_far, operator in until_late(steps):
+                made, weights = noise_so_far, operator.weights
+                if search.ended(solved=False):
+                    break
+            else:
+                search.ended(solved=not monitor.expired)
+        if made is None:
+            return Answer(stop=search.stop, proof={MULTIPLIERS: weights})
         covariance = PolynomialCovariance(
             mixing=program.mixing,
             weights=made.operator.weights,
@@ -76,8 +92,9 @@ class Polynomial(Family):
             noise=np.asarray(made.root.coef),
             scale=made.scale,
         )
+        judging.keep(covariance, made.operator)
         noise = Noise(steps=None, nodes=program.size, space=covariance)
-        return Answer(stop=Stop.SOLVED, noises=[noise], proof={MULTIPLIERS: operator.weights})
+        return Answer(stop=search.stop, noises=[noise], proof={MULTIPLIERS: weights})
 
     def searched(self, program: SparseProgram) -> str | None:
         """It falls short of the optimum as other solvers do, by a gap that is told."""
@@ -91,12 +108,17 @@ class Polynomial(Family):
             "over the vectors that traces are estimated by."
         )
 
-    def bound(self, program: SparseProgram, proof: Arrays, **_: Any) -> ProvedBound:
+    def bound(
+        self, program: SparseProgram, proof: Arrays, *, noise: Noise | None = None, **_: Any
+    ) -> ProvedBound:
         """What the vectors lowered it by is told as its rounding."""
         weights = proof.get(MULTIPLIERS)
         if weights is None or not (np.isfinite(weights) & (weights > 0)).all():
             return NOTHING
-        found = judging.proved(program, weights)
+        space = None if noise is None else noise.space
+        found = judging.proved(
+            program, weights, space if isinstance(space, PolynomialCovariance) else None
+        )
         return ProvedBound(found.low, found.spread) if found.low > 0 else NOTHING
 
     def judge(
@@ -169,6 +191,12 @@ class Polynomial(Family):
 
     def sizes(self, problem: SpaceProblem) -> dict[str, int]:
         return {"n": int(problem.mixing.shape[0])}
+
+
+def until_late(steps: Iterator[Item]) -> Iterator[Item]:
+    """Those there is time for."""
+    with suppress(TimeoutError):
+        yield from steps
 
 
 def _written_out(program: SparseProgram) -> Program:

@@ -11,14 +11,12 @@ import math
 
 import numpy as np
 from numpy.polynomial import Chebyshev
+from scipy.optimize import linprog
 
 from noisedesign.base.checks import Array
 
 POINTS_PER_DEGREE = 32
 """Points at which a range is proved, a degree: it is known to 1.3e-3 of its width."""
-
-FINE = 512
-"""The same, to 5e-6 of its width, where that is lost."""
 
 GRID_PER_DEGREE = 8
 """Points of a linear program, a degree."""
@@ -41,19 +39,26 @@ ROOT_SLACK = 1e-4
 """By which a polynomial for noise may be larger than it must be, relative, squared."""
 
 
-def proved_range(
-    p: Chebyshev, *, part: tuple[float, float] | None = None, points: int = POINTS_PER_DEGREE
-) -> tuple[float, float]:
-    """An interval that holds all values of ``p`` on its domain, or on a part of that.
+LOST = 3e-4
+"""Of the mean of a root, to a polynomial below it."""
+
+GRID_BELOW = 64
+"""Points a degree at which that is below."""
+
+FINE = 512
+"""Points of a proof, a degree, where 5e-6 of the width of a range matter."""
+
+
+def proved_range(p: Chebyshev, *, points: int = POINTS_PER_DEGREE) -> tuple[float, float]:
+    """An interval that holds all values of ``p`` on its domain.
 
     Args:
         p: the polynomial.
-        part: of its domain; all of it if not given.
         points: at which it is evaluated, a degree.
     """
     degree = max(p.degree(), 1)
     count = points * degree
-    first, last = part or p.domain
+    first, last = p.domain
     values = p(first + _points(count, last - first))
     low, high = float(values.min()), float(values.max())
     widened = (high - low) / 2 * (1 / math.cos(math.pi * degree / (2 * count)) - 1)
@@ -136,6 +141,39 @@ def inverse_root(p: Chebyshev, *, slack: float = ROOT_SLACK) -> Chebyshev:
         degree += max(4, degree // 3)
 
 
+def root_below(
+    k: Chebyshev, points: Array, weights: Array, *, degree: int, lost: float = LOST
+) -> Chebyshev | None:
+    """A polynomial s with s^2 <= k on [0, 1] whose mean is nearly that of the root of k, by a
+    linear program; None where that takes a higher degree.
+
+    Args:
+        k: a polynomial, positive and least at 0.
+        points: where the mean is taken.
+        weights: of each, positive.
+        degree: of s, at most.
+        lost: of the mean, relative.
+    """
+    least = float(k(0.0))
+    for tried in range(2, degree + 1):
+        grid = _points(GRID_BELOW * tried, 1.0)
+        basis, seen = (np.polynomial.chebyshev.chebvander(2 * x - 1, tried) for x in (grid, points))
+        found = linprog(
+            -(weights @ seen),
+            A_ub=np.concatenate([basis, -basis]),
+            b_ub=np.concatenate([np.sqrt(k(grid)), np.zeros(len(grid))]),
+            bounds=(None, None),
+        )
+        if found.x is None:
+            continue
+        s = Chebyshev(found.x, domain=[0.0, 1.0])
+        above = max(proved_range(s * s - k, points=FINE)[1], 0.0) / least
+        s = s / math.sqrt(1 + above)
+        if weights @ s(points) >= (1 - lost) * (weights @ np.sqrt(k(points))):
+            return s
+    return None
+
+
 def root(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev:
     """A polynomial near sqrt(x), of least squares in a measure on [0, ``top``] and uniformly."""
     grid = _points(GRID_PER_DEGREE * degree, top)
@@ -143,17 +181,3 @@ def root(points: Array, weights: Array, *, degree: int, top: float) -> Chebyshev
     even = np.full(len(grid), SPREAD / len(grid))
     w = np.concatenate([weights / weights.sum(), even])
     return fitted(np.sqrt(x), x, w, degree=degree, top=top)
-
-
-def below_and_above(near: Chebyshev) -> tuple[float, float]:
-    """An interval that holds sqrt(x) - near(x) on all of [0, b].
-
-    That is a polynomial in y = sqrt(x), as T_j(2 x / b - 1) = T_2j(y / sqrt(b)).
-    """
-    edge = math.sqrt(near.domain[1])
-    coefficients = np.zeros(2 * near.degree() + 2)
-    coefficients[: 2 * near.degree() + 1 : 2] = -near.coef
-    coefficients[1] = edge
-    return proved_range(
-        Chebyshev(coefficients, domain=[-edge, edge]), part=(0.0, edge), points=FINE
-    )

@@ -4,16 +4,16 @@ k steps of Golub and Kahan (1965) from q give a bidiagonal U, and for f(x) = sqr
 singular values is known to lie below or above q^T f(A^T A) q: above for the k x k part (Gauss),
 below for the k x (k + 1) part, which has 0 among its nodes (Gauss and Radau), because derivatives
 of the square root change their signs by turns (Golub and Meurant 1994, "Matrices, moments and
-quadrature"). The same holds, with signs, for x^j sqrt(x).
+quadrature").
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.polynomial import Chebyshev
 from scipy.linalg import eigh_tridiagonal
 
 from noisedesign.base import settings
@@ -25,6 +25,8 @@ STEPS_AT_ONCE = 32
 """After which it is looked how far apart both rules are."""
 
 MOST_STEPS = 160
+MOST_OF_MANY = 240
+"""Steps at most, and those where the spectrum is that of an objective over many steps."""
 APART = 8e-4
 """Both rules, relative, at which no more steps are taken, unless less is asked for."""
 
@@ -87,10 +89,10 @@ class Bidiagonal:
             self._right = right
             self._beside.append(_normalised(right))
 
-    def until_close(self, apart: float = APART) -> None:
+    def until_close(self, apart: float = APART, *, most: int = MOST_STEPS) -> None:
         """As many steps as bring the rules of a few columns that close to each other, relative."""
-        while self.steps < MOST_STEPS:
-            self.extend(min(STEPS_AT_ONCE, MOST_STEPS - self.steps))
+        while self.steps < most:
+            self.extend(min(STEPS_AT_ONCE, most - self.steps))
             few = range(min(LOOKED_AT, len(self._squares)))
             low, high = (
                 sum(rule(np.sqrt(rule.nodes)) for rule in (self.rule(k, below=b) for k in few))
@@ -99,43 +101,58 @@ class Bidiagonal:
             if high - low <= apart * high:
                 break
 
-    def rule(self, column: int, *, below: bool) -> Rule:
-        """Of one column: the rule below for the square root, with 0 among its nodes, or above."""
+    @property
+    def right(self) -> Array:
+        """The vectors of the next step, shape (n, m)."""
+        return np.array(self._right)
+
+    def first_row_of_root(self, column: int) -> Array:
+        """That of the root of the k x k part, times the length of the start, shape (k,)."""
+        diagonal, beside = self._tridiagonal(column)
+        nodes, vectors = eigh_tridiagonal(diagonal, beside)
+        root = (vectors[0] * np.sqrt(np.maximum(nodes, 0.0))) @ vectors.T
+        return np.asarray(root * math.sqrt(self._squares[column]))
+
+    def _tridiagonal(self, column: int) -> tuple[Array, Array]:
+        """U^T U: its diagonal, and what is beside that."""
         a = np.array([row[column] for row in self._diagonal])
         b = np.array([row[column] for row in self._beside])
-        diagonal, beside = a**2, a[:-1] * b[:-1]
+        diagonal = a**2
         diagonal[1:] += b[:-1] ** 2
+        return diagonal, a[:-1] * b[:-1]
+
+    def rule(self, column: int, *, below: bool) -> Rule:
+        """Of one column: the rule below for the square root, with 0 among its nodes, or above."""
+        diagonal, beside = self._tridiagonal(column)
         if below:
-            diagonal, beside = np.append(diagonal, b[-1] ** 2), np.append(beside, a[-1] * b[-1])
+            a, b = self._diagonal[-1][column], self._beside[-1][column]
+            diagonal, beside = np.append(diagonal, b**2), np.append(beside, a * b)
         nodes, vectors = eigh_tridiagonal(diagonal, beside)
         rounded = ROUNDED * settings.EPS * np.abs(nodes).max()
         nodes = nodes - rounded if below else nodes + rounded
         return Rule(np.maximum(nodes, 0.0), self._squares[column] * vectors[0] ** 2)
 
-    def without(self, near: Chebyshev) -> tuple[Array, Array, Array]:
-        """For every column q and E = B^(1/2) - near(B), B = A^T A: what q^T E q is at least and at
-        most, and what |E q|^2 is at most.
-
-        Powers of B are integrated exactly; B^(j + 1/2) lies between the two rules.
-        """
-        powers = near.convert(kind=np.polynomial.Polynomial, domain=near.domain, window=[0.0, 1.0])
-        scale = float(near.domain[1])
-        low, high, squares = (np.empty(len(self._squares)) for _ in range(3))
-        for k in range(len(self._squares)):
-            under, over = self.rule(k, below=True), self.rule(k, below=False)
-            exact = under(near(under.nodes))
-            low[k] = under(np.sqrt(under.nodes)) - exact
-            high[k] = over(np.sqrt(over.nodes)) - exact
-            apart = 0.0
-            for j, c in enumerate(powers.coef):
-                width = _half_power(over, j, scale) - _half_power(under, j, scale)
-                apart += abs(float(c) * width)
-            squares[k] = over((np.sqrt(over.nodes) - near(over.nodes)) ** 2) + 2 * apart
-        return low, high, squares
+    def roots(self) -> tuple[Array, Array]:
+        """For every column q, what q^T (A^T A)^(1/2) q is at least and at most."""
+        low, high = (
+            np.array([rule(np.sqrt(rule.nodes)) for rule in rules])
+            for rules in (
+                [self.rule(k, below=below) for k in range(len(self._squares))]
+                for below in (True, False)
+            )
+        )
+        return low, high
 
 
-def _half_power(rule: Rule, power: int, scale: float) -> float:
-    return rule((rule.nodes / scale) ** power * np.sqrt(rule.nodes))
+def times_root(forward: Product, backward: Product, starts: Array, *, steps: int) -> Array:
+    """About (A^T A)^(1/2) times the columns of a block, as near as that many steps come."""
+    process = Bidiagonal(forward, backward, starts)
+    basis = []
+    for _ in range(steps):
+        basis.append(process.right)
+        process.extend(1)
+    rows = np.stack([process.first_row_of_root(k) for k in range(starts.shape[1])], axis=1)
+    return np.asarray(sum(row * right for row, right in zip(rows, basis, strict=True)))
 
 
 def _normalised(block: Array) -> Array:

@@ -9,7 +9,8 @@ hold for it as well.
 
 from __future__ import annotations
 
-import math
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,15 +21,10 @@ from scipy import sparse
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.families.polynomial import polynomials
-from noisedesign.families.polynomial.bound import (
-    CONFIDENCE,
-    LEAST_PROBES,
-    PROBED,
-    error_within,
-    lower_bound,
-)
+from noisedesign.families.polynomial.bound import CONFIDENCE, error_within, lower_bound, probes_of
+from noisedesign.families.polynomial.known import near
 from noisedesign.families.polynomial.noise import PolynomialNoise
-from noisedesign.families.polynomial.operator import MEASURED, Weighted
+from noisedesign.families.polynomial.operator import MEASURED, GoOn, Weighted, always
 from noisedesign.families.polynomial.program import SparseProgram
 
 WEIGHT_PROBES = 32
@@ -42,7 +38,9 @@ MOST_REACHED = 8000
 REFITS = 2
 """Of p to the measures it is there for: the first gains a quarter, a third nothing."""
 CHEAP_DEGREE = 2
-"""Of p while V is searched, and of what is known exactly of diag(B^(1/2)) there."""
+"""Of p while V is searched."""
+FITTED = 2
+"""Vectors by which what is known of diag(B^(1/2)) is chosen."""
 DEGREE_NEAR = 64
 """Of a polynomial near the square root, while V is searched."""
 ROUNDS = 2
@@ -112,7 +110,7 @@ def solve(
         1.1250 1.1250
     """
     if probes is None:
-        probes = max(LEAST_PROBES, PROBED // program.size)
+        probes = probes_of(program)
     for name, number in (
         ("degree", 1 if degree is None else degree),
         ("rounds", rounds),
@@ -128,7 +126,7 @@ def solve(
     error = error_within(
         noise, objective=program.objective, probes=probes, failure=failure, rng=rngs[0]
     ).high
-    bound = lower_bound(program, operator, probes=probes, failure=failure, rng=rngs[1])
+    bound = lower_bound(program, operator, noise=noise, probes=probes, failure=failure, rng=rngs[1])
     return SparseDesign(
         noise=noise,
         objective=error,
@@ -145,26 +143,49 @@ def designed(
     probes: int = WEIGHT_PROBES,
     rng: np.random.Generator,
 ) -> tuple[PolynomialNoise, Weighted]:
-    """Noise of a precision of that degree, and B of the multipliers that a bound is made of.
+    """The last of :func:`improving`."""
+    steps = improving(program, degree=degree, rounds=rounds, probes=probes, rng=rng)
+    return deque(steps, maxlen=1).pop()
+
+
+def improving(
+    program: SparseProgram,
+    *,
+    degree: int | None = None,
+    rounds: int = ROUNDS,
+    probes: int = WEIGHT_PROBES,
+    rng: np.random.Generator,
+    go_on: GoOn = always,
+) -> Iterator[tuple[PolynomialNoise, Weighted]]:
+    """Noise of a precision of that degree, and B of the multipliers that a bound is made of: the
+    first of a low degree, all within the budgets, the later the better.
 
     V is D of a precision of low degree: for V nearer the optimum a polynomial of B would have to
     follow the square root more closely than it can. For given V, p is fitted to what it is there
     for: with multipliers u, the sum of 1 / p in the measure of D^(1/2) W^T W D^(1/2) and of p in
     that of U / D. The diagonals of T_j(B) are found once.
+
+    Raises:
+        TimeoutError: ``go_on`` said no.
     """
     operator = _scaled(program, 1 / program.budget)
+    p = _of_commuting(operator, degree=CHEAP_DEGREE, rng=rng)
+    scale = operator.diagonal(p) / program.budget
+    yield _noise(operator, p, scale), _scaled(program, scale)
     if program.plain:
-        p = _of_commuting(operator, degree=CHEAP_DEGREE, rng=rng)
-        operator = _scaled(program, operator.diagonal(p) / program.budget)
+        operator = _scaled(program, scale)
     if degree is None:
         degree = affordable_degree(operator, rng=rng)
     p = _of_commuting(operator, degree=degree, rng=rng)
-    moments = operator.moments(_identity(program.size), degree)
+    moments = operator.moments(degree, go_on=go_on)
     scale = _coefficients(p) @ moments / program.budget
+    bounding = _scaled(program, scale)
+    yield _noise(operator, p, scale), bounding
     if program.plain:
-        bounding = weighted(program, scale, rounds=rounds, probes=probes, rng=rng)
-    else:
-        bounding = _scaled(program, scale)
+        bounding = weighted(
+            program, scale, rounds=rounds, probes=probes, beside=operator, degree=degree, rng=rng
+        )
+        yield _noise(operator, p, scale), bounding
     for _ in range(REFITS if program.plain else 2 * REFITS):
         x, seen = _seen(program, operator, scale, rng)
         y, price = operator.measure(sparse.diags_array(np.sqrt(bounding.weights / scale)), rng)
@@ -179,10 +200,13 @@ def designed(
         scale = _coefficients(p) @ moments / program.budget
         if not program.plain:
             bounding = _multipliers(program, operator, p, moments, probes=probes, rng=rng)
-    noise = PolynomialNoise(
+        yield _noise(operator, p, scale), bounding
+
+
+def _noise(operator: Weighted, p: Chebyshev, scale: Array) -> PolynomialNoise:
+    return PolynomialNoise(
         operator=operator, precision=p, scale=scale * (1 + MARGIN), root=polynomials.inverse_root(p)
     )
-    return noise, bounding
 
 
 def _seen(
@@ -271,22 +295,36 @@ def polynomial_noise(
 
 
 def weighted(
-    program: SparseProgram, weights: Array, *, rounds: int, probes: int, rng: np.random.Generator
+    program: SparseProgram,
+    weights: Array,
+    *,
+    rounds: int,
+    probes: int,
+    beside: Weighted | None = None,
+    degree: int = CHEAP_DEGREE,
+    rng: np.random.Generator,
 ) -> Weighted:
     """B with V near a fixed point of f(V) = diag(B^(1/2)) / tau, from ``weights`` on.
 
     The multipliers of the optimum are one. f takes log V about half the way there, so that the
     first round goes to f(V)^2 / V. Any V proves a bound, so that this one is estimated.
+
+    Args:
+        beside: whose diagonals of polynomials of that degree are known, if not those of B.
     """
     for number in range(rounds):
         operator = _scaled(program, weights)
-        diagonal = _root_diagonal(operator, probes=probes, rng=rng)
+        diagonal = _root_diagonal(
+            operator, probes=probes, beside=beside or operator, degree=degree, rng=rng
+        )
         found = np.maximum(diagonal, LEAST_WEIGHT * float(diagonal.mean())) / program.budget
         weights = found if number else found * (found / operator.weights)
     return _scaled(program, weights)
 
 
-def _root_diagonal(operator: Weighted, *, probes: int, rng: np.random.Generator) -> Array:
+def _root_diagonal(
+    operator: Weighted, *, probes: int, beside: Weighted, degree: int, rng: np.random.Generator
+) -> Array:
     """About diag(B^(1/2)): exactly that of a polynomial near the root, and the rest by random
     signs."""
     n = len(operator.weights)
@@ -295,7 +333,10 @@ def _root_diagonal(operator: Weighted, *, probes: int, rng: np.random.Generator)
         return np.asarray(vectors**2 @ np.sqrt(values))
     points, masses = operator.measure(_identity(n), rng)
     g = polynomials.root(points, masses, degree=DEGREE_NEAR, top=operator.top)
-    near = polynomials.fitted(g(points), points, masses, degree=CHEAP_DEGREE, top=operator.top)
-    signs = rng.choice([-1.0, 1.0], size=(n, probes)) / math.sqrt(probes)
-    rest = np.sum(signs * operator.apply(g - near, signs), axis=1)
-    return np.asarray(operator.diagonal(near) + rest)
+    signs = rng.choice([-1.0, 1.0], size=(n, probes))
+    images = operator.apply(g, signs)
+    factor = (operator.weights / beside.weights) ** 0.25
+    few = slice(FITTED)
+    known = near(beside, factor, degree=degree, starts=signs[:, few], images=images[:, few])
+    rest = np.mean(signs * (images - known.apply(signs)), axis=1)
+    return np.asarray(known.diagonal + rest)

@@ -74,10 +74,33 @@ def test_a_diagonal_is_a_finite_sum(
     operator, b = pair
     p = polynomial(operator, degree)
     np.testing.assert_allclose(operator.diagonal(p), np.diagonal(dense(p, b)), atol=1e-12)
-    starts = np.random.default_rng(2).random((len(b), 9)) * (np.arange(9) % 2)
-    expected = np.diagonal(starts.T @ dense(p, b) @ starts)
-    found = operator.diagonal(p, sparse.csc_array(starts))
-    np.testing.assert_allclose(found, expected, atol=1e-11)
+
+
+def test_diagonals_are_found_once_and_ended_on_request(pair: tuple[Weighted, Array]) -> None:
+    operator, _ = pair
+    with pytest.raises(TimeoutError):
+        operator.moments(3, go_on=lambda: False)
+    more = operator.moments(3)
+    assert np.array_equal(operator.moments(2, go_on=lambda: False), more[:3])
+    more[:] = 0  # of whoever asked
+    assert np.all(operator.moments(0) == 1)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_nothing(
+    pair: tuple[Weighted, Array], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noisedesign.base.threads.cores", lambda: threads)
+    monkeypatch.setattr(operators, "COLUMNS_AT_ONCE", 7)
+    monkeypatch.setattr(operators, "WORTH", 0)
+    operator, _ = pair
+    again = Weighted(mixing=operator.mixing, weights=operator.weights)
+    p = polynomial(operator, 5)
+    block = np.random.default_rng(1).standard_normal((len(operator.weights), 40))
+    assert np.array_equal(again.apply(p, block), operator.apply(p, block))
+    np.testing.assert_array_equal(again.moments(4), operator.moments(4))
+    columns = [again.apply(p, np.ascontiguousarray(block[:, k : k + 1])) for k in range(40)]
+    np.testing.assert_allclose(np.concatenate(columns, axis=1), operator.apply(p, block))
 
 
 def test_a_spectrum_has_the_moments_of_its_start(pair: tuple[Weighted, Array]) -> None:
@@ -112,9 +135,7 @@ def test_blocks_are_cut_where_they_would_be_large(
 ) -> None:
     operator, b = pair
     monkeypatch.setattr(operators, "ENTRIES_AT_ONCE", 1)
-    np.testing.assert_allclose(
-        operator.moments(sparse.eye_array(len(b)), 1)[1], 2 * np.diagonal(b) / operator.top - 1
-    )
+    np.testing.assert_allclose(operator.moments(1)[1], 2 * np.diagonal(b) / operator.top - 1)
 
 
 POWERS = np.array([2.0, 0.0, 0.5])
@@ -148,3 +169,26 @@ def test_the_first_powers_are_most_of_all() -> None:
     assert np.linalg.eigvalsh(powers.dense - kept.dense)[0] >= -1e-12
     assert np.trace(kept.dense) >= 0.85 * np.trace(powers.dense)
     assert len(powers.first(0.0, np.random.default_rng(0)).counts) == 32
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "rank one", "one node"])
+def test_fewer_products_stand_for_many_steps_from_below(kind: str) -> None:
+    """H of symmetric W, and a factor whose square is at most H and has nearly its trace."""
+    w = cases()[kind]
+    powers = Powers(mixing=sparse.csr_array(w), counts=np.arange(32.0, 0.0, -1.0))
+    assert powers.symmetric
+    assert powers.root_below is not None
+    factor = powers.factor(np.eye(len(w)))
+    np.testing.assert_allclose(powers.factor_transposed(np.eye(len(w))), factor.T, atol=1e-12)
+    h = sum((33 - t) * np.linalg.matrix_power(w, 2 * t) for t in range(1, 33))
+    np.testing.assert_allclose(powers.dense, h, atol=1e-10)
+    assert np.linalg.eigvalsh(h - factor.T @ factor)[0] >= -1e-9
+    assert np.sum(factor**2) >= (1 - 4e-3) * np.trace(h)
+
+
+def test_a_factor_of_few_steps_or_of_other_w_is_f_itself() -> None:
+    for kind, counts in (("symmetric", POWERS), ("one-sided", np.arange(32.0, 0.0, -1.0))):
+        powers = Powers(mixing=sparse.csr_array(cases()[kind]), counts=counts)
+        assert powers.root_below is None
+        x = np.random.default_rng(0).standard_normal((50, 2))
+        np.testing.assert_array_equal(powers.factor(x), powers.forward(x))

@@ -32,12 +32,6 @@ def test_the_range_of_a_chebyshev_polynomial_is_proved_between_its_samples() -> 
     assert high >= 1
 
 
-def test_a_part_of_a_domain_has_a_range_of_its_own() -> None:
-    low, high = polynomials.proved_range(Chebyshev([0.0, 1.0]), part=(0.25, 0.5))
-    assert low == pytest.approx(0.25, abs=1e-3)
-    assert high == pytest.approx(0.5, abs=1e-3)
-
-
 def test_a_precision_of_one_eigenvalue_is_its_root() -> None:
     """Where all of a spectrum is one point x, x / p + p is least for p(x) = sqrt(x)."""
     p = polynomials.precision(np.array([0.25]), np.array([0.25]), np.ones(1), degree=4, top=TOP)
@@ -73,12 +67,16 @@ def test_a_precision_follows_what_it_is_paid_for_at_every_point() -> None:
     np.testing.assert_allclose(p(x), [0.5, 2.0], rtol=5e-3)
 
 
-@pytest.mark.parametrize("degree", [0, 1, 2, 3, 6])
-def test_the_range_of_what_is_left_of_the_root(degree: int) -> None:
-    for seed in range(10):
-        near = Chebyshev(np.random.default_rng(seed).standard_normal(degree + 1), domain=[0.0, TOP])
-        low, high = polynomials.below_and_above(near)
-        left = np.sqrt(FINE) - near(FINE)
-        assert low <= left.min() + 1e-14
-        assert left.max() - 1e-14 <= high
-        assert high - low <= 1.001 * (left.max() - left.min()) + 1e-9
+@pytest.mark.parametrize("steps", [12, 32])
+def test_a_root_from_below_is_below_and_hardly(steps: int) -> None:
+    """k of all iterates: the sum of (T - t) x^t."""
+    powers = np.polynomial.Polynomial(np.arange(float(steps), 0.0, -1.0))
+    k = Chebyshev.interpolate(powers, steps - 1, domain=[0.0, 1.0])
+    points, weights = np.linspace(0.01, 0.8, 30), np.linspace(1.0, 0.1, 30)
+    s = polynomials.root_below(k, points, weights, degree=9)
+    assert s is not None
+    x = FINE / TOP
+    assert np.all(s(x) ** 2 <= powers(x) * (1 + 1e-13))
+    seen = weights @ s(points) / (weights @ np.sqrt(powers(points)))
+    assert 1 - polynomials.LOST <= seen <= 1
+    assert polynomials.root_below(k, points, weights, degree=2) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 import pytest
-from numpy.polynomial import Chebyshev
 
 from noisedesign.base.checks import Array
 from noisedesign.families.polynomial import quadrature
@@ -69,22 +68,24 @@ def test_polynomials_are_integrated_exactly(a: Array, steps: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [4, 9, 40])
-@pytest.mark.parametrize("degree", [0, 1, 3])
-def test_what_is_left_of_the_root_is_known_on_either_side(
-    a: Array, steps: int, degree: int
-) -> None:
+def test_roots_are_known_on_either_side(a: Array, steps: int) -> None:
     process, starts = process_of(a, steps)
     values, masses = spectral(a, starts)
-    top = float(values.max())
-    near = Chebyshev(np.random.default_rng(degree).random(degree + 1), domain=[0.0, top])
-    left = np.sqrt(values) - near(values)
-    low, high, squares = process.without(near)
-    assert np.all(low <= left @ masses + 1e-12 * masses.sum(axis=0))
-    assert np.all(high >= left @ masses - 1e-12 * masses.sum(axis=0))
-    room = 1e-6 * masses.sum(axis=0)  # a root of rounding, at 0
-    assert np.all(squares >= left**2 @ masses - room)
+    low, high = process.roots()
+    room = 1e-7 * masses.sum(axis=0)  # a root of rounding, at 0
+    assert np.all(low <= np.sqrt(values) @ masses + room)
+    assert np.all(high >= np.sqrt(values) @ masses - room)
     if steps == 40:
-        np.testing.assert_allclose(squares, left**2 @ masses, rtol=0.05, atol=float(room.max()))
+        np.testing.assert_allclose(low, high, rtol=5e-3, atol=float(room.max()))
+
+
+def test_a_root_times_a_block(a: Array) -> None:
+    starts = np.random.default_rng(1).standard_normal((a.shape[1], 3))
+    found = quadrature.times_root(lambda x: a @ x, lambda y: a.T @ y, starts, steps=40)
+    _, s, vectors = np.linalg.svd(a, full_matrices=True)
+    roots = np.append(s, np.zeros(len(vectors) - len(s)))
+    expected = vectors.T @ (roots[:, None] * (vectors @ starts))
+    assert np.linalg.norm(found - expected) <= 2e-2 * np.linalg.norm(expected)
 
 
 def test_steps_end_where_the_rules_are_close(monkeypatch: pytest.MonkeyPatch) -> None:
