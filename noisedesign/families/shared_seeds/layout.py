@@ -135,8 +135,16 @@ def longest_step(layout: Layout, flat: Array, step: Array) -> float:
     most = 0.0
     for block, change in zip(layout.split(flat), layout.split(step), strict=True):
         inverse = np.linalg.inv(np.linalg.cholesky(block))
-        most = max(most, float(-np.linalg.eigvalsh(congruence(inverse, change))[:, 0].min()))
+        most = max(most, float(-_least(congruence(inverse, change)).min()))
     return 1 / most if most > 0 else float("inf")
+
+
+def _least(blocks: Array) -> Array:
+    """Least eigenvalues, shape (m,)."""
+    if blocks.shape[1] != 2:
+        return np.asarray(np.linalg.eigvalsh(blocks)[:, 0])
+    a, b, c = blocks[:, 0, 0], blocks[:, 0, 1], blocks[:, 1, 1]
+    return np.asarray((a + c) / 2 - np.hypot((a - c) / 2, b))
 
 
 def scaling(layout: Layout, primal: Array, dual: Array) -> tuple[list[Array], list[Array]]:

@@ -12,7 +12,8 @@ product costs three n x n matrix products a coalition.
 The third term is stiff near the boundary, along one direction for every budget. The
 preconditioner takes it as it is, by a Schur complement as large as the number of budgets and caps,
 and the first two block by block, with 2 Y (.) Y, Y the geometric mean of X_cc and N_cc, for
-X (.) N + N (.) X: both then diagonalise along with W^-1.
+X (.) N + N (.) X: both then diagonalise along with W^-1. Where all sets are pairs, a projection
+takes the place of that complement, and what couples the blocks is allowed for.
 """
 
 from __future__ import annotations
@@ -52,20 +53,17 @@ class NewtonSystem:
                 stiffness=self.stiffness,
                 cap_stiffness=self.cap_stiffness,
             )
-        else:
+        if self.explicit is None:
             self._diagonalize()
-            self._factor_schur()
+            if not setting.of_pairs:
+                self._factor_schur()
         at, watched = setting.coordinates, [hidden.watched for hidden in setting.hidden]
         few = len(at.row) * sum(map(len, watched)) <= CHUNK_FLOATS and not setting.explicit
         self._squares = [
             Squares(layout, at, x, on, few=few)
             for x, on in zip(point.precisions, watched, strict=True)
         ]
-        largest = max(members.shape[1] for members in layout.members)
-        of_pairs = largest == 2 and not len(setting.cap) and len(setting.hidden) == 1
-        self.correction: PairCorrection | None = None
-        if of_pairs:
-            self.correction = PairCorrection(setting, point, self.scalings, self._squares[0])
+        self.pairs = PairPreconditioner(self, self._squares[0]) if setting.of_pairs else None
 
     # --- product ------------------------------------------------------------------------------
 
@@ -110,7 +108,7 @@ class NewtonSystem:
             self._factors.append(transposed(vectors) @ inverse)
             self._shrinks.append(1 / (1 + 2 * values[:, :, None] * values[:, None, :]))
 
-    def _block_solve(self, flat: Array) -> Array:
+    def block_solve(self, flat: Array) -> Array:
         layout, found = self.setting.layout, []
         parts = zip(self._factors, self._shrinks, layout.split(flat), strict=True)
         for factor, shrink, block in parts:
@@ -176,12 +174,11 @@ class NewtonSystem:
     def precondition(self, flat: Array) -> Array:
         if self.explicit is not None:
             return self.explicit.solve(flat)
-        solved = self._block_solve(flat)
+        if self.pairs is not None:
+            return self.pairs.apply(flat)
+        solved = self.block_solve(flat)
         stiff = self._schur_inverse @ self._project(solved)
-        solved -= self._block_solve(self._spread(stiff))
-        if self.correction is not None:
-            solved += self.correction.apply(flat)
-        return solved
+        return solved - self.block_solve(self._spread(stiff))
 
     # --- solution -----------------------------------------------------------------------------
 
@@ -261,8 +258,8 @@ class _Factor:
         return (values[0] - to_first * nodes[first] - to_second * nodes[second]) / self._root, nodes
 
 
-class PairCorrection:
-    """What is added to the block preconditioner: a positive semidefinite map of flat vectors.
+class PairPreconditioner:
+    """The preconditioner then: that of the blocks, and one that knows how K couples them.
 
     In terms of dR the Newton system is M^-1 + K, with M the covariance that the barrier lends
     dR and K = X (.) N + N (.) X restricted to the entries of pairs. K is ill conditioned, for
@@ -272,26 +269,27 @@ class PairCorrection:
     is E T E^T, E = L_M L_D^-1, with Cholesky factors of M and of D = M + diag(T): it is T where
     M is large, never more than M times the largest eigenvalue of D^-1 T, and exact where T is
     diagonal and commutes with M. M is diagonal but for the nodes, which many pairs share, so
-    that both factors are sparse but for the nodes. A projection along row scalings of R keeps
-    it off the stiff directions of the budgets.
+    that both factors are sparse but for the nodes.
+
+    Row scalings, D P D of every block, are what moves one budget and no other. A projection along
+    them keeps both of these off the stiff directions of the budgets, and the system is solved
+    among row scalings themselves, where it is a matrix as large as there are nodes.
     """
 
-    def __init__(
-        self, setting: Setting, point: Point, scalings: list[Array], squares: Squares
-    ) -> None:
-        self._layout, self._blocks = setting.layout, point.blocks
-        self._scalings, self._squares = scalings, squares
-        precision = point.precisions[0]
+    def __init__(self, system: NewtonSystem, squares: Squares) -> None:
+        point, self._system, self._squares = system.point, system, squares
+        self._layout, self._blocks = system.setting.layout, point.blocks
+        self._scalings, v = system.scalings, point.weights[0]
+        precision, curvature = point.precisions[0], system.curvatures[0]
         self._twice = 2 * np.diagonal(precision)
-        half, inverse_half = (root[0] for root in roots(precision[None]))
-        values, vectors = np.linalg.eigh((half * point.weights[0]) @ half)
+        lower = np.asarray(np.linalg.cholesky(precision))
+        values, vectors = np.linalg.eigh((lower.T * v) @ lower)
         values = np.maximum(values, np.finfo(np.float64).eps * values[-1])
-        self._basis = vectors.T @ inverse_half  # F^-1
+        self._basis = vectors.T @ np.linalg.inv(lower)  # F^-1
         self._energies = 1 / (values[:, None] + values)
         shares = np.square(self._basis)
         restricted = shares.T @ self._energies @ shares
         restricted = restricted * (1 + np.eye(len(restricted))) / 2
-        curvature = point.curvatures()[0]
         own = np.outer(np.diagonal(precision), np.diagonal(curvature))
         plain = 1 / ((own + own.T + 2 * precision * curvature) * (2 - np.eye(len(own))))
         diagonals = []
@@ -302,6 +300,20 @@ class PairCorrection:
         lent = self._layout.assemble(self._layout.join(diagonals))
         self._weights = np.sqrt(lent / (lent + restricted))
         self._factor(FADE * plain)
+        self._factor_rows(curvature, system.stiffness[0], v)
+
+    def _factor_rows(self, curvature: Array, stiffness: Array, v: Array) -> None:
+        """Inverse of the system among row scalings t: dR = diag(t) R + R diag(t)."""
+        layout, covariance = self._layout, self._layout.assemble(self._blocks)
+        energies = []
+        parts = (layout.split(self._blocks), self._system.inverse_scalings)
+        for p, inverse in zip(*parts, strict=True):
+            half = p @ inverse
+            energies.append(2 * (half * transposed(half) + inverse * (half @ p)))
+        matrix = layout.assemble(layout.join(energies)) + 2 * curvature * covariance
+        matrix[np.diag_indices(len(matrix))] += (3 * v + stiffness * self._twice) * self._twice
+        half = np.linalg.inv(np.linalg.cholesky(matrix))
+        self._row_inverse = half.T @ half
 
     def _factor(self, restricted: Array) -> None:
         """L_M and L_D.
@@ -317,6 +329,7 @@ class PairCorrection:
                 alone[members[:, 0], members[:, 0]] += w[:, 0, 0] ** 2
                 continue
             first, second = self._pairs = members[:, 0], members[:, 1]
+            self._upper, self._lower = first * n + second, second * n + first
             a, b, c = w[:, 0, 0], w[:, 0, 1], w[:, 1, 1]
             lent, covariance = (a * c + b * b) / 2, (a * b, b * c)
             variance = lent + restricted[first, second]
@@ -338,13 +351,16 @@ class PairCorrection:
         total[self._pairs[::-1]] += both
 
     def _read(self, matrix: Array) -> Vector:
-        return matrix[self._pairs], np.diagonal(matrix)
+        flat = matrix.ravel()
+        return flat[self._upper], flat[:: len(matrix) + 1]
 
     def _write(self, values: Vector) -> Array:
         """The symmetric matrix Y with <Y, dR> = <values, entries of dR>."""
-        result = np.diag(values[1])
-        result[self._pairs] = result[self._pairs[::-1]] = values[0] / 2
-        return result
+        size = self._layout.size
+        result = np.zeros(size**2)
+        result[self._upper] = result[self._lower] = values[0] / 2
+        result[:: size + 1] = values[1]
+        return result.reshape(size, size)
 
     def _lent(self, flat: Array) -> Array:
         """W B W for all blocks B."""
@@ -363,18 +379,21 @@ class PairCorrection:
         layout = self._layout
         blocks = layout.split(self._blocks)
         parts = zip(blocks, layout.split(flat), strict=True)
-        shares = [2 * np.einsum("mij,mij->mi", p, r) for p, r in parts]
-        along = layout.node_sums(shares) / self._twice
-        flat = flat - self._squares.spread(along)
-        lent = self._lending.solve(self._read(layout.assemble(self._lent(flat))))
-        inner = self._write(self._fading.solve_transposed(lent)) * self._weights
+        along = layout.node_sums([2 * np.einsum("mij,mij->mi", p, r) for p, r in parts])
+        flat = flat - self._squares.spread(along / self._twice)
+        lent = self._lent(flat)
+        entries = self._lending.solve(self._read(layout.assemble(lent)))
+        inner = self._write(self._fading.solve_transposed(entries)) * self._weights
         inner = (self._basis @ inner @ self._basis.T) * self._energies
         inner = (self._basis.T @ inner @ self._basis) * self._weights
-        faded = self._lending.solve_transposed(self._fading.solve(self._read(inner)))
-        result = self._lent(layout.gather(self._write(faded)))
-        row = self._squares.of(result) / self._twice
+        faded = self._fading.solve(self._read(inner))
+        # What only moves variance between blocks is left as it is: lent, less what R sees of it.
+        seen = self._lending.solve_transposed((faded[0] - entries[0], faded[1] - entries[1]))
+        pull = self._write(seen)
+        result = lent + self._lent(layout.gather(pull)) + self._system.block_solve(flat)
+        row = self._row_inverse @ along - self._squares.of(result) / self._twice
         found = []
         for p, block, members in zip(blocks, layout.split(result), layout.members, strict=True):
             scales = row[members]
-            found.append(block - (scales[:, :, None] + scales[:, None, :]) * p)
+            found.append(block + (scales[:, :, None] + scales[:, None, :]) * p)
         return layout.join(found)

@@ -69,8 +69,10 @@ be too bent at the present one; the share of what the bounds of the point are ap
 the path is to be there."""
 NEAR_LAST = 3.0
 """Ratio to the last mu below which a point is only brought nearer to the central path."""
-ROUGH = 0.1
-"""Residual the system of a predictor is solved to."""
+ROUGH, ROUGH_OF_PAIRS = 0.1, 0.3
+"""Residual the system of a predictor is solved to; the same where all sets are pairs, of which the
+preconditioner is the better one."""
+LOOSE_OF_PAIRS = 0.05
 LOOSE, TIGHTER, TIGHTEST, FINEST = 0.1, 0.5, 1e-4, 1e-8
 """Residual that of a corrector is solved to; what it is multiplied by at every step that only
 centres; its value below which the last mu is lowered instead; and its least value."""
@@ -142,7 +144,8 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
         if generating:
             setting = setting.watching({})
             setting = setting.watching(_near(setting, setting.every.spent(first)))
-        point, tolerance, share, astray = start(setting, first), LOOSE, LAST_SHARE, 0
+        loose = LOOSE_OF_PAIRS if setting.of_pairs else LOOSE
+        point, tolerance, share, astray = start(setting, first), loose, LAST_SHARE, 0
         while steps < MAX_STEPS:
             spent = setting.spent(point)
             gap = best.update(setting, point, spent)
@@ -158,7 +161,7 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
             astray = astray + 1 if lagging else 0
             if present > NEAR_LAST * last and not lagging:
                 point = _descend(setting, point, last, monitor)
-                tolerance = LOOSE
+                tolerance = loose
             else:
                 system = NewtonSystem(setting, point, monitor)
                 mu = max(present, last)
@@ -169,7 +172,7 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
                 point = _taken(system, _change(system, mu=mu, tolerance=tolerance), mu)
                 tolerance = max(tolerance * TIGHTER, FINEST)
                 if tolerance < TIGHTEST and not lagging:
-                    share, tolerance = share * LOWER, LOOSE
+                    share, tolerance = share * LOWER, loose
             steps += 1
     blocks = None if best.blocks is None else feasible_blocks(setting, best.blocks, program)
     if blocks is None:
@@ -231,12 +234,14 @@ def _wider(setting: Setting, point: Point, spent: Array) -> tuple[Setting, Point
 def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> Point:
     """A point of less mu."""
     system = NewtonSystem(setting, point, monitor)
-    predictor = _change(system, mu=0.0, tolerance=ROUGH)
+    pairs = setting.of_pairs
+    predictor = _change(system, mu=0.0, tolerance=ROUGH_OF_PAIRS if pairs else ROUGH)
     lengths = _lengths(system, predictor)
     share = _centering(point, predictor, lengths)
     mu = max(share * point.complementarity() / setting.order, last)
     bend = _bend(system, predictor, lengths[0] * lengths[1])
-    corrector = _change(system, mu=mu, bend=bend, start=predictor.blocks, tolerance=LOOSE)
+    tolerance = LOOSE_OF_PAIRS if pairs else LOOSE
+    corrector = _change(system, mu=mu, bend=bend, start=predictor.blocks, tolerance=tolerance)
     return _taken(system, corrector, mu)
 
 
@@ -456,9 +461,9 @@ def _settled(system: NewtonSystem, found: Array, residual: Array) -> tuple[Array
     layout = system.setting.layout
     count = layout.assemble(np.ones_like(residual))
     left = layout.assemble(residual) / np.maximum(count, 1.0)
-    if system.correction is not None:
+    if system.pairs is not None:
         # After the mean, so that what cancels here is small.
-        moved, more = system.correction.settle(residual - layout.gather(left))
+        moved, more = system.pairs.settle(residual - layout.gather(left))
         return found + moved, left + more
     return found, left
 

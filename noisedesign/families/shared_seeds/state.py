@@ -33,7 +33,10 @@ once conjugate gradients take too many products; with coalitions they would at o
 START_SHIFT = 1e-2
 """Added to the blocks of H, relative to their mean diagonal, before they are inverted to start."""
 START_SHARE = 0.5
-"""Share of the largest feasible N to start from."""
+"""Share of the largest feasible N to start from where sets are no pairs."""
+START_NEAR, LEAST_WEIGHT, MOST_SLACK = 0.99, 1e-2, 0.5
+"""Where they are, N starts as this share of H, v as that of what budgets cost, but as no less than
+the second of their mean, and slacks as mu / v, but as no more than the third."""
 MARGIN = 16
 """Multiple of size * EPS * condition that R is enlarged by, so that budgets hold after rounding,
 and are proved to."""
@@ -73,6 +76,9 @@ class Setting:
         size = len(self.coordinates.entry)
         self.explicit = size <= (MOST_EXPLICIT if program.known_seeds else FEW_COORDINATES)
         """Whether the matrices of Newton systems are formed."""
+        largest = max(members.shape[1] for members in layout.members)
+        self.of_pairs = largest == 2 and not len(self.cap) and not program.known_seeds
+        """Whether all sets are pairs or nodes alone, nothing is capped and nobody knows seeds."""
         everyone = np.arange(program.size)
         self._watch({one: np.setdiff1d(everyone, one) for one in program.coalitions})
 
@@ -246,6 +252,8 @@ def first_blocks(setting: Setting) -> Array:
 def start(setting: Setting, blocks: Array) -> Point:
     """The point of these blocks, S and v to match."""
     layout = setting.layout
+    if setting.of_pairs:
+        return _start_near(setting, blocks)
     precisions = setting.precisions(blocks)
     slacks = setting.slacks(precisions)
     mu = float(setting.gram_blocks @ blocks) / setting.order
@@ -271,6 +279,35 @@ def start(setting: Setting, blocks: Array) -> Point:
         slacks=slacks,
         room=room,
         curvature=curvature,
+    )
+
+
+def _start_near(setting: Setting, blocks: Array) -> Point:
+    """N = share * H, so that S = (1 - share) H_cc, of which the blocks are near the inverse: off
+    the central path is but the N that R and v make."""
+    layout, size = setting.layout, setting.layout.size
+
+    def weights(blocks: Array) -> Array:
+        """(H R)_ii, which is v_i at the optimum, where all budgets are met."""
+        costs = np.sum(setting.gram * layout.assemble(blocks), axis=1)
+        least = LEAST_WEIGHT * float(costs.sum()) / size
+        return np.asarray(START_NEAR * np.maximum(costs, least))
+
+    spent = setting.every.spent(blocks)
+    v = weights(layout.scaled(blocks, rescaling(spent)))
+    mu = (1 / START_NEAR - 1) * float(v.sum()) / (setting.order - size)
+    row = rescaling(spent) / np.sqrt(1 - np.minimum(mu / v, MOST_SLACK))
+    blocks = layout.scaled(blocks, row)
+    precisions = setting.precisions(blocks)
+    return Point(
+        blocks=blocks,
+        dual=(1 - START_NEAR) * setting.gram_blocks,
+        weights=[weights(blocks)],
+        prices=np.zeros(0),
+        precisions=precisions,
+        slacks=setting.slacks(precisions),
+        room=setting.room(blocks),
+        curvature=START_NEAR * setting.gram,
     )
 
 
