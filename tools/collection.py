@@ -4,22 +4,33 @@ references  [reference] of files in problems/collection that lack one: solved as
             allows and, up to 40 nodes, once more by Clarabel, whose interval has to meet
 manifest    problems/collection.csv: hashes and intervals of all problems, the best proved
 programs    -o FOLDER: every problem that has a conic program, in the Conic Benchmark Format and in
-            SDPA's
-answers     -o FOLDER --backends NAMES --time-limit S: designs of our backends and the table of
-            them, which `noisedesign check-results` takes
+            SDPA's, and programs.csv: their hashes, or why there is none; run again, it goes on
+answers     -o FOLDER --backends NAMES --cpu-limit S: designs of our backends and the table of
+            them, which `noisedesign check-results` takes; run again, it goes on (Linux, macOS)
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
+import io
+import math
+import multiprocessing
+import os
+import resource
+import signal
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from noisedesign import Design, InputError, load_problem, save_design, solve
-from noisedesign.base.atomic import overwriting
+from noisedesign.base.atomic import overwriting, write_text
 from noisedesign.conic import formats
 from noisedesign.files.collection import (
     BEST_FOUND,
@@ -33,15 +44,19 @@ from noisedesign.files.collection import (
 from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.files.toml import shipped_folder
+from noisedesign.program.backends import Backend, Conic, get_backend
 from noisedesign.program.family import SEARCHED, family_of
-from noisedesign.program.problem import Problem
+from noisedesign.program.problem import Problem, SpaceProblem
+from noisedesign.tasks.compare import WARM_UP
 from noisedesign.tasks.model import conic_program
 
 OWN = "collection"
 """Folder whose references come from here; those of others were found by routes of their own."""
 
-LEFT_OUT = "sparse-graphs/"
-"""Their bounds are statistical, and gaps some percent."""
+LEFT_OUT = ("sparse-graphs/barabasi-albert-100000",)
+"""Judging one answer takes a minute, and of so many nodes no optimum is known to compare with."""
+
+SEARCHED_TAGS = {"best-found", "local-optimum", "sparse"}
 
 GAPS = (1e-11, 1e-10, 1e-9, 1e-8, 1e-6)
 """Asked for one after the other, until one is certified."""
@@ -53,17 +68,21 @@ WIDEST = 1e-8
 
 LEVELS = (1e-3, 1e-6, 1e-9)
 
+Row = dict[str, object]
+
 
 def files() -> dict[str, Path]:
     folder = shipped_folder()
     found, _ = problem_files([folder])
     names = {path.relative_to(folder).with_suffix("").as_posix(): path for path in found}
-    return {name: path for name, path in names.items() if not name.startswith(LEFT_OUT)}
+    return {name: path for name, path in names.items() if name not in LEFT_OUT}
 
 
 def narrowest(loaded: LoadedProblem) -> tuple[float, float, str]:
     """The narrowest interval, and what it holds; where ours is wide, SCS narrows it."""
     lower, upper = 0.0, float("inf")
+    if loaded.problem.sparse:
+        return *_beside_all_noise(loaded.problem), BEST_FOUND
     for gap in GAPS:
         found = solve(loaded.problem, gap=gap)
         lower, upper = _met(lower, upper, found.design)
@@ -75,6 +94,16 @@ def narrowest(loaded: LoadedProblem) -> tuple[float, float, str]:
         other = solve(loaded.problem, backend="scs", gap=WIDEST / 10, time_limit=100)
         lower, upper = _met(lower, upper, other.design)
     return lower, upper, OPTIMUM
+
+
+def _beside_all_noise(problem: SpaceProblem) -> tuple[float, float]:
+    """The bound of all noise on a graph that is small enough for it, and the best of the kind."""
+    best = solve(problem).design
+    dense = SpaceProblem(mixing=problem.mixing.toarray(), budget=problem.budget)
+    bound = solve(dense, gap=GAPS[0]).design
+    assert best is not None
+    assert bound is not None
+    return float(bound.lower_bound), float(best.objective)
 
 
 def _met(lower: float, upper: float, design: Design | None) -> tuple[float, float]:
@@ -120,9 +149,12 @@ def manifest(arguments: argparse.Namespace) -> None:
         reference = loaded.reference
         assert reference is not None, name
         lower, upper, method = reference.lower, reference.upper, reference.method
-        holds = BEST_FOUND if {"best-found", "local-optimum"} & set(loaded.tags) else OPTIMUM
+        holds = BEST_FOUND if SEARCHED_TAGS & set(loaded.tags) else OPTIMUM
         if before is not None and not name.startswith(f"{OWN}/"):
             lower, upper, method = before.lower, before.upper, before.method
+        elif loaded.problem.sparse:
+            lower, upper, _ = narrowest(loaded)
+            method = "lower: the bound on all noise, by the dense optimum; upper: the best found"
         elif not name.startswith(f"{OWN}/"):
             nearer = narrowest(loaded)
             if nearer[1] <= upper:
@@ -139,78 +171,233 @@ def manifest(arguments: argparse.Namespace) -> None:
         write_collection(lines)
 
 
+PROGRAMS = ("problem", "format", "formulation", "variables", "blocks", "bytes", "sha256", "reason")
+
+COMMENTS = {".cbf": b"#", ".dat-s": b"*"}
+"""What lines of words begin with, by formats: versions stand there, so that they are not hashed."""
+
+
 def programs(arguments: argparse.Namespace) -> None:
+    """A line a problem and format: what was written, or why nothing was."""
     folder = Path(arguments.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    table = folder / "programs.csv"
+    done = {row["problem"] for row in _begun(table, PROGRAMS)}
     for name, path in files().items():
-        loaded = load_problem(path)
-        try:
-            program = conic_program(loaded.problem)
-        except InputError as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            continue
-        for suffix in (".cbf", ".dat-s"):
-            target = folder / f"{name}{suffix}"
-            target.parent.mkdir(parents=True, exist_ok=True)
+        if name not in done and _chosen(name, arguments):
+            began = cpu_seconds()
+            _append(table, PROGRAMS, list(_written(name, path, folder, arguments.hashes_only)))
+            print(f"{name}: {cpu_seconds() - began:.1f} s", flush=True)
+
+
+def _written(name: str, path: Path, folder: Path, hashes_only: bool) -> Iterator[Row]:
+    loaded = load_problem(path)
+    row: Row = {"problem": name}
+    try:
+        program = conic_program(loaded.problem)
+    except InputError as error:
+        yield from (row | {"format": suffix, "reason": str(error)} for suffix in COMMENTS)
+        return
+    row |= {"formulation": program.formulation, "variables": program.variables}
+    row |= {"blocks": len(program.blocks)}
+    for suffix in COMMENTS:
+        target = folder / f"{name}{suffix}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with overwriting():
             formats.write(program, target, description=loaded.description)
-        print(name, flush=True)
+        yield row | {"format": suffix} | hashed(target)
+        if hashes_only:
+            target.unlink()
 
 
-ANSWERS = ("problem", "solver", "seconds", "answer", "objective", "reason")
+def hashed(path: Path) -> Row:
+    """Bytes and hash of all lines of a program but those of words."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        for line in file:
+            if not line.startswith(COMMENTS[path.suffix]):
+                digest.update(line)
+                size += len(line)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+ANSWERS = ("problem", "solver", "clock", "seconds", "answer", "objective", "asked", "reason")
+
+ONE_THREAD = dict.fromkeys(
+    ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1"
+)
+
+WALL_PER_CPU, WALL_BESIDE = 20, 120
+"""Seconds of a clock on the wall that a run may take, a second of its limit and besides: whatever
+else runs on the machine, a solver that computes is ended by its own limit."""
+
+GIBIBYTES = 12
+"""Of addresses, that a run may take."""
 
 
 def answers(arguments: argparse.Namespace) -> None:
-    """A solver that does not reach an accuracy in time is not asked for a higher one."""
+    """A solver that does not reach an accuracy in time is not asked for a higher one. Runs of a
+    problem and a solver are written together, so that whatever ends this, the next call begins
+    where it ended."""
+    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
+        os.environ.update(ONE_THREAD)  # of libraries that are loaded already, it is too late
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     folder = Path(arguments.output)
     folder.mkdir(parents=True, exist_ok=True)
     table = folder / "answers.csv"
-    done = set()
-    if table.exists():
-        with table.open(newline="") as file:
-            done = {(row["problem"], row["solver"]) for row in csv.DictReader(file)}
+    done = {(row["problem"], row["solver"]) for row in _begun(table, ANSWERS)}
+    backends = arguments.backends.split(",")
+    for backend in backends:
+        _load(backend)
+    wanted = {name: line for name, line in collection().items() if _chosen(name, arguments)}
+    for name, instance in sorted(wanted.items(), key=lambda item: item[1].size):
+        left = [backend for backend in backends if (name, backend) not in done]
+        if not left:
+            continue
+        problem = load_problem(name).problem
+        for backend in left:
+            lines = list(_runs(name, problem, backend, instance, folder, arguments.cpu_limit))
+            _append(table, ANSWERS, lines)
+            for line in lines:
+                print(*line.values(), flush=True)
+
+
+def _chosen(name: str, arguments: argparse.Namespace) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in arguments.problems or ["*"])
+
+
+def _begun(table: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Rows of a table, which is begun where there is none. Where a power cut left half a line, the
+    problem that was being written goes with it."""
+    text = table.read_text() if table.exists() else ""
+    rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+    if rows and not text.endswith("\n"):
+        rows = [row for row in rows if row["problem"] != rows[-1]["problem"]]
+    with overwriting():
+        write_text(table, ",".join(columns) + "\n" + _csv(columns, rows))
+    return rows
+
+
+def _append(table: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
     with table.open("a", newline="") as file:
-        rows = csv.DictWriter(file, ANSWERS, lineterminator="\n")
-        if not done:
-            rows.writeheader()
-        for name, instance in sorted(collection().items(), key=lambda item: item[1].size):
-            problem = load_problem(name).problem
-            for backend in arguments.backends.split(","):
-                if (name, backend) in done:
-                    continue
-                for row in _runs(name, problem, backend, instance, folder, arguments.time_limit):
-                    rows.writerow(row)
-                    file.flush()
-                    print(*row.values(), flush=True)
+        file.write(_csv(columns, rows))
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
+    text = io.StringIO(newline="")
+    csv.DictWriter(text, columns, restval="", lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _load(backend: str) -> None:
+    """Whatever a solver imports late is imported now, for all runs."""
+    chosen = get_backend(backend)
+    chosen.require_ready()
+    if isinstance(chosen, Conic):
+        chosen.solver.load()
+    solve(WARM_UP)
 
 
 def _runs(
     name: str, problem: Problem, backend: str, instance: Instance, folder: Path, limit: float
-) -> Iterator[dict[str, object]]:
+) -> Iterator[Row]:
     for level in LEVELS:
-        row: dict[str, object] = {"problem": name, "solver": backend, "seconds": limit}
-        row |= {"answer": "", "objective": "", "reason": ""}
-        started = time.perf_counter()
-        try:
-            found = solve(problem, backend=backend, gap=level, time_limit=limit, isolate=True)
-        except InputError as error:
-            yield row | {"reason": str(error)}
-            return
-        except Exception as error:
-            spent = time.perf_counter() - started
-            yield row | {"reason": f"{type(error).__name__}: {error}", "seconds": spent}
-            return
-        row["seconds"] = found.build_seconds + found.solve_seconds
-        design = found.design
-        if design is None or not found.found:
-            yield row | {"reason": found.remedy or found.status}
-            return
+        row = dict.fromkeys(ANSWERS, "") | {"problem": name, "solver": backend, "clock": "cpu"}
+        row |= {"seconds": limit, "asked": level}
         target = folder / f"{name.replace('/', '-')}-{backend}-{level:g}.npz"
-        save_design(design, target)
-        yield row | {"answer": target.name, "objective": repr(design.objective)}
-        searched = instance.holds == BEST_FOUND
-        if searched or row["seconds"] > limit or design.gap > level:
+        found = _in_a_process(problem, backend, level, limit, target)
+        yield row | {key: found[key] for key in ANSWERS if key in found}
+        if "gap" not in found or instance.holds == BEST_FOUND:
             return
-        if design.objective <= instance.lower * (1 + LEVELS[-1]):
+        if found["seconds"] > limit or found["gap"] > level:
             return
+        if found["value"] <= instance.lower * (1 + LEVELS[-1]):
+            return
+
+
+def _in_a_process(
+    problem: Problem, backend: str, level: float, limit: float, target: Path
+) -> dict[str, Any]:
+    """One run, in a process that is forked for it: of the CPU seconds of its solver, those of all
+    threads and of the processes that it starts count, and nothing else does."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    asked = (problem, backend, level, limit, target, sender)
+    child = context.Process(target=_run, args=asked)
+    child.start()
+    sender.close()
+    wall = WALL_PER_CPU * limit + WALL_BESIDE
+    try:
+        found = receiver.recv() if receiver.poll(wall) else None
+    except EOFError:
+        found = None
+    ended = found is None and child.is_alive() and not receiver.poll(1)
+    if ended:
+        child.kill()
+    child.join()
+    if found is not None:
+        return dict(found)
+    if ended:
+        return {"reason": f"ended after {wall:g} s by the clock on the wall"}
+    if child.exitcode == -signal.SIGXCPU:
+        return {"reason": f"ended after {limit:g} s of CPU"}
+    died = "exit code" if child.exitcode >= 0 else "signal"
+    return {"reason": f"its process ended with {died} {abs(child.exitcode)}"}
+
+
+def _run(
+    problem: Problem, backend: str, level: float, limit: float, target: Path, sender: Connection
+) -> None:
+    """What a solver says is not for our output."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nothing, stream)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (GIBIBYTES * 2**30,) * 2)
+    _load(backend)  # once more: a fork has yet to copy what it writes to
+    began = cpu_seconds()
+    spent = [limit]
+    try:
+        with _limited(get_backend(backend), limit, spent):
+            wall = WALL_PER_CPU * limit
+            found = solve(problem, backend=backend, gap=level, time_limit=wall, isolate=False)
+        design = found.design
+        said: dict[str, Any] = {"reason": found.remedy or found.status}
+        if design is not None and found.found:
+            save_design(design, target)
+            said |= {"answer": target.name, "objective": repr(design.objective)}
+            said |= {"gap": design.gap, "value": design.objective, "reason": ""}
+            said["seconds"] = spent[0]
+    except InputError as error:
+        said = {"reason": str(error)}
+    except Exception as error:
+        said = {"reason": f"{type(error).__name__}: {error}", "seconds": cpu_seconds() - began}
+    sender.send(said)
+
+
+@contextmanager
+def _limited(backend: Backend, limit: float, spent: list[float]) -> Iterator[None]:
+    """A backend whose part of a solve ends after so many CPU seconds, and is clocked: judging its
+    answer is not."""
+    inner = backend.answer
+
+    def answer(*how: Any) -> Any:
+        began = cpu_seconds()
+        no_limit = resource.RLIM_INFINITY
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(began + limit), no_limit))
+        found = inner(*how)
+        resource.setrlimit(resource.RLIMIT_CPU, (no_limit, no_limit))
+        spent[0] = cpu_seconds() - began
+        return found
+
+    with mock.patch.object(backend, "answer", answer):
+        yield
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those it has waited for, all their threads, system calls included."""
+    own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in own)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -224,11 +411,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.set_defaults(run=manifest)
     command = commands.add_parser("programs")
     command.add_argument("-o", "--output", required=True, metavar="FOLDER")
+    command.add_argument("--hashes-only", action="store_true", help="keep no files")
+    command.add_argument("--problems", nargs="+", metavar="PATTERN", help="default all")
     command.set_defaults(run=programs)
     command = commands.add_parser("answers")
     command.add_argument("-o", "--output", required=True, metavar="FOLDER")
     command.add_argument("--backends", default="native")
-    command.add_argument("--time-limit", type=float, default=10.0, metavar="S")
+    command.add_argument("--cpu-limit", type=float, default=10.0, metavar="S")
+    command.add_argument("--problems", nargs="+", metavar="PATTERN", help="default all")
     command.set_defaults(run=answers)
     options = parser.parse_args(arguments)
     options.run(options)

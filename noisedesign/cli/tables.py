@@ -253,6 +253,9 @@ def train(task: str, as_json: bool, **how: Any) -> None:
 @click.option(
     "--beside", multiple=True, metavar="VERDICTS.csv", help="Earlier verdicts to compare with."
 )
+@click.option(
+    "--seed", type=int, metavar="N", help="Of random vectors; default a new one, which is printed."
+)
 @click.option("-o", "--output", type=NewFile(), help="Verdicts: .csv.")
 @click.option("--plot", type=NewFile(PICTURE), help="Performance profiles.")
 @json_option
@@ -288,6 +291,8 @@ def check_results(
         ]
         columns = ["solver", "accuracy", "reached", "runs", "wrong", "mean_seconds"]
         show(counted, as_json=False, columns=columns, title=title, keep=["accuracy"])
+    for sentence in performance.remarks(found):
+        note(sentence)
     for row in found.rows:
         if row["status"] == WRONG:
             note(f"{row['problem']} by {row['solver']} is wrong: {row['reason']}")

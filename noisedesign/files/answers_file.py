@@ -2,8 +2,8 @@
 
 The table has a line a run: ``problem``, ``solver``, ``seconds`` and ``answer``, the name of a file
 beside the table, empty where the run found nothing; and, if their author likes, ``objective`` and
-``lower_bound``, which are compared with what is computed from the matrices. Other columns are
-passed over. An answer is a file of
+``lower_bound``, which are compared with what is computed from the matrices, and ``clock``, whose
+the seconds are. Other columns are passed over. An answer is a file of
 
 npz, npy  numpy's, of float64; nothing is ever unpickled
 csv       one matrix, a row a line
@@ -33,6 +33,10 @@ FIELD = "results"
 REQUIRED = ("problem", "solver", "seconds", "answer")
 CLAIMED = ("objective", "lower_bound")
 
+CLOCK, CLOCKS = "clock", ("cpu", "wall")
+"""CPU seconds of all threads and processes of a run, which do not depend on what else runs; or
+seconds by a clock on the wall, which is meant where nothing is said."""
+
 MOST_BYTES, MOST_RUNS, MOST_LETTERS = 2**26, 100_000, 200
 """Of a table, of runs in it, and of a name in a cell."""
 
@@ -48,7 +52,8 @@ class Run:
         line: its number in the file, the header being the first.
         problem: the name of an instance of the collection.
         solver: who ran.
-        seconds: how long it took, by its author's clock; None only where there is no answer.
+        clock: one of CLOCKS.
+        seconds: how long it took, by that clock; None only where there is no answer.
         answer: the file of its matrices; None where there is none.
         objective: that the author says it has, squared noise; None where nothing is said.
         lower_bound: that the author says is proved.
@@ -57,6 +62,7 @@ class Run:
     line: int
     problem: str
     solver: str
+    clock: str
     seconds: float | None
     answer: Path | None
     objective: float | None
@@ -83,7 +89,7 @@ def read_runs(path: str | Path) -> list[Run]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(FIELD, expected=expected, got=f"{path}: {error}") from error
     header, *body = lines or [[]]
-    for name in (*REQUIRED, *CLAIMED):
+    for name in (*REQUIRED, *CLAIMED, CLOCK):
         count = header.count(name)
         if count > 1 or (name in REQUIRED and not count):
             got = f"{path}: {'two' if count else 'none'} of that name"
@@ -132,10 +138,14 @@ def _run(row: Mapping[str, str], line: int, path: Path) -> Run:
         answer = path.parent / answer
         if not answer.resolve().is_relative_to(path.parent.resolve()):  # a link leads there
             raise refused("answer", "the name of a file beside the table, or in a folder there")
+    clock = row.get(CLOCK, "").strip() or CLOCKS[-1]
+    if clock not in CLOCKS:
+        raise refused(CLOCK, f"one of {', '.join(CLOCKS)}, or nothing, which means {CLOCKS[-1]}")
     return Run(
         line=line,
         problem=row["problem"].strip(),
         solver=row["solver"].strip(),
+        clock=clock,
         seconds=seconds,
         answer=answer,
         objective=number("objective"),

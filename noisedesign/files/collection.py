@@ -1,4 +1,4 @@
-"""The public collection: every shipped problem of dense W, a hash of its data, and what is proved.
+"""The public collection: shipped problems, a hash of the data of each, and what is proved.
 
 ``problems/collection.csv`` has a line a problem. The hash is of the data that define it and of no
 number that was computed: links of the graph, the tables of its file without the words that are for
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from scipy.sparse import coo_array
 
 from noisedesign.base.atomic import write_text
 from noisedesign.base.checks import Array, InputError
@@ -140,7 +140,7 @@ def described(name: str, loaded: LoadedProblem, **proved: Any) -> Instance:
     """The line of a problem; ``proved`` are lower, upper, holds and method."""
     problem = loaded.problem
     steps = 1 if problem.axes == "space" else problem.participation.horizon
-    nodes = 1 if problem.axes == "time" else len(problem.mixing)
+    nodes = 1 if problem.axes == "time" else int(problem.mixing.shape[0])
     return Instance(
         name=name,
         problem=problem.name,
@@ -200,11 +200,13 @@ def _steps(problem: Any) -> list[Array]:
     return [problem.mixing] if problem.schedule is None else list(problem.schedule)
 
 
-def _links(mixing: Array) -> Iterator[str]:
-    linked = mixing != 0
-    if np.array_equal(linked, linked.T):
-        linked = np.triu(linked)
-    np.fill_diagonal(linked, False)
-    yield str(len(mixing))
-    for i, j in np.argwhere(linked):
+def _links(mixing: Any) -> Iterator[str]:
+    """Of W, an array or a sparse one."""
+    linked = coo_array(mixing)
+    apart = (linked.row != linked.col) & (linked.data != 0)
+    links = {*zip(linked.row[apart].tolist(), linked.col[apart].tolist(), strict=True)}
+    if all((j, i) in links for i, j in links):
+        links = {(i, j) for i, j in links if i < j}
+    yield str(linked.shape[0])
+    for i, j in sorted(links):
         yield f"{i}-{j}"

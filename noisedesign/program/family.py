@@ -154,9 +154,15 @@ class Family(ABC):
         its arrays."""
         return 0.0
 
-    def afresh(self, program: Any) -> Any:
+    def afresh(self, program: Any, *, seed: int | None = None) -> Any:
         """The program for a judge who did not make the design: with random vectors of its own,
-        where any are drawn."""
+        where any are drawn.
+
+        Args:
+            seed: of all that is drawn, samples of an account among them. By default vectors come
+                from the operating system; samples stay those that the design is stated by, which
+                nobody has chosen either (a digest of C).
+        """
         return program
 
     def central(self, problem: Any) -> Any:

@@ -1,11 +1,12 @@
 """A stranger's results, under the rules of the collection: nothing is believed but the times.
 
-Every answer is judged anew from the data of its problem. Noise that spends more than the budgets is
-enlarged until it does not, and what that costs is added to its objective; noise that no scale makes
-feasible is wrong. Runs are matched by the accuracy that they reached, which is how far that
-objective lies above the proved lower bound of the collection (where only a search is known, above
-the best objective known), whatever they were asked for. A problem without an answer in time is
-charged the time limit, times a penalty.
+Every answer is judged anew from the data of its problem. Where that takes random vectors or
+samples, they are drawn after the answers were handed in, from a seed that nobody knew. Noise that
+spends more than the budgets is enlarged until it does not, and what that costs is added to its
+objective; noise that no scale makes feasible is wrong. Runs are matched by the accuracy that they
+reached, which is how far that objective lies above the proved lower bound of the collection (where
+only a search is known, above the best objective known), whatever they were asked for. A problem
+without an answer in time is charged the time limit, times a penalty.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,17 +29,17 @@ from noisedesign.base.atomic import write_text
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import read_regular
 from noisedesign.base.shown import Shown
-from noisedesign.files.answers_file import FIELD, Run, arrays_of_answer, read_runs
+from noisedesign.files.answers_file import CLOCKS, FIELD, Run, arrays_of_answer, read_runs
 from noisedesign.files.collection import OPTIMUM, Instance, collection, data_sha256
 from noisedesign.files.design_arrays import NOISE
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.certificate import Certificate
+from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.family import ANY, family_of
-from noisedesign.program.noise import Noise, noise_of_arrays
+from noisedesign.program.noise import Noise, mixing_arrays, noise_of_arrays
 from noisedesign.program.problem import Problem
 from noisedesign.tasks.report import Record
 
-FORMAT, VERSION = "verdict_format", 1
+FORMAT, VERSION = "verdict_format", 2
 """The first column of verdicts in CSV: the version of what the others mean."""
 
 LEVELS = (1e-3, 1e-6, 1e-9)
@@ -57,18 +59,24 @@ ROUNDING = 1e-9
 SCALINGS = 3
 """How often noise is enlarged before it counts as wrong: the first time leaves rounding."""
 
+SEED_BITS = 64
+
 COLUMNS = (
-    *("problem", "solver", "seconds", "status", "accuracy", "excess", "objective", "price"),
-    *("charged", "proved", "gap", "holds", "reason"),
+    *("problem", "solver", "clock", "seconds", "status", "accuracy", "excess", "objective"),
+    *("price", "charged", "proved", "gap", "confidence", "seed", "holds", "reason"),
 )
 """Of a verdict: ``objective`` is that of the noise as it was handed in, ``price`` the share that
 its rescaling adds, ``charged`` both together; ``excess`` is how far that lies above the lower bound
 of the collection, or where it knows no optimum above its best objective, and ``accuracy`` the
 smallest of LEVELS that covers it; ``proved`` is the bound that the answer's own multipliers prove,
-and ``gap`` that of ``charged`` to the best bound known."""
+and ``gap`` that of ``charged`` to the best bound known. Where these rest on random vectors or
+samples, ``confidence`` is the probability that they are no better than they should be, and ``seed``
+is what repeats them; elsewhere there is neither. ``clock`` is whose the seconds are: CLOCKS."""
 
-
-NUMBERS = ("seconds", "accuracy", "excess", "objective", "price", "charged", "proved", "gap")
+NUMBERS = (
+    *("seconds", "accuracy", "excess", "objective", "price", "charged", "proved", "gap"),
+    "confidence",
+)
 """Columns that are numbers, or nothing."""
 
 
@@ -85,12 +93,19 @@ class CheckedResults(Shown):
         problems: names of all problems that count.
         time_limit: seconds a run may take.
         penalty: by which the limit is multiplied where there is no answer in time.
+        seed: of what the judge drew at random; that of earlier verdicts is in their rows.
     """
 
     rows: tuple[Record, ...]
     problems: tuple[str, ...]
     time_limit: float
     penalty: float
+    seed: int | None = None
+
+    @property
+    def clocks(self) -> tuple[str, ...]:
+        """Whose the seconds are: times of two clocks do not compare."""
+        return tuple(sorted({str(row["clock"]) for row in self.rows}))
 
     @property
     def ok(self) -> bool:
@@ -113,6 +128,7 @@ def check_results(
     time_limit: float = TIME_LIMIT_SECONDS,
     penalty: float = PENALTY,
     beside: Sequence[str | Path] = (),
+    seed: int | None = None,
     manifest: Mapping[str, Instance] | None = None,
 ) -> CheckedResults:
     """Verify a table of runs, as :mod:`noisedesign.files.answers_file` describes it.
@@ -124,6 +140,8 @@ def check_results(
         time_limit: seconds a run may take.
         penalty: at least 1.
         beside: earlier verdicts, whose rows of these problems are put before the new ones.
+        seed: of random vectors and samples, to repeat a judgement; by default one is drawn, so that
+            no answer can be fitted to it.
         manifest: the collection; default the shipped one.
 
     Returns:
@@ -131,7 +149,8 @@ def check_results(
 
     Raises:
         InputError: a damaged table; a problem that is not in the collection, or that this machine
-            builds with other data; no problems; time_limit <= 0; penalty < 1; no verdicts.
+            builds with other data; no problems; time_limit <= 0; penalty < 1; no verdicts; a seed
+            that is no integer >= 0.
 
     Examples:
         >>> import noisedesign as nd
@@ -149,6 +168,8 @@ def check_results(
     penalty = _checks.real(penalty, field="penalty")
     if penalty < 1:
         raise InputError("penalty", expected="at least 1", got=f"{penalty:g}")
+    given = seed is not None
+    seed = _checks.seed(seed, field="seed") if given else secrets.randbits(SEED_BITS)
     known = collection() if manifest is None else dict(manifest)
     chosen = _chosen(known, problems)
     runs = read_runs(path)
@@ -164,7 +185,8 @@ def check_results(
         by_problem.setdefault(aliases[name], []).append(run)
     rows = []
     for name, own in by_problem.items():
-        judge = _Judge(known[name]) if any(run.answer is not None for run in own) else None
+        asked = any(run.answer is not None for run in own)
+        judge = _Judge(known[name], seed=seed) if asked else None
         rows += [(run.line, _row(run, known[name], judge)) for run in own]
     earlier = [row for file in beside for row in read_verdicts(file) if row["problem"] in chosen]
     return CheckedResults(
@@ -172,6 +194,7 @@ def check_results(
         problems=tuple(chosen),
         time_limit=time_limit,
         penalty=penalty,
+        seed=seed,
     )
 
 
@@ -203,9 +226,11 @@ def read_verdicts(path: str | Path) -> list[Record]:
             if row.pop(FORMAT) != str(VERSION) or row.keys() != set(COLUMNS):
                 raise ValueError(f"line {line}")
             numbers = {name: float(row[name]) if row[name] else None for name in NUMBERS}
+            if row["clock"] not in CLOCKS:
+                raise ValueError(f"line {line}")
             if row["status"] == VERIFIED and None in (numbers["seconds"], numbers["excess"]):
                 raise ValueError(f"line {line}")
-            rows.append({**row, **numbers})
+            rows.append({**row, **numbers, "seed": int(row["seed"]) if row["seed"] else None})
     except (ValueError, KeyError, csv.Error) as error:
         got = f"{path}: {error}"
         raise InputError("beside", expected=expected, got=got) from error
@@ -225,6 +250,7 @@ def _row(run: Run, instance: Instance, judge: _Judge | None) -> Record:
     blank = dict.fromkeys(COLUMNS) | {
         "problem": instance.name,
         "solver": run.solver,
+        "clock": run.clock,
         "seconds": run.seconds,
         "status": MISSING,
         "holds": instance.holds,
@@ -241,7 +267,7 @@ def _row(run: Run, instance: Instance, judge: _Judge | None) -> Record:
 class _Judge:
     """Of the answers to one problem."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, *, seed: int) -> None:
         loaded = load_problem(instance.name)
         if data_sha256(loaded) != instance.sha256:
             raise InputError(
@@ -250,20 +276,21 @@ class _Judge:
                 got="others",
                 remedy="Another version of networkx builds another graph, or a file was changed.",
             )
-        self.instance, self.problem = instance, loaded.problem
+        self.instance, self.problem, self.seed = instance, loaded.problem, seed
         self.family = family_of(self.problem)
-        self.program = self.family.program(self.problem)
+        self.program = self.family.afresh(self.family.program(self.problem), seed=seed)
 
     def verdict(self, run: Run) -> Record:
         noise, proof = self._parts(run.answer)
         with np.errstate(all="ignore"):
             try:
-                given, charged = self._charged(noise, proof)
+                given, found = self._charged(noise, proof)
                 proved = self._proved(noise, proof)
             except (np.linalg.LinAlgError, ValueError, IndexError, KeyError) as error:
                 raise _WrongError(f"arrays that do not fit the problem: {error}") from error
-        self._check_claims(run, given.objective, charged, proved)
-        instance = self.instance
+        charged = found.objective
+        self._check_claims(run, given, charged, proved)
+        instance, confidence = self.instance, _confidence(found)
         reference = instance.lower if instance.holds == OPTIMUM else instance.upper
         excess = charged / reference - 1
         reached = [level for level in LEVELS if excess <= level]
@@ -274,8 +301,10 @@ class _Judge:
             "objective": given.objective,
             "price": charged / given.objective - 1,
             "charged": charged,
-            "proved": proved,
-            "gap": charged / max(instance.lower, proved or 0.0) - 1,
+            "proved": None if proved is None else proved.value,
+            "gap": charged / max(instance.lower, 0.0 if proved is None else proved.value) - 1,
+            "confidence": confidence,
+            "seed": None if confidence is None else self.seed,
             "reason": "better than the best known" if excess < -ROUNDING else "",
         }
 
@@ -297,8 +326,8 @@ class _Judge:
                     raise _WrongError(f"{name} has shape {array.shape} instead of {shape}")
         return noise, proof
 
-    def _charged(self, noise: Noise, proof: dict[str, Array]) -> tuple[Certificate, float]:
-        """The certificate of noise as it is, and its objective once it is feasible."""
+    def _charged(self, noise: Noise, proof: dict[str, Array]) -> tuple[Certificate, Certificate]:
+        """The certificates of noise as it is, and once it is feasible."""
         family, lower = self.family, self.instance.lower
         departure = family.departure(self.program, noise, proof)
         if not departure <= settings.STRUCTURE_TOLERANCE:
@@ -323,7 +352,7 @@ class _Judge:
                 f"its objective {found.objective!r} lies below the proved bound {lower!r}: one of "
                 "the two is a mistake; please tell the authors of the collection"
             )
-        return given, found.objective
+        return given, found
 
     def _parts_scaled(self, proof: dict[str, Array], factor: float) -> dict[str, Array]:
         """What noise is made of grows with it; multipliers do not."""
@@ -333,38 +362,52 @@ class _Judge:
             for name, array in proof.items()
         }
 
-    def _proved(self, noise: Noise, proof: dict[str, Array]) -> float | None:
+    def _proved(self, noise: Noise, proof: dict[str, Array]) -> ProvedBound | None:
         """The bound of the answer's own multipliers, None where it has none."""
         if not any(self.family.proof[name].multiplier for name in proof):
             return None
-        found = self.family.bound(self.program, proof, noise=noise).value
-        if found > self.instance.upper * (1 + ROUNDING) and self.family.convex:
+        found = self.family.bound(self.program, proof, noise=noise)
+        if found.value > self.instance.upper * (1 + ROUNDING) and self.family.convex:
             raise _WrongError(
-                f"its multipliers prove {found!r}, more than the {self.instance.upper!r} of a "
-                "design that is known; please tell the authors of the collection"
+                f"its multipliers prove {found.value!r}, more than the {self.instance.upper!r} of "
+                "a design that is known; please tell the authors of the collection"
             )
         return found
 
-    def _check_claims(self, run: Run, given: float, charged: float, proved: float | None) -> None:
+    def _check_claims(
+        self, run: Run, given: Certificate, charged: float, proved: ProvedBound | None
+    ) -> None:
+        """Estimates may differ by what the judge's own vectors leave open."""
         if run.objective is not None:
-            near = min(abs(run.objective - value) / value for value in (given, charged))
-            if not near <= CLAIM:
+            value = given.objective
+            near = min(abs(run.objective - one) / one for one in (value, charged))
+            if not near <= max(CLAIM, given.uncertainty or 0.0):
                 raise _WrongError(
-                    f"the objective is said to be {run.objective!r} and is {given!r}, "
+                    f"the objective is said to be {run.objective!r} and is {value!r}, "
                     f"{charged!r} once it is feasible"
                 )
         if run.lower_bound is not None:
             if proved is None:
                 raise _WrongError("a lower bound is claimed without multipliers")
-            if run.lower_bound > proved * (1 + ROUNDING):
+            open_ = 0.0 if given.confidence is None else proved.rounding
+            if run.lower_bound > proved.value * (1 + max(ROUNDING, open_)):
                 raise _WrongError(
-                    f"a lower bound of {run.lower_bound!r} is claimed, and {proved!r} is proved"
+                    f"a lower bound of {run.lower_bound!r} is claimed, and {proved.value!r} is "
+                    "proved"
                 )
 
 
+def _confidence(found: Certificate) -> float | None:
+    """With which objective and budgets hold, where vectors or samples decide them."""
+    said = (found.confidence, None if found.account is None else found.account.confidence)
+    return min((one for one in said if one is not None), default=None)
+
+
 def _noise(problem: Problem, arrays: Mapping[str, Array]) -> Noise:
-    """The noise of an answer, on the axes of its problem."""
-    nodes = None if problem.axes == "time" else len(problem.mixing)
+    """The noise of an answer, on the axes of its problem, whose W it is."""
+    nodes = None if problem.axes == "time" else int(problem.mixing.shape[0])
+    if problem.axes == "space" and problem.sparse:
+        arrays = {**arrays, **mixing_arrays(problem.mixing)}
     steps = None if problem.axes == "space" else problem.participation.horizon
     full = problem.axes == "space-time" and problem.joint != "kronecker"
     noise = noise_of_arrays(arrays, steps=steps, nodes=nodes, full=full, field="answer")

@@ -106,6 +106,21 @@ def profiles(found: CheckedResults, *, accuracy: float) -> list[PerformanceProfi
     ]
 
 
+def remarks(found: CheckedResults) -> list[str]:
+    """What to know of the numbers, in sentences."""
+    told = []
+    if drawn := [row for row in found.rows if row["confidence"] is not None]:
+        sure = min(row["confidence"] for row in drawn)
+        seeds = ", ".join(str(seed) for seed in dict.fromkeys(row["seed"] for row in drawn))
+        told.append(
+            f"{len(drawn)} runs are judged by random vectors or samples: their objectives and "
+            f"budgets hold with confidence {sure!r} each; --seed draws the same again: {seeds}"
+        )
+    if len(found.clocks) > 1:
+        told.append("seconds of two clocks, cpu and wall: they do not compare")
+    return told
+
+
 def record(found: CheckedResults) -> Record:
     """All of it, in plain values."""
     return {
@@ -113,6 +128,8 @@ def record(found: CheckedResults) -> Record:
         "problems": len(found.problems),
         "time_limit": found.time_limit,
         "penalty": found.penalty,
+        "seed": found.seed,
+        "clocks": list(found.clocks),
         "shift_seconds": SHIFT_SECONDS,
         "summary": summary(found),
         "profiles": [

@@ -32,6 +32,8 @@ from tests.support import ROOT
 PROBLEMS = ROOT / "problems"
 LISTED = collection()
 WIDEST = 1e-8
+LEFT_OUT = ("sparse-graphs/barabasi-albert-100000",)
+"""Judging takes minutes; docs/guides/collection.md says so."""
 QUICK = 200
 """Largest size whose data are hashed by default: all of them take half a minute."""
 
@@ -39,7 +41,7 @@ QUICK = 200
 def files() -> dict[str, Path]:
     found, _ = problem_files([PROBLEMS])
     names = {path.relative_to(PROBLEMS).with_suffix("").as_posix(): path for path in found}
-    return {name: path for name, path in names.items() if not name.startswith("sparse-graphs/")}
+    return {name: path for name, path in names.items() if name not in LEFT_OUT}
 
 
 def load(name: str) -> nd.LoadedProblem:
@@ -51,19 +53,19 @@ def load(name: str) -> nd.LoadedProblem:
 
 def test_every_problem_is_listed_once() -> None:
     assert list(LISTED) == sorted(files())
-    assert len(LISTED) == 151
-    assert len({line.problem for line in LISTED.values()}) == 151
+    assert len(LISTED) == 154
+    assert len({line.problem for line in LISTED.values()}) == 154
     for name, path in files().items():
         tables = tomllib.loads(path.read_text())
         line = LISTED[name]
         assert (line.problem, line.design) == (tables["name"], tables["design"])
-        searched = {"best-found", "local-optimum"} & set(tables.get("tags", ()))
+        searched = {"best-found", "local-optimum", "sparse"} & set(tables.get("tags", ()))
         assert line.holds == (BEST_FOUND if searched else OPTIMUM)
         assert line.method
 
 
 def test_all_families_and_sizes_are_there() -> None:
-    families = {family_at(*kind).name for kind in REGISTRY} - {"polynomial", "pairwise"}
+    families = {family_at(*kind).name for kind in REGISTRY}
     assert {line.family for line in LISTED.values()} == families
     assert {line.design for line in LISTED.values()} == {"space", "time", "space-time"}
     one_step = [line.size for name, line in LISTED.items() if name.startswith("collection/")]

@@ -11,6 +11,7 @@ import csv
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import noisedesign as nd
 from noisedesign.base.checks import Array, InputError
 from noisedesign.files import answers_file
 from noisedesign.files.collection import collection
+from noisedesign.program.family import family_of
 from noisedesign.tasks import performance
 from noisedesign.tasks.check_results import (
     LEVELS,
@@ -300,6 +302,101 @@ def test_other_data_than_those_hashed_are_refused(tmp_path: Path) -> None:
         check_results(path, manifest=forged)
 
 
+# --- what a judge draws ---------------------------------------------------------------------------
+
+SPARSE = "sparse-graphs/erdos-renyi-1200"
+
+
+@pytest.fixture
+def estimated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """More than enough noise on a sparse graph, whose error is estimated as on larger ones."""
+    from noisedesign.families.polynomial import bound
+
+    monkeypatch.setattr(bound, "PROBED", 0)
+    problem = nd.load_problem(SPARSE).problem
+    family = family_of(problem)
+    space = family.independent(family.program(problem)).space
+    space = replace(space, noise=np.array([1.3, 0.1, 0.05, 0.02]))
+    np.savez(tmp_path / "r.npz", **{name: space.arrays()[name] for name in space.names})
+    np.save(tmp_path / "r.npy", space.covariance())
+    return table(tmp_path, [{"problem": SPARSE, "answer": "r.npz"}])
+
+
+def test_nobody_knows_the_vectors_of_a_judge(estimated: Path, tmp_path: Path) -> None:
+    """Two judgements differ by less than what vectors leave open; one that is repeated does not."""
+    first, second = (check_results(estimated, problems=[SPARSE]) for _ in range(2))
+    assert first.seed != second.seed
+    (a,), (b,) = first.rows, second.rows
+    assert (a["status"], a["confidence"], a["seed"]) == (VERIFIED, 1 - 1e-6, first.seed)
+    assert a["objective"] != b["objective"]
+    w = nd.load_problem(SPARSE).problem.mixing
+    exact = float(np.sum((w @ np.load(tmp_path / "r.npy")) * w.toarray()))
+    for row in (a, b):
+        assert exact <= row["objective"] <= 1.05 * exact
+    (again,) = check_results(estimated, problems=[SPARSE], seed=first.seed).rows
+    assert again == a
+
+
+def test_confidence_and_seed_are_printed_and_kept(estimated: Path, tmp_path: Path) -> None:
+    out = tmp_path / "v.csv"
+    outcome = call("check-results", estimated, "--problems", SPARSE, "--seed", "17", "-o", out)
+    assert outcome.code == 0, outcome.err
+    assert "with confidence 0.999999 each; --seed draws the same again: 17" in outcome.err
+    (row,) = read_verdicts(out)
+    assert (row["confidence"], row["seed"]) == (1 - 1e-6, 17)
+    assert call("check-results", estimated, "--seed", "x").code == 2
+
+
+def test_every_family_that_draws_draws_by_the_seed_of_its_judge() -> None:
+    programs = []
+    for name in (SPARSE, f"{SPARSE}-pairwise", "random-participation/ring-8-2x4"):
+        problem = nd.load_problem(name).problem
+        family = family_of(problem)
+        programs.append(family.afresh(family.program(problem), seed=5))
+    problem = nd.load_problem("random-participation/ring-6-kronecker-2x4").problem
+    family = family_of(problem)
+    programs.append(family.afresh(family.program(problem), seed=5).of_time)
+    assert [program.seed for program in programs] == [5] * 4
+
+
+def test_samples_of_an_account_are_those_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of a digest of C where there is none, which nobody has chosen either."""
+    from noisedesign.families.amplified import program as amplified
+
+    asked: list[int] = []
+
+    def account(*_: Any, seed: int, **__: Any) -> Any:
+        asked.append(seed)
+        raise InputError("delta", expected="nothing", got="nothing")
+
+    monkeypatch.setattr(amplified, "amplified_epsilon", account)
+    problem = nd.load_problem("random-participation/ring-8-2x4").problem
+    family = family_of(problem)
+    program = family.program(problem)
+    for one in (program, family.afresh(program, seed=5)):
+        for c in (np.eye(8), 2 * np.eye(8)):
+            with pytest.raises(InputError):
+                one.account(c)
+    assert asked[0] != asked[1]
+    assert asked[2:] == [5, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_noise_of_too_much_sensitivity_pays_for_it_under_random_participation(
+    tmp_path: Path, seed: int
+) -> None:
+    """A strategy a twentieth larger makes noise of 1 / 1.05^2 of the error, and is scaled back."""
+    name = "random-participation/ring-8-2x4"
+    design = nd.solve(nd.load_problem(name).problem).design
+    np.savez(tmp_path / "c.npz", strategy=1.05 * design.strategy)
+    path = table(tmp_path, [{"problem": name, "answer": "c.npz"}])
+    (found,) = check_results(path, problems=[name], seed=seed).rows
+    assert (found["status"], found["confidence"]) == (VERIFIED, 1 - 1e-6)
+    assert found["price"] == pytest.approx(1.05**2 - 1, rel=0.05)
+    assert found["charged"] == pytest.approx(design.objective, rel=5e-3)
+
+
 # --- failures, and means of times -----------------------------------------------------------------
 
 
@@ -313,6 +410,8 @@ def results(*rows: tuple[str, str, float, float | None], problems: int = 3) -> C
                 "seconds": seconds,
                 "excess": excess,
                 "status": MISSING if excess is None else VERIFIED,
+                "clock": "cpu",
+                "confidence": None,
             }
             for solver, problem, seconds, excess in rows
         ),
@@ -423,6 +522,8 @@ def test_the_command(tmp_path: Path) -> None:
         (f"problem,solver,seconds,answer\n{RING},s,inf,\n", "a finite number >= 0"),
         (f"problem,solver,seconds,answer\n{RING},s,,r.npy\n", "every run that has an answer"),
         (f"problem,solver,seconds,answer\n{RING},,1,\n", "a name of 1 to 200 letters"),
+        (f"problem,solver,seconds,answer,clock\n{RING},s,1,,moon\n", "one of cpu, wall"),
+        (f"problem,solver,seconds,answer,objective\n{RING},s,1,,nan\n", "a finite number"),
         (f"problem,solver,seconds,answer\n{RING},s,1,/etc/r.npy\n", "beside the table"),
         (f"problem,solver,seconds,answer\n{RING},s,1,../r.npy\n", "beside the table"),
         ("problem,solver,seconds,answer\nno/such,s,1,\n", "a problem of the collection"),
@@ -443,6 +544,7 @@ def test_bad_options_are_errors_that_name_them(tmp_path: Path) -> None:
         "penalty": {"penalty": 0.5},
         "time_limit": {"time_limit": 0},
         "problems": {"problems": ["no/such*"]},
+        "seed": {"seed": -1},
     }.items():
         with pytest.raises(InputError) as error:
             check_results(path, **how)  # type: ignore[arg-type]
@@ -490,8 +592,22 @@ def test_earlier_verdicts_stand_beside_the_new_ones(tmp_path: Path) -> None:
         verdicts.read_text().replace(f"{VERIFIED},1e-09,", "verified,,x"),
     ):
         (tmp_path / "bad.csv").write_text(text or "verdict_format\n2\n")
-        with pytest.raises(InputError, match=r"^beside: expected verdicts of version 1"):
+        with pytest.raises(InputError, match=r"^beside: expected verdicts of version 2"):
             check_results(new, beside=[tmp_path / "bad.csv"])
+
+
+def test_times_of_two_clocks_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(
+        f"problem,solver,clock,seconds,answer\n{RING},s,cpu,1,\n{RING},t,,1,\n{RING},u, wall ,1,\n"
+    )
+    found = check_results(path, problems=[RING])
+    assert [row["clock"] for row in found.rows] == ["cpu", "wall", "wall"]
+    verdicts = write_verdicts(found, tmp_path / "v.csv")
+    assert read_verdicts(verdicts) == list(found.rows)
+    outcome = call("check-results", path, "--problems", RING)
+    assert "seconds of two clocks, cpu and wall: they do not compare" in outcome.err
+    assert performance.remarks(check_results(table(tmp_path, [{}]), problems=[RING])) == []
 
 
 def test_verdicts_do_not_replace_other_files(tmp_path: Path) -> None:

@@ -84,6 +84,9 @@ class Nonnegative(TemporalFamily):
             target=required_target(target) if participation.random else None,
         )
 
+    def afresh(self, program: NonnegativeProgram, *, seed: int | None = None) -> NonnegativeProgram:
+        return replace(program, seed=seed)
+
     def searched(self, program: NonnegativeProgram) -> str:
         return BEST_FOUND
 

@@ -51,12 +51,14 @@ class NonnegativeProgram(TemporalProgram):
 
     ``target`` is what noise is to meet where participation is random; fixed participation has none,
     and the squared sensitivity of C is at most 1 there. ``bounded`` is whether a bound is asked for
-    beside a design, as it is not for a factor of Kronecker noise.
+    beside a design, as it is not for a factor of Kronecker noise. ``seed`` is that of a judge's
+    samples, who draws the same for all C; None: those of a digest of C.
     """
 
     structure: TimeStructure
     target: PrivacyTarget | None = None
     bounded: bool = False
+    seed: int | None = None
 
     @cached_property
     def fixed(self) -> Program:
@@ -85,7 +87,7 @@ class NonnegativeProgram(TemporalProgram):
 
     def account(self, strategy: Array) -> Amplified:
         """epsilon at the delta of the target. Where it takes samples they are drawn from a digest
-        of C, shape (T, T): nobody has chosen them.
+        of C, shape (T, T), or from a seed that its author did not know: nobody has chosen them.
 
         Raises:
             InputError: C has negative entries.
@@ -97,7 +99,7 @@ class NonnegativeProgram(TemporalProgram):
             noise_multiplier=self.noise_multiplier,
             adjacency=target.adjacency,
             confidence=SURE,
-            seed=seed_of(strategy),
+            seed=seed_of(strategy) if self.seed is None else self.seed,
         )
         return found if found.confidence is None else replace(found, confidence=CONFIDENCE)
 

@@ -55,6 +55,9 @@ class Kronecker(Family):
             problem, mixing=problem.mixing, time=problem.time, space=problem.space, target=target
         )
 
+    def afresh(self, program: KroneckerProgram, *, seed: int | None = None) -> KroneckerProgram:
+        return replace(program, seed=seed)
+
     def searched(self, program: KroneckerProgram) -> str:
         return LOCAL if program.target is None else BEST_FOUND
 

@@ -18,13 +18,15 @@ from noisedesign.program.structure import SpaceStructure, TimeStructure
 class KroneckerProgram(SpaceTimeProgram):
     """Noise of covariance (C^T C)^-1 x R, with C and R of the structures ``time`` and ``space``.
 
-    ``target`` is what C is made for where participation is random; None elsewhere.
+    ``target`` is what C is made for where participation is random; None elsewhere. ``seed`` is that
+    of a judge's samples.
     """
 
     mixing: Array
     time: TimeStructure
     space: SpaceStructure
     target: PrivacyTarget | None = None
+    seed: int | None = None
 
     @property
     def time_family(self) -> Any:
@@ -36,9 +38,10 @@ class KroneckerProgram(SpaceTimeProgram):
 
     def in_time(self, gram: Array) -> Any:
         """The program of a structured C, for H_time(R) = ``gram``, shape (T, T)."""
-        return self.time_family.program_of_gram(
+        found = self.time_family.program_of_gram(
             gram, participation=self.participation, structure=self.time, target=self.target
         )
+        return self.time_family.afresh(found, seed=self.seed)
 
     @property
     def of_time(self) -> Any:

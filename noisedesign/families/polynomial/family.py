@@ -64,8 +64,8 @@ class Polynomial(Family):
         powers = np.arange(steps, 0.0, -1.0)  # of all iterates
         return SparseProgram(mixing=mixing, budget=problem.budget, powers=powers, seed=SEED)
 
-    def afresh(self, program: SparseProgram) -> SparseProgram:
-        return replace(program, seed=None)
+    def afresh(self, program: SparseProgram, *, seed: int | None = None) -> SparseProgram:
+        return replace(program, seed=seed)
 
     def solve(self, program: SparseProgram, *, monitor: Monitor) -> Answer:
         from noisedesign.families.polynomial import solver
