@@ -4,12 +4,17 @@ The page and the picture beside it are written by this command and never by hand
 comparison of all backends on all shipped problems, the peers (:mod:`benchmarks.peers`) and the
 ratios (:mod:`benchmarks.speed`). ``--results`` keeps the table of the comparison, so that a long
 run may be interrupted and gone on with; ``--quick`` takes minutes to a few small problems.
+
+``--verdicts`` puts the runs of the public collection in the place of the comparison: they are timed
+by CPU seconds, which hold on a machine that does other things beside
+(``tools/collection.py answers``, then ``noisedesign check-results``).
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import re
 import resource
 import shlex
 import subprocess
@@ -23,13 +28,21 @@ from typing import Any
 
 from benchmarks import peers
 from noisedesign.base.atomic import overwriting, write_text
+from noisedesign.base.checks import InputError
 from noisedesign.base.machine import this_machine
 from noisedesign.conic.data import ERRORS
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.program.backends import all_backends
 from noisedesign.program.family import SEARCHED
-from noisedesign.tasks import compare as comparing
+from noisedesign.tasks import compare as comparing, performance
+from noisedesign.tasks.check_results import (
+    MISSING,
+    PENALTY,
+    VERIFIED,
+    CheckedResults,
+    read_verdicts,
+)
 from noisedesign.tasks.compare import RUNS, SHORT_SECONDS, Comparison, compare
 from noisedesign.tasks.report import REFUSED, Record
 
@@ -41,6 +54,9 @@ QUICK_PROBLEMS = (
     "problems/space-structures/florentine-decor.toml",
 )
 QUICK_LIMIT = 20.0
+
+CPU_LIMIT = 5.0
+"""Of the runs of the collection, in seconds."""
 
 INTRODUCTION = """\
 # Benchmarks
@@ -115,6 +131,28 @@ optimum.
 ### Refused
 
 {refusals}
+"""
+
+VERDICTS = """\
+## Every solver on the public collection
+
+Runs of the [public collection](guides/collection.md), under its rules: each answer judged anew from
+the data, runs matched by the accuracy that they reached, failures charged {charge:g} s. Seconds are
+those of CPU, of one thread; a run may take {limit:g}. Means are geometric, shifted by {shift:g} s.
+
+![Share of the problems solved against the ratio to the fastest solver]({picture})
+
+{summary}
+
+### CPU seconds to {level:.0e}, or what was reached
+
+{times}
+
+### Without an answer
+
+Numbers in reasons are left out, so that they can be counted.
+
+{reasons}
 """
 
 PEERS = """\
@@ -279,6 +317,61 @@ def comparison_section(options: argparse.Namespace, backends: list[str], target:
     )
 
 
+SHOWN = 1e-6
+"""The accuracy whose times are listed problem by problem."""
+
+
+def verdicts_section(path: str, target: Path) -> str:
+    """What judged runs of the collection say, at the limit of those published."""
+    rows = read_verdicts(path)
+    if {row["clock"] for row in rows} != {"cpu"}:
+        raise InputError("verdicts", expected="runs timed by CPU seconds", got=path)
+    names = tuple(dict.fromkeys(str(row["problem"]) for row in rows))
+    found = CheckedResults(rows=tuple(rows), problems=names, time_limit=CPU_LIMIT, penalty=PENALTY)
+    drawn = target.with_suffix(".svg")
+    performance.draw(found, drawn)
+    solvers = list(dict.fromkeys(str(row["solver"]) for row in rows))
+    return VERDICTS.format(
+        charge=CPU_LIMIT * PENALTY,
+        limit=CPU_LIMIT,
+        shift=comparing.SHIFT_SECONDS,
+        picture=drawn.name,
+        summary=_table(performance.summary(found)),
+        level=SHOWN,
+        times=markdown(reached_of(found, solvers), ["problem", *solvers]),
+        reasons=_table(reasons_of(found)),
+    )
+
+
+def reached_of(found: CheckedResults, solvers: Sequence[str]) -> list[Record]:
+    """A record a problem: CPU seconds to SHOWN, else the best that was reached in time."""
+    times = performance.times(found, accuracy=SHOWN)
+    table: dict[str, Record] = {
+        name: {"problem": name} | dict.fromkeys(solvers, "none") for name in found.problems
+    }
+    for row in found.rows:
+        name, solver = str(row["problem"]), str(row["solver"])
+        if (seconds := times[solver].get(name)) is not None:
+            table[name][solver] = f"{seconds:.3g}"
+        elif row["status"] == VERIFIED:
+            late = row["seconds"] > found.time_limit
+            table[name][solver] = "late" if late else f"to {row['excess']:.0e}"
+    return list(table.values())
+
+
+def reasons_of(found: CheckedResults) -> list[Record]:
+    """Why there was no answer, counted; numbers differ from problem to problem."""
+    counted = Counter(
+        (str(row["solver"]), re.sub(r"[0-9][0-9.,]*", "#", str(row["reason"])))
+        for row in found.rows
+        if row["status"] == MISSING
+    )
+    return [
+        {"solver": solver, "runs": count, "reason": reason}
+        for (solver, reason), count in sorted(counted.items())
+    ]
+
+
 def peers_section(options: argparse.Namespace) -> str:
     rows, reason = peers.compare(options.rival, quick=options.quick, runs=options.runs)
     return PEERS.format(
@@ -316,6 +409,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--backends", default=",".join(ready), help="instead of all that can run")
     parser.add_argument("--time-limit", type=float, metavar="S", help="seconds a solve")
     parser.add_argument("--results", metavar="TABLE.csv", help="gone on with where it exists")
+    parser.add_argument("--verdicts", metavar="VERDICTS.csv", help="instead of the comparison")
     parser.add_argument("--rival", default=sys.executable, metavar="PYTHON", help="has jax_privacy")
     parser.add_argument("--runs", type=int, default=3, help="of each peer")
     options = parser.parse_args(given)
@@ -334,7 +428,9 @@ def sections_of(options: argparse.Namespace, told: Sequence[str], target: Path) 
     machine = textwrap.fill(beside, width=100)
     return [
         INTRODUCTION.format(when=when, arguments=shlex.join(told), machine=machine),
-        comparison_section(options, options.backends.split(","), target),
+        verdicts_section(options.verdicts, target)
+        if options.verdicts
+        else comparison_section(options, options.backends.split(","), target),
         peers_section(options),
         speed_section(),
     ]

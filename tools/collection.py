@@ -7,6 +7,7 @@ programs    -o FOLDER: every problem that has a conic program, in the Conic Benc
             SDPA's, and programs.csv: their hashes, or why there is none; run again, it goes on
 answers     -o FOLDER --backends NAMES --cpu-limit S: designs of our backends and the table of
             them, which `noisedesign check-results` takes; run again, it goes on (Linux, macOS)
+results     VERDICTS.csv ...: of those runs, for docs/guides/collection.md, with its picture
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from multiprocessing.connection import Connection
@@ -44,9 +46,20 @@ from noisedesign.files.collection import (
 from noisedesign.files.problem_file import LoadedProblem
 from noisedesign.files.problem_set import problem_files
 from noisedesign.files.toml import shipped_folder
-from noisedesign.program.backends import Backend, Conic, get_backend
+from noisedesign.program.backends import Backend, Conic, all_backends, get_backend
 from noisedesign.program.family import SEARCHED, family_of
 from noisedesign.program.problem import Problem, SpaceProblem
+from noisedesign.tasks import performance
+from noisedesign.tasks.check_results import (
+    LEVELS,
+    MISSING,
+    PENALTY,
+    VERIFIED,
+    WRONG,
+    CheckedResults,
+    read_verdicts,
+    write_verdicts,
+)
 from noisedesign.tasks.compare import WARM_UP
 from noisedesign.tasks.model import conic_program
 
@@ -66,7 +79,10 @@ CONFIRMED, CONFIRMING_GAP = 40, 1e-7
 
 WIDEST = 1e-8
 
-LEVELS = (1e-3, 1e-6, 1e-9)
+CPU_LIMIT = 5.0
+"""Seconds of the published runs."""
+
+ROOT = Path(__file__).resolve().parents[1]
 
 Row = dict[str, object]
 
@@ -400,6 +416,80 @@ def cpu_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in own)
 
 
+PAGE = ROOT / "docs" / "guides" / "collection.md"
+VERDICTS = ROOT / "docs" / "collection-results.csv"
+PICTURE = ROOT / "docs" / "pictures" / "collection.svg"
+BEGIN, END = "<!-- written by tools/collection.py results -->", "<!-- end -->"
+
+
+def results(arguments: argparse.Namespace) -> None:
+    """The published verdicts, their picture, and what the page says of them."""
+    rows = [row for file in arguments.verdicts for row in read_verdicts(file)]
+    order = {name: number for number, name in enumerate(collection())}
+    names = [backend.name for backend in all_backends()]
+    rows.sort(key=lambda row: (order[str(row["problem"])], names.index(str(row["solver"]))))
+    found = published(rows)
+    with overwriting():
+        write_verdicts(found, VERDICTS)
+        performance.draw(found, PICTURE)
+        before, rest = PAGE.read_text().split(BEGIN)
+        after = rest.split(END)[1]
+        write_text(PAGE, f"{before}{BEGIN}\n\n{section(found)}\n{END}{after}")
+
+
+def published(rows: Iterable[Mapping[str, Any]]) -> CheckedResults:
+    """Verdicts under the limit that the page states, on all problems."""
+    return CheckedResults(
+        rows=tuple(dict(row) for row in rows),
+        problems=tuple(collection()),
+        time_limit=CPU_LIMIT,
+        penalty=PENALTY,
+    )
+
+
+def section(found: CheckedResults) -> str:
+    """What the page says of verdicts, in Markdown."""
+    records = performance.summary(found)
+    solvers = list(dict.fromkeys(str(record["solver"]) for record in records))
+    told = [
+        f"Of {len(found.problems)} problems, those that a solver brought to an accuracy within "
+        f"{found.time_limit:g} s of CPU, and its mean of such seconds, "
+        f"{found.time_limit * found.penalty:g} where it did not:",
+        "",
+        "| solver | runs | " + " | ".join(f"to {level:.0e} | seconds" for level in LEVELS) + " |",
+        "|---" * (2 + 2 * len(LEVELS)) + "|",
+    ]
+    for solver in solvers:
+        own = [record for record in records if record["solver"] == solver]
+        cells = [solver, str(own[0]["runs"])]
+        for record in own:
+            cells += [str(record["reached"]), f"{record['mean_seconds']:.3g}"]
+        told.append(f"| {' | '.join(cells)} |")
+    counts = Counter(str(row["status"]) for row in found.rows)
+    late = Counter(
+        str(row["solver"])
+        for row in found.rows
+        if row["status"] == VERIFIED and row["seconds"] > found.time_limit
+    )
+    drawn = [row for row in found.rows if row["confidence"] is not None]
+    said = ", ".join(f"{count} by {solver}" for solver, count in late.items())
+    told += [
+        "",
+        f"{len(found.rows)} runs: {counts[VERIFIED]} answers verified, {counts[MISSING]} runs "
+        f"without one, {counts[WRONG]} answers wrong. {sum(late.values())} verified answers came "
+        f"late{f' ({said})' if said else ''} and count as failures.",
+    ]
+    if drawn:
+        sure = min(row["confidence"] for row in drawn)
+        names = sorted({f"`{row['problem']}`" for row in drawn})
+        told += [
+            "",
+            f"Random vectors or samples judge {len(drawn)} of the answers, which hold with "
+            f"confidence {sure!r} each: those to {' and '.join(names)}.",
+        ]
+    return "\n".join(told) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -417,9 +507,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = commands.add_parser("answers")
     command.add_argument("-o", "--output", required=True, metavar="FOLDER")
     command.add_argument("--backends", default="native")
-    command.add_argument("--cpu-limit", type=float, default=10.0, metavar="S")
+    command.add_argument("--cpu-limit", type=float, default=CPU_LIMIT, metavar="S")
     command.add_argument("--problems", nargs="+", metavar="PATTERN", help="default all")
     command.set_defaults(run=answers)
+    command = commands.add_parser("results")
+    command.add_argument("verdicts", nargs="+", metavar="VERDICTS.csv")
+    command.set_defaults(run=results)
     options = parser.parse_args(arguments)
     options.run(options)
 

@@ -2,8 +2,9 @@
 
 The table has a line a run: ``problem``, ``solver``, ``seconds`` and ``answer``, the name of a file
 beside the table, empty where the run found nothing; and, if their author likes, ``objective`` and
-``lower_bound``, which are compared with what is computed from the matrices, and ``clock``, whose
-the seconds are. Other columns are passed over. An answer is a file of
+``lower_bound``, which are compared with what is computed from the matrices, ``clock``, whose the
+seconds are, and ``reason``, why there is no answer. Other columns are passed over. An answer is a
+file of
 
 npz, npy  numpy's, of float64; nothing is ever unpickled
 csv       one matrix, a row a line
@@ -37,6 +38,8 @@ CLOCK, CLOCKS = "clock", ("cpu", "wall")
 """CPU seconds of all threads and processes of a run, which do not depend on what else runs; or
 seconds by a clock on the wall, which is meant where nothing is said."""
 
+REASON, LONGEST_REASON = "reason", 400
+
 MOST_BYTES, MOST_RUNS, MOST_LETTERS = 2**26, 100_000, 200
 """Of a table, of runs in it, and of a name in a cell."""
 
@@ -57,6 +60,7 @@ class Run:
         answer: the file of its matrices; None where there is none.
         objective: that the author says it has, squared noise; None where nothing is said.
         lower_bound: that the author says is proved.
+        reason: why there is no answer, in the author's words.
     """
 
     line: int
@@ -67,6 +71,7 @@ class Run:
     answer: Path | None
     objective: float | None
     lower_bound: float | None
+    reason: str = ""
 
 
 def read_runs(path: str | Path) -> list[Run]:
@@ -89,11 +94,13 @@ def read_runs(path: str | Path) -> list[Run]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(FIELD, expected=expected, got=f"{path}: {error}") from error
     header, *body = lines or [[]]
-    for name in (*REQUIRED, *CLAIMED, CLOCK):
+    for name in (*REQUIRED, *CLAIMED, CLOCK, REASON):
         count = header.count(name)
         if count > 1 or (name in REQUIRED and not count):
             got = f"{path}: {'two' if count else 'none'} of that name"
-            raise InputError(FIELD, expected=f"a column {name}", got=got)
+            first = _checks.describe(",".join(header))
+            remedy = f"Columns are parted by commas. The first line is {first}."
+            raise InputError(FIELD, expected=f"a column {name}", got=got, remedy=remedy)
     found = []
     for line, cells in enumerate(body, start=2):
         if not cells:
@@ -136,8 +143,8 @@ def _run(row: Mapping[str, str], line: int, path: Path) -> Run:
         if seconds is None:
             raise refused("seconds", "the seconds of every run that has an answer")
         answer = path.parent / answer
-        if not answer.resolve().is_relative_to(path.parent.resolve()):  # a link leads there
-            raise refused("answer", "the name of a file beside the table, or in a folder there")
+        if not answer.resolve().is_relative_to(path.parent.resolve()):
+            raise refused("answer", "a file beside the table, and no link to one elsewhere")
     clock = row.get(CLOCK, "").strip() or CLOCKS[-1]
     if clock not in CLOCKS:
         raise refused(CLOCK, f"one of {', '.join(CLOCKS)}, or nothing, which means {CLOCKS[-1]}")
@@ -150,7 +157,14 @@ def _run(row: Mapping[str, str], line: int, path: Path) -> Run:
         answer=answer,
         objective=number("objective"),
         lower_bound=number("lower_bound"),
+        reason=_words(row.get(REASON, "")),
     )
+
+
+def _words(text: str) -> str:
+    """In one line, as a terminal can show it."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(shown.split())[:LONGEST_REASON]
 
 
 def arrays_of_answer(path: Path, *, main: str, wanted: Sequence[str]) -> dict[str, Array]:

@@ -257,7 +257,7 @@ def _row(run: Run, instance: Instance, judge: _Judge | None) -> Record:
         "reason": "",
     }
     if run.answer is None or judge is None:
-        return blank | {"reason": "no answer"}
+        return blank | {"reason": run.reason or "no answer"}
     try:
         return blank | judge.verdict(run)
     except (_WrongError, InputError) as error:

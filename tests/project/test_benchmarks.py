@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import stat
 import sys
@@ -14,12 +15,14 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
+from noisedesign.base.checks import InputError
 from noisedesign.base.device import CPU
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.solver import diagonal
 from noisedesign.families.disjoint.solver.limits import active_caps, floored, steps
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program import backends
+from noisedesign.tasks.check_results import COLUMNS, MISSING, VERIFIED, VERSION
 from noisedesign.tasks.compare import compare
 from tests.support import ROOT
 from tests.support.array_devices import NEEDS_NUMPY_2, STRICT, strict_on_host
@@ -215,6 +218,41 @@ def test_the_page(
     assert len(tables["problem", "runs", "seconds"]) == 3
     assert text.endswith("the ratios\n")
     assert str(found.machine) in " ".join(text.split())
+
+
+def test_the_section_of_judged_runs(benchmarks: Any, tmp_path: Path) -> None:
+    report, path = benchmarks.report, tmp_path / "v.csv"
+    blank = dict.fromkeys(COLUMNS, "") | {"clock": "cpu", "holds": "optimum"}
+    rows = [
+        ("p", "a", 1.0, VERIFIED, 1e-8, ""),
+        ("p", "a", 0.5, VERIFIED, 5e-4, ""),
+        ("p", "b", 6.0, VERIFIED, 1e-8, ""),
+        ("q", "a", 2.0, VERIFIED, 5e-4, ""),
+        ("q", "b", 5.0, MISSING, "", "takes 12.5 GiB where 3 are"),
+        ("r", "b", 5.0, MISSING, "", "takes 100 GiB where 3 are"),
+    ]
+    names = ("problem", "solver", "seconds", "status", "excess", "reason")
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ("verdict_format", *COLUMNS))
+        writer.writeheader()
+        for row in rows:
+            values = blank | dict(zip(names, row, strict=True)) | {"verdict_format": VERSION}
+            writer.writerow(values)
+    text = report.verdicts_section(str(path), tmp_path / "page.md")
+    assert "| problem | a | b |\n| --- | --- | --- |\n| p | 1 | late |\n" in text
+    assert "| q | to 5e-04 | none |\n| r | none | none |\n" in text
+    assert "| b | 2 | takes # GiB where # are |" in text
+    assert "| a | 1e-06 | 3 | 1 | 3 | 0 |" in text
+    assert (tmp_path / "page.svg").exists()
+    path.write_text(path.read_text().replace(",cpu,", ",wall,"))
+    with pytest.raises(InputError, match=r"^verdicts: expected runs timed by CPU seconds"):
+        report.verdicts_section(str(path), tmp_path / "page.md")
+
+
+def test_the_published_page_is_that_of_the_published_runs(benchmarks: Any, tmp_path: Path) -> None:
+    path = ROOT / "docs" / "collection-results.csv"
+    section = benchmarks.report.verdicts_section(str(path), tmp_path / "benchmarks.md")
+    assert section in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 
 
 # --- decompositions counted -----------------------------------------------------------------------

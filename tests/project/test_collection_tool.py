@@ -15,6 +15,7 @@ import pytest
 
 from noisedesign.files.collection import collection
 from noisedesign.program.backends import get_backend
+from noisedesign.tasks.check_results import read_verdicts
 from tests.support import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -131,6 +132,40 @@ def test_answers_go_on_where_they_ended(tmp_path: Path) -> None:
     assert asked == {(name, solver) for name, _ in asked for solver in ("native", "scs")}
     assert {row["clock"] for row in found} == {"cpu"}
     assert all((tmp_path / row["answer"]).exists() for row in found if row["answer"])
+
+
+# --- the published results ------------------------------------------------------------------------
+
+
+def test_the_page_says_what_the_verdicts_do(tool: Any) -> None:
+    """All its numbers, but for those of the rules, are written by the command."""
+    verdicts = read_verdicts(ROOT / "docs" / "collection-results.csv")
+    found = tool.published(verdicts)
+    assert found.ok
+    assert found.clocks == ("cpu",)
+    assert {row["problem"] for row in verdicts} == set(collection())
+    assert {row["solver"] for row in verdicts} >= {"native", "scs", "clarabel", "cvxopt", "sdpa"}
+    page = (ROOT / "docs" / "guides" / "collection.md").read_text()
+    assert f"{tool.BEGIN}\n\n{tool.section(found)}\n{tool.END}" in page
+    assert page.startswith(f"# A public collection of problems\n\n{len(collection())} problems")
+    assert f"within {tool.CPU_LIMIT:g} s of CPU" in page
+    assert f"{tool.GIBIBYTES} GiB" in page
+
+
+def test_a_section_counts_what_is_late_and_wrong(tool: Any) -> None:
+    blank = {"problem": RING, "clock": "cpu", "confidence": None, "excess": 0.0}
+    rows = [
+        blank | {"solver": "a", "seconds": 1.0, "status": "verified"},
+        blank | {"solver": "b", "seconds": 5.5, "status": "verified", "confidence": 0.9},
+        blank | {"solver": "b", "seconds": 1.0, "status": "wrong", "excess": None},
+        blank | {"solver": "b", "seconds": 5.0, "status": "missing", "excess": None},
+    ]
+    text = tool.section(tool.published(rows))
+    assert "| a | 1 | 1 | " in text
+    assert "| b | 3 | 0 | 50 | 0 | 50 | 0 | 50 |" in text
+    assert "4 runs: 2 answers verified, 1 runs without one, 1 answers wrong." in text
+    assert "1 verified answers came late (1 by b)" in text
+    assert f"confidence 0.9 each: those to `{RING}`" in text
 
 
 # --- programs -------------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ from noisedesign.tasks.check_results import (
     read_verdicts,
     write_verdicts,
 )
-from tests.support import ROOT
 from tests.support.command_line import call
 
 RING, STAR, CAPPED = "collection/ring-10", "collection/star-10", "collection/complete-40-capped"
@@ -458,23 +457,6 @@ def test_the_picture_steps_where_the_ratios_are() -> None:
     assert [line.get_ydata()[-1] for line in last.lines] == [pytest.approx(1 / 3), 0]
 
 
-def test_the_published_table_is_that_of_the_published_verdicts() -> None:
-    rows = tuple(read_verdicts(ROOT / "docs" / "collection-results.csv"))
-    problems = tuple(dict.fromkeys(str(row["problem"]) for row in rows))
-    assert len(problems) == 150
-    assert set(problems) <= set(collection())
-    found = CheckedResults(rows=rows, problems=problems, time_limit=10.0, penalty=10.0)
-    assert found.ok
-    lines = (ROOT / "docs" / "guides" / "collection.md").read_text().splitlines()
-    records = performance.summary(found)
-    for solver in dict.fromkeys(record["solver"] for record in records):
-        own = [record for record in records if record["solver"] == solver]
-        cells = [solver, own[0]["runs"]]
-        for record in own:
-            cells += [record["reached"], f"{record['mean_seconds']:.3g}"]
-        assert f"| {' | '.join(map(str, cells))} |" in lines
-
-
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -608,6 +590,16 @@ def test_times_of_two_clocks_are_told(tmp_path: Path) -> None:
     outcome = call("check-results", path, "--problems", RING)
     assert "seconds of two clocks, cpu and wall: they do not compare" in outcome.err
     assert performance.remarks(check_results(table(tmp_path, [{}]), problems=[RING])) == []
+
+
+def test_reasons_are_those_of_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(
+        "problem,solver,seconds,answer,reason\n"
+        f'{RING},s,1,,"no memory\x1b[31m,\nat all"\n{RING},t,1,,{"x" * 999}\n{RING},u,1,,\n'
+    )
+    reasons = [row["reason"] for row in check_results(path, problems=[RING]).rows]
+    assert reasons == ["no memory [31m, at all", "x" * 400, "no answer"]
 
 
 def test_verdicts_do_not_replace_other_files(tmp_path: Path) -> None:
