@@ -249,12 +249,6 @@ def test_the_section_of_judged_runs(benchmarks: Any, tmp_path: Path) -> None:
         report.verdicts_section(str(path), tmp_path / "page.md")
 
 
-def test_the_published_page_is_that_of_the_published_runs(benchmarks: Any, tmp_path: Path) -> None:
-    path = ROOT / "docs" / "collection-results.csv"
-    section = benchmarks.report.verdicts_section(str(path), tmp_path / "benchmarks.md")
-    assert section in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-
-
 # --- decompositions counted -----------------------------------------------------------------------
 
 MOST = 12
