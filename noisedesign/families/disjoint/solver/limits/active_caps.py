@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import array_api_compat
@@ -40,6 +41,7 @@ from noisedesign.base.device import (
     namespace,
     on_host,
     solution_of,
+    solver_of_positive,
 )
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.program import Found
@@ -64,6 +66,8 @@ SHORT = 0.02
 """Change of X and R, relative, that leaves a matrix good enough for the steps after it."""
 QUICK = 0.1
 """What a step with the matrix of another has to leave of the error."""
+BENT = 3e-3
+"""Error below which second orders are less than what sums of exponentials leave of the first."""
 LEAST_ROOT = 0.2
 """v moves to v / (1 - x / 2)^2, with that root no less than this."""
 TRUSTED = 1e-3
@@ -176,15 +180,20 @@ def _curvature(
     at = xp.take(v, node)
     budgets = xp.zeros_like(basis)
     across, caps = xp.zeros_like(xp.take(basis, node, axis=1)), xp.zeros_like(at[:, None] * at)
-    rule = pairs.fitted(*pairs.range_of(root), spacing=spacing)
+    rule, whole = pairs.fitted(*pairs.range_of(root), spacing=spacing), node.shape == v.shape
     for decay in pairs.decays(root, rule):
         kept = decay.shape[0]
         half = basis[:, :kept] * decay
-        some = half if node.shape == v.shape else xp.take(half, node, axis=0)
-        pairs.add_squares(across, half, some)
-        own, other = half * side[:kept], some / side[:kept]
-        pairs.add_squares(budgets, own, own)
-        pairs.add_squares(caps, other, other)
+        if whole:
+            some = half
+            pairs.add_own_squares(across, half)
+        else:
+            some = xp.take(half, node, axis=0)
+            pairs.add_squares(across, half, some)
+        pairs.add_own_squares(budgets, half * side[:kept])
+        pairs.add_own_squares(caps, some / side[:kept])
+    budgets, caps = pairs.mirrored(budgets), pairs.mirrored(caps)
+    across = pairs.mirrored(across) if whole else across
     budgets /= v
     budgets /= v[:, None]
     across *= -at
@@ -206,6 +215,7 @@ class Model:
         self.place = xp.astype(node[:, None] == every, xp.float64)  # (k, n), one 1 in every row
         budgets, across, caps = _curvature(point, node, spacing=spacing)
         self.free: DeviceArray | None = None
+        self.solved: tuple[DeviceArray, Callable[[DeviceArray], DeviceArray]] | None = None
         self.budgets = Preconditioner(budgets, xp=self.xp)
         self.across = across
         half = self.budgets.inverse @ (self.budgets.scale[:, None] * across)
@@ -221,14 +231,12 @@ class Model:
     def _held(self, slope: DeviceArray, w: DeviceArray) -> DeviceArray:
         """dw >= -w, those that are 0 in the end guessed and the guess mended."""
         xp, size = self.xp, w.shape[0]
-        eye = identity(size, like=w)
         free = (w > 0) | (slope > 0) if self.free is None else self.free
         dw = -w
         for _ in range(MAX_GUESSES if size else 0):
             held = xp.where(free, 0.0, -w)
             right = xp.where(free, slope - self.caps @ held, -w)
-            system = xp.where(free[:, None] & free, self.caps, eye)
-            dw = solution_of(system, right)
+            dw = self._solver(free)(right)
             guess = xp.where(free, w + dw > 0, self.caps @ dw < slope)
             if bool(xp.all(guess == free)):
                 break
@@ -236,9 +244,21 @@ class Model:
         self.free = free  # next time there is little to mend
         return xp.maximum(dw, -w)
 
+    def _solver(self, free: DeviceArray) -> Callable[[DeviceArray], DeviceArray]:
+        """Of the equations for caps that are ``free``, factored once for the same ones."""
+        if self.solved is None or not bool(self.xp.all(self.solved[0] == free)):
+            eye = identity(free.shape[0], like=self.caps)
+            system = self.xp.where(free[:, None] & free, self.caps, eye)
+            try:
+                solver = solver_of_positive(system)
+            except np.linalg.LinAlgError:  # by rounding
+                solver = partial(solution_of, system)
+            self.solved = free, solver
+        return self.solved[1]
 
-def advanced(point: Point, cap: DeviceArray, model: Model, *, fresh: bool) -> Any:
-    """v and w after a step; with a fresh model a second one allows for second orders."""
+
+def advanced(point: Point, cap: DeviceArray, model: Model, *, bent: bool) -> Any:
+    """v and w after a step, which may allow for second orders, by a second one."""
     xp = namespace(cap)
     over = point.variance / cap
     aimed = (point.w > 0) | (over > 1)
@@ -246,16 +266,16 @@ def advanced(point: Point, cap: DeviceArray, model: Model, *, fresh: bool) -> An
     slope_w = (point.variance - cap) * xp.where(aimed, over, 1.0)
     dv, dw = model.step(slope_v, slope_w, point.w)
     change = dv / point.v
-    if fresh:
+    if bent:
         frame = point.frame
         seen = frame.of_budgets(dv)
         f = frame.shared(frame.of_limits(dw) - seen)
-        bent, bent_w = frame.second(f, seen)
+        second_v, second_w = frame.second(f, seen)
         # Second orders are told by a step so short only.
         trust = min(1.0, 1 / float(xp.max(xp.abs(change))))
         # 1 / R in the second order of the change of R that it was to make in the first.
-        bent_w = bent_w - xp.where(aimed, xp.square(slope_w) / point.variance, 0.0)
-        dv, dw = model.step(slope_v + trust * bent, slope_w + trust * bent_w, point.w)
+        second_w = second_w - xp.where(aimed, xp.square(slope_w) / point.variance, 0.0)
+        dv, dw = model.step(slope_v + trust * second_v, slope_w + trust * second_w, point.w)
         change = dv / point.v - 0.75 * trust * xp.square(change)
     v = point.v / xp.square(xp.maximum(1 - change / 2, LEAST_ROOT))
     return v, xp.maximum(point.w + dw, 0.0)
@@ -308,7 +328,7 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
                 models += 1
             assert model is not None
             last = error
-            v, w = advanced(point, cap, model, fresh=fresh)
+            v, w = advanced(point, cap, model, bent=fresh and error > BENT)
     found = np.eye(program.size) if best is None else on_host(best.frame.gram)
     if best is not None:
         v, w = best.v, best.w

@@ -79,7 +79,8 @@ class Frame(NamedTuple):
         """
         half = f @ (self.root[:, None] * f / 2 + seen)
         g = -self.shared(half + half.T)
-        return self.precision_along(g), self.variance_along(f @ f - g)
+        square = f @ f.T  # F is symmetric, and this half the work
+        return self.precision_along(g), self.variance_along(square - g)
 
 
 def _row_products(a: DeviceArray, b: DeviceArray) -> DeviceArray:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import scipy.linalg.blas
 
 from noisedesign.base.checks import Array
 from noisedesign.base.device import DeviceArray, namespace
@@ -64,6 +65,26 @@ def add_squares(total: DeviceArray, left: DeviceArray, right: DeviceArray) -> No
     product = left @ right.T
     product *= product
     total += product
+
+
+def add_own_squares(total: DeviceArray, half: DeviceArray) -> None:
+    """The same of half half^T, on the CPU below the diagonal only: see :func:`mirrored`."""
+    if not isinstance(half, np.ndarray):
+        add_squares(total, half, half)
+        return
+    # BLAS has columns, and its upper triangle is the lower one of rows.
+    product = scipy.linalg.blas.dsyrk(1.0, half.T, trans=1).T
+    product *= product
+    total += product
+
+
+def mirrored(total: DeviceArray) -> DeviceArray:
+    """What :func:`add_own_squares` has summed up, as a symmetric matrix."""
+    if not isinstance(total, np.ndarray):
+        return total
+    lower = np.tril(total)
+    lower += np.tril(total, -1).T
+    return lower
 
 
 def range_of(root: DeviceArray) -> tuple[float, float]:

@@ -171,8 +171,8 @@ def sums_over_pairs(frame: Frame, limited: DeviceArray) -> DeviceArray:
         frame.root, pairs.fitted(*pairs.range_of(frame.root), spacing=SPACING)
     ):
         half = rows[:, : decay.shape[0]] * decay
-        pairs.add_squares(sums, half, half)
-    return sums
+        pairs.add_own_squares(sums, half)
+    return pairs.mirrored(sums)
 
 
 def exact_sums_over_pairs(frame: Frame, limited: Array) -> Array:
