@@ -1,8 +1,8 @@
 """Polynomial noise on sparse graphs as they grow: ``python -m benchmarks.sparse_graphs``.
 
 Of every graph one design and its bound, each in a process of its own, whose peak of memory is told.
-The error and the bound hold together with the confidence beside them. Time is processor time on one
-core, and memory that of the whole process, the toolkit and the graph included.
+The error and the bound hold together with the confidence beside them. Time is processor time of
+all threads, and memory that of the whole process, the toolkit and the graph included.
 """
 
 from __future__ import annotations
