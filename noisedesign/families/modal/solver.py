@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.optimize
@@ -58,7 +58,7 @@ LEAST_CORRELATED = 1e-9
 """Relative eigenvalue of a block of V at which its search starts, off the boundary of the cone."""
 SMALL = 0.01
 """Share of the largest multiplier of a node below which one is small."""
-MAX_BALANCES = 4
+MAX_BALANCES = 8
 """Times that small multipliers are set anew."""
 MAX_EVALUATIONS = 60
 """Of the Lagrangian, for the correlations."""
@@ -114,7 +114,18 @@ def designed(program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor) -
         if found > least * (1 - GAIN):
             break
         best, least = form, found
-    return best
+    lifted = _lifted(blocks, best)
+    return lifted if error(program.workload, lifted) < least else best
+
+
+def _lifted(blocks: Array, form: ModalStrategy) -> ModalStrategy:
+    """The same where nodes of small multipliers do not use up what they have room for."""
+    prices = blocks[:, :, 0, 0]
+    squares = np.square(form.scales)
+    level = np.sqrt(np.sum(prices * squares[:, : prices.shape[1]]) / prices.sum())
+    small = prices.sum(axis=1) < SMALL * prices.sum(axis=1).max()
+    scales = np.where(small[:, None], np.maximum(form.scales, level), form.scales)
+    return replace(form, scales=scales)
 
 
 def _balanced(blocks: Array, form: ModalStrategy) -> Array:

@@ -200,6 +200,15 @@ def test_small_multipliers_are_set_by_what_their_nodes_use_and_no_others_are() -
     np.testing.assert_allclose(found[2, :, 0, 0], [81e-4, 1e-4 / 16], rtol=2e-3)
 
 
+def test_room_of_nodes_with_small_multipliers_is_left_to_them_and_no_budget_suffers() -> None:
+    prices = np.array([1.0, 2.0, 1e-4])
+    blocks = prices[:, None, None, None] * np.ones((3, 2, 1, 1))
+    scales = np.array([[1.0, 1.0], [1.0, 1.0], [3.0, 0.5]])
+    found = solver._lifted(blocks, replace(form(nodes=3, steps=2), scales=scales))
+    assert (found.scales[:2] == 1).all()
+    np.testing.assert_allclose(found.scales[2], [3.0, 1.0], rtol=1e-3)
+
+
 def test_steps_for_the_modes_follow_the_slope_of_the_lagrangian() -> None:
     """The gradient, by differences; and the value, by its definition."""
     rng = np.random.default_rng(0)
