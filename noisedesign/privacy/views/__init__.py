@@ -12,7 +12,7 @@ from noisedesign.privacy.views.algorithms import (
     whisper as whisper,
     zip_dl as zip_dl,
 )
-from noisedesign.privacy.views.coalitions import Coalitions as Coalitions, coalitions as coalitions
+from noisedesign.privacy.views.collusion import Coalitions as Coalitions, coalitions as coalitions
 from noisedesign.privacy.views.gram import grams as grams
 from noisedesign.privacy.views.mechanism import (
     LinearMechanism as LinearMechanism,

@@ -83,8 +83,8 @@ def coalitions(*, nodes: Sequence[int], size: int, own_noise: str = "seeds") -> 
             coalitions; another word for ``own_noise``.
 
     Examples:
-        >>> from noisedesign.privacy import views
-        >>> pairs = views.coalitions(nodes=range(500), size=2)
+        >>> import noisedesign as nd
+        >>> pairs = nd.coalitions(nodes=range(500), size=2)
         >>> len(pairs), str(pairs[0]), str(pairs[-1])
         (124750, 'pndp 0, 1', 'pndp 498, 499')
     """
