@@ -559,7 +559,9 @@ class SpaceProblem(_OnGraph):
             return self.dense().gram
         if self.plain:
             return np.asarray(self.step_mixing.T @ self.step_mixing)
-        return self.error_workload.space_gram()
+        workload = self.error_workload
+        workload.require_noise_to_count()
+        return workload.space_gram()
 
     @property
     def error_workload(self) -> Workload:

@@ -66,6 +66,7 @@ class SpaceTimeProgram:
             error=problem.error,
             random=problem.step_random,
         )
+        workload.require_noise_to_count()
         return cls(
             workload=workload,
             participation=problem.participation,

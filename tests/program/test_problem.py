@@ -69,3 +69,20 @@ def test_the_design_of_a_graph_keeps_its_names(tmp_path: Any) -> None:
     assert design is not None
     stored = nd.load_design(nd.save_design(design, tmp_path / "d.npz"))
     assert stored.design.problem.nodes == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("axes", ["space", "time", "space-time"])
+def test_a_consensus_error_that_is_zero_is_refused(axes: str) -> None:
+    """On a complete graph W = J / n: after one round all models are their mean."""
+    error = nd.ErrorMeasure(horizon=4, of="consensus")
+    mixing = nd.mixing_matrix(nx.complete_graph(4))
+    steps = nd.FixedEpoch(epochs=2, separation=2)
+    make: dict[str, Any] = {
+        "space": lambda: nd.SpaceProblem(mixing=mixing, error=error),
+        "time": lambda: nd.TimeProblem.decentralized(
+            mixing=mixing, error=error, participation=steps
+        ),
+        "space-time": lambda: nd.SpaceTimeProblem(mixing=mixing, error=error, participation=steps),
+    }
+    with pytest.raises(nd.InputError, match="averages exactly"):
+        nd.solve(make[axes]())

@@ -134,6 +134,25 @@ class Workload:
         """W, shape (n, n), where it is the same at every step, whatever the error."""
         return np.asarray(self.mixing) if self._fixed else None
 
+    def require_noise_to_count(self) -> None:
+        """Refuse H = 0 up to rounding: a W that averages exactly leaves no consensus error.
+
+        Raises:
+            InputError: it is zero.
+        """
+        if self.error.of != "consensus":
+            return
+        before = self.error.steps @ [
+            np.trace(self.error.readout(nodes=self.nodes, step=t)) for t in range(self.horizon)
+        ]
+        if np.trace(self.time_gram()) <= self.nodes * settings.EPS * before:
+            raise InputError(
+                "error",
+                expected="an error that some noise adds to",
+                got="the consensus error of a W that averages exactly, which is zero",
+                remedy="Take all iterates, or the mean model.",
+            )
+
     # --- in time ----------------------------------------------------------------------------------
 
     def time_gram(self, node_covariance: Any = None) -> Array:
@@ -513,7 +532,9 @@ def decentralized_gram(
         >>> decentralized_gram(np.full((2, 2), 0.5), horizon=2).tolist()
         [[2.0, 1.0], [1.0, 1.0]]
     """
-    return Workload.of(mixing, horizon=horizon, error=error, random=random).time_gram()
+    workload = Workload.of(mixing, horizon=horizon, error=error, random=random)
+    workload.require_noise_to_count()
+    return workload.time_gram()
 
 
 WORKLOADS: dict[str, WorkloadKind] = {

@@ -26,6 +26,7 @@ from noisedesign.families.disjoint.solver.limits.frame import (
 from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import Program
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.solve import solve
 from tests.support import ROOT, oracles
 
@@ -313,3 +314,14 @@ def test_a_small_step_leaves_little_to_correct(seed: int, wary: bool) -> None:
     ratios = np.array(left[0]) / np.array(left[1])
     assert (ratios > 6.5).all()
     assert (ratios < 10).all()
+
+
+def test_caps_take_an_error_that_a_node_adds_nothing_to() -> None:
+    """Consensus on a path of three: all nodes take a third of what the middle one has, so that H is
+    zero there, but for rounding of either sign."""
+    error = ErrorMeasure(horizon=2, of="consensus")
+    problem = SpaceProblem(
+        mixing=oracles.metropolis(nx.path_graph(3)), error=error, max_variance=2.0
+    )
+    assert abs(problem.gram[1, 1]) < 1e-15
+    assert solve(problem).status == "optimal"

@@ -169,7 +169,7 @@ def bounds(program: Program, frame: Frame, x: Array) -> tuple[float, float, Arra
 def _start(program: Program) -> tuple[Array, Frame]:
     """Multipliers at which caps cost EASE of what budgets do, and the sum of v is t."""
     assert program.cap is not None
-    diagonal = np.diagonal(program.gram)
+    diagonal = np.maximum(np.diagonal(program.gram), 0.0)  # for rounding
     w = EASE * float(np.sqrt(diagonal).mean()) / program.cap
     v = np.sqrt(diagonal + w)
     frame = evaluate(program, np.concatenate([v, w]))
