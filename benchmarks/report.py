@@ -395,6 +395,17 @@ def speed_section() -> str:
     return SPEED.format(output="\n".join(lines))
 
 
+def kept_ratios(target: Path) -> list[str]:
+    """Both sections of ratios as the page has them, and when they were written."""
+    text = target.read_text(encoding="utf-8")
+    start = text.find(PEERS[: PEERS.index("\n")])
+    if start < 0:
+        raise InputError("keep_ratios", expected="a page with ratios", got=str(target))
+    said = re.findall(r"Written on (.*?) by|ratios below are of (.*?), and of", text[:start])
+    when = "".join(said[-1])
+    return [f"*The ratios below are of {when}, and of the version of then.*\n", text[start:]]
+
+
 def _say(message: str) -> None:
     print(f"  {message}", file=sys.stderr)
 
@@ -410,6 +421,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--time-limit", type=float, metavar="S", help="seconds a solve")
     parser.add_argument("--results", metavar="TABLE.csv", help="gone on with where it exists")
     parser.add_argument("--verdicts", metavar="VERDICTS.csv", help="instead of the comparison")
+    parser.add_argument(
+        "--keep-ratios", action="store_true", help="those of the page as it is, with their date"
+    )
     parser.add_argument("--rival", default=sys.executable, metavar="PYTHON", help="has jax_privacy")
     parser.add_argument("--runs", type=int, default=3, help="of each peer")
     options = parser.parse_args(given)
@@ -426,13 +440,16 @@ def sections_of(options: argparse.Namespace, told: Sequence[str], target: Path) 
     when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d, %H:%M UTC")
     beside = BESIDE.format(machine=this_machine(), memory=memory_limit())
     machine = textwrap.fill(beside, width=100)
+    if options.keep_ratios:
+        ratios = kept_ratios(target)
+    else:
+        ratios = [peers_section(options), speed_section()]
     return [
         INTRODUCTION.format(when=when, arguments=shlex.join(told), machine=machine),
         verdicts_section(options.verdicts, target)
         if options.verdicts
         else comparison_section(options, options.backends.split(","), target),
-        peers_section(options),
-        speed_section(),
+        *ratios,
     ]
 
 

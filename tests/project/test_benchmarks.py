@@ -249,6 +249,25 @@ def test_the_section_of_judged_runs(benchmarks: Any, tmp_path: Path) -> None:
         report.verdicts_section(str(path), tmp_path / "page.md")
 
 
+def test_the_published_page_is_that_of_the_published_runs(benchmarks: Any, tmp_path: Path) -> None:
+    path = ROOT / "docs" / "collection-results.csv"
+    section = benchmarks.report.verdicts_section(str(path), tmp_path / "benchmarks.md")
+    assert section in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+
+
+def test_ratios_are_kept_with_their_date(benchmarks: Any, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("*Written on 2026-01-02, 03:04 UTC by*\n\n## jax_privacy\n\nten times\n")
+    for _ in range(2):  # kept once more, the date stays that of the ratios
+        kept = benchmarks.report.kept_ratios(page)
+        assert kept[0].startswith("*The ratios below are of 2026-01-02, 03:04 UTC, and of")
+        assert kept[1] == "## jax_privacy\n\nten times\n"
+        page.write_text("\n".join(["*Written on 2027-01-01, 00:00 UTC by*\n", *kept]))
+    page.write_text("# Benchmarks\n")
+    with pytest.raises(InputError, match=r"^keep_ratios: expected a page with ratios"):
+        benchmarks.report.kept_ratios(page)
+
+
 # --- decompositions counted -----------------------------------------------------------------------
 
 MOST = 12
