@@ -423,6 +423,11 @@ class ObserversTable(Table):
         if self.own_noise is not None and self.model not in _RECEIVING:
             expected = f'nothing for observers.model = "{self.model}"'
             raise InputError("observers.own_noise", expected=expected, got=self.own_noise)
+        if self.pooled is not None and self.model not in _POOLING:
+            expected = f'nothing for observers.model = "{self.model}"'
+            remedy = "" if self.model in _OUTSIDE else "State each coalition in observers.nodes."
+            got = str(self.pooled)
+            raise InputError("observers.pooled", expected=expected, got=got, remedy=remedy)
         if self.model in _OUTSIDE:
             if self.nodes is not None:
                 expected = f'nothing for observers.model = "{self.model}"'
@@ -446,10 +451,6 @@ class ObserversTable(Table):
         self, entries: Sequence[Any], size: int, names: Sequence[str], options: dict[str, Any]
     ) -> Coalitions:
         field, key = "observers.nodes", "observers.pooled"
-        if self.model not in _POOLING:
-            expected = f'nothing for observers.model = "{self.model}"'
-            remedy = "State each coalition in observers.nodes."
-            raise InputError(key, expected=expected, got=str(size), remedy=remedy)
         if lists := [entry for entry in entries if isinstance(entry, list)]:
             expected = f"single nodes beside {key}"
             raise InputError(field, expected=expected, got=describe(lists[0]))

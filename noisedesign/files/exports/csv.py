@@ -21,7 +21,8 @@ HEADED = "covariance"
 
 def write(content: Exported, path: Path) -> tuple[Path, ...]:
     """Write R, shape (n, n), below its node names, and other arrays bare, in files named as by
-    :mod:`noisedesign.files.exports.npy`; vectors are one row.
+    :mod:`noisedesign.files.exports.npy`; vectors are one row, and the C of one mode lies below
+    that of another.
 
     ``pandas.read_csv(path)`` takes the names of R for columns; ``numpy.loadtxt(path,
     delimiter=",", skiprows=1)`` skips them.
@@ -32,7 +33,8 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
         table = io.StringIO()
         if name == HEADED and names:
             csv.writer(table, lineterminator="\n").writerow(names)
-        np.savetxt(table, np.atleast_2d(array), fmt="%.17g", delimiter=",")
+        rows = array.reshape(-1, array.shape[-1]) if array.ndim > 2 else np.atleast_2d(array)
+        np.savetxt(table, rows, fmt="%.17g", delimiter=",")
         return table.getvalue().encode("utf-8")
 
     return write_files(content, path, to="csv", encode=encode)

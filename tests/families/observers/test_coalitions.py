@@ -230,6 +230,8 @@ def test_a_problem_file_counts_them(tmp_path: Path) -> None:
         ('model = "pndp", pooled = 0', "observers.pooled"),
         ('model = "pndp", pooled = 6', "observers.pooled"),
         ('model = "insider", pooled = 2', "observers.pooled"),
+        ('model = "ldp", pooled = 2', "observers.pooled"),
+        ('model = "central", pooled = 2', "observers.pooled"),
         ('model = "pndp", pooled = 2, nodes = [[0, 1], 2, 3]', "observers.nodes"),
         ('model = "pndp", pooled = 2, nodes = [0, 1, 9]', "observers.nodes"),
         ('model = "pndp", pooled = 2, nodes = []', "observers.nodes"),

@@ -91,6 +91,7 @@ PROBLEMS: dict[str, Any] = {
     # All its nodes are alike, whatever their budgets.
     "kronecker, decor": replace(joint("banded", "decor"), budget=1.0),
     "full": joint(joint="full"),
+    "modal": joint(joint="modal"),
 }
 OF_SEEDS = [kind for kind in PROBLEMS if "seeds" in kind or "decor" in kind]
 CASES = [(kind, to) for kind in PROBLEMS for to in GENERIC] + [(k, "seeds") for k in OF_SEEDS]
