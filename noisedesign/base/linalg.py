@@ -66,6 +66,19 @@ def gram_factor(gram: Array) -> Array:
         return np.ascontiguousarray(np.sqrt(values[keep])[:, None] * vectors[:, keep].T)
 
 
+def without_rounding(factor: Array, *, gram: Array) -> Array:
+    """``factor`` of ``gram``; where one of its pivots may be rounding alone, whose root is far
+    larger, that of what is known of ``gram``, with fewer rows."""
+    size, diagonal = len(gram), np.diagonal(gram)
+    rounding = 8 * settings.rank_tolerance(size)
+    if len(factor) < size or (np.square(np.diagonal(factor)) > rounding * diagonal).all():
+        return factor
+    unit = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    values, vectors = np.linalg.eigh(symmetrized(gram * np.multiply.outer(unit, unit)))
+    keep = values > rounding * values[-1]
+    return np.ascontiguousarray(np.sqrt(values[keep])[:, None] * vectors[:, keep].T / unit)
+
+
 def null_space(factor: Array, *, gram: Array) -> Array:
     """Orthonormal basis of the null space of a factor of ``gram``, shape (m, dim).
 

@@ -227,7 +227,7 @@ def proved_bound(
     price = float(program.budget @ dual.blocks[:, 0, 0])
     if price <= 0:
         return NOTHING
-    factor = program.factor
+    factor = program.factor_below
     if dual.floor is not None:
         below = _below(program, dual.cap, dual.floor)
         assert below is not None  # the repair saw to it

@@ -71,6 +71,13 @@ class Program:
         return _linalg.gram_factor(self.gram)
 
     @cached_property
+    def factor_below(self) -> Array:
+        """The factor without what may be rounding alone, shape (r, m): for bounds."""
+        if self.exact_factor is not None:
+            return self.exact_factor
+        return _linalg.without_rounding(self.factor, gram=self.gram)
+
+    @cached_property
     def null_space(self) -> Array:
         """Orthonormal basis of the null space of gram, shape (m, dim)."""
         return _linalg.null_space(self.factor, gram=self.gram)

@@ -104,7 +104,8 @@ def _orthonormal(kept: list[Scaled], columns: int) -> Array:
     scale = max(one.scale for one in kept)
     rows = Scaled([[x << (scale - one.scale) for x in one.rows[0]] for one in kept], scale)
     left, values, _ = np.linalg.svd(rows.nearest(), full_matrices=False)
-    turned = left.T / values[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turned = left.T / values[:, None]
     return _whole(turned).times(rows).nearest() if np.isfinite(turned).all() else rows.nearest()
 
 

@@ -497,3 +497,14 @@ def test_an_error_that_only_uneven_budgets_make_regular_is_no_crash(seed: int) -
     budget = 10 ** np.random.default_rng(seed).uniform(-5, 5, 3)
     problem = space(nx.path_graph(3), budget, error=ErrorMeasure(horizon=5))
     checked(solve(problem))
+
+
+def test_rounding_of_a_singular_error_proves_nothing() -> None:
+    """[[1/2, 1/2], [1/2, 1/2]] has a Cholesky factor in floats, whose last pivot is the root of
+    one rounding. R of eigenvalues a and b keeps its budgets where 1/a + 1/b = 2, at an error of a.
+    """
+    stated = SpaceProblem(mixing=complete(2), error=ErrorMeasure(horizon=1))
+    for cap in (None, 1e9):
+        found = solve(replace(stated, max_variance=cap))
+        assert found.design is not None
+        assert found.design.lower_bound <= (0.5 if cap is None else 1 / (2 - 1 / (2 * cap - 1)))

@@ -14,7 +14,13 @@ import pytest
 from noisedesign.base.enclosures import exactly
 from noisedesign.families.observers.program import ObserverProblem
 from noisedesign.families.observers.rigorous import judge, seen_by
-from noisedesign.families.observers.rigorous_sums import MOST_NODES, Eliminated, rows_of
+from noisedesign.families.observers.rigorous_sums import (
+    MOST_NODES,
+    Eliminated,
+    Scaled,
+    _orthonormal,
+    rows_of,
+)
 from noisedesign.privacy import views
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Observer
@@ -278,3 +284,8 @@ def test_singular_noise_is_proved() -> None:
     with suppress(NotProvedError):
         told = judge(middle, r).sensitivity_squared
     assert told > 1e9
+
+
+def test_rows_that_are_independent_before_they_are_rounded_are_kept_as_they_are() -> None:
+    rows = [Scaled([[1 << 1100, 0]], 1100), Scaled([[0, 1]], 1100)]  # 2^-1100 is no float
+    np.testing.assert_array_equal(_orthonormal(rows, 2), [[1.0, 0.0], [0.0, 0.0]])
