@@ -37,6 +37,7 @@ methods find sooner. Under limits R is needed whole, and X is cut, of which only
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -396,7 +397,9 @@ def _near(program: Program) -> Array:
     """X of equal multipliers, H^1/2, made feasible; of independent noise where it cannot be."""
     values, vectors = np.linalg.eigh(program.gram)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    found = repair.feasible_gram(program, root)
+    found = None
+    with contextlib.suppress(np.linalg.LinAlgError):  # H may be singular
+        found = repair.feasible_gram(program, root)
     if found is None:
         return independent_gram(program)
     return _linalg.symmetrized(found)

@@ -14,6 +14,7 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver.limits import active_caps, capped, pairs
+from noisedesign.families.disjoint.solver.limits.pairs import add_own_squares, mirrored
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import Program
 from noisedesign.tasks.solve import solve
@@ -212,3 +213,13 @@ def test_what_goes_astray_is_solved_all_the_same(monkeypatch: pytest.MonkeyPatch
     assert quick.design is not None
     assert slow.design is not None
     assert slow.design.objective == pytest.approx(quick.design.objective, rel=2e-9)
+
+
+def test_squares_of_nothing_are_added_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    total = np.ones((3, 3))
+    add_own_squares(total, np.zeros((3, 0)))
+    np.testing.assert_array_equal(total, np.ones((3, 3)))
+    half = np.arange(6.0).reshape(3, 2)
+    add_own_squares(total, half)
+    np.testing.assert_allclose(mirrored(total), 1 + (half @ half.T) ** 2)
+    assert capfd.readouterr() == ("", "")

@@ -256,3 +256,17 @@ def test_triangles_by_columns() -> None:
         flat = data.offset - data.matrix @ np.arange(1.0, conic.variables + 1)
         weight = np.where(i == j, 1.0, 2**0.5)
         np.testing.assert_allclose(flat[conic.rows.size :], weight * slack[i, j])
+
+
+def test_a_singular_error_within_limits_has_coordinates_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """H^1/2, made feasible, may round to what is no covariance: of that there is no inverse."""
+
+    def singular(program: Program, covariance: np.ndarray) -> np.ndarray:
+        return np.asarray(np.linalg.cholesky(-covariance))
+
+    monkeypatch.setattr(repair, "raised", singular)
+    problem = SpaceProblem(mixing=np.full((2, 2), 0.5), min_variance=1.5, max_variance=3.0)
+    near = conic_model._near(program_of(problem).normalized())
+    assert np.linalg.eigvalsh(near)[0] > 0

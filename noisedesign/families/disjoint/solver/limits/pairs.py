@@ -72,6 +72,8 @@ def add_own_squares(total: DeviceArray, half: DeviceArray) -> None:
     if not isinstance(half, np.ndarray):
         add_squares(total, half, half)
         return
+    if not half.size:  # of which BLAS complains on the terminal
+        return
     # BLAS has columns, and its upper triangle is the lower one of rows.
     product = scipy.linalg.blas.dsyrk(1.0, half.T, trans=1).T
     product *= product
