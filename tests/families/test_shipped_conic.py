@@ -66,7 +66,7 @@ def test_every_backend_takes_every_convex_problem(name: str, backend: str) -> No
 def test_only_what_is_not_convex_or_too_large_is_refused() -> None:
     families = {family_of(load_problem(FOLDER / f"{name}.toml").problem) for name in shipped()}
     refused = {family.name for family in families if not family.formulations}
-    assert refused == {"toeplitz", "kronecker", "nonnegative", "polynomial"}
+    assert refused == {"toeplitz", "kronecker", "nonnegative", "polynomial", "pairwise"}
 
 
 SMALL = [

@@ -417,7 +417,7 @@ FAMILY_SIZES = {
     "observers": 2,
     "mixing-weights": 1,
     "random-participation": 4,
-    "sparse-graphs": 2,
+    "sparse-graphs": 4,
     "collection": 73,
 }
 

@@ -230,6 +230,8 @@ def test_the_shipped_problem_of_100_000_nodes_is_listed_without_its_graph() -> N
     assert found == {
         "sparse-graphs/barabasi-albert-100000": 100_000,
         "sparse-graphs/barabasi-albert-2000": 2000,
+        "sparse-graphs/erdos-renyi-1200": 1200,
+        "sparse-graphs/erdos-renyi-1200-pairwise": 1200,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 
 import mpmath
@@ -154,6 +155,26 @@ def test_bounds_are_below_those_of_fifty_digits(
         monkeypatch.setattr(workload.Workload, "modes", spoiled)
         assert rigorous.lower_bound(program, witness, enough=0.0).lower <= truth
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("away", [-1e-6, 1e-6])
+def test_what_powers_are_off_by_is_taken_off_the_bound(
+    away: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Powers are moved, either way, and say so: whatever the bound was it is known no better."""
+    program = family_of(lazy(2, 2)).program(lazy(2, 2))
+    witness, powers = Witness.uniform(program), rigorous.powers
+    truth = rigorous.lower_bound(program, witness, enough=0.0)
+
+    def moved(w: Array, start: Array, count: int) -> Iterator[rigorous.Power]:
+        for found in powers(w, start, count):
+            yield rigorous.Power(found.mid + away * np.sign(found.mid), found.rad + abs(away))
+
+    monkeypatch.setattr(rigorous, "powers", moved)
+    found = rigorous.lower_bound(program, witness, enough=0.0)
+    assert found.lower <= truth.lower
+    assert found.upper >= truth.upper
+    assert found.lower >= truth.lower * (1 - 1e-3)
 
 
 def test_multipliers_that_are_no_numbers_prove_nothing() -> None:

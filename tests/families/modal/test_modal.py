@@ -12,7 +12,7 @@ import pytest
 import noisedesign as nd
 from noisedesign.base import memory
 from noisedesign.base.checks import InputError
-from noisedesign.families.modal import bound, solver
+from noisedesign.families.modal import bound, rigorous, solver
 from noisedesign.program.family import family_of
 from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
 from noisedesign.program.space_time import SpaceTimeProgram
@@ -151,6 +151,20 @@ def test_error_and_sensitivity_are_those_of_the_covariance_written_out() -> None
             block = own[np.ix_([first, first + 2], [first, first + 2])]
             worst = max(worst, (np.trace(block) + 2 * abs(block[0, 1])) / budget)
     assert judged.sensitivity_squared == pytest.approx(worst, rel=1e-8)
+
+
+@pytest.mark.parametrize("poor", range(4))
+def test_the_proof_is_of_the_node_that_overspends_most(poor: int) -> None:
+    """Whichever it is: its budget is so small that no other matters."""
+    found = form(nodes=4, seed=3)
+    budget = np.where(np.arange(4) == poor, 0.01, 1.0)
+    program = SpaceTimeProgram.of(problem(budget=budget))
+    told = bound.judge_modal(program, found, bound=0.0)
+    proved = rigorous.judge(program, found)
+    assert told.sensitivity_squared * (1 - 1e-9) <= proved.sensitivity_squared
+    assert proved.sensitivity_squared <= told.sensitivity_squared * (1 + 1e-6)
+    assert proved.objective.lower <= told.objective * (1 + 1e-9)
+    assert proved.objective.upper >= told.objective * (1 - 1e-9)
 
 
 def test_noise_of_another_form_is_no_noise_of_modes() -> None:
