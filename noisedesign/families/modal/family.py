@@ -21,7 +21,7 @@ from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.rigorous import Judged
 from noisedesign.program.space_time import SpaceTimeProgram
 
-ARRAYS = 8
+ARRAYS = 10
 """Of n x T x T doubles, that a whole solve holds at once."""
 
 

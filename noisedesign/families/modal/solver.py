@@ -100,8 +100,27 @@ def designed(program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor) -
     modes = _basis(program, witness, weights, monitor)
     saddle = _Saddle.of(program, modes)
     blocks = weights[:, None, None, None] * witness.blocks
+    starts = [blocks]
     if program.participation.epochs > 1:
-        blocks = saddle.correlated(blocks, monitor=monitor)
+        found = saddle.correlated(blocks, monitor=monitor)
+        # On some graphs small multipliers are better left without these correlations.
+        starts = [found, np.where(_small(blocks)[:, None, None, None], blocks, found)]
+    best = _settled(program, saddle, starts[0], monitor=monitor)
+    for start in starts[1:]:
+        if not monitor.expired:
+            other = _settled(program, saddle, start, monitor=monitor)
+            best = min(best, other, key=lambda form: error(program.workload, form))
+    return best
+
+
+def _settled(
+    program: SpaceTimeProgram, saddle: _Saddle, blocks: Array, *, monitor: Monitor
+) -> ModalStrategy:
+    """The best design of V as it stands and with small multipliers set anew, a few times.
+
+    Raises:
+        numpy.linalg.LinAlgError: an X_m is not positive definite to working precision.
+    """
     best = saddle.design(program, blocks)
     least = error(program.workload, best)
     form = best
@@ -123,8 +142,7 @@ def _lifted(blocks: Array, form: ModalStrategy) -> ModalStrategy:
     prices = blocks[:, :, 0, 0]
     squares = np.square(form.scales)
     level = np.sqrt(np.sum(prices * squares[:, : prices.shape[1]]) / prices.sum())
-    small = prices.sum(axis=1) < SMALL * prices.sum(axis=1).max()
-    scales = np.where(small[:, None], np.maximum(form.scales, level), form.scales)
+    scales = np.where(_small(blocks)[:, None], np.maximum(form.scales, level), form.scales)
     return replace(form, scales=scales)
 
 
@@ -137,8 +155,13 @@ def _balanced(blocks: Array, form: ModalStrategy) -> Array:
     prices = blocks[:, :, 0, 0]
     used = np.square(form.scales[:, : prices.shape[1]])
     used /= np.sum(prices * used) / prices.sum()
-    small = prices.sum(axis=1) < SMALL * prices.sum(axis=1).max()
-    return np.asarray(blocks * np.where(small[:, None], used**2, 1.0)[:, :, None, None])
+    return np.asarray(blocks * np.where(_small(blocks)[:, None], used**2, 1.0)[:, :, None, None])
+
+
+def _small(blocks: Array) -> Array:
+    """Whether a node's multiplier is small, shape (n,)."""
+    prices = blocks[:, :, 0, 0].sum(axis=1)
+    return np.asarray(prices < SMALL * prices.max())
 
 
 # --- the modes ------------------------------------------------------------------------------------
