@@ -113,15 +113,15 @@ def is_exact(program: SparseProgram) -> bool:
     return probes_of(program) >= program.size
 
 
-def squared_sensitivity(noise: PolynomialCovariance, budget: Array, *, anew: bool = True) -> float:
+def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
     """A bound on the largest [R^-1]_ii over its budget; infinite where nothing bounds it.
 
-    With c the least r^2 p on [0, b], R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c.
+    With c the least r^2 p on [0, b], R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c. Its diagonal comes
+    from sums of another kind than those that the solver took, and from none of its numbers.
 
     Args:
         noise: what is judged.
-        budget: tau, shape (n,).
-        anew: by sums of another kind than those that the solver took.
+        budget: tau, shape (n,), squared sensitivity.
     """
     p, r = noise.polynomials
     if not eigenvalues_within(noise) or least(p, p) <= 0:
@@ -129,7 +129,7 @@ def squared_sensitivity(noise: PolynomialCovariance, budget: Array, *, anew: boo
     slack = least(r * r * p, r * r * p - 1)
     if slack <= 0:
         return math.inf
-    found = (diagonal_anew if anew else diagonal)(noise) / (noise.scale * budget)
+    found = diagonal_anew(noise) / (noise.scale * budget)
     return float(found.max()) / min(slack, 1.0) if np.isfinite(found).all() else math.inf
 
 

@@ -127,7 +127,7 @@ class Polynomial(Family):
         space = noise.space
         if not isinstance(space, PolynomialCovariance):  # an array, which is there already
             return judge_covariance(_dense(program), noise.covariance, bound=bound)
-        worst = judging.squared_sensitivity(space, program.budget, anew=program.seed is None)
+        worst = judging.squared_sensitivity(space, program.budget)
         if not np.isfinite(worst):
             return Certificate(
                 objective=np.inf,

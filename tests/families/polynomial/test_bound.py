@@ -15,6 +15,7 @@ from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.polynomial import bound, neighbourhoods
 from noisedesign.families.polynomial.family import FAMILY
+from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.program.noise import PolynomialCovariance
 from noisedesign.program.problem import SpaceProblem
@@ -64,6 +65,19 @@ def test_diagonals_of_a_graph_whose_paths_end() -> None:
     p, _ = space.polynomials
     for found in (bound.diagonal(space), bound.diagonal_anew(space)):
         np.testing.assert_allclose(found, p(0) + (p(1) - p(0)) / 4, rtol=1e-14)
+
+
+def test_sums_of_the_solver_that_are_wrong_are_found_by_the_judge_of_a_solve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of every diagonal: the noise has half the variance that it should have."""
+    right = Weighted.moments
+    monkeypatch.setattr(Weighted, "moments", lambda *given, **how: right(*given, **how) / 2)
+    program = FAMILY.program(SpaceProblem(mixing=W, budget=BUDGET, structure=POLYNOMIAL))
+    assert program.seed is not None  # a solve, whose vectors are fixed
+    (noise,) = FAMILY.solve(program, monitor=Monitor(gap=0.1)).noises
+    told = FAMILY.judge(program, noise, {}, bound=0.0)
+    assert told.sensitivity_squared == pytest.approx(2.0, rel=1e-3)
 
 
 def test_the_sensitivity_is_above_that_of_the_inverse_and_hardly() -> None:
