@@ -14,7 +14,6 @@ from noisedesign.base.monitor import Monitor
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver.limits import active_caps, capped, pairs
-from noisedesign.families.disjoint.solver.limits.pairs import add_own_squares, mirrored
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.program import Program
 from noisedesign.tasks.solve import solve
@@ -48,14 +47,51 @@ def of_multipliers(h: np.ndarray, v: np.ndarray, w: np.ndarray) -> tuple[np.ndar
 # --- its parts ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spacing", [1.3, 1.45, 1.6])
-@pytest.mark.parametrize("ratio", [1.0, 1.0001, 1.3, 1.6, 2.7, 5.0, 40.0, 1e3, 1e10])
-def test_fitted_sums_of_exponentials(ratio: float, spacing: float) -> None:
-    times, weights = pairs.fitted(0.3, 0.3 * ratio, spacing=spacing)
-    x = np.geomspace(0.3, 0.3 * ratio, 777)
-    np.testing.assert_allclose(np.exp(-np.outer(x, times)) @ weights * x, 1, rtol=0, atol=0.03)
-    assert (weights > 0).all()
-    assert len(times) <= 3 + np.log(ratio) / spacing + 1
+@pytest.mark.parametrize("accuracy", [2e-2, 1e-4])
+@pytest.mark.parametrize("ratio", [1.0, 1.0001, 1.6, 5.0, 40.0, 1e3, 1e6, 1e10])
+def test_kernels_of_few_functions(ratio: float, accuracy: float) -> None:
+    found = pairs.shifts(ratio, accuracy=accuracy)
+    r = np.geomspace(ratio**-0.5, ratio**0.5, 777)
+    for power, mix in pairs.mixes(found).items():
+        terms = mix @ pairs.values(r, found)
+        kernel = np.multiply.outer(r, r) ** float(power) / np.add.outer(r, r)
+        np.testing.assert_allclose(terms.T @ terms / kernel, 1, rtol=0, atol=1.001 * accuracy)
+    # Of a matrix with displacement structure singular values fall as fast as this.
+    assert len(found) <= 1.001 + np.log(4 / accuracy) * np.log(4 * ratio) / np.pi**2
+
+
+def test_shifts_are_the_best_there_are() -> None:
+    """Equioscillation, and one shift in closed form: the geometric mean of the ends."""
+    np.testing.assert_allclose(pairs.shifts(4.0, accuracy=0.2), 1.0, rtol=1e-14)
+    found = pairs.shifts(1e3, accuracy=1e-4)
+    r = np.geomspace(1e3**-0.5, 1e3**0.5, 20001)
+    error = np.prod(np.subtract.outer(r, found) / np.add.outer(r, found), axis=1)
+    most = np.abs(error).max()
+    peaks = np.abs(error)[1:-1][
+        (np.abs(error)[1:-1] >= np.abs(error)[2:]) & (np.abs(error)[1:-1] >= np.abs(error)[:-2])
+    ]
+    assert most**2 <= 1e-4
+    assert len(peaks) == len(found) - 1  # and both ends
+    np.testing.assert_allclose([*peaks, abs(error[0]), abs(error[-1])], most, rtol=1e-5)
+
+
+@pytest.mark.parametrize("powers", [(1, 0, -1), (0, -1), (0,), (1,)])
+@pytest.mark.parametrize("n", [3, 75])
+def test_sums_over_pairs_by_definition(n: int, powers: tuple[int, ...]) -> None:
+    """Of one matrix and of two, in more rows than one block has."""
+    rng = np.random.default_rng(n)
+    left, right = rng.standard_normal((2, n, n))
+    right = right[: n // 2 + 1]
+    root = np.sort(rng.uniform(0.2, 30, n))
+    own = pairs.sums(left, root, powers, accuracy=1e-9)
+    both = pairs.sums(left, root, powers, right=right, accuracy=1e-9)
+    for i, power in enumerate(powers):
+        kernel = np.multiply.outer(root, root) ** float(power) / np.add.outer(root, root)
+        for found, other in ((own[i], left), (both[i], right)):
+            signed = left[:, None, :] * other
+            expected = np.einsum("abk,kl,abl->ab", signed, kernel, signed)
+            np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(expected).max())
+        np.testing.assert_array_equal(own[i], own[i].T)
 
 
 def test_points_are_at_the_scale_where_the_bound_is_best() -> None:
@@ -69,7 +105,7 @@ def test_points_are_at_the_scale_where_the_bound_is_best() -> None:
 
 
 def test_the_model_is_the_hessian_of_the_dual() -> None:
-    """To the error of the sum of exponentials, as a form; the Hessian by central differences."""
+    """To the error of the kernels, as a form; the Hessian by central differences."""
     h, v, w = made(6, 1)
     w += 0.2
     point = active_caps.evaluate(h, v, w)
@@ -81,7 +117,7 @@ def test_the_model_is_the_hessian_of_the_dual() -> None:
             np.concatenate([sides[0][0] - sides[1][0], sides[0][1] - sides[1][1]]) / 2e-5
         )
     node = np.array([1, 2, 5])
-    parts = active_caps._curvature(point, node, spacing=1.3)
+    parts = active_caps._curvature(point, node, accuracy=1e-2)
     found = np.block([[parts[0], parts[1]], [parts[1].T, parts[2]]])
     rows = np.r_[:6, 6 + node]
     expected = hessian[np.ix_(rows, rows)]
@@ -110,11 +146,11 @@ def test_which_caps_hold(seed: int) -> None:
     """Against every set of caps: the one whose step is feasible and optimal for the model."""
     h, v, w = made(5, seed)
     point = active_caps.evaluate(h, v, w)
-    model = active_caps.Model(point, np.arange(5), spacing=1.3)
+    model = active_caps.Model(point, np.arange(5), accuracy=1e-2)
     rng = np.random.default_rng(seed)
     slope_v, slope_w = rng.standard_normal((2, 5))
     dv, dw = model.step(slope_v, slope_w, w)
-    parts = active_caps._curvature(point, np.arange(5), spacing=1.3)
+    parts = active_caps._curvature(point, np.arange(5), accuracy=1e-2)
     matrix = np.block([[parts[0], parts[1]], [parts[1].T, parts[2]]])
     slope, least = np.concatenate([slope_v, slope_w]), np.concatenate([np.full(5, -np.inf), -w])
     optimal = []
@@ -213,13 +249,3 @@ def test_what_goes_astray_is_solved_all_the_same(monkeypatch: pytest.MonkeyPatch
     assert quick.design is not None
     assert slow.design is not None
     assert slow.design.objective == pytest.approx(quick.design.objective, rel=2e-9)
-
-
-def test_squares_of_nothing_are_added_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
-    total = np.ones((3, 3))
-    add_own_squares(total, np.zeros((3, 0)))
-    np.testing.assert_array_equal(total, np.ones((3, 3)))
-    half = np.arange(6.0).reshape(3, 2)
-    add_own_squares(total, half)
-    np.testing.assert_allclose(mirrored(total), 1 + (half @ half.T) ** 2)
-    assert capfd.readouterr() == ("", "")

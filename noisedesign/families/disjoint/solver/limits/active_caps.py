@@ -53,9 +53,8 @@ from noisedesign.program import repair
 from noisedesign.program.program import Program, diagonal_dual
 
 MAX_EVALUATIONS = 16
-SPACINGS = 1.6, 1.3
-"""Of the times of the first sum of exponentials, and of the later ones: closer to the optimum an
-error of the matrix counts for more."""
+ACCURACIES = 2e-2, 1e-3, 1e-4
+"""Of the first matrix and the later ones, relative: close to the optimum errors count for more."""
 SHIFTS = np.geomspace(1e-6, 1e4, 61)
 """Changes of eigenvalues, over the largest, between which those to start from are interpolated."""
 SPREAD = 1e10
@@ -96,8 +95,8 @@ class Point(NamedTuple):
 
     @property
     def spread(self) -> float:
-        least, most = pairs.range_of(self.frame.root)
-        return most / least
+        xp, root = namespace(self.v), self.frame.root
+        return float(xp.max(root)) / float(xp.min(root))
 
 
 def _decomposed(
@@ -172,28 +171,20 @@ def start(
 
 
 def _curvature(
-    point: Point, node: DeviceArray, *, spacing: float
+    point: Point, node: DeviceArray, *, accuracy: float
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
     """A, C and D of :class:`Model`, shapes (n, n), (n, k) and (k, k)."""
     xp, v, root = namespace(point.v), point.v, point.frame.root
-    side, basis = xp.sqrt(root), point.basis
+    if 2 * node.shape[0] > v.shape[0]:
+        budgets, across, caps = pairs.sums(point.basis, root, (1, 0, -1), accuracy=accuracy)
+        across = xp.take(across, node, axis=1)
+        caps = xp.take(xp.take(caps, node, axis=0), node, axis=1)
+    else:
+        (budgets,) = pairs.sums(point.basis, root, (1,), accuracy=accuracy)
+        some = xp.take(point.basis, node, axis=0)
+        across, caps = pairs.sums(point.basis, root, (0, -1), right=some, accuracy=accuracy)
+        caps = xp.take(caps, node, axis=0)
     at = xp.take(v, node)
-    budgets = xp.zeros_like(basis)
-    across, caps = xp.zeros_like(xp.take(basis, node, axis=1)), xp.zeros_like(at[:, None] * at)
-    rule, whole = pairs.fitted(*pairs.range_of(root), spacing=spacing), node.shape == v.shape
-    for decay in pairs.decays(root, rule):
-        kept = decay.shape[0]
-        half = basis[:, :kept] * decay
-        if whole:
-            some = half
-            pairs.add_own_squares(across, half)
-        else:
-            some = xp.take(half, node, axis=0)
-            pairs.add_squares(across, half, some)
-        pairs.add_own_squares(budgets, half * side[:kept])
-        pairs.add_own_squares(caps, some / side[:kept])
-    budgets, caps = pairs.mirrored(budgets), pairs.mirrored(caps)
-    across = pairs.mirrored(across) if whole else across
     budgets /= v
     budgets /= v[:, None]
     across *= -at
@@ -209,11 +200,11 @@ class Model:
     Minus its Hessian is [[A, C], [C^T, D]]. With A = L L^T eliminated it is D - C^T A^-1 C.
     """
 
-    def __init__(self, point: Point, node: DeviceArray, *, spacing: float) -> None:
+    def __init__(self, point: Point, node: DeviceArray, *, accuracy: float) -> None:
         self.xp = xp = namespace(point.v)
         every = xp.arange(point.v.shape[0], device=array_api_compat.device(node))
         self.place = xp.astype(node[:, None] == every, xp.float64)  # (k, n), one 1 in every row
-        budgets, across, caps = _curvature(point, node, spacing=spacing)
+        budgets, across, caps = _curvature(point, node, accuracy=accuracy)
         self.free: DeviceArray | None = None
         self.solved: tuple[DeviceArray, Callable[[DeviceArray], DeviceArray]] | None = None
         self.budgets = Preconditioner(budgets, xp=self.xp)
@@ -322,9 +313,7 @@ def solve(program: Program, *, monitor: Monitor, device: Device = CPU) -> Found:
             fresh = model is None or last > SHORT or error > QUICK * last
             if fresh:
                 node = xp.nonzero((w > 0) | (point.variance > NEAR * cap))[0]
-                if 2 * node.shape[0] > program.size:  # products with one's own transpose are cheap
-                    node = xp.nonzero(w >= 0)[0]
-                model = Model(point, node, spacing=SPACINGS[min(models, len(SPACINGS) - 1)])
+                model = Model(point, node, accuracy=ACCURACIES[min(models, len(ACCURACIES) - 1)])
                 models += 1
             assert model is not None
             last = error

@@ -1,95 +1,127 @@
 """Sums over pairs of eigenvalues, of which Newton's matrices are made, by a few matrix products.
 
-    sum_kl P_ik P_il Q_jk Q_jl / (r_k + r_l)
+    sum_kl P_ik P_il Q_jk Q_jl (r_k r_l)^p / (r_k + r_l)
 
-costs n products of n x n matrices as it stands. But 1 / x is a sum of exponentials c exp(-t x) but
-for a small error, and each of them turns the sum into c (P exp(-t r) Q^T)_ij^2, one product,
-whatever n is. All terms are >= 0, so that a matrix formed in this way is off by the relative error
-of the sum of exponentials, as a form, and positive as it has to be.
+costs n products of n x n matrices as it stands. But with phi_j(r) = (r - p_j) / (r + p_j)
+
+    1 / (r + s) - sum_j h_j(r) h_j(s) = phi_1(r) ... phi_t(r) phi_1(s) ... phi_t(s) / (r + s),
+    h_j(r) = (2 p_j)^1/2 / (r + p_j) phi_1(r) ... phi_(j-1)(r),
+
+which is next to nothing for few p_j well chosen: they are the shifts of the ADI method, given by
+elliptic functions (Wachspress, "Iterative Solution of Elliptic Systems", 1966; Beckermann and
+Townsend, "On the singular values of matrices with displacement structure", 2017). Each h turns the
+sum into (P diag(h(r)) Q^T)_ij^2, one product, whatever n is. And r h_j and h_j / r, of the kernels
+of p = 1 and -1, are combinations of the same functions and of 1 or 1 / r: they share products.
+
+A matrix made in this way is off by the relative error of the kernel, as a form, and positive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
+import array_api_compat
 import numpy as np
-import scipy.linalg.blas
+import scipy.special
 
 from noisedesign.base.checks import Array
 from noisedesign.base.device import DeviceArray, namespace
 
-Rule = tuple[Array, Array]
-"""Times and weights."""
-ENDS = 0.5, 2.2
-"""Times of a sum, over 1 / most and 1 / least: the first and the last."""
-SAMPLES = 10
-"""Points at which a sum is fitted, for every time."""
-FADED = 9.0
-"""Decay, over that of the least root, beyond which a term leaves nothing: times x it is 1e-3."""
-ALIKE = 1e-2
-"""Singular values, over the largest, of terms so much alike that their weights would differ in
-sign: where most is next to least."""
+ROWS = 32
+"""Of a sum at a time, on the CPU: so few that what they are made of stays in the cache."""
 
 
-def fitted(least: float, most: float, *, spacing: float) -> Rule:
-    """Times and weights of a sum of exponentials that is near 1 / x for least <= x <= most.
+def shifts(spread: float, *, accuracy: float) -> Array:
+    """The fewest p_j with 1 / (r + s) to the relative ``accuracy``, for r and s between 1 and
+    ``spread`` over spread^1/2."""
+    modulus, most, count = spread**-2, np.sqrt(spread), 1
+    period = float(scipy.special.ellipkm1(modulus))
+    while True:
+        # The larger half: p and 1 / p are shifts together.
+        u = (2 * np.arange(count // 2) + 1) * (period / (2 * count))
+        larger = most * scipy.special.ellipj(u, 1 - modulus)[2]
+        found = np.concatenate([larger, 1 / larger, np.ones(count % 2)])
+        if float(np.prod((most - found) / (most + found))) ** 2 <= accuracy:
+            return found
+        count += 1
 
-    Times are about ``spacing`` apart, in log, and weights those that fit best. For a spacing of 1.3
-    to 1.6 weights are positive and the relative error is at most 0.03, by four terms where most is
-    ten times least and seven where it is a thousand times.
+
+def values(r: DeviceArray, shifts: Array) -> DeviceArray:
+    """h_1(r), ..., h_t(r), 1 and 1 / r, shape (t + 2, k)."""
+    xp = namespace(r)
+    rows, product = [], xp.ones_like(r)
+    for shift in shifts.tolist():
+        rows.append((2 * shift) ** 0.5 / (r + shift) * product)
+        product = product * ((r - shift) / (r + shift))
+    return xp.stack([*rows, xp.ones_like(r), 1 / r])
+
+
+def mixes(shifts: Array) -> dict[int, Array]:
+    """For every power p what r^p h_j consists of, shape (t, t + 2).
+
+    With Phi_j = phi_1 ... phi_j that is r h_j = (2 p_j)^1/2 Phi_(j-1) - p_j h_j, where
+    Phi_j = Phi_(j-1) - (2 p_j)^1/2 h_j, and h_j / r = (2 / p_j)^1/2 Phi_(j-1) / r - h_j / p_j,
+    where Phi_j / r = -Phi_(j-1) / r + (2 / p_j)^1/2 h_j.
     """
-    first, last = np.log(ENDS[0] / most), np.log(ENDS[1] / least)
-    times = np.exp(np.linspace(first, last, max(2, int(np.ceil((last - first) / spacing)) + 1)))
-    x = np.geomspace(least, most, SAMPLES * (len(times) + 2))
-    terms = np.exp(-np.multiply.outer(x, times)) * np.multiply.outer(x, times)
-    shares, *_ = np.linalg.lstsq(terms, np.ones(len(x)), rcond=ALIKE)
-    return times, shares * times
+    count = len(shifts)
+    own = np.eye(count, count + 2)
+    times, over = -shifts[:, None] * own, -own / shifts[:, None]
+    product, share = np.eye(count + 2)[count:]
+    for j, (most, least) in enumerate(zip(np.sqrt(2 * shifts), np.sqrt(2 / shifts), strict=True)):
+        times[j] += most * product
+        over[j] += least * share
+        product, share = product - most * own[j], least * own[j] - share
+    return {1: times, 0: own, -1: over}
 
 
-def decays(root: DeviceArray, rule: Rule) -> Iterator[DeviceArray]:
-    """For every term the g, shape (at most n,), with which the sums are those of (P g^2 Q^T)_ij^2.
-
-    g is cut off where it is next to nothing: of later terms little but the first columns is left.
+def sums(
+    left: DeviceArray,
+    root: DeviceArray,
+    powers: tuple[int, ...],
+    *,
+    right: DeviceArray | None = None,
+    accuracy: float,
+) -> list[DeviceArray]:
+    """The sum over pairs for every one of ``powers``, with kernels to the relative ``accuracy``.
 
     Args:
-        root: r, shape (n,), ascending. rule: times and weights for all sums of two of them.
+        left, root: P, shape (m, n), and r > 0, shape (n,). powers: of 1, 0 and -1. right: Q, shape
+            (k, n); P without it.
     """
-    xp = namespace(root)
-    for time, weight in zip(*rule, strict=True):
-        count = int(xp.sum(xp.astype(float(time) * (root - root[0]) <= FADED, xp.int64)))
-        yield float(weight) ** 0.25 * xp.exp(-float(time) / 2 * root[:count])
+    xp, place = namespace(left, root), array_api_compat.device(left)
+    least, most = float(xp.min(root)), float(xp.max(root))
+    unit = float(np.sqrt(least * most))
+    found = shifts(most / least, accuracy=accuracy)
+    functions = values(root / unit, found)
+    mixed: list[Any] = [None]
+    if len(powers) == 1:
+        functions = functions[: len(found), :] * (root ** float(powers[0]) / unit**0.5)
+    else:
+        parts = [unit ** (power - 0.5) * mixes(found)[power] for power in powers]
+        needed = np.flatnonzero(np.any(np.concatenate(parts), axis=0))
+        functions = xp.take(functions, xp.asarray(needed, device=place), axis=0)
+        mixed = [xp.asarray(part[:, needed], device=place) for part in parts]
+    own, (size, columns), count = right is None, left.shape, functions.shape[0]
+    right = left if right is None else right
+    totals = [xp.zeros((size, right.shape[0]), dtype=xp.float64, device=place) for _ in powers]
+    rows = ROWS if isinstance(left, np.ndarray) else size
+    for start in range(0, size, rows):
+        stop = min(start + rows, size)
+        there = right[:stop, :] if own else right
+        half = xp.reshape(functions[:, None, :] * left[start:stop, :], (-1, columns))
+        products = xp.reshape(half @ there.T, (count, -1))
+        for total, mix in zip(totals, mixed, strict=True):
+            terms = products if mix is None else mix @ products
+            terms *= terms
+            block = xp.reshape(xp.sum(terms, axis=0), (stop - start, there.shape[0]))
+            total[start:stop, : there.shape[0]] = block
+    return [_mirrored(total) for total in totals] if own else totals
 
 
-def add_squares(total: DeviceArray, left: DeviceArray, right: DeviceArray) -> None:
-    """Add the squares of the entries of left right^T."""
-    product = left @ right.T
-    product *= product
-    total += product
-
-
-def add_own_squares(total: DeviceArray, half: DeviceArray) -> None:
-    """The same of half half^T, on the CPU below the diagonal only: see :func:`mirrored`."""
-    if not isinstance(half, np.ndarray):
-        add_squares(total, half, half)
-        return
-    if not half.size:  # of which BLAS complains on the terminal
-        return
-    # BLAS has columns, and its upper triangle is the lower one of rows.
-    product = scipy.linalg.blas.dsyrk(1.0, half.T, trans=1).T
-    product *= product
-    total += product
-
-
-def mirrored(total: DeviceArray) -> DeviceArray:
-    """What :func:`add_own_squares` has summed up, as a symmetric matrix."""
+def _mirrored(total: DeviceArray) -> DeviceArray:
+    """The symmetric matrix of which what is on and below the diagonal is given."""
     if not isinstance(total, np.ndarray):
         return total
     lower = np.tril(total)
     lower += np.tril(total, -1).T
     return lower
-
-
-def range_of(root: DeviceArray) -> tuple[float, float]:
-    """The least and the largest sum of two of ``root``."""
-    xp = namespace(root)
-    return 2 * float(xp.min(root)), 2 * float(xp.max(root))

@@ -56,8 +56,8 @@ APART = 0.6
 ahead stationarity is lost."""
 SMALL = 64
 """Nodes up to which sums over pairs are exact, as they cost little."""
-SPACING = 1.3
-"""Of the times of a sum of exponentials: an error of a hundredth, which costs a step in ten."""
+ACCURACY = 1e-2
+"""Of the kernel of sums over pairs."""
 TRUE_SLACK = 0.5
 """Share of what a slack was to be above which its true value replaces it."""
 
@@ -165,14 +165,7 @@ def sums_over_pairs(frame: Frame, limited: DeviceArray) -> DeviceArray:
     rows = xp.concat([frame.outer, limited])
     if n <= SMALL and isinstance(rows, np.ndarray):
         return exact_sums_over_pairs(frame, limited)
-    shape, place = (rows.shape[0], rows.shape[0]), array_api_compat.device(rows)
-    sums = xp.zeros(shape, dtype=xp.float64, device=place)
-    for decay in pairs.decays(
-        frame.root, pairs.fitted(*pairs.range_of(frame.root), spacing=SPACING)
-    ):
-        half = rows[:, : decay.shape[0]] * decay
-        pairs.add_own_squares(sums, half)
-    return pairs.mirrored(sums)
+    return pairs.sums(rows, frame.root, (0,), accuracy=ACCURACY)[0]
 
 
 def exact_sums_over_pairs(frame: Frame, limited: Array) -> Array:
