@@ -7,9 +7,8 @@ and once to the usual one.
 
 In units of a product, 2 n^3 operations, a proof in space takes a Cholesky factor, its inverse and
 the Gram matrix of that (.83), I - R Y (1), L R (1, next to nothing where W is sparse), one more L R
-for every step that tells by what factors the rows of R were scaled (none of the first design, two
-or three of the second), and for every step of Newton and Schulz 1.5, mostly one. In time: the
-inverse of a triangle, C D and L D (.17 each), L R (.5), Newton and Schulz (1.5), and L itself (.67
+where the rows of R were scaled, and a step of Newton and Schulz (1.5). In time: the inverse of a
+triangle, C D, L D and C^T C (.17 each), L^-T X B (.5), Newton and Schulz (1.5), and L itself (.33
 where H is of integers, else 1.5). ``decompositions`` counts eigenvalues and singular values of
 matrices of that size, each of some ten products.
 """

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg.blas
+import scipy.linalg.lapack
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -230,6 +231,14 @@ def times(a: Array, b: Array, *, shapes: Shapes = FULL) -> Array:
         flipped = scipy.linalg.blas.dtrmm(1.0, b, a.T, trans_a=1)
         return np.asarray(flipped.T)
     return _summed(a, b, LONG if shapes == FULL else 4 * PIECE, shapes)[0]
+
+
+def gram_of_triangular(lower: Array) -> Array:
+    """C^T C of C lower triangular, shape (n, n), in sums of any order, zeros left out."""
+    half: Array = scipy.linalg.lapack.dlauum(lower.T, lower=0)[0].T
+    found: Array = half + half.T
+    found[np.diag_indices(len(found))] = np.diagonal(half)
+    return found
 
 
 def lean(a: Array) -> Lean:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-import scipy.sparse.linalg
 
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import (
@@ -42,12 +41,6 @@ start from."""
 
 HOPED = 10
 """Times the mean square of what is missing of orthogonality: what a guess may gain by it."""
-
-BALANCED = 1e-6
-"""By how much rows of a design may be scaled apart: a bound loses a few times the square."""
-
-BALANCINGS = 5
-"""Most times that they are looked for; two or three are usual."""
 
 
 def nuclear_norm(
@@ -116,34 +109,3 @@ def _orthogonalised(z: Array) -> Steps:
         if found[1] < ORTHOGONAL:
             return
         z, scale = found[0].matrix, 1.0
-
-
-def balanced(guess: Callable[[Array], Array], overlap: Array) -> Array | None:
-    """A polar factor from a design that is some R(U) with its rows scaled; None of another.
-
-    Designs meet their budgets by that: what is exported is F R F of the R for which L R B^-1 is
-    orthogonal, U = B^2. The columns of that matrix tell F: their squared norms are 1 + 2 m, and
-    Newton's method lowers log F by the solution of (I + R * R^-1) x = m, a product of entries.
-
-    Args:
-        guess: L diag(d) R diag(d) B^-1 of d, shape (n,), up to its scale.
-        overlap: R * R^-1, shape (n, n), about.
-    """
-    size = len(overlap)
-    system = overlap.copy()
-    system[np.diag_indices(size)] += 1
-    scales, scale, before = np.ones(size), 0.0, np.inf
-    for _ in range(BALANCINGS):
-        z = guess(scales)
-        squares = np.einsum("ij,ij->j", z, z)
-        if not 0 < (total := float(squares.sum())) < np.inf:
-            return None
-        scale = scale or size / total
-        step, _ = scipy.sparse.linalg.cg(system, (scale * squares - 1) / 2, rtol=1e-3, maxiter=40)
-        away = float(np.abs(step).max())
-        if away <= BALANCED:
-            return z
-        if not away < before / 2:
-            return None
-        scales, before = scales * np.exp(-step), away
-    return None

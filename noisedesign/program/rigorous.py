@@ -23,7 +23,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array
@@ -46,6 +45,7 @@ from noisedesign.base.enclosures import (
     finer_product,
     gram,
     gram_blocks,
+    gram_of_triangular,
     gram_residual,
     inner,
     lean,
@@ -64,8 +64,9 @@ from noisedesign.privacy.sensitivity import listed, unlisted_bounds
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
 from noisedesign.program.certificate import repaired_blocks
 from noisedesign.program.inside import inside
-from noisedesign.program.polar import balanced, nuclear_norm
+from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.program import DualPoint, Program
+from noisedesign.program.unrepaired import couplings, unrepaired
 from noisedesign.system.participation import Participation
 
 TIGHT = 1e-11
@@ -81,10 +82,10 @@ ALIKE = 6
 """Powers of two up to which matrices are left in their units."""
 
 NEAR = 1e-9
-"""Gap from which on a design tells the polar factor too badly, unless its rows are scaled back."""
+"""Gap from which on a design as it is tells the polar factor too badly."""
 
-FEW = 8
-"""Steps of a pattern up to which blocks are multiplied entry by entry."""
+ALIKE_SCALES = 1e-6
+"""By how much rows of a design may be scaled apart: a bound loses a few times the square."""
 
 SHIFTS = 12
 """Times that a diagonal is lowered fourfold more until the rest is proved positive semidefinite."""
@@ -115,11 +116,12 @@ class Judged:
         variance_ratio: no diag(X^-1) is larger, over its cap; None without a cap.
         floor_ratio: no floor is larger, over its diag(X^-1); None without a floor.
         covariance: about R = X^-1, for a guess of polar factors.
-        overlap: about R * R^-1, entry by entry.
+        precision: about X.
         factor: L with L^T L <= H.
         few: the same without its zeros, where those are most of it.
         shaped: about L R.
-        halves: about L D and D, R = D D^T, in their place, and the triangles of L D and D^T.
+        strategy: C, X = C^T C, in the place of R and X.
+        halves: about L D and D, R = D D^T, of a strategy, and the triangles of L D and D^T.
     """
 
     objective: Interval
@@ -127,10 +129,11 @@ class Judged:
     variance_ratio: float | None = None
     floor_ratio: float | None = None
     covariance: Array | None = None
-    overlap: Array | None = None
+    precision: Array | None = None
     factor: Array | None = None
     few: Lean | None = None
     shaped: Array | None = None
+    strategy: Array | None = None
     halves: tuple[Array, Array] | None = None
     shapes: Shapes = FULL
 
@@ -202,8 +205,9 @@ def _whole_factor(a: Array) -> Array | None:
         root = np.rint(_reversed_cholesky(a))
         # Norms of its columns are then those of A, and no sum is larger than their products.
         squares = np.einsum("ij,ij->j", root, root)
-        if (squares == np.diagonal(a)).all() and (root.T @ root == a).all():
-            return root
+        if (squares == np.diagonal(a)).all():
+            product = gram_of_triangular(root)
+            return root if (product == a).all() else None
     return None
 
 
@@ -235,6 +239,13 @@ class _Inverse(NamedTuple):
     unit: Array
     matrix: Array
     left: Outer
+
+    @property
+    def precision(self) -> Array:
+        """About R^-1."""
+        if (self.unit == 1).all():
+            return self.matrix
+        return np.asarray(self.matrix * np.multiply.outer(self.unit, self.unit))
 
 
 def _inverse_of(r: Enclosure, *, limits: Array | None = None) -> _Inverse:
@@ -463,7 +474,7 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
         variance_ratio=None if cap is None else ratio_above(variance, cap),
         floor_ratio=None if floor is None else ratio_above(floor, variance),
         covariance=covariance,
-        overlap=inverse.scaled.mid * inverse.matrix,
+        precision=inverse.precision,
         factor=factor,
         few=few,
         shaped=shaped,
@@ -521,6 +532,7 @@ def judge_strategy(
         sensitivity_squared=sensitivity_above(unit, program.participation, limit=limit),
         variance_ratio=ratio,
         factor=factor,
+        strategy=strategy,
         halves=(seen.mid, noising.matrix),
         shapes=(shape, "upper"),
     )
@@ -723,69 +735,100 @@ def _times_blocks(factor: Array, roots: Array, program: Program) -> Outer | Roun
     patterns, k = np.asarray(program.participation.patterns), roots.shape[1]
     lengths = np.empty(len(factor.T))
     lengths[patterns] = np.sqrt(np.einsum("jst,jst->jt", roots, roots))
-    mid = on_patterns(factor, roots, patterns)
+    mid = on_patterns(factor, roots)
     rows = up((k * U) * row_norms(factor), 2)
     return Outer(mid, np.asarray(rows), np.asarray(up(lengths, k + 2)))
 
 
-def on_patterns(a: Array, blocks: Array, patterns: NDArray[np.intp]) -> Array:
-    """A times the matrix with a block (k, k) on each of the patterns, shape (b, k), which are all
-    columns."""
-    b, k = patterns.shape
-    if k <= FEW and (patterns == np.arange(b)[:, None] + b * np.arange(k)).all():
-        # No array is gathered: columns s b, s b + 1, ... are the steps number s of all patterns.
-        found, part = np.empty_like(a), np.empty((len(a), b))
-        for t in range(k):
-            columns = found[:, t * b : (t + 1) * b]
-            np.multiply(a[:, :b], blocks[:, 0, t].copy(), out=columns)
-            for s in range(1, k):
-                columns += np.multiply(a[:, s * b : (s + 1) * b], blocks[:, s, t].copy(), out=part)
-        return found
-    found = np.empty_like(a)
-    found[:, patterns] = (a[:, patterns].transpose(1, 0, 2) @ blocks).transpose(1, 0, 2)
-    return found
+def on_patterns(a: Array, blocks: Array) -> Array:
+    """A times the matrix with a block, shape (k, k), on each of the b patterns; coordinate s b + j
+    is step s of pattern j."""
+    b, k, _ = blocks.shape
+    if k == 1:
+        return np.asarray(a * blocks[:, 0, 0])
+    found, by_pattern = np.empty((len(a), k, b)), (2, 0, 1)
+    parts = a.reshape(found.shape).transpose(by_pattern)
+    np.matmul(parts, blocks, out=found.transpose(by_pattern))
+    return found.reshape(a.shape)
 
 
 def _guess(
     factor: Array, judged: Judged, roots: Array, program: Program, *, enough: float
 ) -> Array | None:
-    """L R B^-T: at the optimum U = R H R, and this is the polar factor of L B."""
-    if roots.shape[1] == 1 and judged.overlap is not None and not program.limited:
-        return _balanced(factor, judged, roots[:, 0, 0])
-    if sum(judged.objective) / 2 > enough * (1 + NEAR) > 0:
-        return None
-    shaped = judged.shaped_by(factor)
-    if shaped is None:
-        return None
+    """The polar factor of L B, which is L R(U) B^-T = L^-T X(U) B.
+
+    From the design, which is X(U) made feasible; or, where it is so near the optimum that X(U) is
+    what it is, of the design as it is.
+    """
     with np.errstate(all="ignore"):
-        if roots.shape[1] == 1:
-            return np.asarray(shaped / roots[:, 0, 0])
-        patterns = np.asarray(program.participation.patterns)
-        try:
-            inverses = np.asarray(np.linalg.inv(roots).transpose(0, 2, 1), dtype=np.float64)
-        except np.linalg.LinAlgError:
+        if not program.limited:
+            found = _of_unrepaired(factor, judged, roots, program)
+            if found is not None:
+                return found
+        if sum(judged.objective) / 2 > enough * (1 + NEAR) > 0:
             return None
-        return on_patterns(shaped, inverses, patterns)
+        shaped = judged.shaped_by(factor)
+        return None if shaped is None else _over_blocks(shaped, roots)
 
 
-def _balanced(factor: Array, judged: Judged, roots: Array) -> Array | None:
-    """:func:`_guess` of the R(U) that R is with its rows scaled."""
-    r, overlap = judged.covariance, judged.overlap
+def _over_blocks(shaped: Array, roots: Array) -> Array | None:
+    """A B^-T of A, shape (r, m)."""
+    if roots.shape[1] == 1:
+        return np.asarray(shaped / roots[:, 0, 0])
+    try:
+        inverses = np.asarray(np.linalg.inv(roots).transpose(0, 2, 1), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return None
+    return on_patterns(shaped, inverses)
+
+
+def _of_unrepaired(factor: Array, judged: Judged, roots: Array, program: Program) -> Array | None:
+    """:func:`_guess` of :func:`.unrepaired.unrepaired`; None where nothing is found."""
+    if judged.strategy is not None:
+        precision = gram_of_triangular(judged.strategy)
+    elif judged.precision is not None:
+        precision = judged.precision
+    else:
+        return None
+    patterns = np.asarray(program.participation.patterns)
+    at = patterns[:, :, None], patterns[:, None, :]
+    half = on_patterns(precision, roots)
+    h = program.gram[at] if roots.shape[1] > 1 else np.einsum("ij,ij->j", factor, factor)
+    found = unrepaired(
+        couplings(half, len(patterns)),
+        precision[at],
+        roots @ roots.transpose(0, 2, 1),
+        h.reshape(roots.shape),
+    )
+    if found is None:
+        return None
+    scales = np.tile(np.sqrt(found.squares), roots.shape[1])
+    if judged.covariance is not None:  # R(U) = R over the scales
+        return np.asarray(_scaled_apart(factor, judged, scales) / (roots[:, 0, 0] * scales))
+    if judged.shapes[0] == "lower":
+        half *= scales[:, None]
+        half *= scales
+        half[at] += found.added @ roots
+        return _linalg.solved_by_triangular(factor.T, half)
+    precision = precision * np.multiply.outer(scales, scales)
+    precision[at] += found.added
+    try:
+        covariance = _linalg.inverse_of_positive(precision)
+    except np.linalg.LinAlgError:
+        return None
+    return _over_blocks(factor @ covariance, roots)
+
+
+def _scaled_apart(factor: Array, judged: Judged, scales: Array) -> Array:
+    """L diag(scales)^-1 R, up to a factor."""
+    if float(np.ptp(scales)) <= ALIKE_SCALES * float(scales[0]):
+        known = judged.shaped_by(factor)
+        assert known is not None
+        return known
     few = judged.few if factor is judged.factor else lean(factor)
-    assert r is not None
-    assert overlap is not None
     assert few is not None
-
-    def guess(scales: Array) -> Array:
-        if (scales == 1).all():
-            known = judged.shaped_by(factor)
-            assert known is not None
-            return np.asarray(known / roots)
-        found = np.asarray(few @ (scales[:, None] * r))
-        found *= scales / roots
-        return found
-
-    return balanced(guess, overlap)
+    assert judged.covariance is not None
+    return np.asarray(few @ (judged.covariance / scales[:, None]))
 
 
 def matrix_bound(below: Array, multipliers: Enclosure, price: float, *, enough: float) -> Interval:

@@ -13,7 +13,6 @@ from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program import rigorous
 from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.rigorous import (
-    FEW,
     Noising,
     NotProvedError,
     dominant,
@@ -203,17 +202,16 @@ def test_integers_that_are_no_gram_matrix_of_integers_are_factored_as_others() -
     assert huge.left is not None
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, FEW + 1])
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
 def test_blocks_on_patterns_multiply_as_their_matrix(k: int) -> None:
     rng = np.random.default_rng(8)
     b = 3
     a, blocks = rng.standard_normal((4, k * b)), rng.standard_normal((b, k, k))
-    regular = np.arange(b)[:, None] + b * np.arange(k)
-    for patterns in (regular, rng.permutation(k * b).reshape(b, k)):
-        whole = np.zeros((k * b, k * b))
-        for block, pattern in zip(blocks, patterns, strict=True):
-            whole[np.ix_(pattern, pattern)] = block
-        assert on_patterns(a, blocks, patterns) == pytest.approx(a @ whole, abs=1e-13)
+    whole = np.zeros((k * b, k * b))
+    for j, block in enumerate(blocks):
+        pattern = j + b * np.arange(k)
+        whole[np.ix_(pattern, pattern)] = block
+    assert on_patterns(a, blocks) == pytest.approx(a @ whole, abs=1e-13)
 
 
 def test_what_longer_sums_err_by_is_seen_before_they_are_made(

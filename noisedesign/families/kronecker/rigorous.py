@@ -161,7 +161,7 @@ def judge(program: SpaceTimeProgram, *, strategy: Array, covariance: Array) -> r
         objective=noising.around(objective(program, s, covariance)),
         sensitivity_squared=float(up(np.float64(in_time * judged.sensitivity_squared), 1)),
         covariance=None,
-        overlap=None,
+        precision=None,
     )
 
 
