@@ -315,7 +315,7 @@ def test_more_noise_than_needed_or_less(kind: str, tmp_path: Path) -> None:
 
 def once(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     manifest["participation"] = {"epochs": 1, "separation": 6}
-    arrays["dual_blocks"] = np.ones((6, 1, 1))
+    arrays["dual_roots"] = np.ones((len(arrays["dual_roots"]), 6, 1, 1))
 
 
 def lent(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -342,8 +342,8 @@ LIES: list[tuple[str, str, Edit, set[str]]] = [
     ("toeplitz", "no bound", without("unrestricted_blocks"), {"lower bound", "unrestricted bound"}),
     ("decor", "no bound", without("unrestricted_weights"), {"lower bound", "unrestricted bound"}),
     ("decor, capped", "no price of the cap", without("unrestricted_cap"), {"lower bound"}),
-    ("kronecker", "no bound", without("dual_blocks", "dual_weights"), {"lower bound"}),
-    ("kronecker", "half a bound", without("dual_weights"), {"lower bound"}),
+    ("kronecker", "no bound", without("dual_roots", "dual_turns"), {"lower bound"}),
+    ("kronecker", "half a bound", without("dual_turns"), {"lower bound"}),
     ("full, capped", "no price of the cap", without("dual_cap"), {"lower bound"}),
     ("banded", "multipliers", in_full, {"lower bound"}),
     ("banded", "shares of another horizon", fewer_shares, {"lower bound"}),

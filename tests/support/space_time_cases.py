@@ -14,7 +14,8 @@ from noisedesign.base import settings
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.full.family import FAMILY as FULL
 from noisedesign.families.kronecker import solver
-from noisedesign.families.kronecker.bound import judge_kronecker, lower_bound
+from noisedesign.families.kronecker.bound import judge_kronecker
+from noisedesign.families.kronecker.turned import proved
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceTimeProblem
@@ -135,7 +136,8 @@ def design_kronecker(
     capped = replace(asked, cap=cap)
     found = solver.design_kronecker(capped, monitor=monitor, **steps)
     strategy = found.strategy(capped)
-    bound = lower_bound(capped, solver.witness_of(capped, found, monitor))
+    witness = solver.witness_of(capped, found, monitor)
+    bound = proved(capped, solver.proof_of(capped, witness, monitor))
     certificate = judge_kronecker(capped, strategy=strategy, covariance=found.space, bound=bound)
     return Judged(
         problem=asked,

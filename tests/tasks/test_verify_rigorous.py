@@ -231,8 +231,12 @@ def multipliers_bent(manifest: dict[str, Any], arrays: Arrays) -> None:
 
 
 def multipliers_turned(manifest: dict[str, Any], arrays: Arrays) -> None:
+    """Negative; of roots, whose sign proves nothing, those of one node too large."""
     for name in MULTIPLIERS & set(arrays):
-        arrays[name] = -arrays[name]
+        if name == "dual_roots":
+            arrays[name][0] *= 2
+        else:
+            arrays[name] = -arrays[name]
 
 
 def multipliers_lost(manifest: dict[str, Any], arrays: Arrays) -> None:
@@ -249,7 +253,7 @@ def noise_left_out(manifest: dict[str, Any], arrays: Arrays) -> None:
     arrays["covariance"] *= 1 - 1e-9
 
 
-MULTIPLIERS = {"dual_weights", "observer_factors", "observer_weights"}
+MULTIPLIERS = {"dual_roots", "dual_weights", "observer_factors", "observer_weights"}
 
 FORGED_ALONE = (
     bound_raised,

@@ -12,7 +12,7 @@ from noisedesign.base import settings
 from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.kronecker import bound as judging, rigorous
+from noisedesign.families.kronecker import bound as judging, rigorous, turned, turned_rigorous
 from noisedesign.families.kronecker.program import KroneckerProgram
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.calibration import required_target
@@ -43,6 +43,7 @@ class Kronecker(Family):
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_blocks": ArraySpec("P", "bkk"),
         "dual_weights": ArraySpec("v", "n"),
+        **turned.SPECS,
         "clique_blocks": ArraySpec("P", "*", multiplier=False),
     }
 
@@ -70,11 +71,10 @@ class Kronecker(Family):
         raise not_convex("structure.joint", '"kronecker", a product of two unknowns')
 
     def bound(self, program: KroneckerProgram, proof: Arrays, **_: Any) -> ProvedBound:
+        if program.target is None:
+            return ProvedBound(turned.proved(program, proof), 0.0)
         witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
-        value = judging.lower_bound(program, witness)
-        if program.target is not None:
-            value = judging.random_lower_bound(program, witness)
-        return ProvedBound(value, 0.0)
+        return ProvedBound(judging.random_lower_bound(program, witness), 0.0)
 
     def judge(
         self, program: KroneckerProgram, noise: Noise, proof: Arrays, *, bound: float
@@ -102,8 +102,7 @@ class Kronecker(Family):
     ) -> Interval:
         if program.target is not None:
             raise NotProvedError(RANDOM)
-        witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
-        return rigorous.lower_bound(program, witness, enough=enough)
+        return turned_rigorous.proved(program, proof, enough=enough)
 
     def certificate(
         self,
@@ -156,8 +155,7 @@ class Kronecker(Family):
         return fixed / (program.participation.epochs * float(unit) ** 2)
 
     def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
-        steps = problem.participation
-        return {"n": len(problem.mixing), "b": steps.separation, "k": steps.epochs}
+        return turned.sizes(problem)
 
 
 FAMILY = Kronecker()

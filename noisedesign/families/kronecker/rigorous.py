@@ -117,7 +117,8 @@ def _nuclear_norm(program: SpaceTimeProgram, blocks: Array, roots: Array) -> Int
     norm = float(up(np.float64(left[0].norm * right.norm * largest), 3))
     total = math.fsum(middle)
     error += 4 * EPS * (abs(total) + math.fsum(map(abs, middle)))
-    return Interval((total - error) / norm * (1 - 4 * EPS), (total + error) * norm * (1 + 4 * EPS))
+    least = max((total - error) / norm * (1 - 4 * EPS), 0.0)
+    return Interval(least, (total + error) * norm * (1 + 4 * EPS))
 
 
 class Power(NamedTuple):

@@ -8,8 +8,10 @@ where it goes: time first begins with Mafalda-SGD, space first with Whisper D-SG
 How a factor is designed is the caller's choice. A step is any function from a Gram matrix to a
 feasible covariance; what does not improve on the present factor is not taken.
 
-The witness of the lower bound on all space-time designs is improved by L-BFGS, which maximises the
-logarithm of the bound of :mod:`noisedesign.families.kronecker.bound`,
+What proves the bound on all space-time designs begins with the multipliers of the two factors. At
+the end every node gets multipliers of its own (:mod:`.turned`), where arrays of that fit and
+patterns are given. Before, where pairs are few, or else instead of that, the witness is improved by
+L-BFGS, which maximises the logarithm of the bound of :mod:`noisedesign.families.kronecker.bound`,
 
     2 log || diag(v)^1/2 Q diag(c) ||_* - log <budget, v> - log sum_j p_j,
     c_i = || A_i F ||_*,   F F^T = P,
@@ -34,13 +36,15 @@ from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import Found, independent_gram
+from noisedesign.families.kronecker import turned
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
 from noisedesign.families.kronecker.program import KroneckerProgram
+from noisedesign.families.kronecker.turned import Turned
 from noisedesign.program import repair
 from noisedesign.program.family import Answer, Arrays
 from noisedesign.program.noise import DenseStrategy, Noise, Strategy, strategy_of_structure
 from noisedesign.program.program import Program, denormalized_gram
-from noisedesign.program.space_time import SpaceTimeProgram, refuse_divergent
+from noisedesign.program.space_time import MAX_COORDINATES, SpaceTimeProgram, refuse_divergent
 from noisedesign.system.workloads import Workload
 
 Step = Callable[[Array], Array]
@@ -80,10 +84,12 @@ def solve(program: KroneckerProgram, *, monitor: Monitor) -> Answer:
         made = None if found is None else found[0].strategy
         form = program.of_time.unit(made or strategy_of_structure(program.time, form.dense()))
     witness = witness_of(program, factors, monitor)
+    fixed = program.target is None
+    proof = proof_of(program, witness, monitor) if fixed else witness.arrays()
     return Answer(
         stop=factors.stop,
         noises=[Noise.of_strategy(form, covariance=factors.space)],
-        proof={**witness.arrays(), **_parts(program, factors.space, in_space)},
+        proof={**proof, **_parts(program, factors.space, in_space)},
         evaluations=len(factors.history),
     )
 
@@ -256,7 +262,8 @@ def optimal_gram(program: Program, monitor: Monitor) -> Array:
 
 
 def witness_of(program: SpaceTimeProgram, factors: Factors, monitor: Monitor) -> Witness:
-    """Multipliers of the two factors' programs, improved together where the workload has modes."""
+    """Multipliers of the two factors' programs, improved together where the workload has modes and
+    nothing else improves them."""
 
     def multipliers(of: Program) -> Array:
         answer = _answer(replace(of, cap=None), monitor)
@@ -275,10 +282,37 @@ def witness_of(program: SpaceTimeProgram, factors: Factors, monitor: Monitor) ->
             gram = (modes.basis * np.square(traces)) @ modes.basis.T
         in_space = program.space_program(gram)
         witness = replace(witness, weights=multipliers(in_space)[:, 0, 0])
-    if modes is None:
+    many = workload.nodes * workload.horizon > MAX_COORDINATES
+    if modes is None or (many and turned.fits(program)):
         return witness
     step = Monitor(gap=WITNESS_GAP, time_limit=monitor.time_left)
     return improved(witness, program, monitor=step)
+
+
+def proof_of(program: SpaceTimeProgram, witness: Witness, monitor: Monitor) -> Arrays:
+    """What proves the bound where patterns are given, and not drawn."""
+    if monitor.expired or not turned.fits(program):
+        return witness.arrays()
+    return turning(witness, program, monitor=monitor).arrays()
+
+
+MOST_ROUNDS = 8
+"""Of one polar factor a mode each: two or three are usual."""
+ROUND_GAIN = 1e-4
+"""Relative gain of a round below which there is no other."""
+
+
+def turning(witness: Witness, program: SpaceTimeProgram, *, monitor: Monitor) -> Turned:
+    """Multipliers of every node's own from P x diag(v); the best so far when time is up, or the
+    user interrupts."""
+    best = Turned.of(program, witness)
+    value = 0.0
+    with contextlib.suppress(KeyboardInterrupt):
+        for _ in range(MOST_ROUNDS):
+            before, (value, best) = value, turned.improved(program, best)
+            if monitor.expired or value <= before * (1 + ROUND_GAIN):
+                break
+    return best
 
 
 # --- the witness, improved ------------------------------------------------------------------------

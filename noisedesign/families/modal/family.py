@@ -11,8 +11,7 @@ from noisedesign.base import memory
 from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.monitor import Monitor
-from noisedesign.families.kronecker import bound as witnesses, rigorous as proofs
-from noisedesign.families.kronecker.bound import Witness
+from noisedesign.families.kronecker import turned, turned_rigorous
 from noisedesign.families.modal import bound as judging, rigorous
 from noisedesign.program.certificate import Certificate, ProvedBound
 from noisedesign.program.family import Answer, Arrays, ArraySpec, Family, Form, Model, not_convex
@@ -34,6 +33,7 @@ class Modal(Family):
     proof: ClassVar[Mapping[str, ArraySpec]] = {
         "dual_blocks": ArraySpec("P", "bkk"),
         "dual_weights": ArraySpec("v", "n"),
+        **turned.SPECS,
     }
 
     def program(self, problem: SpaceTimeProblem) -> SpaceTimeProgram:
@@ -67,8 +67,7 @@ class Modal(Family):
         raise not_convex("structure.joint", '"modal", a product of unknowns')
 
     def bound(self, program: SpaceTimeProgram, proof: Arrays, **_: Any) -> ProvedBound:
-        witness = Witness.of_arrays(proof) or Witness.uniform(program)
-        return ProvedBound(witnesses.lower_bound(program, witness), 0.0)
+        return ProvedBound(turned.proved(program, proof), 0.0)
 
     def judge(
         self, program: SpaceTimeProgram, noise: Noise, proof: Arrays, *, bound: float
@@ -81,8 +80,7 @@ class Modal(Family):
     def rigorous_bound(
         self, program: SpaceTimeProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
     ) -> Interval:
-        witness = Witness.of_arrays(proof) or Witness.uniform(program)
-        return proofs.lower_bound(program, witness, enough=enough)
+        return turned_rigorous.proved(program, proof, enough=enough)
 
     def certificate(
         self,
@@ -106,8 +104,7 @@ class Modal(Family):
         return SpaceTimeProgram.of(problem).independent_objective
 
     def sizes(self, problem: SpaceTimeProblem) -> dict[str, int]:
-        steps = problem.participation
-        return {"n": len(problem.mixing), "b": steps.separation, "k": steps.epochs}
+        return turned.sizes(problem)
 
 
 def _form(noise: Noise) -> ModalStrategy:

@@ -33,7 +33,7 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
-from noisedesign.families.kronecker.solver import design_kronecker, witness_of
+from noisedesign.families.kronecker.solver import design_kronecker, proof_of, witness_of
 from noisedesign.families.modal.bound import error
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
 from noisedesign.program.family import Answer
@@ -86,7 +86,10 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
             yield Noise(steps=steps, nodes=nodes, strategy=form, full=True)
 
     return Answer(
-        stop=factors.stop, noises=noises(), proof=witness.arrays(), evaluations=len(factors.history)
+        stop=factors.stop,
+        noises=noises(),
+        proof=proof_of(program, witness, monitor),
+        evaluations=len(factors.history),
     )
 
 

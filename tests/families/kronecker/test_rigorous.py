@@ -10,9 +10,10 @@ import mpmath
 import numpy as np
 import pytest
 
+from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker import rigorous
-from noisedesign.families.kronecker.bound import Witness
-from noisedesign.program.design import Design
+from noisedesign.families.kronecker.bound import Witness, lower_bound
+from noisedesign.families.kronecker.solver import design_kronecker, witness_of
 from noisedesign.program.family import family_of
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceTimeProblem
@@ -20,7 +21,6 @@ from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.system.graph import build_graph
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import workload
-from noisedesign.tasks.solve import solve
 
 Array = np.ndarray
 DIGITS = 50
@@ -110,12 +110,6 @@ def test_objectives_hold_those_of_fifty_digits(scheme: tuple[int, int]) -> None:
     assert not found.lower <= truth + off <= found.upper
 
 
-def solved(problem: SpaceTimeProblem) -> Design:
-    design = solve(problem).design
-    assert design is not None
-    return design
-
-
 def nuclear(program: SpaceTimeProgram, blocks: Array, weights: Array) -> mpmath.mpf:
     """The bound of P x diag(v) to fifty digits, P of two steps a pattern."""
     k, b = program.participation.epochs, program.participation.separation
@@ -139,16 +133,16 @@ def nuclear(program: SpaceTimeProgram, blocks: Array, weights: Array) -> mpmath.
 def test_bounds_are_below_those_of_fifty_digits(
     scheme: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    design = solved(lazy(*scheme))
-    program = family_of(design.problem).program(design.problem)
-    witness = Witness.of_arrays(design.proof)
-    assert witness is not None
+    problem = lazy(*scheme)
+    program = family_of(problem).program(problem)
+    monitor = Monitor(gap=1e-6)
+    witness = witness_of(program, design_kronecker(program, monitor=monitor), monitor)
     with mpmath.workdps(DIGITS):
         truth = nuclear(program, witness.blocks, witness.weights)
     found = rigorous.lower_bound(program, witness, enough=0.0)
     assert found.lower <= truth
     # That of the modes is below it where nodes do not all look alike.
-    assert found.lower >= design.lower_bound * (1 - 1e-11)
+    assert found.lower >= lower_bound(program, witness) * (1 - 1e-11)
     wrong = np.linalg.qr(np.random.default_rng(3).standard_normal((4, 4)))[0]
     for basis in (wrong, 0.9 * program.workload.modes.basis, program.workload.modes.basis[::-1]):
         spoiled = workload.Modes(basis=basis, factor=program.workload.modes.factor)

@@ -1,0 +1,223 @@
+"""Bounds by multipliers of every node's own: plain numpy, of workloads with modes.
+
+Any k x k matrices B_uj, one for node u and pattern j, are multipliers B_uj B_uj^T on the patterns
+of all pairs of node and step. With B_u the T x T matrix of the B_uj they prove
+
+    optimum  >=  || A diag(B_u) ||_*^2  /  sum_uj tau_u max_i |row i of B_uj|^2.
+
+Where A = sum_m A_m x q_m q_m^T, the nuclear norm is at least the inner product with any Z of
+spectral norm one. One is made of matrices Z_m of that norm, an orthogonal E in time with columns
+e_i, and an orthogonal S_i in space for every such column:
+
+    Z = ( sum_m Z_m x q_m d_m^T ) ( sum_i d_i e_i^T x S_i^T ),      d unit vectors,
+
+    < A diag(B_u), Z >  =  sum_m < A_m F_m, Z_m >,      F_m = sum_u q_um B_u E diag_i( [S_i]_um ),
+
+which is sum_m ||A_m F_m||_* at polar factors Z_m. Where B_u = v_u^1/2 P^1/2 and all S_i are alike
+it is the bound of :mod:`noisedesign.families.kronecker.bound`. That is low by what one S for all
+columns misses, and by what one P for all nodes does; each of the two costs about as much.
+
+For a given Z the best B_uj is known: of G_uj, the blocks of A^T Z, with all rows of one length, and
+the bound is sum_uj (sum_i |row i of G_uj|)^2 / tau_u.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from noisedesign.base import linalg as _linalg, settings
+from noisedesign.base.checks import Array
+from noisedesign.families.kronecker import bound
+from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
+from noisedesign.program.family import Arrays, ArraySpec
+from noisedesign.program.problem import SpaceTimeProblem
+from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.system.participation import FixedEpoch
+
+SPECS: Mapping[str, ArraySpec] = {
+    "dual_roots": ArraySpec("B", "nbkk"),
+    "dual_basis": ArraySpec("E", "TT"),
+    "dual_turns": ArraySpec("S", "gnn"),
+}
+"""What a design file keeps of it."""
+MOST_TURNS = 64
+"""S that there are at most: neighbouring columns of E share one."""
+FLOATS = 40_000_000
+"""Of n T x T arrays and as many n x n ones as there are turns: 320 MB, a few times over."""
+
+
+def turns_of(horizon: int) -> int:
+    """How many S there are of T columns of E."""
+    return min(horizon, MOST_TURNS)
+
+
+def sizes(problem: SpaceTimeProblem) -> dict[str, int]:
+    """Letter -> length, of the axes of :data:`SPECS` and of a witness."""
+    steps = problem.participation
+    k, b, horizon = steps.epochs, steps.separation, steps.horizon
+    return {"n": len(problem.mixing), "b": b, "k": k, "T": horizon, "g": turns_of(horizon)}
+
+
+def fits(program: SpaceTimeProgram) -> bool:
+    """Whether such a bound is for a program at all: a workload with modes, arrays not too large."""
+    n, horizon = program.workload.nodes, program.workload.horizon
+    floats = n * horizon**2 + turns_of(horizon) * n**2
+    return program.workload.modes is not None and floats <= FLOATS
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Turned:
+    """What proves such a bound, whoever made it.
+
+    Attributes:
+        roots: B_uj, shape (n, b, k, k).
+        basis: E, shape (T, T).
+        turns: S of neighbouring columns of E, nodes by modes, shape (turns, n, n).
+    """
+
+    roots: Array
+    basis: Array
+    turns: Array
+
+    @classmethod
+    def of(cls, program: SpaceTimeProgram, witness: Witness) -> Turned:
+        """The one of P x diag(v), with its bound; E as nearly diagonalises all A_m P^1/2."""
+        modes, horizon = program.workload.modes, program.workload.horizon
+        assert modes is not None
+        weights = np.sqrt(np.maximum(witness.weights / np.abs(witness.weights).max(), 0.0))
+        blocks = witness.blocks / np.abs(witness.blocks).max()
+        values, vectors = np.linalg.eigh(blocks)
+        halves = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.swapaxes(1, 2)
+        half = on_patterns(halves, program.participation)
+        traces = mode_traces(program, blocks)
+        gram = sum(factor.T @ factor for factor in map(modes.factor, range(len(weights))))
+        turn = nearest_orthogonal(weights[:, None] * modes.basis * traces)
+        return cls(
+            roots=weights[:, None, None, None] * halves,
+            basis=np.linalg.eigh(half.T @ gram @ half)[1],
+            turns=np.tile(turn, (turns_of(horizon), 1, 1)),
+        )
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> Turned | None:
+        """The one that a design file keeps; None where it keeps none."""
+        if not set(SPECS) <= set(arrays):
+            return None
+        return cls(
+            roots=arrays["dual_roots"], basis=arrays["dual_basis"], turns=arrays["dual_turns"]
+        )
+
+    def arrays(self) -> Arrays:
+        """As a design file keeps it."""
+        return {"dual_roots": self.roots, "dual_basis": self.basis, "dual_turns": self.turns}
+
+    def parts(self) -> Iterator[tuple[slice, Array]]:
+        """Columns of E, and the S that they share."""
+        horizon, count = len(self.basis), len(self.turns)
+        for i, turn in enumerate(self.turns):
+            yield slice(i * horizon // count, (i + 1) * horizon // count), turn
+
+    def price(self, budget: Array) -> float:
+        """sum_uj tau_u max_i |row i of B_uj|^2."""
+        return float(budget @ np.square(self.roots).sum(axis=3).max(axis=2).sum(axis=1))
+
+    def spread(self, participation: FixedEpoch) -> Array:
+        """B_u E of every node, shape (n, T, T)."""
+        found = np.empty((len(self.roots), *self.basis.shape))
+        for j, pattern in enumerate(participation.patterns):
+            found[:, pattern] = self.roots[:, j] @ self.basis[pattern]
+        return found
+
+    def mixed(self, basis: Array, spread: Array) -> Array:
+        """F_m of every mode, shape (n, T, T), of q_m as columns of ``basis``."""
+        found = np.empty_like(spread)
+        for columns, turn in self.parts():
+            found[:, :, columns] = np.tensordot((basis * turn).T, spread[:, :, columns], axes=1)
+        return found
+
+
+def lower_bound(program: SpaceTimeProgram, turned: Turned) -> float:
+    """No design of any kind has a smaller tr(H cov(z)), squared noise.
+
+    E and S are made orthogonal, and rounding is subtracted, so that the bound holds whoever made
+    them; 0 where they are no numbers, or the roots are zero.
+    """
+    modes, largest = program.workload.modes, float(np.abs(turned.roots).max())
+    finite = all(np.isfinite(array).all() for array in turned.arrays().values())
+    if modes is None or not (finite and largest > 0):
+        return 0.0
+    repaired = Turned(
+        roots=turned.roots / largest,  # their scale is free, and at an extreme one sums overflow
+        basis=nearest_orthogonal(turned.basis),
+        turns=nearest_orthogonal(turned.turns),
+    )
+    mixed = repaired.mixed(modes.basis, repaired.spread(program.participation))
+    trace = sum(_linalg.nuclear_norm(modes.factor(m) @ f) for m, f in enumerate(mixed))
+    coordinates = program.workload.nodes * program.workload.horizon
+    # The modes, E and S are orthogonal, and modes diagonalise the workload, up to rounding.
+    rounding = 16 * settings.rank_tolerance(coordinates)
+    found = trace / repaired.price(program.budget) * trace * (1 - rounding)
+    return found if 0 < found < np.inf else 0.0
+
+
+def proved(program: SpaceTimeProgram, proof: Arrays) -> float:
+    """The bound on all designs by what a design file keeps; where it keeps nothing, by the witness
+    of independent noise."""
+    turned = Turned.of_arrays(proof)
+    if turned is not None:
+        return lower_bound(program, turned)
+    return bound.lower_bound(program, Witness.of_arrays(proof) or Witness.uniform(program))
+
+
+def nearest_orthogonal(a: Array) -> Array:
+    """The polar factor of every matrix of an array, shape (..., m, m)."""
+    left, _, right = np.linalg.svd(a)
+    return np.asarray(left @ right)
+
+
+# --- better ones ----------------------------------------------------------------------------------
+
+
+def improved(program: SpaceTimeProgram, turned: Turned) -> tuple[float, Turned]:
+    """The bound, about, and multipliers whose bound is at least as large, up to rounding.
+
+    The polar factors Z_m stay, while S and then B become the best for them.
+    """
+    modes, participation = program.workload.modes, program.participation
+    assert modes is not None
+    spread = turned.spread(participation)
+    mixed = turned.mixed(modes.basis, spread)
+    trace = 0.0
+    for m, f in enumerate(mixed):
+        factor = modes.factor(m)
+        found, polar = _polar(factor @ f)
+        trace += found
+        mixed[m] = factor.T @ polar
+    turns = np.empty_like(turned.turns)
+    for i, (columns, _) in enumerate(turned.parts()):
+        sides = (side[:, :, columns].reshape(len(side), -1) for side in (spread, mixed))
+        along = next(sides) @ next(sides).T
+        turns[i] = nearest_orthogonal(modes.basis * along)
+    better = Turned(roots=turned.roots, basis=turned.basis, turns=turns)
+    slopes = np.empty_like(mixed)
+    for columns, turn in better.parts():
+        slopes[:, :, columns] = np.tensordot(modes.basis * turn, mixed[:, :, columns], axes=1)
+    roots = np.empty_like(turned.roots)
+    for j, pattern in enumerate(participation.patterns):
+        roots[:, j] = slopes[:, pattern] @ turned.basis[pattern].T
+    lengths = np.linalg.norm(roots, axis=3)
+    levels = lengths.sum(axis=2) / program.budget[:, None]
+    roots *= (levels[:, :, None] / np.where(lengths > 0, lengths, 1.0))[..., None]
+    value = trace / turned.price(program.budget) * trace
+    return value, Turned(roots=roots / np.abs(roots).max(), basis=turned.basis, turns=turns)
+
+
+def _polar(a: Array) -> tuple[float, Array]:
+    """Nuclear norm and about the polar factor of a square matrix, from the Gram matrix of it."""
+    squared, basis = np.linalg.eigh(a.T @ a)
+    least = settings.EPS * max(squared[-1], np.finfo(np.float64).tiny)
+    root = np.sqrt(np.maximum(squared, least))
+    return float(root.sum()), np.asarray(((a @ basis) / root) @ basis.T)
