@@ -1,8 +1,9 @@
 """Every shipped problem solved, and its design proved: ``python -m benchmarks.proofs``.
 
 One line a problem, with what gap is claimed and what is proved, or why not; then how many are
-proved, and the reasons of the others. The exit code is 1 where one is not proved for another reason
-than those that docs/guarantees.md names.
+proved, and the reasons of the others: under random participation the objective is, and the bound on
+designs for participation that an adversary chooses, and not the account. The exit code is 1 where
+one is not proved for another reason than those that docs/guarantees.md names.
 """
 
 from __future__ import annotations

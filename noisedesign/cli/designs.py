@@ -196,7 +196,7 @@ def verify(design: str, problem: str | None, rigorous: bool, as_json: bool) -> i
     records = [asdict(check) for check in outcome.checks]
     found: dict[str, Any] = {"ok": outcome.ok, "not_checked": outcome.not_checked}
     if outcome.proof is not None:
-        gap = outcome.proof.gap if outcome.rigorous else None
+        gap = outcome.proof.gap if outcome.rigorous and outcome.proof.bounded else None
         found |= {"rigorous": outcome.rigorous, "gap": gap}
         found |= {"why_not": outcome.proof.why_not, "left_out": outcome.proof.left_out}
     found["checks"] = records

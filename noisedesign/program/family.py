@@ -170,6 +170,14 @@ class Family(ABC):
         is another; else None."""
         return None
 
+    def released(self, problem: Any) -> tuple[Family, Any]:
+        """Who judges what a trusted server releases, and the program of it: whatever structure is
+        asked of the noise of nodes, that of a server has none."""
+        wide = self.relaxed(problem)
+        family, asked = (self, problem) if wide is None else (family_of(wide), wide)
+        program = family.central(asked)
+        return family, family.program(asked) if program is None else program
+
     @abstractmethod
     def solve(self, program: Any, *, monitor: Monitor) -> Answer:
         """The answer of our own solver.
@@ -261,6 +269,15 @@ class Family(ABC):
         """
         raise NotProvedError(f"noise of the family {self.name!r} is not covered")
 
+    def rigorous_release(self, program: Any, noise: Noise) -> Judged:
+        """What is proved of what a trusted server releases: the program is that of
+        :meth:`released`, the squared sensitivity that of the average of all nodes.
+
+        Raises:
+            NotProvedError: why nothing is.
+        """
+        raise NotProvedError(f"a trusted server's noise of the family {self.name!r} is not covered")
+
     def rigorous_bound(
         self,
         program: Any,
@@ -282,6 +299,17 @@ class Family(ABC):
             NotProvedError: why nothing is proved.
         """
         raise NotProvedError(f"bounds of the family {self.name!r} are not covered")
+
+    def rigorous_fixed_bound(
+        self, program: Any, proof: Arrays, *, enough: float
+    ) -> Interval | None:
+        """Under random participation, :meth:`rigorous_bound` on designs for participation that an
+        adversary chooses; None elsewhere.
+
+        Raises:
+            NotProvedError: why nothing is proved.
+        """
+        return None
 
     def departure(self, program: Any, noise: Noise, proof: Arrays) -> float:
         """How far noise is from the structure, relative to its largest entry; 0 up to rounding

@@ -47,6 +47,10 @@ OF_GAUSSIAN_NOISE = "epsilon and delta, by the account of Gaussian noise"
 """What is left out where a design has a privacy target."""
 
 
+RELEASED = "what the server releases is within its budget"
+"""All that noise of a trusted server claims besides its objective."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Proof(Shown):
     """What is proved of a design, or why nothing is.
@@ -60,6 +64,11 @@ class Proof(Shown):
         floor_ratio: no floor is larger, over its variance; None without floors.
         why_not: what is not proved, and why; empty where all of it is.
         left_out: what the problem asks for that no proof here covers; empty where that is nothing.
+        fixed_lower_bound: under random participation, of which feasibility and a bound rest on an
+            account that is not covered, as ``lower_bound`` of designs for participation that an
+            adversary chooses; else None.
+        bounded: whether a bound is claimed. Noise of a trusted server claims none, and its squared
+            sensitivity is that of the average of all nodes.
     """
 
     objective: Interval = UNPROVED
@@ -69,12 +78,14 @@ class Proof(Shown):
     floor_ratio: float | None = None
     why_not: str = ""
     left_out: str = ""
+    fixed_lower_bound: Interval | None = None
+    bounded: bool = True
 
     def _facts(self) -> dict[str, object]:
         return {
             "rigorous": self.rigorous,
             "why not": self.why_not,
-            "gap": self.gap,
+            "gap": self.gap if self.bounded else None,
             "objective at most": self.objective.upper,
             "lower bound": self.lower_bound.lower,
             "sensitivity squared at most": self.sensitivity_squared,
@@ -97,8 +108,9 @@ class Proof(Shown):
 
     @property
     def rigorous(self) -> bool:
-        """Whether feasibility and a gap are proved."""
-        return not self.why_not and self.feasible and math.isfinite(self.gap)
+        """Whether feasibility and a gap are proved, of noise that claims no gap the objective."""
+        proved = self.gap if self.bounded else self.objective.upper
+        return not self.why_not and self.feasible and math.isfinite(proved)
 
 
 def prove(design: Design) -> Proof:
@@ -111,21 +123,25 @@ def prove(design: Design) -> Proof:
     Returns:
         The proof.
     """
-    if design.trust == "central":
-        return Proof(why_not="it claims no budgets of nodes: the average alone is protected")
-    problem = design.problem
+    problem, bounded = design.problem, design.trust != "central"
     family, left_out = family_of(problem), _left_out(problem)
     judged, bound, why = None, UNPROVED, ""
     with np.errstate(all="ignore"):
         try:
-            program = family.program(problem)
-            judged = family.rigorous_judge(program, design.noise, design.proof)
+            if bounded:
+                program = family.program(problem)
+                judged = family.rigorous_judge(program, design.noise, design.proof)
+            else:
+                server, program = family.released(problem)
+                judged = server.rigorous_release(program, design.noise)
         except UNFIT as error:
-            return Proof(why_not=f"the noise: {error}", left_out=left_out)
+            return Proof(why_not=f"the noise: {error}", left_out=left_out, bounded=bounded)
         try:
-            bound = _bound(design, judged)
+            bound = _bound(design, judged) if bounded else UNPROVED
         except UNFIT as error:
-            why = f"the lower bound: {error}"
+            random = judged.sensitivity_squared == math.inf
+            why = f"{'feasibility and ' * random}the lower bound: {error}"
+        fixed = _fixed_bound(design)
     found = Proof(
         objective=judged.objective,
         lower_bound=bound,
@@ -134,6 +150,8 @@ def prove(design: Design) -> Proof:
         floor_ratio=judged.floor_ratio,
         why_not=why,
         left_out=left_out,
+        fixed_lower_bound=fixed,
+        bounded=bounded,
     )
     if found.rigorous or why:
         return found
@@ -223,6 +241,20 @@ def _bound(design: Design, judged: Judged) -> Interval:
         assert why is not None
         raise why
     return max(found)
+
+
+def _fixed_bound(design: Design) -> Interval | None:
+    """That of participation that an adversary chooses, where the certificate states one."""
+    claimed = design.certificate.fixed_lower_bound
+    if claimed is None:
+        return None
+    family = family_of(design.problem)
+    try:
+        return family.rigorous_fixed_bound(
+            family.program(design.problem), design.proof, enough=claimed * (1 - LOSS)
+        )
+    except UNFIT:
+        return UNPROVED
 
 
 def _left_out(problem: Problem) -> str:

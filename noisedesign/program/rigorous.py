@@ -19,6 +19,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -450,35 +451,71 @@ def judge_covariance(program: Program, covariance: Array) -> Judged:
         worst = ratio_above(above, program.budget)
         if worst <= 1:
             break
-    cap, floor, factor = program.cap, program.floor, program.exact_factor
-    shaped: Array | None = None
-    few: Lean | None = None
-    if (through := _through(program)) is not None:
-        w, m = through.mixing, through.inside
-        seen_through = finer_product(
-            finer_product(exactly(w), r), exactly(np.ascontiguousarray(w.T))
-        )
-        objective = inner(seen_through, m.mid)
-        spare = products_up(seen_through.largest, np.broadcast_to(m.rad, w.shape))
-        objective = Interval(objective.lower - spare, objective.upper + spare)
-    elif factor is None:
-        objective = inner(r, program.gram)  # R is symmetric, whatever H is
-    else:
-        few = lean(factor)
-        seen = outer_product(factor, covariance, piece=LONG, few=few)
-        shaped = seen.mid
-        objective = inner(seen, factor)
+    cap, floor, error = program.cap, program.floor, _error(program, covariance)
     return Judged(
-        objective=objective,
+        objective=error.objective,
         sensitivity_squared=worst,
         variance_ratio=None if cap is None else ratio_above(variance, cap),
         floor_ratio=None if floor is None else ratio_above(floor, variance),
         covariance=covariance,
         precision=inverse.precision,
-        factor=factor,
-        few=few,
-        shaped=shaped,
+        factor=program.exact_factor,
+        few=error.few,
+        shaped=error.shaped,
     )
+
+
+class _Error(NamedTuple):
+    """tr(H R), and of an L that the problem comes with what :class:`Judged` has of it."""
+
+    objective: Interval
+    few: Lean | None = None
+    shaped: Array | None = None
+
+
+def _error(program: Program, covariance: Array) -> _Error:
+    r, factor = exactly(covariance), program.exact_factor
+    if (through := _through(program)) is not None:
+        w, m = through.mixing, through.inside
+        seen_through = finer_product(
+            finer_product(exactly(w), r), exactly(np.ascontiguousarray(w.T))
+        )
+        found = inner(seen_through, m.mid)
+        spare = products_up(seen_through.largest, np.broadcast_to(m.rad, w.shape))
+        return _Error(Interval(found.lower - spare, found.upper + spare))
+    if factor is None:
+        return _Error(inner(r, program.gram))  # R is symmetric, whatever H is
+    few = lean(factor)
+    seen = outer_product(factor, covariance, piece=LONG, few=few)
+    return _Error(inner(seen, factor), few, seen.mid)
+
+
+def judge_release(program: Program, covariance: Array) -> Judged:
+    """What is proved of a trusted server's noise in space: R, shape (n, n), of one noise at all
+    nodes.
+
+    Raises:
+        NotProvedError: it is another.
+    """
+    ratio = release_above(covariance, program.budget)
+    return Judged(objective=_error(program, covariance).objective, sensitivity_squared=ratio)
+
+
+def release_above(covariance: Array, budget: Array, *, in_time: float = 1.0) -> float:
+    """No squared sensitivity of the average of n nodes is larger, over its budget, behind one noise
+    that all of them are told: in_time / (n^2 v budget_i) for its variance v, of exact fractions.
+
+    Raises:
+        NotProvedError: R is not v at every entry, v positive.
+    """
+    variance, least = float(covariance.flat[0]), float(budget.min())
+    if not (0 < variance < math.inf and (covariance == variance).all()):
+        raise NotProvedError("R is not that of one noise for all nodes")
+    if not math.isfinite(in_time):
+        return math.inf
+    needed = Fraction(in_time) / (len(covariance) ** 2 * Fraction(least))
+    ratio = needed / Fraction(variance)
+    return math.nextafter(float(ratio), math.inf) if ratio > 1 else float(ratio)
 
 
 class InTime(Protocol):

@@ -132,9 +132,7 @@ def baseline(problem: Problem, name: str, *, dual: DualPoint | Design | None = N
     _, judged, noise_of = _BASELINES[problem.axes]
     wide = judged(problem, name)
     family = family_of(wide)
-    program = family.program(wide)
-    if name == CENTRAL:
-        program = family.central(wide) or program
+    program = family.released(wide)[1] if name == CENTRAL else family.program(wide)
     noise = noise_of(wide, program, name)
     # In space alone the noise of a trusted server is of the same program as all other noise.
     same = name != CENTRAL or problem.axes == "space"
@@ -197,7 +195,8 @@ def _covariance(name: str, program: Program, mixing: Array) -> Array:
     if name == CENTRAL:
         # The mean's noise needs variance 1 / (n^2 tau), and every node holds the same mean.
         n = len(mixing)
-        return np.full((n, n), 1 / (n**2 * float(program.budget.min())))
+        least = 1 / (n**2 * float(program.budget.min()))
+        return np.full((n, n), least * (1 + 4 * settings.EPS))
     precision = independent_gram(program)
     if name == "decor":
         precision = decor.decor_precision(program, graph_laplacian(mixing))

@@ -18,7 +18,7 @@ from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.noise import SparseCovariance
 from noisedesign.program.problem import Problem
-from noisedesign.program.proof import Proof
+from noisedesign.program.proof import RELEASED, Proof
 from noisedesign.tasks.solve import Solution
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def insider_note(design: Design) -> str:
 def proof_note(proof: Proof) -> str:
     """What is proved of a design as it is saved."""
     if proof.rigorous:
-        words = f"feasible, gap at most {proof.gap:.2e}"
+        words = f"feasible, gap at most {proof.gap:.2e}" if proof.bounded else RELEASED
         words += f"; not part of it: {proof.left_out}" * bool(proof.left_out)
         return f"Proved with every rounding accounted for: {words}."
     return f"Not proved with every rounding accounted for: {proof.why_not}."

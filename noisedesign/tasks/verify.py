@@ -36,7 +36,7 @@ from noisedesign.program.design import Design
 from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
 from noisedesign.program.polar import ROUNDED
 from noisedesign.program.problem import Problem, problem_of
-from noisedesign.program.proof import Proof, prove, prove_streaming
+from noisedesign.program.proof import RELEASED, Proof, prove, prove_streaming
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads import WORKLOADS
 
@@ -173,7 +173,8 @@ def verify(
     it holds.
 
     A design for a trusted server (``trust`` "central") does not claim the budgets of single
-    nodes, nor a bound: only its matrix and objective are checked.
+    nodes, nor a bound: only its matrix and objective are checked, and with ``rigorous`` the
+    sensitivity of the average that the server releases.
 
     Args:
         stored: what :func:`noisedesign.load_design` gave, a design or a solution.
@@ -351,9 +352,10 @@ def _workload_check(problem: Problem) -> Check:
 
 
 def _structure_checks(stored: StoredDesign) -> list[Check]:
-    """Where a structure is claimed, that the matrices have it."""
+    """Where a structure is claimed, that the matrices have it; noise of a trusted server has its
+    own."""
     entry = stored.manifest["structure"]
-    if entry is None:
+    if entry is None or stored.design.trust == "central":
         return []
     claimed = f"{entry['time']} in time, {entry['space']} in space"
     claimed += ", no negative entries in C" * bool(entry["nonnegative"])
@@ -402,8 +404,8 @@ def _judged(stored: StoredDesign) -> Certificate:
     design = stored.design
     problem = design.problem
     family = family_of(problem)
-    if design.trust == "central" and (central := family.central(problem)) is not None:
-        program: Any = central
+    if design.trust == "central":
+        family, program = family.released(problem)
     else:
         program = family.afresh(family.program(problem))
     bound = family.bound(program, design.proof, noise=design.noise)
@@ -582,26 +584,32 @@ def _proof_check(proof: Proof) -> Check:
     if not proof.rigorous:
         return Check("rigorous", False, note=f"not proved: {proof.why_not}")
     note = "proved gap, every rounding accounted for"
+    if not proof.bounded:
+        note = f"{RELEASED}, every rounding accounted for"
     note += f"; not part of it: {proof.left_out}" * bool(proof.left_out)
-    return Check("rigorous", True, found=proof.gap, note=note)
+    return Check("rigorous", True, found=proof.gap if proof.bounded else None, note=note)
 
 
 def _proof_checks(proof: Proof, design: Design | StreamingDesign) -> list[Check]:
-    """The proof, and what is claimed besides it."""
-    if not proof.rigorous:
-        return [_proof_check(proof)]
-    claimed, objective, bound = design.certificate, proof.objective, proof.lower_bound
-    low = objective.lower - PROOF_TOLERANCE * abs(objective.lower)
-    high = objective.upper + PROOF_TOLERANCE * abs(objective.upper)
-    within = low <= claimed.objective <= high
-    # Of a bound the proof is off by what it allows for its roundings.
-    allowed = PROOF_TOLERANCE + min(bound.width / bound.lower, ROUNDED)
-    most = bound.lower * (1 + allowed)
-    return [
-        Check("proved objective", within, claimed.objective, objective.upper, "at most"),
-        Check("proved bound", claimed.lower_bound <= most, claimed.lower_bound, bound.lower),
-        _proof_check(proof),
-    ]
+    """What is claimed beside what is proved, and the proof."""
+    claimed, objective, checks = design.certificate, proof.objective, []
+    if math.isfinite(objective.upper):
+        low = objective.lower - PROOF_TOLERANCE * abs(objective.lower)
+        high = objective.upper + PROOF_TOLERANCE * abs(objective.upper)
+        within = low <= claimed.objective <= high
+        upper = objective.upper
+        checks.append(Check("proved objective", within, claimed.objective, upper, "at most"))
+    for name, claim, bound in (
+        ("proved bound", claimed.lower_bound, proof.lower_bound if proof.rigorous else None),
+        ("proved fixed bound", claimed.fixed_lower_bound, proof.fixed_lower_bound),
+    ):
+        if bound is None or claim is None or not proof.bounded:
+            continue
+        # Of a bound the proof is off by what it allows for its roundings.
+        relative = bound.width / bound.lower if bound.lower > 0 else math.inf
+        most = bound.lower * (1 + PROOF_TOLERANCE + min(relative, ROUNDED))
+        checks.append(Check(name, claim <= most, claim, bound.lower))
+    return [*checks, _proof_check(proof)]
 
 
 # --- manifest and problem text --------------------------------------------------------------

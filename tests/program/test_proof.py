@@ -219,11 +219,78 @@ def test_baselines_are_proved_by_uniform_multipliers() -> None:
     assert proof.gap == pytest.approx(design.gap, rel=1e-9)
 
 
-def test_what_claims_no_budgets_is_not_passed() -> None:
-    problem = TimeProblem.from_graph(build_graph("path", nodes=3), participation=single(4))
+RING = build_graph("ring", nodes=4)
+UNEVEN = np.array([1.0, 3.0, 0.7, 2.0])
+STEPS = FixedEpoch(epochs=2, separation=3)
+SEEDS, TOEPLITZ = SpaceStructure(kind="edge-local"), TimeStructure(kind="toeplitz")
+
+
+@pytest.mark.parametrize(
+    ("problem", "truth"),
+    [
+        # One noise of variance 1 / (n^2 tau) at n nodes, whatever W and the structure are.
+        (SpaceProblem.from_graph(RING, budget=UNEVEN), 1 / (4 * 0.7)),
+        (SpaceProblem.from_graph(RING, budget=3.0, structure=SEEDS), 1 / 12),
+        # Over three steps the mean keeps what was added: 1 + 2 + 3 times.
+        (SpaceProblem.from_graph(RING, error=ErrorMeasure(horizon=3)), 6 / 4),
+        # Independent steps, in k of which a record takes part: 1 + ... + T over T, k times.
+        (TimeProblem.prefix(participation=STEPS), 42.0),
+        (TimeProblem.from_graph(RING, participation=STEPS), 42 / 4),
+        (
+            TimeProblem.from_graph(
+                RING, participation=STEPS, structure=TimeStructure(kind="toeplitz")
+            ),
+            42 / 4,
+        ),
+    ],
+    ids=lambda value: getattr(value, "axes", None),
+)
+def test_what_a_trusted_server_releases_is_proved(problem: Any, truth: float) -> None:
+    design = baseline(problem, "cdp")
+    proof = prove(design)
+    assert proof.rigorous, proof.why_not
+    assert not proof.bounded
+    assert proof.gap == math.inf
+    assert proof.objective.lower <= design.objective <= proof.objective.upper
+    assert proof.objective.upper == pytest.approx(truth, rel=1e-12)
+    assert 1 - 1e-12 <= proof.sensitivity_squared <= 1
+    assert "within its budget" in proof_note(proof)
+    assert verify(design, rigorous=True).ok
+
+
+def test_what_a_trusted_server_releases_is_proved_over_steps() -> None:
+    """Its error is that of one model, which all n nodes hold: n times 1 / n^2 of it."""
+    problem = SpaceTimeProblem.from_graph(RING, participation=STEPS, budget=UNEVEN)
+    alone = solve(TimeProblem.prefix(participation=STEPS)).design
+    assert alone is not None
     proof = prove(baseline(problem, "cdp"))
-    assert not proof.rigorous
-    assert "average" in proof.why_not
+    assert proof.rigorous, proof.why_not
+    assert proof.objective.upper == pytest.approx(alone.objective / (4 * 0.7), rel=1e-5)
+
+
+def with_covariance(design: Design, r: np.ndarray) -> Design:
+    return replace(design, noise=replace(design.noise, space=r))
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_noise_that_a_trusted_server_may_not_release_is_not_passed(both: bool) -> None:
+    if both:
+        problem: Any = SpaceTimeProblem.from_graph(RING, participation=STEPS, budget=UNEVEN)
+    else:
+        problem = SpaceProblem.from_graph(RING, budget=UNEVEN)
+    design = baseline(problem, "cdp")
+    r = design.covariance
+    assert not prove(with_covariance(design, r * (1 - 1e-13))).feasible
+    tilted = r.copy()
+    tilted[1, 1] *= 1 + 1e-15
+    for other in (tilted, -r, 0 * r, r * math.nan, np.eye(4)):
+        found = prove(with_covariance(design, other))
+        assert not found.rigorous
+        assert "one noise for all nodes" in found.why_not
+    # That of nodes, said to be a server's, and the other way round.
+    local = baseline(problem, "ldp")
+    assert not prove(replace(local, trust="central")).rigorous
+    assert not prove(replace(design, trust="local")).rigorous
 
 
 def test_strategies_without_negative_entries_are_proved_under_fixed_participation() -> None:
@@ -263,13 +330,55 @@ def test_the_account_of_random_participation_is_never_passed(make: Any, own: Any
     assert not found.rigorous
     assert not found.feasible
     assert found.gap == math.inf
-    assert "random participation" in found.why_not
+    assert "random participation" in found.why_not or "negative entries" in found.why_not
     assert "epsilon and delta" in found.left_out
     family = family_of(problem)
     with pytest.raises(NotProvedError, match="random participation"):
         family.rigorous_bound(family.program(problem), fixed.proof)
     with pytest.raises(NotProvedError, match="random participation"):
         sensitivity_above(exactly(fixed.noise.dense_strategy), problem.participation)
+
+
+@pytest.mark.parametrize(
+    "both", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["in time", "a product"]
+)
+def test_objective_and_fixed_bound_are_proved_under_random_participation(both: bool) -> None:
+    """Of independent noise, C = c I: (1 + 2 + 3 + 4) / c^2, and by uniform multipliers, as tr X is
+    at most b = 2, half of the square of the nuclear norm of prefix sums."""
+    problem: Any = TimeProblem.prefix(**IN_BINS)
+    if both:  # of one node
+        problem = SpaceTimeProblem(mixing=np.eye(1), **IN_BINS)
+    design = baseline(problem, "ldp")
+    proof = prove(design)
+    assert not proof.rigorous
+    assert "feasibility and the lower bound: the account" in proof.why_not
+    scale = float(design.noise.dense_strategy[0, 0])
+    assert proof.objective.lower <= 10 / scale**2 <= proof.objective.upper
+    assert proof.objective.width <= 1e-12 * proof.objective.upper
+    truth = np.linalg.svd(np.tri(4), compute_uv=False).sum() ** 2 / 2
+    assert proof.fixed_lower_bound is not None
+    assert proof.fixed_lower_bound.lower == pytest.approx(truth, rel=1e-12)
+    assert proof.fixed_lower_bound.lower <= truth * (1 + 1e-14)
+
+    def unproved(forged: Design) -> set[str]:
+        checks = verify(forged, rigorous=True).checks
+        return {check.name for check in checks if not check.ok and check.name.startswith("proved")}
+
+    assert not unproved(design)
+    made = design.certificate
+    assert made.fixed_lower_bound is not None
+    told = replace(
+        made,
+        fixed_lower_bound=made.fixed_lower_bound * (1 + 1e-9),
+        objective=made.objective * (1 - 1e-9),
+    )
+    louder = DenseStrategy(strategy=design.noise.dense_strategy * (1 - 1e-9))
+    noise = replace(design.noise, strategy=louder)
+    assert unproved(replace(design, certificate=told)) == {"proved fixed bound", "proved objective"}
+    assert unproved(replace(design, noise=noise)) == {"proved objective"}
+    if not both:
+        none = {"dual_blocks": np.full((2, 2, 2), math.nan)}
+        assert prove(replace(design, proof=none)).fixed_lower_bound == (0, math.inf)
 
 
 @pytest.mark.slow

@@ -25,9 +25,11 @@ from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.program.proof import STREAMED
+from noisedesign.system.graph import build_graph
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.toeplitz import prefix_workload
+from noisedesign.tasks.baselines import baseline
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 from tests.support import ROOT
@@ -253,7 +255,16 @@ def noise_left_out(manifest: dict[str, Any], arrays: Arrays) -> None:
     arrays["covariance"] *= 1 - 1e-9
 
 
-MULTIPLIERS = {"dual_roots", "dual_weights", "observer_factors", "observer_weights"}
+def objective_raised(manifest: dict[str, Any], arrays: Arrays) -> None:
+    manifest["objective"] *= 1 + 1e-9
+    manifest["gap"] = manifest["objective"] / manifest["lower_bound"] - 1
+
+
+def said_of_nodes(manifest: dict[str, Any], arrays: Arrays) -> None:
+    manifest["trust"] = "local"
+
+
+MULTIPLIERS = {"dual_blocks", "dual_roots", "dual_weights", "observer_factors", "observer_weights"}
 
 FORGED_ALONE = (
     bound_raised,
@@ -329,6 +340,63 @@ def test_forged_designs_of_other_families_are_refused(
     name: str, edit: Edit, tmp_path: Path
 ) -> None:
     path = save_design(designed(name), tmp_path / "d.npz")
+    falsify(path, edit)
+    assert not rigorous(path)
+
+
+NOT_OPTIMAL = TimeProblem.prefix(participation=FixedEpoch(epochs=4, separation=10))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        bound_raised,
+        objective_lowered,
+        entry_changed,
+        sign_flipped,
+        noise_scaled_down,
+        multipliers_bent,
+        multipliers_negative,
+        multipliers_nan,
+        gap_claimed,
+        workload_changed,
+    ],
+    ids=lambda edit: edit.__name__,
+)
+def test_forged_designs_far_from_the_optimum_are_refused(edit: Edit, tmp_path: Path) -> None:
+    design = solve(NOT_OPTIMAL, gap=1e-3).design
+    assert design is not None
+    assert design.gap > 1e-7
+    path = save_design(design, tmp_path / "d.npz")
+    assert rigorous(path)
+    falsify(path, edit)
+    assert not rigorous(path)
+
+
+@cache
+def of_a_server(axes: str) -> Design:
+    problem: Any = in_space(budget=np.array([1.0, 2.0, 0.5]))
+    if axes == "time":
+        problem = TimeProblem.from_graph(
+            build_graph("path", nodes=3), participation=FixedEpoch(epochs=2, separation=3)
+        )
+    return baseline(problem, "cdp")
+
+
+@pytest.mark.parametrize("axes", ["space", "time"])
+@pytest.mark.parametrize(
+    "edit",
+    [objective_lowered, entry_changed, noise_scaled_down, objective_raised, said_of_nodes],
+    ids=lambda edit: edit.__name__,
+)
+def test_forged_noise_of_a_server_is_refused(axes: str, edit: Edit, tmp_path: Path) -> None:
+    path = save_design(of_a_server(axes), tmp_path / "d.npz")
+    outcome = verify(load_design(path), rigorous=True)
+    assert outcome.ok, outcome
+    assert outcome.rigorous
+    said = call("verify", path, "--rigorous", "--json").json()
+    assert (said["ok"], said["rigorous"], said["gap"]) == (True, True, None)
+    assert checked(path).code == 2
     falsify(path, edit)
     assert not rigorous(path)
 

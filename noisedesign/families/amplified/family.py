@@ -8,6 +8,7 @@ the objective.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -41,7 +42,13 @@ from noisedesign.program.family import (
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import TimeProblem
 from noisedesign.program.program import DualPoint, uniform_dual
-from noisedesign.program.rigorous import RANDOM, Judged, NotProvedError, judge_strategy
+from noisedesign.program.rigorous import (
+    RANDOM,
+    Judged,
+    NotProvedError,
+    disjoint_bound,
+    judge_strategy,
+)
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import (
     TemporalFamily,
@@ -147,13 +154,14 @@ class Nonnegative(TemporalFamily):
         )
 
     def rigorous_judge(self, program: NonnegativeProgram, noise: Noise, proof: Arrays) -> Judged:
-        """Under fixed participation. An account of a random one is no inequality of matrices."""
+        """Under random participation of the objective alone: an account is no inequality of
+        matrices."""
         strategy = noise.dense_strategy
-        if program.target is not None:
-            raise NotProvedError(RANDOM)
         if not (strategy >= 0).all():
             raise NotProvedError("C has negative entries")
-        return judge_strategy(program, strategy)
+        if program.target is None:
+            return judge_strategy(program, strategy)
+        return replace(judge_strategy(program.fixed, strategy), sensitivity_squared=math.inf)
 
     def rigorous_bound(
         self,
@@ -168,6 +176,13 @@ class Nonnegative(TemporalFamily):
         if program.target is not None:
             raise NotProvedError(RANDOM)
         return rigorous_uniform_bound(program, judged=judged, enough=enough)
+
+    def rigorous_fixed_bound(
+        self, program: NonnegativeProgram, proof: Arrays, *, enough: float
+    ) -> Interval | None:
+        if program.target is None:
+            return None
+        return disjoint_bound(program.fixed, _dual(program, proof), enough=enough)
 
     def certificate(
         self, program: NonnegativeProgram, noise: Noise, proof: Arrays, **of: Any

@@ -183,6 +183,11 @@ class Disjoint(Family):
             return rigorous.judge_covariance(program, noise.covariance)
         return rigorous.judge_strategy(program, noise.dense_strategy)
 
+    def rigorous_release(self, program: Program, noise: Noise) -> Judged:
+        if program.axes == "space":
+            return rigorous.judge_release(program, noise.covariance)
+        return rigorous.judge_strategy(program, noise.dense_strategy)
+
     def rigorous_bound(
         self, program: Program, proof: Arrays, *, judged: Judged | None = None, **by: Any
     ) -> Interval:

@@ -93,9 +93,12 @@ class Kronecker(Family):
         )
 
     def rigorous_judge(self, program: KroneckerProgram, noise: Noise, proof: Arrays) -> Judged:
-        if program.target is not None:
-            raise NotProvedError(RANDOM)
         return rigorous.judge(program, strategy=noise.dense_strategy, covariance=noise.covariance)
+
+    def rigorous_release(self, program: KroneckerProgram, noise: Noise) -> Judged:
+        return rigorous.judge_release(
+            program, strategy=noise.dense_strategy, covariance=noise.covariance
+        )
 
     def rigorous_bound(
         self, program: KroneckerProgram, proof: Arrays, *, enough: float = 0.0, **_: Any
@@ -103,6 +106,14 @@ class Kronecker(Family):
         if program.target is not None:
             raise NotProvedError(RANDOM)
         return turned_rigorous.proved(program, proof, enough=enough)
+
+    def rigorous_fixed_bound(
+        self, program: KroneckerProgram, proof: Arrays, *, enough: float
+    ) -> Interval | None:
+        if program.target is None:
+            return None
+        witness = judging.Witness.of_arrays(proof) or judging.Witness.uniform(program)
+        return rigorous.lower_bound(program, witness, enough=enough)
 
     def certificate(
         self,

@@ -146,24 +146,46 @@ def powers(w: Array, start: Array, count: int) -> Iterator[Power]:
 
 
 def judge(program: SpaceTimeProgram, *, strategy: Array, covariance: Array) -> rigorous.Judged:
-    """:func:`bound.judge_kronecker`: tr(H (S x R)), S = (C^T C)^-1.
+    """:func:`bound.judge_kronecker`: tr(H (S x R)), S = (C^T C)^-1; under random participation no
+    sensitivity.
 
     Raises:
         NotProvedError: too many coordinates; C not proved invertible, or R positive definite.
     """
-    noising = rigorous.noising_of(strategy)
-    d = exactly(noising.matrix)
-    s = finer_product(d, d.transposed())
     judged = rigorous.judge_covariance(program.space_program(np.eye(len(covariance))), covariance)
-    objective = _on_all if program.workload.one_mixing is None else _by_powers
-    in_time = rigorous.sensitivity_above(exactly(strategy), program.participation)
+    steps = program.participation
+    # An account of random participation is no inequality of matrices.
+    in_time = math.inf if steps.random else rigorous.sensitivity_above(exactly(strategy), steps)
     return replace(
         judged,
-        objective=noising.around(objective(program, s, covariance)),
+        objective=_error(program, strategy, covariance),
         sensitivity_squared=float(up(np.float64(in_time * judged.sensitivity_squared), 1)),
         covariance=None,
         precision=None,
     )
+
+
+def judge_release(
+    program: SpaceTimeProgram, *, strategy: Array, covariance: Array
+) -> rigorous.Judged:
+    """:func:`judge` of a trusted server's noise.
+
+    Raises:
+        NotProvedError: as there; it is not the same noise for all nodes.
+    """
+    in_time = rigorous.sensitivity_above(exactly(strategy), program.participation)
+    return rigorous.Judged(
+        objective=_error(program, strategy, covariance),
+        sensitivity_squared=rigorous.release_above(covariance, program.budget, in_time=in_time),
+    )
+
+
+def _error(program: SpaceTimeProgram, strategy: Array, covariance: Array) -> Interval:
+    noising = rigorous.noising_of(strategy)
+    d = exactly(noising.matrix)
+    s = finer_product(d, d.transposed())
+    objective = _on_all if program.workload.one_mixing is None else _by_powers
+    return noising.around(objective(program, s, covariance))
 
 
 def _by_powers(program: SpaceTimeProgram, s: Enclosure, covariance: Array) -> Interval:
