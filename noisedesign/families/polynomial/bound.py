@@ -18,7 +18,7 @@ from scipy.linalg import svdvals
 
 from noisedesign.base.checks import Array
 from noisedesign.base.threads import in_threads
-from noisedesign.families.polynomial import neighbourhoods, polynomials
+from noisedesign.families.polynomial import neighbourhoods, operator as operators, polynomials
 from noisedesign.families.polynomial.known import Known, near
 from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.operator import Powers, Weighted
@@ -30,6 +30,7 @@ from noisedesign.families.polynomial.quadrature import (
     STEPS_AT_ONCE,
     Bidiagonal,
     Product,
+    products,
     times_root,
 )
 from noisedesign.families.polynomial.traces import Probes, deviation
@@ -50,9 +51,6 @@ OF_BOUND = 3
 """So many times fewer for the trace of a bound, where each takes a process of Lanczos."""
 
 LEAST_OF_BOUND = 24
-
-OF_SPREAD = 2
-"""So many times fewer still by which its variation is bounded: each takes two such processes."""
 
 PILOT = 2
 """Vectors by which what is known exactly is chosen."""
@@ -116,8 +114,7 @@ def is_exact(program: SparseProgram) -> bool:
 def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
     """A bound on the largest [R^-1]_ii over its budget; infinite where nothing bounds it.
 
-    With c the least r^2 p on [0, b], R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c. Its diagonal comes
-    from sums of another kind than those that the solver took, and from none of its numbers.
+    With c the least r^2 p on [0, b], R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c.
 
     Args:
         noise: what is judged.
@@ -129,7 +126,7 @@ def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
     slack = least(r * r * p, r * r * p - 1)
     if slack <= 0:
         return math.inf
-    found = diagonal_anew(noise) / (noise.scale * budget)
+    found = diagonal(noise) / (noise.scale * budget)
     return float(found.max()) / min(slack, 1.0) if np.isfinite(found).all() else math.inf
 
 
@@ -170,25 +167,18 @@ def diagonal(noise: PolynomialCovariance) -> Array:
     return _stated(noise).diagonal(noise.polynomials[0])
 
 
-def diagonal_anew(noise: PolynomialCovariance) -> Array:
-    """The same by quadrature."""
-    return neighbourhoods.diagonal(noise.polynomials[0], _factor(noise))
-
-
 _KEPT: WeakKeyDictionary[PolynomialCovariance, Weighted] = WeakKeyDictionary()
 """Operators of noise that is judged, with their diagonals: sums that take long."""
 
 
-def keep(noise: PolynomialCovariance, operator: Weighted) -> None:
-    """That ``operator`` is the B of noise that was just made of it."""
-    _KEPT[noise] = operator
-
-
 def _stated(noise: PolynomialCovariance) -> Weighted:
-    """B, with eigenvalues within what the noise says."""
+    """B, with eigenvalues within what the noise says, and diagonals by sums of another kind than
+    those that the solver took."""
     if noise not in _KEPT:
         operator = Weighted(mixing=noise.mixing, weights=noise.weights)
         object.__setattr__(operator, "top", noise.bound)  # the domain that p and r are told on
+        degree = max(noise.polynomials[0].degree(), 1)
+        operator.know(neighbourhoods.moments(degree, _factor(noise), noise.bound))
         _KEPT[noise] = operator
     return _KEPT[noise]
 
@@ -367,6 +357,11 @@ def bound_within(
     It is (tr S)^2 / sum(tau v) with S = (V^(1/2) H V^(1/2))^(1/2), for any v > 0. Of a polynomial
     near S the trace is a finite sum; only that of the rest is estimated, by quadrature.
 
+    Over several steps of symmetric W a smaller trace takes the place of S, whose products are few:
+    that of E = s (W V W)^(1/2) s, with s of W^2 and s^4 W^2 <= H. For Z of the polar decomposition
+    of W V^(1/2) it is tr(V^(1/2) W s^2 Z^T), a product of a factor of V^(1/2) H V^(1/2) and a
+    contraction. The norm of E is at most that of S (Cordes 1987).
+
     Args:
         program: W and the budgets.
         operator: of W and v.
@@ -386,30 +381,42 @@ def bound_within(
             values = np.sqrt(np.clip(np.linalg.eigvalsh((b + b.T) / 2), 0.0, None))
         exact = float(values.sum()) ** 2 / price
         return Estimate(exact, exact)
+    scaled: Array = operator.weights
+    outer, stretch = None, 1.0
+    factors: tuple[Product, Product]
     if program.plain:
-        top, apart, most, terms = operator.top, APART, MOST_STEPS, objective
-        factors: tuple[Product, Product] = operator.forward, operator.backward
+        top, apart, most = operator.top, APART, MOST_STEPS
+        factors = operator.forward, operator.backward
         price /= float(objective.counts[0])
+    elif objective.quarter_below is None:
+        top, apart, most = objective.top(operator.weights), APART_OVER_STEPS, MOST_OF_MANY
+        terms = objective.first(LEFT_OUT, rng)
+        factors = (lambda x: terms.forward(root * x), lambda y: root * terms.backward(y))
     else:
-        top = objective.top(operator.weights)
-        apart, most = APART_OVER_STEPS, MOST_OF_MANY
-        terms = objective if objective.root_below else objective.first(LEFT_OUT, rng)
-        factors = (lambda x: terms.factor(root * x), lambda y: root * terms.factor_transposed(y))
+        top, apart, most = objective.top(operator.weights), APART, MOST_OF_MANY
+        w = operators.narrow(program.mixing.tocsr())
+        factors = (lambda x: root * (w @ x), lambda y: w @ (root * y))
+        outer = objective.by_quarter
+        stretch = polynomials.proved_range(objective.quarter_below)[1]
+        scaled = (w.power(2) @ scaled) / w.power(2).sum(axis=1)
     if noise is None:
         beside, degree = Weighted(mixing=program.mixing, weights=1 / program.budget), EXACT_DEGREE
     else:
         beside, degree = noise.operator, max(noise.precision.degree(), 1)
+    within = outer or np.asarray
     pilot = rng.standard_normal((program.size, PILOT))
     known = near(
         beside,
-        (operator.weights / beside.weights) ** 0.25,
+        (scaled / beside.weights) ** 0.25,
         degree=degree,
         starts=pilot,
-        images=times_root(*factors, pilot, steps=STEPS_AT_ONCE),
+        images=within(times_root(*factors, within(pilot), steps=STEPS_AT_ONCE)),
     )
     found = rest_of_root(
         *factors,
         known,
+        outer=outer,
+        stretch=stretch,
         top=top,
         starts=Probes(program.size, max(probes // OF_BOUND, LEAST_OF_BOUND), rng),
         failure=failure,
@@ -424,64 +431,50 @@ def rest_of_root(
     backward: Product,
     known: Known,
     *,
+    outer: Product | None = None,
+    stretch: float = 1.0,
     top: float,
     starts: Probes,
     failure: float,
     apart: float = APART,
     most: int = MOST_STEPS,
 ) -> Estimate:
-    """What the trace of S = (A^T A)^(1/2) is between, of which that of K is known.
+    """What the trace of S = Q (A^T A)^(1/2) Q is between, of which that of K is known.
 
     Args:
         forward: x -> A x, of blocks.
         backward: y -> A^T y.
         known: K.
-        top: a bound on the eigenvalues of A^T A.
+        outer: x -> Q x, of blocks, symmetric; None where Q is the identity.
+        stretch: a bound on the norm of Q.
+        top: a bound on the squared eigenvalues of S.
         starts: Gaussian vectors z.
         failure: probability that either side is exceeded, one side at a time.
         apart: both rules, relative, at which no more steps are taken.
         most: of these steps.
 
-    |(S - K) z|^2 takes (K z)^T S z, which is the difference of two forms of S: of K z + c z and of
-    K z - c z, over 4 c. It is found for a few z, where it says enough of |S - K|_F.
+    The same steps tell what S z is, and how far off that is at most, so that |(S - K) z| says
+    enough of |S - K|_F.
     """
 
-    def forms(block: Array) -> tuple[Array, Array]:
-        process = Bidiagonal(forward, backward, block)
-        process.until_close(apart, most=most)
-        return process.roots()
-
-    def probed(part: tuple[int, bool]) -> tuple[Array, Array, Array]:
-        number, beside = part
+    def probed(number: int) -> tuple[Array, Array, Array]:
         z = starts.block(number)
-        if not beside:
-            low, high = forms(z)
-            exact = _products(z, known.apply(z))
-            return low - exact, high - exact, np.zeros(0)
-        z = z[:, : max(z.shape[1] // OF_SPREAD, 1)]
         seen = known.apply(z)
-        lengths = np.sqrt(_products(seen, seen) / _products(z, z))
-        lengths[lengths == 0] = 1.0
-        low, high = forms(np.concatenate([seen + lengths * z, seen - lengths * z], axis=1))
-        m = z.shape[1]
-        both = (low[:m] - high[m:]) / (4 * lengths)  # (K z)^T S z is at least this
-        image = forward(z)
-        squares = _products(image, image) - 2 * both + _products(seen, seen)
-        return np.zeros(0), np.zeros(0), np.maximum(squares, 0.0)
+        process = Bidiagonal(forward, backward, z if outer is None else outer(z))
+        process.until_close(apart, most=most)
+        low, high = process.roots()
+        image, off = process.root_times()
+        left = (image if outer is None else outer(image)) - seen
+        exact = products(z, seen)
+        return low - exact, high - exact, (np.sqrt(products(left, left)) + stretch * off) ** 2
 
-    parts = [(number, beside) for number in range(len(starts)) for beside in (True, False)]
     low, high, squares = (
-        np.concatenate(found) for found in zip(*in_threads(probed, parts), strict=True)
+        np.concatenate(found) for found in zip(*in_threads(probed, range(len(starts))), strict=True)
     )
     squared, exact = float(squares.mean()), float(known.diagonal.sum())
     ends = (-known.ends[1], math.sqrt(top) - known.ends[0])
     below, above = (
-        deviation(squared, *two, probes=len(low), seen=len(squares), failure=failure)
+        deviation(squared, *two, probes=len(low), failure=failure)
         for two in (ends, (-ends[1], -ends[0]))
     )
     return Estimate(max(exact + float(low.mean()) - below, 0.0), exact + float(high.mean()) + above)
-
-
-def _products(left: Array, right: Array) -> Array:
-    """Of columns with columns."""
-    return np.asarray(np.einsum("ij,ij->j", left, right))

@@ -15,7 +15,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import Interval
 from noisedesign.base.linalg import symmetrized
 from noisedesign.base.monitor import Monitor, Search
-from noisedesign.families.polynomial import bound as judging
+from noisedesign.families.polynomial import bound as judging, rigorous as finite_sums
 from noisedesign.families.polynomial.noise import PolynomialNoise
 from noisedesign.families.polynomial.program import SparseProgram
 from noisedesign.privacy.sensitivity import UPPER_BOUND
@@ -92,7 +92,6 @@ class Polynomial(Family):
             noise=np.asarray(made.root.coef),
             scale=made.scale,
         )
-        judging.keep(covariance, made.operator)
         noise = Noise(steps=None, nodes=program.size, space=covariance)
         return Answer(stop=search.stop, noises=[noise], proof={MULTIPLIERS: weights})
 
@@ -147,7 +146,10 @@ class Polynomial(Family):
         )
 
     def rigorous_judge(self, program: SparseProgram, noise: Noise, proof: Arrays) -> Judged:
-        """Of R as it is written out."""
+        """Of R as it is written out; of more nodes than that of its budgets alone."""
+        if program.size > WRITTEN_OUT and isinstance(noise.space, PolynomialCovariance):
+            worst = finite_sums.squared_sensitivity(noise.space, program.budget)
+            return Judged(objective=rigorous.UNPROVED, sensitivity_squared=worst)
         return rigorous.judge_covariance(_written_out(program), symmetrized(noise.covariance))
 
     def rigorous_bound(
@@ -159,7 +161,11 @@ class Polynomial(Family):
         enough: float = 0.0,
         **_: Any,
     ) -> Interval:
-        """By the same multipliers, without a polynomial for the square root."""
+        """By the same multipliers, without a polynomial for the square root.
+
+        Raises:
+            NotProvedError: it has too many nodes, or no multipliers.
+        """
         if MULTIPLIERS not in proof:
             raise NotProvedError("there are no multipliers")
         dual = diagonal_dual(proof[MULTIPLIERS], None, None)
@@ -206,7 +212,10 @@ def _written_out(program: SparseProgram) -> Program:
         NotProvedError: it has too many nodes.
     """
     if program.size > WRITTEN_OUT:
-        why = f"{program.size} nodes, of which at most {WRITTEN_OUT} are covered"
+        why = (
+            f"it and the error are estimates, that hold with confidence {judging.CONFIDENCE!r}, of "
+            f"{program.size} nodes, of which at most {WRITTEN_OUT} are covered"
+        )
         raise NotProvedError(why)
     return _dense(program)
 

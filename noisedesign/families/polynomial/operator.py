@@ -15,7 +15,7 @@ from scipy import sparse
 from noisedesign.base.checks import Array
 from noisedesign.base.threads import in_threads
 from noisedesign.families.polynomial import polynomials
-from noisedesign.families.polynomial.quadrature import Bidiagonal
+from noisedesign.families.polynomial.quadrature import Bidiagonal, Rule
 from noisedesign.families.polynomial.traces import COLUMNS
 
 POWER_STEPS = 60
@@ -36,8 +36,8 @@ DENSE = 1400
 COLUMNS_AT_ONCE = 1024
 """Whose neighbourhoods are held at once."""
 
-ENTRIES_AT_ONCE = 12_000_000
-"""Of those columns, at most: 100 MB, and four such blocks at a time, in every thread."""
+ENTRIES_AT_ONCE = 16_000_000
+"""Of those columns, at most: 130 MB where they are full, and three such blocks in every thread."""
 
 WORTH = 100_000
 """Entries of a block from which its columns are shared out among threads."""
@@ -86,24 +86,14 @@ class Weighted:
 
     def apply(self, p: Chebyshev, block: Array) -> Array:
         """p(B) times a block, shape (n, m); p is a polynomial on [0, b]."""
-        _ = self._scaled  # before threads, which would each make their own
-        every = COLUMNS if block.size >= WORTH else max(block.shape[1], 1)
-        parts = np.split(block, range(every, block.shape[1], every), axis=1)
-        found = in_threads(lambda part: self._apply(p, np.ascontiguousarray(part)), parts)
-        return np.concatenate(list(found), axis=1)
+        a, transposed = self._doubled  # before threads, which would each make their own
+        return by_columns(lambda part: clenshaw(p, lambda x: transposed @ (a @ x), part), block)
 
-    def _apply(self, p: Chebyshev, block: Array) -> Array:
+    @cached_property
+    def _doubled(self) -> tuple[Any, Any]:
+        """Whose product is 4 B / b."""
         a, transposed = self._scaled
-        previous, current = block, 2 * (transposed @ (a @ block)) - block
-        c = p.coef
-        total = c[0] * block
-        if len(c) > 1:
-            total = total + c[1] * current
-        for coefficient in c[2:]:
-            following = 4 * (transposed @ (a @ current)) - 2 * current - previous
-            previous, current = current, following
-            total += coefficient * current
-        return np.asarray(total)
+        return 2 * a, 2 * transposed
 
     def moments(self, degree: int, *, go_on: GoOn = always) -> Array:
         """The diagonals of T_j(2 B / b - 1), j <= degree, shape (degree + 1, n); kept.
@@ -126,35 +116,58 @@ class Weighted:
                 return self._moments(first, min(first + width, n), degree)
 
             blocks = []
-            _ = self._scaled  # before threads, which would each make their own
+            _ = self._recurring  # before threads, which would each make their own
             for block in in_threads(found, range(0, n, width)):
                 blocks.append(block)
                 if not go_on():
                     raise TimeoutError
-            self._kept[:] = np.concatenate(blocks, axis=1)
+            self.know(np.concatenate(blocks, axis=1))
         return np.array(self._kept[: degree + 1])
+
+    def know(self, moments: Array) -> None:
+        """That these are the diagonals of T_j(2 B / b - 1)."""
+        self._kept[:] = moments
 
     @cached_property
     def _kept(self) -> list[Array]:
         """Diagonals that are known."""
         return []
 
+    @cached_property
+    def _recurring(self) -> tuple[Any, Any]:
+        """A above -I / 2, and A^T, over sqrt(b) and doubled: from rows x and y beside them these
+        make 2 x A - y."""
+        taken = -sparse.eye_array(len(self.weights), format="csr")
+        one, other = (sparse.vstack([2 * m, taken], format="csr") for m in self._scaled)
+        return narrow(one), narrow(other)
+
     def _moments(self, first: int, end: int, degree: int) -> Array:
+        found = [2 * squares(block) - 1 for block in self.walks(first, end, degree)]
+        return np.array([np.ones(end - first), *found])
+
+    def walks(self, first: int, end: int, degree: int) -> Iterator[Any]:
+        """For j = 1, 2, ... what j products with A / sqrt(b) or its transpose make of unit vectors
+        of these nodes, T_j of them: sparse rows, and columns of an array from where neighbourhoods
+        are not much smaller than the graph."""
         a, transposed = self._scaled
         m = end - first
-        unit = (np.ones(m), (np.arange(first, end), np.arange(m)))
-        previous: Any = sparse.csr_array(unit, shape=(a.shape[1], m))
-        found = np.ones((degree + 1, m))
-        current: Any = a @ previous
+        unit = (np.ones(m), (np.arange(m), np.arange(first, end)))
+        previous: Any = sparse.csr_array(unit, shape=(m, a.shape[1]))
+        current: Any = transposed[first:end]
         for j in range(1, degree + 1):
-            found[j] = 2 * _squares(current) - 1
+            yield current
             if j == degree:
                 break
             if _is_full(current):
-                previous, current = previous.toarray(), current.toarray()
-            following = 2 * ((transposed if j % 2 else a) @ current) - previous
+                previous, current = previous.T.toarray(), current.T.toarray()
+            if isinstance(current, np.ndarray):
+                following = (transposed if j % 2 else a) @ current
+                following *= 2
+                following -= previous
+            else:
+                both = sparse.hstack([current, previous], format="csr")
+                following = both @ self._recurring[0 if j % 2 else 1]
             previous, current = current, following
-        return found
 
     def diagonal(self, p: Chebyshev, *, go_on: GoOn = always) -> Array:
         """The diagonal of p(B), shape (n,)."""
@@ -178,9 +191,15 @@ class Weighted:
         """Nodes in [0, b] and weights of a measure near that of B in ``starts``, shape (n,), or in
         the mean of the columns of an (n, m) array."""
         block = starts.reshape(len(starts), -1)
-        process = Bidiagonal(self.forward, self.backward, block)
-        process.extend(min(steps, len(block)))
-        rules = [process.rule(k, below=False) for k in range(block.shape[1])]
+        _ = self.transposed  # before threads, which would each make their own
+
+        def found(part: Array) -> list[Rule]:
+            process = Bidiagonal(self.forward, self.backward, part)
+            process.extend(min(steps, len(part)))
+            return [process.rule(k, below=False) for k in range(part.shape[1])]
+
+        halves = np.array_split(block, min(2, block.shape[1]), axis=1)
+        rules = [rule for half in in_threads(found, halves) for rule in half]
         nodes = np.concatenate([rule.nodes for rule in rules])
         weights = np.concatenate([rule.weights for rule in rules]) / len(rules)
         return np.minimum(nodes, self.top), weights
@@ -233,9 +252,9 @@ class Powers:
         return bool((self.mixing != self.mixing.T).nnz == 0)
 
     @cached_property
-    def root_below(self) -> Chebyshev | None:
-        """s on [0, 1] with s(W^2) W^2 s(W^2) <= H and hardly less, of symmetric W; None where that
-        takes about as many products as H does."""
+    def quarter_below(self) -> Chebyshev | None:
+        """s on [0, 1] with s(W^2)^2 W^2 s(W^2)^2 <= H and hardly less, of symmetric W; None where
+        that takes about as many products as H does."""
         if not self.symmetric or self.counts[0] == 0:
             return None
         n, steps = self.mixing.shape[0], len(self.counts)
@@ -245,7 +264,7 @@ class Powers:
         x, weights = squared.measure(sparse.eye_array(n, format="csc"), np.random.default_rng(0))
         x = np.clip(x, 0.0, 1.0)
         gain = weights * np.sqrt(x) / n
-        return polynomials.root_below(k, x, gain, degree=3 * steps // 8)
+        return polynomials.quarter_below(k, x, gain, degree=3 * steps // 8)
 
     def forward(self, block: Array) -> Array:
         """F times a block of m columns, shape (T n, m)."""
@@ -260,8 +279,11 @@ class Powers:
         return self._gathered(iter(stacked.reshape(len(self.counts), -1, stacked.shape[1])[::-1]))
 
     def random(self, rng: np.random.Generator, count: int) -> Array:
-        """F^T times standard normal vectors: independent columns of covariance H."""
+        """F^T times standard normal vectors, or F'^T: independent columns of covariance H, or a
+        little less."""
         shape = (self.mixing.shape[0], count)
+        if self.quarter_below is not None:
+            return by_columns(self._by_root, rng.standard_normal(shape))
         return self._gathered(rng.standard_normal(shape) for _ in self.counts)
 
     def _gathered(self, latest_first: Iterator[Array]) -> Array:
@@ -274,27 +296,35 @@ class Powers:
         """H times a block."""
         if not self.symmetric:
             return self.backward(self.forward(block))
-        total: Any = 0.0
-        for count in self.counts[::-1]:
-            total = self._narrow @ (self._narrow @ (total + count * block))
-        return np.asarray(total)
+        total = self.counts[-1] * block
+        term = np.empty_like(total)
+        for count in self.counts[-2::-1]:
+            total = self._narrow @ (self._narrow @ total)
+            np.multiply(block, count, out=term)
+            total += term
+        return np.asarray(self._narrow @ (self._narrow @ total))
 
     def factor(self, block: Array) -> Array:
-        """F' times a block, F'^T F' <= H: W s(W^2) where there is that s, else F."""
-        return self.forward(block) if self.root_below is None else self._by_root(block)
+        """F' times a block, F'^T F' <= H: W s(W^2)^2 where there is that s, else F."""
+        return self.forward(block) if self.quarter_below is None else self._by_root(block)
 
     def factor_transposed(self, block: Array) -> Array:
         """F'^T times a block."""
-        return self.backward(block) if self.root_below is None else self._by_root(block)
+        return self.backward(block) if self.quarter_below is None else self._by_root(block)
 
     def _by_root(self, block: Array) -> Array:
-        s: Any = self.root_below
-        previous, current = np.zeros_like(block), s.coef[-1] * block  # Clenshaw, at 2 W^2 - 1
-        for coefficient in s.coef[-2:0:-1]:
-            squared = self._narrow @ (self._narrow @ current)
-            previous, current = current, 4 * squared - 2 * current - previous + coefficient * block
-        squared = self._narrow @ (self._narrow @ current)
-        return np.asarray(self._narrow @ (2 * squared - current - previous + s.coef[0] * block))
+        return np.asarray(self._narrow @ self.by_quarter(self.by_quarter(block)))
+
+    def by_quarter(self, block: Array) -> Array:
+        """s(W^2) times a block, where there is that s."""
+        s: Any = self.quarter_below
+        doubled = self._doubled
+        return clenshaw(s, lambda x: doubled @ (doubled @ x), block)
+
+    @cached_property
+    def _doubled(self) -> Any:
+        """2 W."""
+        return 2 * self._narrow
 
     @cached_property
     def dense(self) -> Array:
@@ -328,6 +358,40 @@ def collatz(product: Callable[[Array], Array], size: int, *, steps: int) -> floa
     return bound * (1 + 1e-12)  # for rounding of the products
 
 
+def clenshaw(p: Chebyshev, product: Callable[[Array], Array], block: Array) -> Array:
+    """p(B) times a block, p on [0, b], by products with 4 B / b (Clenshaw 1955).
+
+    Blocks of all nodes are far larger than what a processor keeps at hand, so that sums are made in
+    those that are there already.
+    """
+    previous, current = np.zeros_like(block), p.coef[-1] * block
+    for coefficient in p.coef[-2:0:-1]:
+        following = product(current)
+        previous += current
+        previous += current
+        following -= previous
+        np.multiply(block, coefficient, out=previous)
+        following += previous
+        previous, current = current, following
+    if len(p.coef) == 1:
+        return np.asarray(current)
+    total = product(current)
+    total /= 2
+    total -= current
+    total -= previous
+    np.multiply(block, p.coef[0], out=previous)
+    total += previous
+    return np.asarray(total)
+
+
+def by_columns(work: Callable[[Array], Array], block: Array) -> Array:
+    """What is done to every column of a block, by threads where it is large."""
+    every = COLUMNS if block.size >= WORTH else max(block.shape[1], 1)
+    parts = np.split(block, range(every, block.shape[1], every), axis=1)
+    found = in_threads(lambda part: work(np.ascontiguousarray(part)), parts)
+    return np.concatenate(list(found), axis=1)
+
+
 def narrow(array: Any) -> Any:
     """The same with indices of four bytes, where they do: products are a fifth quicker."""
     if array.nnz < np.iinfo(np.int32).max:
@@ -342,9 +406,10 @@ def _is_full(block: Any) -> bool:
     return bool(block.nnz > DENSE_FROM * block.shape[0] * block.shape[1])
 
 
-def _squares(block: Any) -> Array:
-    """Squared lengths of columns."""
+def squares(block: Any) -> Array:
+    """Squared lengths of sparse rows, or of columns of an array."""
     if isinstance(block, np.ndarray):
         return np.asarray(np.einsum("ij,ij->j", block, block))
-    squares = np.bincount(block.indices, weights=block.data**2, minlength=block.shape[1])
-    return np.asarray(squares, dtype=np.float64)
+    rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
+    found = np.bincount(rows, weights=block.data**2, minlength=block.shape[0])
+    return np.asarray(found, dtype=np.float64)

@@ -141,11 +141,11 @@ def inverse_root(p: Chebyshev, *, slack: float = ROOT_SLACK) -> Chebyshev:
         degree += max(4, degree // 3)
 
 
-def root_below(
+def quarter_below(
     k: Chebyshev, points: Array, weights: Array, *, degree: int, lost: float = LOST
 ) -> Chebyshev | None:
-    """A polynomial s with s^2 <= k on [0, 1] whose mean is nearly that of the root of k, by a
-    linear program; None where that takes a higher degree.
+    """A polynomial s with s^4 <= k on [0, 1] and a mean of s^2 that is nearly that of the root of
+    k, by a linear program; None where that takes a higher degree.
 
     Args:
         k: a polynomial, positive and least at 0.
@@ -155,21 +155,22 @@ def root_below(
         lost: of the mean, relative.
     """
     least = float(k(0.0))
+    mean = float(weights @ np.sqrt(k(points)))
     for tried in range(2, degree + 1):
         grid = _points(GRID_BELOW * tried, 1.0)
         basis, seen = (np.polynomial.chebyshev.chebvander(2 * x - 1, tried) for x in (grid, points))
         found = linprog(
-            -(weights @ seen),
+            -((weights * k(points) ** 0.25) @ seen),
             A_ub=np.concatenate([basis, -basis]),
-            b_ub=np.concatenate([np.sqrt(k(grid)), np.zeros(len(grid))]),
+            b_ub=np.concatenate([k(grid) ** 0.25, np.zeros(len(grid))]),
             bounds=(None, None),
         )
         if found.x is None:
             continue
-        s = Chebyshev(found.x, domain=[0.0, 1.0])
-        above = max(proved_range(s * s - k, points=FINE)[1], 0.0) / least
-        s = s / math.sqrt(1 + above)
-        if weights @ s(points) >= (1 - lost) * (weights @ np.sqrt(k(points))):
+        s: Chebyshev = Chebyshev(found.x, domain=[0.0, 1.0])
+        above = max(proved_range(s**4 - k, points=FINE)[1], 0.0) / least
+        s = s / (1 + above) ** 0.25
+        if weights @ s(points) ** 2 >= (1 - lost) * mean:
             return s
     return None
 

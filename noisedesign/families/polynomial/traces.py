@@ -17,10 +17,11 @@ from noisedesign.base.checks import Array
 COLUMNS = 16
 """Vectors that are multiplied together: fewer and more take longer each."""
 
+SHARED = 4
+"""Blocks come in multiples of it, for as many threads."""
 
-def deviation(
-    squared: float, low: float, high: float, *, probes: int, failure: float, seen: int | None = None
-) -> float:
+
+def deviation(squared: float, low: float, high: float, *, probes: int, failure: float) -> float:
     """How far the mean of z^T E z is above tr E at most, but with ``failure``.
 
     Args:
@@ -28,21 +29,21 @@ def deviation(
         low, high: of them and 0, what encloses the eigenvalues of E.
         probes: how many z.
         failure: half of it for |E|_F, half for the mean.
-        seen: how many of them ``squared`` is the mean of, if not all.
     """
     enough = math.log(2 / failure)
     share = enough / probes
-    shift = max(abs(low), abs(high)) * math.sqrt(enough / (seen or probes))
+    shift = max(abs(low), abs(high)) * math.sqrt(share)
     frobenius = shift + math.sqrt(shift**2 + squared)
     return 2 * frobenius * math.sqrt(share) + 2 * max(high, 0.0) * share
 
 
 class Probes:
-    """Gaussian vectors in blocks of a few columns, each of a stream of its own."""
+    """Gaussian vectors in blocks of about as many columns, each of a stream of its own."""
 
     def __init__(self, nodes: int, count: int, rng: np.random.Generator) -> None:
-        self._nodes, self._count = nodes, count
-        self._seeds = rng.integers(2**63, size=(-(-count // COLUMNS), 2))
+        blocks = min(SHARED * -(-count // (SHARED * COLUMNS)), count)
+        self._nodes, self._ends = nodes, np.arange(blocks + 1) * count // blocks
+        self._seeds = rng.integers(2**63, size=(blocks, 2))
 
     def __len__(self) -> int:
         """How many blocks."""
@@ -50,6 +51,6 @@ class Probes:
 
     def block(self, number: int) -> Array:
         """Of that number, shape (n, m)."""
-        columns = min(COLUMNS, self._count - number * COLUMNS)
+        columns = int(self._ends[number + 1] - self._ends[number])
         rng = np.random.default_rng(self._seeds[number])
         return rng.standard_normal((self._nodes, columns))

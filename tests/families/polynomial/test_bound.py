@@ -42,13 +42,20 @@ def operator(space: PolynomialCovariance) -> Array:
     return np.asarray(root[:, None] * (w.T @ w) * root)
 
 
+def by_the_solver(space: PolynomialCovariance) -> Array:
+    """The diagonal of p(B) by its sums, on the same domain."""
+    found = Weighted(mixing=space.mixing, weights=space.weights)
+    object.__setattr__(found, "top", space.bound)
+    return found.diagonal(space.polynomials[0])
+
+
 @pytest.mark.parametrize("degree", [0, 1, 2, 3, 4, 7, 12])
 def test_diagonals_are_those_of_dense_powers(degree: int) -> None:
     coefficients = np.random.default_rng(degree).standard_normal(degree + 1)
     space = replace(designed(), precision=coefficients)
     values, vectors = np.linalg.eigh(operator(space))
     p = Chebyshev(coefficients, domain=[0, space.bound])
-    for found in (bound.diagonal(space), bound.diagonal_anew(space)):
+    for found in (bound.diagonal(space), by_the_solver(space)):
         np.testing.assert_allclose(found, vectors**2 @ p(values), atol=1e-12)
 
 
@@ -63,21 +70,32 @@ def test_diagonals_of_a_graph_whose_paths_end() -> None:
         scale=np.ones(4),
     )
     p, _ = space.polynomials
-    for found in (bound.diagonal(space), bound.diagonal_anew(space)):
+    for found in (bound.diagonal(space), by_the_solver(space)):
         np.testing.assert_allclose(found, p(0) + (p(1) - p(0)) / 4, rtol=1e-14)
 
 
 def test_sums_of_the_solver_that_are_wrong_are_found_by_the_judge_of_a_solve(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Half of every diagonal: the noise has half the variance that it should have."""
-    right = Weighted.moments
-    monkeypatch.setattr(Weighted, "moments", lambda *given, **how: right(*given, **how) / 2)
+    """Half of every diagonal: the noise has half the variance that it should have. What its error
+    is, and what is proved of others, is told by no such sum."""
+    monkeypatch.setattr(bound, "PROBED", 0)
+    right = Weighted._moments
+    monkeypatch.setattr(Weighted, "_moments", lambda *given: right(*given) / 2)
     program = FAMILY.program(SpaceProblem(mixing=W, budget=BUDGET, structure=POLYNOMIAL))
     assert program.seed is not None  # a solve, whose vectors are fixed
-    (noise,) = FAMILY.solve(program, monitor=Monitor(gap=0.1)).noises
+    answer = FAMILY.solve(program, monitor=Monitor(gap=0.1))
+    (noise,) = answer.noises
     told = FAMILY.judge(program, noise, {}, bound=0.0)
     assert told.sensitivity_squared == pytest.approx(2.0, rel=1e-3)
+    space, weights = noise.space, answer.proof["dual_weights"]
+    assert isinstance(space, PolynomialCovariance)
+    true = float(np.sum((W.T @ W) * space.covariance()))
+    error = bound.error(program, space)
+    assert error.low < true < error.high == told.objective
+    nuclear = np.linalg.svd(W * np.sqrt(weights), compute_uv=False).sum()
+    proved = bound.proved(program, weights, space)
+    assert proved.low < nuclear**2 / float(BUDGET @ weights) < proved.high
 
 
 def test_the_sensitivity_is_above_that_of_the_inverse_and_hardly() -> None:
@@ -91,10 +109,12 @@ def test_the_sensitivity_is_above_that_of_the_inverse_and_hardly() -> None:
 @pytest.mark.parametrize("full", [0.0, 0.05, 2.0])
 def test_blocks_of_columns_are_as_good_as_all(full: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sparse, dense, and as they fill."""
-    expected = bound.diagonal(designed())
+    space = designed()
     monkeypatch.setattr(neighbourhoods, "ENTRIES_AT_ONCE", 7 * 60)
     monkeypatch.setattr(neighbourhoods, "FULL", full)
-    np.testing.assert_allclose(bound.diagonal_anew(designed()), expected, rtol=1e-13)
+    np.testing.assert_allclose(
+        bound.diagonal(replace(space)), by_the_solver(space), rtol=1e-13
+    )  # a copy, of which nothing is kept
 
 
 def scaled_down(array: Array) -> Array:
@@ -174,6 +194,36 @@ def test_estimates_enclose_error_and_bound(monkeypatch: pytest.MonkeyPatch) -> N
     nuclear = np.linalg.svd(W * np.sqrt(v), compute_uv=False).sum()
     assert 0 < proved.low < nuclear**2 / float(BUDGET @ v)
     assert proved.low < proved.high
+
+
+MANY = np.arange(32.0, 0.0, -1.0)
+
+
+def test_over_many_steps_less_than_the_root_is_proved_and_hardly_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E in place of S by dense eigenvectors: its trace and norm are below those of S for any v, and
+    close where v varies little; what is estimated encloses that trace, not that of S."""
+    monkeypatch.setattr(bound, "WRITTEN_OVER_STEPS", 0)
+    monkeypatch.setattr(bound, "PROBED", 0)
+    program = SparseProgram(mixing=sparse.csr_array(W), powers=MANY, seed=7)
+    assert not bound.is_exact(program)
+    values, vectors = np.linalg.eigh(W)
+    fourth = program.objective.quarter_below
+    assert fourth is not None
+    s = (vectors * fourth(values**2)) @ vectors.T
+    rng = np.random.default_rng(0)
+    for spread in (0.0, 0.3, 3.0):
+        v = np.exp(spread * rng.standard_normal(60))
+        h = np.sqrt(v)[:, None] * program.objective.dense * np.sqrt(v)
+        whole = np.sqrt(np.clip(np.linalg.eigvalsh(h), 0, None))
+        x, u = np.linalg.eigh((W * v) @ W)
+        inside = s @ (u * np.sqrt(np.clip(x, 0, None))) @ u.T @ s
+        assert inside.trace() <= whole.sum() * (1 + 1e-12)
+        assert np.linalg.norm(inside, 2) <= whole[-1] * (1 + 1e-12)
+        assert inside.trace() >= whole.sum() * (1 - 2e-3 - spread / 30)
+        proved = bound.proved(program, v)
+        assert proved.low < inside.trace() ** 2 / v.sum() < proved.high
 
 
 def test_a_judge_draws_vectors_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

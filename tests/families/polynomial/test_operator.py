@@ -177,7 +177,7 @@ def test_fewer_products_stand_for_many_steps_from_below(kind: str) -> None:
     w = oracles.metropolis(nx.cycle_graph(30)) if kind == "ring" else cases()[kind]
     powers = Powers(mixing=sparse.csr_array(w), counts=np.arange(32.0, 0.0, -1.0))
     assert powers.symmetric
-    assert powers.root_below is not None
+    assert powers.quarter_below is not None
     factor = powers.factor(np.eye(len(w)))
     np.testing.assert_allclose(powers.factor_transposed(np.eye(len(w))), factor.T, atol=1e-12)
     h = sum((33 - t) * np.linalg.matrix_power(w, 2 * t) for t in range(1, 33))
@@ -191,6 +191,6 @@ def test_a_factor_of_few_steps_or_of_other_w_is_f_itself() -> None:
     for kind, counts in (("symmetric", POWERS), ("one-sided", many), ("one node", many)):
         w = sparse.csr_array(cases()[kind])
         powers = Powers(mixing=w, counts=counts)
-        assert powers.root_below is None
+        assert powers.quarter_below is None
         x = np.random.default_rng(0).standard_normal((w.shape[0], 2))
         np.testing.assert_array_equal(powers.factor(x), powers.forward(x))

@@ -79,6 +79,43 @@ def test_roots_are_known_on_either_side(a: Array, steps: int) -> None:
         np.testing.assert_allclose(low, high, rtol=5e-3, atol=float(room.max()))
 
 
+def rooted(a: Array, steps: int) -> tuple[Bidiagonal, Array]:
+    """A process, and the root of A^T A times its starts."""
+    process, starts = process_of(a, steps)
+    values, vectors = np.linalg.eigh(a.T @ a)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return process, root @ starts
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 12, 60])
+def test_a_root_times_vectors_is_off_by_no_more_than_told(a: Array, steps: int) -> None:
+    process, true = rooted(a, steps)
+    found, off = process.root_times()
+    assert np.all(off >= np.linalg.norm(found - true, axis=0) - 1e-6)
+
+
+def test_what_is_told_of_a_root_times_vectors_is_close() -> None:
+    process, true = rooted(CASES["scale-free"], 60)
+    found, off = process.root_times()
+    np.testing.assert_allclose(found, true, atol=0.02 * np.linalg.norm(true))
+    assert np.all(off <= 0.03 * np.linalg.norm(true, axis=0))
+
+
+@pytest.mark.parametrize("first", [3, 9, 20])
+def test_steps_from_a_later_vector_are_read_off(first: int) -> None:
+    """Its rule, with 0 among the nodes, has the moments of that vector in A^T A."""
+    a = CASES["scale-free"]
+    process, _ = process_of(a, first, columns=1)
+    later = process.right[:, 0]
+    process.extend(7)
+    rest = quadrature._interior(*process._tridiagonal(0), first)
+    assert rest is not None
+    assert rest.nodes.min() <= 1e-12 < np.sort(rest.nodes)[1]
+    values, masses = spectral(a, later[:, None])
+    for power in range(1, 2 * 6 + 1):
+        assert rest(rest.nodes**power) == pytest.approx(values**power @ masses[:, 0], rel=1e-8)
+
+
 def test_a_root_times_a_block(a: Array) -> None:
     starts = np.random.default_rng(1).standard_normal((a.shape[1], 3))
     found = quadrature.times_root(lambda x: a @ x, lambda y: a.T @ y, starts, steps=40)

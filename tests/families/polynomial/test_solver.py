@@ -129,10 +129,9 @@ def test_a_deviation_is_exceeded_as_rarely_as_it_says(rank: int) -> None:
 
 def test_a_trace_is_far_on_the_side_of_its_large_eigenvalues() -> None:
     """The means of z^T E z of a positive E have their long tail above: less is known of how far
-    the trace is below them. Fewer z for |E|_F say less of either."""
+    the trace is below them."""
     down, up = (deviation(9.0, *ends, probes=9, failure=0.1) for ends in ((0, 1), (-1, 0)))
     assert down > up > 0
-    assert deviation(9.0, 0, 1, probes=9, failure=0.1, seen=3) > down
 
 
 @pytest.mark.parametrize("kind", ["scale-free", "ring"])

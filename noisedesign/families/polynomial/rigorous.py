@@ -1,0 +1,152 @@
+"""Budgets of polynomial noise, proved with every rounding accounted for, of any number of nodes.
+
+R^-1 is at most D^(-1/2) p(B) D^(-1/2) / c, c the least r^2 p on [0, b], if b is above all
+eigenvalues of B. All three are finite: b is above them by a positive vector, c by exact
+coefficients and a grid, and the diagonal of p(B) by sums whose errors are known beforehand. With
+A / sqrt(b), which has a norm of at most 1, an error made on the way to T_j reaches it by a
+Chebyshev polynomial of the second kind, no more than j times as large.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import EPS, TINY, U, up
+from noisedesign.base.threads import in_threads
+from noisedesign.families.polynomial.bound import POWER_STEPS, SHIFT
+from noisedesign.families.polynomial.operator import Weighted, squares
+from noisedesign.program.noise import PolynomialCovariance
+from noisedesign.program.rigorous import NotProvedError
+
+POINTS_PER_DEGREE = 512
+"""At which r^2 p is evaluated, a degree."""
+
+COSINE = 1e-7
+"""More than the angle of a computed cosine is off by, which is right to 1e-15."""
+
+MOST_DEGREE = 600
+"""Of r^2 p; that of noise of a solve is below 150."""
+
+AT_ONCE = 16_000_000
+"""Entries of the blocks of vectors, where they are full."""
+
+
+def squared_sensitivity(noise: PolynomialCovariance, budget: Array) -> float:
+    """What the largest [R^-1]_ii over its budget is at most, all numbers taken for what they are.
+
+    Raises:
+        NotProvedError: eigenvalues of B may be above b, or r^2 p not positive or of a high degree.
+    """
+    given = noise.mixing.data, noise.weights, noise.scale, np.array([noise.bound])
+    if not all(np.isfinite(array).all() and (array >= 0).all() for array in given):
+        raise NotProvedError("it has entries that are negative or not finite")
+    operator = Weighted(mixing=noise.mixing, weights=noise.weights)
+    object.__setattr__(operator, "top", noise.bound)
+    if len(noise.precision) + 2 * len(noise.noise) - 3 > MOST_DEGREE:
+        raise NotProvedError(f"polynomials of more than degree {MOST_DEGREE} are not covered")
+    if not _within(operator):
+        raise NotProvedError("eigenvalues of B are not proved to be within what the noise says")
+    p, r = ([Fraction(float(c)) for c in polynomial.coef] for polynomial in noise.polynomials)
+    slack = least(_times(_times(r, r), p))
+    if not slack > 0:
+        raise NotProvedError("the variance is not proved to be positive at every eigenvalue")
+    above = diagonal_above(operator, noise.precision)
+    with np.errstate(over="ignore", divide="ignore"):
+        ratios = up(above / (noise.scale * budget), 2) / slack
+    return float(up(ratios.max(), 1)) if np.isfinite(ratios).all() else math.inf
+
+
+def _longest(array: Any) -> int:
+    return int(np.diff(array.indptr).max(initial=0))
+
+
+def _within(operator: Weighted) -> bool:
+    """Whether b is above every eigenvalue of B: (B x)_i <= b x_i for some x > 0 proves it, and all
+    terms are nonnegative."""
+    roundings = _longest(operator.factor) + _longest(operator.transposed) + 8
+    x = np.ones(len(operator.weights))
+    for _ in range(POWER_STEPS):
+        image = operator.backward(operator.forward(x))
+        if (x > TINY).all() and (up(image, roundings) <= operator.top * x * (1 - EPS)).all():
+            return True
+        x = image / image.max() + SHIFT * x / x.max()
+    return False
+
+
+def _times(left: list[Fraction], right: list[Fraction]) -> list[Fraction]:
+    """The product of two Chebyshev series, exactly."""
+    found = [Fraction(0)] * (len(left) + len(right) - 1)
+    for i, x in enumerate(left):
+        for j, y in enumerate(right):
+            found[i + j] += x * y / 2
+            found[abs(i - j)] += x * y / 2
+    return found
+
+
+def least(series: list[Fraction]) -> float:
+    """What a Chebyshev series is at least on [-1, 1], rounded down.
+
+    At its least value a polynomial of cos(t) has the slope 0 in t, so that the nearest point of a
+    grid is off by no more than half the square of how far it is, times a bound on the second
+    derivative.
+    """
+    constant, a = series[0], np.array([float(c) for c in series[1:]])
+    degree = len(a)
+    if not degree:
+        return math.nextafter(float(constant), -math.inf)
+    points = POINTS_PER_DEGREE * degree
+    x = np.cos((np.arange(points) + 0.5) * (math.pi / points))
+    sizes = np.abs(a)
+    error, seen = float(sizes.sum()) * EPS, np.zeros((2, points))
+    largest = np.zeros(2)
+    for k in range(degree, 0, -1):  # Clenshaw, by what every step may be off by
+        following = 2 * x * seen[0] - seen[1] + a[k - 1]
+        error += (k + 1) * 4 * EPS * float(2 * largest[0] + largest[1] + sizes[k - 1])
+        seen = np.stack([following, seen[0]])
+        largest = np.abs(seen).max(axis=1)
+    values = x * seen[0] - seen[1]
+    error += 4 * EPS * float(largest.sum()) + TINY
+    curvature = float(np.arange(1, degree + 1) ** 2 @ sizes)
+    apart = math.pi / (2 * points) + COSINE
+    error += curvature * apart**2 / 2
+    below = Fraction(float(values.min())) - Fraction(error * (1 + degree * 8 * EPS))
+    return math.nextafter(float(constant + below), -math.inf)
+
+
+def diagonal_above(operator: Weighted, coefficients: Array) -> Array:
+    """The diagonal of p(B), rounded up, if A / sqrt(b) has a norm of at most 1; shape (n,)."""
+    n, degree = len(operator.weights), len(coefficients) - 1
+    longest = max(_longest(operator.factor), _longest(operator.transposed))
+    once = (longest + 12) * U * (1 + 1e-9)  # of a product, A itself being off by five roundings
+    made = [once]
+    off = [0.0]  # of T_j e_i, by its length
+    for j in range(1, degree + 1):
+        off.append(sum((j - i) * made[i] for i in range(j)) * (1 + 1e-12))
+        made.append(once * (2 * (1 + off[j]) + 1 + off[j - 1]))
+    sizes = np.abs(coefficients)
+    width = max(1, AT_ONCE // n)
+
+    def found(first: int) -> Array:
+        end = min(first + width, n)
+        total = np.full(end - first, coefficients[0])
+        error = np.full(end - first, sizes[0] * (degree + 4) * EPS)
+        for j, block in enumerate(operator.walks(first, end, degree), start=1):
+            lengths = squares(block)
+            rounded = lengths * (_terms(block) + 2) * U
+            wrong = 2 * (2 * (1 + off[j]) * off[j] + rounded) + 4 * U
+            total += coefficients[j] * (2 * lengths - 1)
+            error += sizes[j] * (wrong + (degree + 4) * EPS)
+        return np.asarray(total + error * (1 + 1e-9))
+
+    _ = operator._recurring if degree > 1 else operator.transposed  # before threads
+    return np.concatenate(list(in_threads(found, range(0, n, width))))
+
+
+def _terms(block: Any) -> Any:
+    """Of which such a length is the sum: entries of sparse rows, or of columns of an array."""
+    return len(block) if isinstance(block, np.ndarray) else np.diff(block.indptr)

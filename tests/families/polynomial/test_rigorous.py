@@ -1,0 +1,162 @@
+"""Budgets proved of polynomial noise: by many digits, and what is not so is not proved."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+
+import mpmath
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.polynomial import Chebyshev
+from scipy import sparse
+
+from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Monitor
+from noisedesign.families.polynomial import operator as operators, rigorous
+from noisedesign.families.polynomial.family import FAMILY
+from noisedesign.families.polynomial.operator import Weighted
+from noisedesign.program.noise import PolynomialCovariance
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.rigorous import NotProvedError
+from noisedesign.program.structure import SpaceStructure
+from tests.support import oracles
+
+W = oracles.metropolis(nx.barabasi_albert_graph(16, 2, seed=0))
+BUDGET = np.random.default_rng(2).uniform(0.5, 2.0, 16)
+
+
+@pytest.fixture(scope="module")
+def space() -> PolynomialCovariance:
+    structure = SpaceStructure(kind="polynomial")
+    problem = SpaceProblem(mixing=W, budget=BUDGET, structure=structure)
+    (noise,) = FAMILY.solve(FAMILY.program(problem), monitor=Monitor(gap=0.1)).noises
+    assert isinstance(noise.space, PolynomialCovariance)
+    return noise.space
+
+
+@pytest.fixture(scope="module")
+def many_digits(space: PolynomialCovariance) -> tuple[Array, Array]:
+    """The diagonals of p(B) and of R^-1, to 40 digits before they are rounded."""
+    with mpmath.workdps(40):
+        n = space.nodes
+        a = mpmath.matrix(space.mixing.toarray().tolist())
+        for j in range(n):
+            root = mpmath.sqrt(mpmath.mpf(float(space.weights[j])))
+            for i in range(n):
+                a[i, j] *= root
+        b = a.T * a
+        values, vectors = mpmath.eigsy(b)
+
+        def diagonal(f: object) -> list[mpmath.mpf]:
+            seen = [f(x) for x in values]  # type: ignore[operator]
+            return [mpmath.fsum(seen[k] * vectors[i, k] ** 2 for k in range(n)) for i in range(n)]
+
+        def series(coefficients: Array) -> object:
+            def value(x: mpmath.mpf) -> mpmath.mpf:
+                angle = mpmath.acos(2 * x / mpmath.mpf(space.bound) - 1)
+                terms = [float(c) * mpmath.cos(j * angle) for j, c in enumerate(coefficients)]
+                return mpmath.fsum(terms)
+
+            return value
+
+        p, r = series(space.precision), series(space.noise)
+        above = np.array([float(x) for x in diagonal(p)])
+        inverse = diagonal(lambda x: 1 / r(x) ** 2)  # type: ignore[operator]
+        scale = [mpmath.mpf(float(d)) for d in space.scale]
+        return above, np.array([float(x / d) for x, d in zip(inverse, scale, strict=True)])
+
+
+@pytest.mark.parametrize("full", [0.0, 2.0])
+def test_what_is_proved_is_above_what_many_digits_say_and_hardly(
+    space: PolynomialCovariance,
+    many_digits: tuple[Array, Array],
+    full: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operators, "DENSE_FROM", full)
+    monkeypatch.setattr(rigorous, "AT_ONCE", 7 * 16)
+    operator = Weighted(mixing=space.mixing, weights=space.weights)
+    object.__setattr__(operator, "top", space.bound)
+    found = rigorous.diagonal_above(operator, space.precision)
+    diagonal, inverse = many_digits
+    assert np.all(found >= diagonal)
+    np.testing.assert_allclose(found, diagonal, rtol=3e-12)
+    proved = rigorous.squared_sensitivity(space, BUDGET)
+    true = float((inverse / BUDGET).max())
+    assert true <= proved <= min(true * (1 + 2e-4), 1)
+
+
+def scaled_down(array: Array) -> Array:
+    found = array.copy()
+    found[7] *= 1 - 1e-6
+    return found
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda s: {"scale": scaled_down(s.scale)},  # one node's noise
+        lambda s: {"noise": s.noise * (1 - 1e-6)},
+        lambda s: {"bound": s.bound * (1 - 1e-3)},  # eigenvalues beyond what r is known on
+        lambda s: {"weights": s.weights * 1.01},
+        lambda s: {"precision": -s.precision},
+        lambda s: {"precision": np.append(s.precision, np.zeros(1000))},
+        lambda s: {"scale": s.scale * np.nan},
+        lambda s: {"mixing": -s.mixing},
+        lambda s: {"noise": s.noise + 0.2 * np.eye(1, len(s.noise), 3)[0]},
+    ],
+)
+def test_what_is_forged_is_not_proved(space: PolynomialCovariance, forged: object) -> None:
+    changed = replace(space, **forged(space))  # type: ignore[operator]
+    with suppress(NotProvedError):
+        assert not rigorous.squared_sensitivity(changed, BUDGET) <= 1
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 5, 60])
+def test_a_series_is_bounded_from_below_and_hardly(degree: int) -> None:
+    for seed in range(5):
+        coefficients = np.random.default_rng([degree, seed]).standard_normal(degree + 1)
+        found = rigorous.least([Fraction(float(c)) for c in coefficients])
+        seen = float(Chebyshev(coefficients)(np.cos(np.linspace(0, np.pi, 100_001))).min())
+        room = 1e-5 * float(np.abs(coefficients).sum())
+        assert seen - room <= found <= seen + 1e-9 * room
+
+
+def test_a_least_value_between_points_is_not_missed() -> None:
+    """(x - s)^2 with s where no point is: its least value is 0."""
+    for s in np.random.default_rng(0).uniform(-1, 1, 50):
+        s = Fraction(float(s))
+        series = [s * s + Fraction(1, 2), -2 * s, Fraction(1, 2)]
+        assert -1e-5 <= rigorous.least(series) <= 0
+        assert rigorous.least([series[0] + Fraction(1, 10**5), *series[1:]]) > 0
+
+
+def test_products_of_series_are_exact() -> None:
+    """T_1 T_2 = (T_1 + T_3) / 2, and what numpy has of longer ones."""
+    one = [Fraction(x) for x in (0, 1)]
+    two = [Fraction(x) for x in (0, 0, 1)]
+    assert rigorous._times(one, two) == [0, Fraction(1, 2), 0, Fraction(1, 2)]
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal(6), rng.standard_normal(4)
+    found = rigorous._times([Fraction(float(c)) for c in x], [Fraction(float(c)) for c in y])
+    expected = np.polynomial.chebyshev.chebmul(x, y)
+    np.testing.assert_allclose([float(c) for c in found], expected, rtol=1e-13)
+
+
+def test_nothing_is_proved_of_eigenvalues_at_the_bound() -> None:
+    """The mean has the eigenvalue 1, exactly; nothing is left for rounding."""
+    space = PolynomialCovariance(
+        mixing=sparse.csr_array(np.full((4, 4), 0.25)),
+        weights=np.ones(4),
+        bound=1.0,
+        precision=np.ones(1),
+        noise=np.ones(1),
+        scale=np.ones(4),
+    )
+    with pytest.raises(NotProvedError, match="eigenvalues"):
+        rigorous.squared_sensitivity(space, np.ones(4))
+    wider = replace(space, bound=1 + 1e-12)
+    assert 1 <= rigorous.squared_sensitivity(wider, np.ones(4)) <= 1 + 1e-14
