@@ -57,7 +57,10 @@ ROUNDING = 1e-9
 """Relative, of a bound that is claimed or contradicted: two processors differ by less."""
 
 SCALINGS = 3
-"""How often noise is enlarged before it counts as wrong: the first time leaves rounding."""
+"""How often noise is scaled before it counts as wrong: the first time leaves rounding."""
+SPARED = 1e-3
+"""Of its squared sensitivity, what noise that was enlarged may keep spare. It keeps more where
+sensitivity is that of an account, which falls faster than a square: a share is given back then."""
 
 SEED_BITS = 64
 
@@ -335,13 +338,25 @@ class _Judge:
         given = found = family.judge(self.program, noise, proof, bound=lower)
         if not (math.isfinite(found.objective) and found.objective > 0):
             raise _WrongError("the objective is no positive number")
+        last, scale = given, 1.0
+        """The last that was not feasible, and the scale of the noise from it to the one found."""
         for _ in range(SCALINGS):
             excess = found.sensitivity_squared
-            if found.feasible or not 1 < excess < math.inf:
+            if found.feasible:
+                if found is given or excess >= 1 - SPARED:
+                    break
+                power = math.log(last.sensitivity_squared / excess) / math.log(scale)
+                factor = ((1 - SPARED / 2) / excess) ** (-1 / power)
+            elif 1 < excess < math.inf:
+                last, scale = found, 1.0
+                factor = math.sqrt(excess * (1 + 4 * settings.EPS))
+            else:
                 break
-            factor = math.sqrt(excess * (1 + 4 * settings.EPS))
-            noise, proof = noise.scaled(factor), self._parts_scaled(proof, factor)
-            found = family.judge(self.program, noise, proof, bound=lower)
+            tried = noise.scaled(factor), self._parts_scaled(proof, factor)
+            other = family.judge(self.program, *tried, bound=lower)
+            if found.feasible and not other.feasible:
+                break
+            (noise, proof), found, scale = tried, other, scale * factor
         if not found.feasible:
             raise _WrongError(f"no scale makes it feasible: {_excesses(found)}")
         if found.lower_bound < lower:

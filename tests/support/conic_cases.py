@@ -23,6 +23,9 @@ from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import Solution, solve
 
 SOLVERS = ("scs", "clarabel", "cvxopt", "sdpa")
+TRIES = 4
+"""SDPA does not repeat itself: on the same program it ends now with a gap of 1e-8, now with steps
+too small. So it is asked again."""
 
 
 def eight() -> np.ndarray:
@@ -138,11 +141,15 @@ def through(
     Each of the two objectives is an optimum but for its gap, and both bounds hold for both. Where
     the bound is that of all noise, as of DECOR's, the objectives agree.
     """
-    solution = solve(problem, backend=need(backend), gap=gap, formulation=formulation)
+    convex = family_of(problem).convex
+    for _ in range(TRIES):
+        solution = solve(problem, backend=need(backend), gap=gap, formulation=formulation)
+        if solution.status == "optimal" or not convex:
+            break
     ours, found = native(problem), solution.certificate
     assert found is not None, solution.remedy
     assert found.feasible
-    if family_of(problem).convex:
+    if convex:
         assert solution.status == "optimal", solution.remedy
         assert found.gap <= gap
     else:

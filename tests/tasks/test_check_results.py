@@ -381,19 +381,20 @@ def test_samples_of_an_account_are_those_of_the_seed(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(("times", "seed"), [(1.05, 0), (1.05, 1), (1.05, 2), (3.0, 0)])
 def test_noise_of_too_much_sensitivity_pays_for_it_under_random_participation(
-    tmp_path: Path, seed: int
+    tmp_path: Path, times: float, seed: int
 ) -> None:
-    """A strategy a twentieth larger makes noise of 1 / 1.05^2 of the error, and is scaled back."""
+    """A strategy so many times larger makes noise of 1 / times^2 of the error, and is scaled back,
+    not further than its account asks for: that falls faster than a square."""
     name = "random-participation/ring-8-2x4"
     design = nd.solve(nd.load_problem(name).problem).design
-    np.savez(tmp_path / "c.npz", strategy=1.05 * design.strategy)
+    np.savez(tmp_path / "c.npz", strategy=times * design.strategy)
     path = table(tmp_path, [{"problem": name, "answer": "c.npz"}])
     (found,) = check_results(path, problems=[name], seed=seed).rows
     assert (found["status"], found["confidence"]) == (VERIFIED, 1 - 1e-6)
-    assert found["price"] == pytest.approx(1.05**2 - 1, rel=0.05)
-    assert found["charged"] == pytest.approx(design.objective, rel=5e-3)
+    assert found["price"] == pytest.approx(times**2 - 1, rel=0.1)
+    assert found["charged"] == pytest.approx(design.objective, rel=1e-2)
 
 
 # --- failures, and means of times -----------------------------------------------------------------

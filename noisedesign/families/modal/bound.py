@@ -22,18 +22,30 @@ from noisedesign.program.noise import ModalStrategy
 from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.system.workloads import Workload
 
+FLOATS = 4_000_000
+"""Of a few modes of the workload at a time: 32 MB."""
+
 
 def error(workload: Workload, form: ModalStrategy) -> float:
     """tr(H cov(z)), squared noise, of a workload with modes."""
     modes = workload.modes
     assert modes is not None
     covariances = np.matmul(form.noisings, form.noisings.transpose(0, 2, 1))
-    total = 0.0
-    for j in range(len(modes.basis)):
-        factor = modes.factor(j)
-        along = (form.modes * modes.basis[:, j, None]).T @ form.scales
-        seen = np.matmul(covariances * (factor.T @ factor), along[:, :, None])[:, :, 0]
-        total += float(np.sum(seen * along))
+    nodes, horizon = form.scales.shape
+    # Steps of the same d are one product: of patterns there are far fewer than of steps.
+    scales, which = np.unique(form.scales, axis=1, return_inverse=True)
+    alike = [np.flatnonzero(which.ravel() == i) for i in range(scales.shape[1])]
+    width, total = max(1, FLOATS // (nodes * horizon)), 0.0
+    for start in range(0, nodes, width):
+        some = range(start, min(start + width, nodes))
+        workloads = np.array([factor.T @ factor for factor in map(modes.factor, some)])
+        basis = modes.basis[:, some.start : some.stop]
+        along = np.array([basis.T @ (form.modes * d[:, None]) for d in scales.T])
+        of_steps = along[which.ravel()]
+        for steps, own in zip(alike, along, strict=True):
+            left = np.ascontiguousarray(workloads[:, steps].transpose(2, 0, 1))
+            right = np.ascontiguousarray(covariances[:, steps].transpose(2, 1, 0))
+            total += float(np.einsum("tjm,tjm->", left @ right, of_steps * own))
     return total
 
 

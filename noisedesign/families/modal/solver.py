@@ -23,7 +23,7 @@ distance to the bound says.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,9 +31,10 @@ import scipy.optimize
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import Monitor
+from noisedesign.base.monitor import REACHED, Monitor
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
 from noisedesign.families.kronecker.solver import design_kronecker, proof_of, witness_of
+from noisedesign.families.kronecker.turned import proved
 from noisedesign.families.modal.bound import error
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
 from noisedesign.program.family import Answer
@@ -62,6 +63,8 @@ MAX_BALANCES = 8
 """Times that small multipliers are set anew."""
 MAX_EVALUATIONS = 60
 """Of the Lagrangian, for the correlations."""
+ASKED = 20
+"""Evaluations between two moments at which a design is made, where its gap might be enough."""
 MEMORY = 20
 """Pairs that L-BFGS remembers."""
 
@@ -74,6 +77,8 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
     """
     factors = design_kronecker(program, monitor=monitor)
     witness = witness_of(program, factors, monitor)
+    proof = proof_of(program, witness, monitor)
+    goal = (1 + REACHED * monitor.gap) * proved(program, proof)
 
     def noises() -> Iterator[Noise]:
         nodes, steps = len(program.budget), program.workload.horizon
@@ -81,20 +86,20 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
         forms = [pair]
         if not monitor.expired:
             with contextlib.suppress(np.linalg.LinAlgError, KeyboardInterrupt):
-                forms.insert(0, designed(program, witness, monitor=monitor))
+                forms.insert(0, designed(program, witness, monitor=monitor, goal=goal))
         for form in forms:
             yield Noise(steps=steps, nodes=nodes, strategy=form, full=True)
 
-    return Answer(
-        stop=factors.stop,
-        noises=noises(),
-        proof=proof_of(program, witness, monitor),
-        evaluations=len(factors.history),
-    )
+    return Answer(stop=factors.stop, noises=noises(), proof=proof, evaluations=len(factors.history))
 
 
-def designed(program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor) -> ModalStrategy:
+def designed(
+    program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor, goal: float = 0.0
+) -> ModalStrategy:
     """The design of modes for multipliers P x diag(v), at the budgets.
+
+    Args:
+        goal: an error from which on a smaller one is not worth its time.
 
     Raises:
         numpy.linalg.LinAlgError: an X_m is not positive definite to working precision.
@@ -103,23 +108,35 @@ def designed(program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor) -
     modes = _basis(program, witness, weights, monitor)
     saddle = _Saddle.of(program, modes)
     blocks = weights[:, None, None, None] * witness.blocks
+    prices = float(program.budget @ blocks[:, :, 0, 0].sum(axis=1))
+    forms: list[tuple[float, ModalStrategy]] = []
+
+    def enough(found: Array, trace: float) -> bool:
+        if trace**2 > prices * goal:
+            return False  # no noise of these modes is as good
+        forms.append(_settled(program, saddle, found, monitor=monitor))
+        return forms[-1][0] <= goal
+
     starts = [blocks]
     if program.participation.epochs > 1:
-        found = saddle.correlated(blocks, monitor=monitor)
+        found = saddle.correlated(blocks, monitor=monitor, enough=enough)
         # On some graphs small multipliers are better left without these correlations.
         starts = [found, np.where(_small(blocks)[:, None, None, None], blocks, found)]
-    best = _settled(program, saddle, starts[0], monitor=monitor)
-    for start in starts[1:]:
-        if not monitor.expired:
-            other = _settled(program, saddle, start, monitor=monitor)
-            best = min(best, other, key=lambda form: error(program.workload, form))
-    return best
+    for start in starts:
+        if not forms or not (monitor.expired or min(forms, key=_error)[0] <= goal):
+            forms.append(_settled(program, saddle, start, monitor=monitor))
+    return min(forms, key=_error)[1]
+
+
+def _error(made: tuple[float, ModalStrategy]) -> float:
+    return made[0]
 
 
 def _settled(
     program: SpaceTimeProgram, saddle: _Saddle, blocks: Array, *, monitor: Monitor
-) -> ModalStrategy:
-    """The best design of V as it stands and with small multipliers set anew, a few times.
+) -> tuple[float, ModalStrategy]:
+    """The best design of V as it stands and with small multipliers set anew, a few times; its error
+    first.
 
     Raises:
         numpy.linalg.LinAlgError: an X_m is not positive definite to working precision.
@@ -137,7 +154,7 @@ def _settled(
             break
         best, least = form, found
     lifted = _lifted(blocks, best)
-    return lifted if error(program.workload, lifted) < least else best
+    return min((least, best), (error(program.workload, lifted), lifted), key=_error)
 
 
 def _lifted(blocks: Array, form: ModalStrategy) -> ModalStrategy:
@@ -324,14 +341,21 @@ class _Saddle:
             trace += float(roots.sum())
         return trace, _mixed(self.squares, grams)
 
-    def correlated(self, blocks: Array, *, monitor: Monitor) -> Array:
-        """V of the same diagonals, with correlations where the Lagrangian is about largest.
+    def correlated(
+        self,
+        blocks: Array,
+        *,
+        monitor: Monitor,
+        enough: Callable[[Array, float], bool] = lambda *_: False,
+    ) -> Array:
+        """V of the same diagonals, with correlations where the Lagrangian is about largest, or
+        where V and half of it are enough, which is asked now and then.
 
         V_uj is p (F E) (F E)^T with unit rows, F F^T the correlations at the start: curvatures
         along E are alike, once each is weighted by the root of its price p.
         """
         prices = np.einsum("ujkk->uj", blocks)[..., None, None] / blocks.shape[-1]
-        best, best_trace = blocks, 0.0
+        best, best_trace, count = blocks, 0.0, 0
 
         def unit(x: Array) -> tuple[Array, Array]:
             rows = roots @ (units * x.reshape(self.shape))
@@ -339,13 +363,15 @@ class _Saddle:
             return rows / lengths, lengths
 
         def negative(x: Array) -> tuple[float, Array]:
-            nonlocal best, best_trace
+            nonlocal best, best_trace, count
             rows, lengths = unit(x)
             multipliers = prices * (rows @ rows.transpose(0, 1, 3, 2))
             trace, grams = self.evaluated(multipliers)
             if trace > best_trace:
                 best, best_trace = multipliers, trace
-            if monitor.expired:
+            count += 1
+            asked = count % ASKED == 0 and count < MAX_EVALUATIONS
+            if monitor.expired or (asked and enough(best, best_trace)):
                 raise TimeoutError  # the way out of the minimiser
             slope = (2 / trace) * prices * (grams @ rows)
             slope -= np.sum(slope * rows, axis=3, keepdims=True) * rows

@@ -171,6 +171,7 @@ def mechanism(name: str, network: Network) -> Mechanism:
     edge-local         one noise for every edge, each of its own scale, for all iterates
     kronecker          across nodes and steps at once, a product of a C and an R
     mafalda-edge-local the same with an R of pairwise seeds
+    modal              across nodes and steps at once, a C for every mixture of the nodes' noise
     bsr-K              in time, a square root of prefix sums with K bands, as "bsr-8" (Kalinin and
                        Lampert 2024); no entry of its C is negative
     amplified          in time, C without negative entries, the best found for batches drawn at
@@ -443,6 +444,11 @@ def _kronecker(network: Network, kind: str = "dense") -> Mechanism:
     return _solved(network, problem)
 
 
+def _modal(network: Network) -> Mechanism:
+    problem = SpaceTimeProblem(**_fields(network), joint="modal", max_variance=network.max_variance)
+    return _solved(network, problem)
+
+
 def _mafalda_edge_local(network: Network) -> Mechanism:
     return _kronecker(network, "edge-local")
 
@@ -486,6 +492,7 @@ MECHANISMS: dict[str, Callable[[Network], Mechanism]] = {
     "edge-local": _edge_local,
     "kronecker": _kronecker,
     "mafalda-edge-local": _mafalda_edge_local,
+    "modal": _modal,
     "zip-dl": _zip_dl,
 }
 """Mechanisms by their names."""

@@ -204,6 +204,30 @@ def test_several_participations_leave_nodes_nearly_diagonal() -> None:
     assert modal.gap < 0.5 * product.gap
 
 
+def test_the_search_ends_where_the_gap_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no design is made on the way where none for these modes could be good enough."""
+    w = nd.mixing_matrix(nd.build_graph("florentine"))
+    asked = problem(w, FixedEpoch(epochs=4, separation=1))
+    evaluated, made = [], []
+    original, design = solver._Saddle.evaluated, solver._Saddle.design
+    monkeypatch.setattr(
+        solver._Saddle, "evaluated", lambda *a: (evaluated.append(0), original(*a))[1]
+    )
+    monkeypatch.setattr(solver._Saddle, "design", lambda *a: (made.append(0), design(*a))[1])
+    near = nd.solve(asked, gap=1e-6).design
+    counts = len(evaluated), len(made)
+    assert near is not None
+    assert counts[0] >= solver.MAX_EVALUATIONS
+    evaluated.clear()
+    made.clear()
+    rough = nd.solve(asked, gap=0.05).design
+    assert rough is not None
+    assert rough.gap <= 0.05
+    assert len(evaluated) == solver.ASKED
+    assert len(made) < counts[1]
+    assert rough.objective >= near.objective * (1 - 1e-3)
+
+
 def test_small_multipliers_are_set_by_what_their_nodes_use_and_no_others_are() -> None:
     prices = np.array([1.0, 2.0, 1e-4])
     blocks = prices[:, None, None, None] * np.ones((3, 2, 1, 1))
