@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, Protocol
@@ -61,14 +61,14 @@ from noisedesign.base.enclosures import (
     times,
     up,
 )
-from noisedesign.privacy.sensitivity import listed, unlisted_bounds
+from noisedesign.privacy.sensitivity import Group, listed, unlisted_bounds
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
 from noisedesign.program.certificate import repaired_blocks
 from noisedesign.program.inside import inside
 from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.unrepaired import couplings, unrepaired
-from noisedesign.system.participation import Participation
+from noisedesign.system.participation import Participation, Steps
 
 TIGHT = 1e-11
 """Relative loss of a bound at which a polar factor is computed better, which is dearer."""
@@ -93,6 +93,9 @@ SHIFTS = 12
 
 NEGLIGIBLE_SHIFT = 1e-12
 """Of the largest entry of a matrix, what may be added to its diagonal where it is of low rank."""
+
+Columns = Callable[[Steps], Enclosure]
+"""Of a matrix, those of some steps."""
 
 UNPROVED = Interval(0.0, math.inf)
 
@@ -598,28 +601,71 @@ def sensitivity_above(
     Raises:
         NotProvedError: the participation is random, whose account is another.
     """
+    groups = _listed(participation)
+
+    def columns(steps: Steps) -> Enclosure:
+        return Enclosure(*(x[:, steps] if x.ndim else x for x in strategy))
+
+    few = SPARSE * sum(group.steps.size * group.steps.shape[1] for group in groups or ())
+    if groups is not None and strategy.exact and few < strategy.mid.size:
+        return _over_patterns(
+            groups, lambda steps: gram_blocks(strategy.mid, steps), columns, limit=limit
+        )
+    return _of_gram(gram_of(strategy), participation, groups, columns, limit=limit)
+
+
+def sensitivity_of_gram(
+    m: Enclosure, participation: Participation, *, columns: Columns, limit: float = 1.0
+) -> float:
+    """:func:`sensitivity_above` of a C of any shape with C^T C in ``m``, shape (T, T).
+
+    Args:
+        columns: those of C for some steps, asked for where ``m`` is known too badly.
+
+    Raises:
+        NotProvedError: as there.
+    """
+    return _of_gram(m, participation, _listed(participation), columns, limit=limit)
+
+
+def _listed(participation: Participation) -> list[Group] | None:
     if participation.random:
         raise NotProvedError(RANDOM)
-    groups = listed(participation)
+    return listed(participation)
+
+
+def _of_gram(
+    m: Enclosure,
+    participation: Participation,
+    groups: list[Group] | None,
+    columns: Columns,
+    *,
+    limit: float,
+) -> float:
     if groups is None:
-        absolute = gram_of(strategy).largest
+        absolute = m.largest
         found = float(unlisted_bounds(absolute, participation).upper.max())
         return float(up(found, 4 * len(absolute)))
-    few = SPARSE * sum(group.steps.size * group.steps.shape[1] for group in groups)
-    m = None if strategy.exact and few < strategy.mid.size else gram_of(strategy)
+
+    def blocks(steps: Steps) -> Enclosure:
+        return Enclosure(*(x[steps[:, :, None], steps[:, None, :]] for x in m))
+
+    return _over_patterns(groups, blocks, columns, limit=limit)
+
+
+def _over_patterns(
+    groups: list[Group], blocks: Columns, columns: Columns, *, limit: float
+) -> float:
     worst = 0.0
     for group in groups:
         size = group.steps.shape[1]
         for chunk in group.chunks():
             steps = group.steps[chunk]
-            at = steps[:, :, None], steps[:, None, :]
-            blocks = (
-                gram_blocks(strategy.mid, steps) if m is None else Enclosure(*(x[at] for x in m))
-            )
-            sums = up(blocks.largest.sum(axis=(1, 2)), size * size // 2)  # two roundings each
+            # Two roundings each.
+            sums = up(blocks(steps).largest.sum(axis=(1, 2)), size * size // 2)
             for j in np.flatnonzero(~(sums <= limit)):
-                columns = Enclosure(*(x[:, steps[j]] if x.ndim else x for x in strategy))
-                block = finer_product(columns.transposed(), columns)
+                seen = columns(steps[j])
+                block = finer_product(seen.transposed(), seen)
                 sums[j] = min(sums[j], float(up(block.largest.sum(), size * size // 2)))
                 if not sums[j] <= limit:
                     sums[j] = min(sums[j], _elliptope_above(block))

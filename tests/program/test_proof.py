@@ -360,6 +360,21 @@ def test_objective_and_fixed_bound_are_proved_under_random_participation(both: b
     assert proof.fixed_lower_bound.lower == pytest.approx(truth, rel=1e-12)
     assert proof.fixed_lower_bound.lower <= truth * (1 + 1e-14)
 
+    none = {"dual_blocks": np.full((2, 2, 2), math.nan)}
+    if not both:
+        assert prove(replace(design, proof=none)).fixed_lower_bound == (0, math.inf)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", [False, True], ids=["in time", "a product"])
+def test_forged_objectives_and_fixed_bounds_are_refused_under_random_participation(
+    both: bool,
+) -> None:
+    problem: Any = TimeProblem.prefix(**IN_BINS)
+    if both:
+        problem = SpaceTimeProblem(mixing=np.eye(1), **IN_BINS)
+    design = baseline(problem, "ldp")
+
     def unproved(forged: Design) -> set[str]:
         checks = verify(forged, rigorous=True).checks
         return {check.name for check in checks if not check.ok and check.name.startswith("proved")}
@@ -376,9 +391,6 @@ def test_objective_and_fixed_bound_are_proved_under_random_participation(both: b
     noise = replace(design.noise, strategy=louder)
     assert unproved(replace(design, certificate=told)) == {"proved fixed bound", "proved objective"}
     assert unproved(replace(design, noise=noise)) == {"proved objective"}
-    if not both:
-        none = {"dual_blocks": np.full((2, 2, 2), math.nan)}
-        assert prove(replace(design, proof=none)).fixed_lower_bound == (0, math.inf)
 
 
 @pytest.mark.slow

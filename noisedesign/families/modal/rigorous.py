@@ -1,16 +1,40 @@
-"""Noise of modes with every rounding accounted for: cov(z), of all pairs of node and step, from the
-very numbers that determine it."""
+"""Noise of modes with every rounding accounted for, from the very numbers that determine it.
+
+Of the plain error of one symmetric W nothing of size nT is formed. The error is ||A F||^2 in norms
+of all entries, F F^T = cov(z), A of blocks W^(t-s+1). For any Q, whose gamma = ||I - Q^T Q|| is
+known, and |lambda| <= 1, let A' be that of Q diag(lambda)^k Q^T in the place of W^k: they differ by
+at most
+
+    d_1 = ||W|| gamma + rho ||Q||,   d_(k+1) = ||W|| d_k + rho ||Q||,
+
+with rho = ||W Q - Q diag(lambda)||,
+
+and A from A' by sum_k d_k at most, which ||F|| turns into error. ||A' F|| is that of all
+
+    y_t = lambda_j (y_(t-1) + b_t row_t(C_m^-1)),   b_t = sum_u q_ju d_ut M_um,
+
+up to ||Q||: T steps of three roundings each, whose errors add up to 4 T u of what is rounded.
+
+Messages of node u see X_u = sum_m [M^-1]_mu^2 C_m^T C_m over d_u d_u^T. Of other errors cov(z) and
+H are formed on all pairs of node and step, as many as in :mod:`..kronecker.rigorous`.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import (
     EPS,
+    TINY,
     Enclosure,
     Interval,
+    U,
+    column_norms,
     exactly,
+    finer_product,
     gram,
     inner,
     product,
@@ -22,7 +46,9 @@ from noisedesign.base.enclosures import (
 from noisedesign.families.kronecker.rigorous import all_coordinates
 from noisedesign.program import rigorous
 from noisedesign.program.noise import ModalStrategy
+from noisedesign.program.rigorous import Noising
 from noisedesign.program.space_time import SpaceTimeProgram
+from noisedesign.system.participation import Steps
 
 
 def judge(program: SpaceTimeProgram, form: ModalStrategy) -> rigorous.Judged:
@@ -31,21 +57,108 @@ def judge(program: SpaceTimeProgram, form: ModalStrategy) -> rigorous.Judged:
     Raises:
         NotProvedError: too many pairs of node and step; C_m or M not proved invertible.
     """
+    modes = program.workload.modes
+    objective = on_all(program, form) if modes is None else by_modes(program, form, modes.basis)
+    return rigorous.Judged(
+        objective=objective, sensitivity_squared=_sensitivity(program, form, _inverse(form.modes))
+    )
+
+
+def on_all(program: SpaceTimeProgram, form: ModalStrategy) -> Interval:
     full = all_coordinates(program)
     h = exactly(full.gram) if full.exact_factor is None else gram(full.exact_factor)
     noise = covariance(form)
     objective = inner(noise, h.mid)
     spare = 0.0 if h.exact else products_up(noise.largest, h.rad)
-    dual = _inverse(form.modes)
+    return Interval(objective.lower - spare, objective.upper + spare)
+
+
+def by_modes(program: SpaceTimeProgram, form: ModalStrategy, basis: Array) -> Interval:
+    """Of the plain error of a symmetric W; ``basis`` is about that of its eigenvectors."""
+    w = program.workload.one_mixing
+    assert w is not None
+    nodes, steps = form.nodes, form.steps
+    seen = finer_product(exactly(np.ascontiguousarray(w)), exactly(basis))
+    poles = np.clip(np.einsum("ij,ij->j", basis, seen.mid), -1.0, 1.0)
+    about = basis * poles
+    off = seen.minus(Enclosure(about, np.asarray(up(U * np.abs(about), 1)))).norm()
+    gamma = residual(exactly(np.eye(nodes)), basis.T.copy(), basis).norm()
+    if not gamma < 1:
+        raise rigorous.NotProvedError("the modes are not proved independent")
+    largest = float(up(np.abs(w).sum(axis=1), nodes).max())
+    away = float(up(largest * gamma + off * (1 + gamma), 4))
+    apart = 0.0
+    for _ in range(steps):
+        apart = float(up(apart + away, 1))
+        away = float(up(largest * away + off * (1 + gamma), 4))
+
+    lengths = np.sqrt(np.square(form.scales.T) @ np.square(form.modes))  # of d_t M_m, (T, m)
+    total, spread, error = 0.0, 0.0, 0.0
+    for m, strategy in enumerate(form.strategies):
+        noising = rigorous.noising_of(strategy)
+        along = basis.T @ (form.modes[:, m, None] * form.scales)
+        total += _squares(noising, along, poles)
+        rows = up(row_norms(noising.matrix) * lengths[:, m], nodes + 4)
+        spread += float(up(np.square(rows).sum(), steps + 2))
+        error = max(error, noising.error)
+    total = float(up(total, nodes))
+    spread = float(up(math.sqrt(float(up(spread, nodes))) * (1 + gamma), 4))
+    # b, whose q_j have norms of at most 1 + gamma; the steps, of what is rounded there.
+    spare = steps * math.sqrt(nodes) * (nodes + 4) * U * spread
+    spare += 4 * steps * U * (math.sqrt(total) + 2 * spread)
+    spare = float(up(spare, 16)) + TINY * nodes**2 * steps**3
+    factor = float(up(1 / (1 - error), 2))
+    root = math.sqrt(1 + gamma)
+    rest = float(up(apart * spread * factor, 4))
+    high = float(up((math.sqrt(total) + spare) * factor * root + rest, 8))
+    # Squares were summed with 3 (T + n) roundings at most.
+    low = math.sqrt(total) * (1 - 4 * (steps + nodes) * EPS) - spare
+    low = low * (1 - 4 * EPS) / (1 + error) * math.sqrt(1 - gamma) * (1 - 8 * EPS) - rest
+    return Interval(max(low, 0.0) ** 2 * (1 - 4 * EPS), float(up(high * high, 2)))
+
+
+def _squares(noising: Noising, along: Array, poles: Array) -> float:
+    """Sum of y_t^2 of all modes of the workload, of one mode of the noise, rounded up but for the
+    rounding of y."""
+    steps = len(noising.matrix)
+    y, found = np.zeros_like(along), np.zeros(len(along))
+    for t in range(steps):
+        now = y[:, : t + 1]
+        now += np.multiply.outer(along[:, t], noising.matrix[t, : t + 1])
+        now *= poles[:, None]
+        found += np.einsum("ij,ij->i", now, now)
+    return float(up(up(found, 2 * steps).sum(), len(along)))
+
+
+def _sensitivity(program: SpaceTimeProgram, form: ModalStrategy, dual: Enclosure) -> float:
+    """Of the node that exceeds its budget most, over that."""
+    nodes, steps = form.nodes, form.steps
+    lengths = np.array([column_norms(strategy) for strategy in form.strategies])
+    own = np.array([strategy.T @ strategy for strategy in form.strategies])
+    squares = np.square(dual.mid)
+    sums = (squares.T @ own.reshape(nodes, -1)).reshape(own.shape)
+    known = np.sqrt(up(squares.T @ np.square(lengths), nodes + 4))
+    unknown = np.sqrt(up(np.square(dual.rad).T @ np.square(lengths), nodes + 4))
     worst = 0.0
     for node, budget in enumerate(program.budget):
-        seen = _of_node(form, dual, node)
-        found = rigorous.sensitivity_above(seen, program.participation, limit=float(budget))
+        scales = form.scales[node]
+        p, q = (up(x[node] / scales, 4) for x in (known, unknown))
+        cross = np.multiply.outer(p, q)
+        rad = ((nodes + steps + 12) * U) * np.multiply.outer(p, p)
+        rad += cross + cross.T + np.multiply.outer(q, q)
+        mid = sums[node] / np.multiply.outer(scales, scales)
+
+        def columns(at: Steps, node: int = node) -> Enclosure:
+            return _of_node(form, dual, node, at)
+
+        found = rigorous.sensitivity_of_gram(
+            Enclosure(mid, np.asarray(up(rad, 8))),
+            program.participation,
+            columns=columns,
+            limit=float(budget),
+        )
         worst = max(worst, rigorous.ratio_above(np.array([found]), np.array([budget])))
-    return rigorous.Judged(
-        objective=Interval(objective.lower - spare, objective.upper + spare),
-        sensitivity_squared=worst,
-    )
+    return worst
 
 
 def covariance(form: ModalStrategy) -> Enclosure:
@@ -86,11 +199,10 @@ def _inverse(modes: Array) -> Enclosure:
     return Enclosure(y, np.asarray(np.broadcast_to(room[:, None], y.shape)))
 
 
-def _of_node(form: ModalStrategy, dual: Enclosure, node: int) -> Enclosure:
-    """What the messages of a node are a strategy of: rows [M^-1]_mu C_m diag(1 / d_u) of every m,
-    shape (nT, T)."""
-    steps, scales = form.steps, form.scales[node]
-    scaled = form.strategies / scales
-    mid = (dual.mid[:, node, None, None] * scaled).reshape(-1, steps)
-    spread = np.abs(dual.rad[:, node, None, None] * scaled).reshape(-1, steps)
+def _of_node(form: ModalStrategy, dual: Enclosure, node: int, at: Steps) -> Enclosure:
+    """What the messages of a node are a strategy of, its columns of some steps: rows
+    [M^-1]_mu C_m diag(1 / d_u) of every m, shape (nT, steps)."""
+    scaled = form.strategies[:, :, at] / form.scales[node, at]
+    mid = (dual.mid[:, node, None, None] * scaled).reshape(-1, len(at))
+    spread = np.abs(dual.rad[:, node, None, None] * scaled).reshape(-1, len(at))
     return Enclosure(mid, np.asarray(up(spread * (1 + 2 * EPS) + 2 * EPS * np.abs(mid), 4)))

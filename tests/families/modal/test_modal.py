@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+import mpmath
 import networkx as nx
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ import noisedesign as nd
 from noisedesign.base import memory
 from noisedesign.base.checks import InputError
 from noisedesign.families.modal import bound, rigorous, solver
+from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
 from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
+from noisedesign.program.rigorous import NotProvedError
 from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.system.participation import FixedEpoch, single
 from tests.support import oracles
@@ -165,6 +169,153 @@ def test_the_proof_is_of_the_node_that_overspends_most(poor: int) -> None:
     assert proved.sensitivity_squared <= told.sensitivity_squared * (1 + 1e-6)
     assert proved.objective.lower <= told.objective * (1 + 1e-9)
     assert proved.objective.upper >= told.objective * (1 - 1e-9)
+
+
+def in_many_digits(of: ModalStrategy, w: np.ndarray) -> tuple[mpmath.mpf, list[mpmath.mpf]]:
+    """tr(H cov(z)) and the squared sensitivity of every node under participation in every second of
+    four steps, each of 50 digits: C_m^-1 and M^-1 by mpmath, powers of W as sums of their paths."""
+
+    def exact(a: np.ndarray) -> mpmath.matrix:
+        return mpmath.matrix([[mpmath.mpf(float(x)) for x in row] for row in a])
+
+    steps, nodes = of.steps, of.nodes
+    noisings = [mpmath.inverse(exact(c)) for c in of.strategies]
+    powers = [exact(w)]
+    for _ in range(steps - 1):
+        powers.append(powers[-1] * powers[0])
+    modes, scales = exact(of.modes), exact(of.scales)
+    error = mpmath.mpf(0)
+    for t in range(steps):
+        for m, noising in enumerate(noisings):
+            for draw in range(steps):
+                column = mpmath.zeros(nodes, 1)
+                for s in range(t + 1):
+                    sent = [scales[u, s] * modes[u, m] * noising[s, draw] for u in range(nodes)]
+                    column += powers[t - s] * mpmath.matrix(sent)
+                error += sum(x**2 for x in column)
+    dual, sensitivities = mpmath.inverse(modes), []
+    for u in range(nodes):
+        gram = mpmath.zeros(steps, steps)
+        for m, c in enumerate(of.strategies):
+            gram += dual[m, u] ** 2 * (exact(c).T * exact(c))
+        worst = mpmath.mpf(0)
+        for first in range(2):
+            pair = (first, first + 2)
+            entries = [gram[s, t] / (scales[u, s] * scales[u, t]) for s in pair for t in pair]
+            worst = max(worst, sum(abs(x) for x in entries))
+        sensitivities.append(worst)
+    return error, sensitivities
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_proofs_of_modes_hold_in_fifty_digits(seed: int) -> None:
+    found, budget = form(nodes=4, seed=seed), np.array([1.0, 2.0, 0.5, 1.5])
+    program = SpaceTimeProgram.of(problem(budget=budget))
+    proved = rigorous.judge(program, found)
+    with mpmath.workdps(50):
+        error, sensitivities = in_many_digits(found, PATH)
+        worst = max(x / mpmath.mpf(b) for x, b in zip(sensitivities, budget, strict=True))
+        assert proved.objective.lower <= error <= proved.objective.upper
+        assert worst <= proved.sensitivity_squared
+        assert proved.sensitivity_squared <= worst * (1 + mpmath.mpf(10) ** -10)
+    assert proved.objective.width <= 1e-11 * proved.objective.upper
+
+
+@pytest.mark.parametrize("orthonormal", [False, True])
+def test_modes_of_a_workload_are_asked_of_nobody(orthonormal: bool) -> None:
+    """The interval is as wide as what is said of W is wrong, and holds the truth still."""
+    found, program = form(nodes=4, seed=1), SpaceTimeProgram.of(problem())
+    modes = program.workload.modes
+    assert modes is not None
+    proved = rigorous.by_modes(program, found, modes.basis)
+    turned = modes.basis + 1e-5 * np.random.default_rng(0).standard_normal((4, 4))
+    if orthonormal:  # and no eigenvectors
+        turned = np.linalg.qr(turned)[0]
+    wider = rigorous.by_modes(program, found, turned)
+    assert wider.lower <= proved.lower <= proved.upper <= wider.upper
+    assert wider.width >= 1e-7 * proved.upper
+    with pytest.raises(NotProvedError, match="modes"):
+        rigorous.by_modes(program, found, np.eye(4) * 3)
+
+
+def test_both_ways_to_an_error_agree() -> None:
+    found, program = form(nodes=4, seed=2), SpaceTimeProgram.of(problem())
+    modes = program.workload.modes
+    assert modes is not None
+    first, second = rigorous.by_modes(program, found, modes.basis), rigorous.on_all(program, found)
+    assert max(first.lower, second.lower) <= min(first.upper, second.upper)
+    assert second.width <= 1e-9 * second.upper
+
+
+def objective_lowered(made: Design) -> Design:
+    said = made.certificate
+    return replace(made, certificate=replace(said, objective=said.objective * (1 - 1e-9)))
+
+
+def bound_raised(made: Design) -> Design:
+    said = made.certificate
+    return replace(made, certificate=replace(said, lower_bound=said.lower_bound * (1 + 1e-8)))
+
+
+def changed(made: Design, **arrays: np.ndarray) -> Design:
+    assert isinstance(made.noise.strategy, ModalStrategy)
+    return replace(made, noise=replace(made.noise, strategy=replace(made.noise.strategy, **arrays)))
+
+
+def entry_changed(made: Design) -> Design:
+    strategies = made.noise.strategy.strategies.copy()  # type: ignore[union-attr]
+    strategies[1, 2, 2] *= 1 + 1e-8
+    return changed(made, strategies=strategies)
+
+
+def mode_changed(made: Design) -> Design:
+    modes = made.noise.strategy.modes.copy()  # type: ignore[union-attr]
+    modes[0, 0] *= 1 - 1e-8
+    return changed(made, modes=modes)
+
+
+def scale_lowered(made: Design) -> Design:
+    scales = made.noise.strategy.scales.copy()  # type: ignore[union-attr]
+    scales[2] *= 1 - 1e-9
+    return changed(made, scales=scales)
+
+
+def multipliers_bent(made: Design) -> Design:
+    bent = {
+        name: array * np.linspace(1, 1.5, array.size).reshape(array.shape)
+        for name, array in made.proof.items()
+    }
+    return replace(made, proof=bent)
+
+
+def of_another_graph(made: Design) -> Design:
+    w = oracles.metropolis(nx.cycle_graph(4))
+    return replace(made, problem=replace(made.problem, mixing=w))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *(objective_lowered, bound_raised, entry_changed, mode_changed, scale_lowered),
+        *(multipliers_bent, of_another_graph),
+    ],
+    ids=lambda edit: edit.__name__,
+)
+def test_forged_noise_of_modes_is_refused(edit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of so many pairs that nothing is written out."""
+    monkeypatch.setattr("noisedesign.families.kronecker.rigorous.MOST_COORDINATES", 1)
+    made = solved()
+    honest = nd.verify(made, rigorous=True)
+    assert honest.ok, honest
+    assert honest.rigorous
+    assert not nd.verify(edit(made), rigorous=True).ok
+
+
+@cache
+def solved() -> Design:
+    made = nd.solve(problem()).design
+    assert made is not None
+    return made
 
 
 def test_noise_of_another_form_is_no_noise_of_modes() -> None:
