@@ -1,9 +1,9 @@
 """Polynomial noise on sparse graphs as they grow: ``python -m benchmarks.sparse_graphs``.
 
-Of every graph one design and its bound, each in a process of its own, whose peak of memory is told;
-``--horizon 32`` takes the error of all iterates of that many steps. The error and the bound hold
-together with the confidence beside them. Time is processor time of all threads beside what it took,
-and memory that of the whole process, the toolkit and the graph included.
+Of every graph one design, its certificate included, each in a process of its own, whose peak of
+memory is told; ``--horizon 32`` takes the error of all iterates of that many steps. The error and
+the bound hold together with the confidence beside them. Time is processor time of all threads
+beside what it took, and memory that of the whole process, the toolkit and the graph included.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-import numpy as np
-
-from noisedesign.families.polynomial.program import SparseProgram
-from noisedesign.families.polynomial.solver import solve
+from noisedesign.program.noise import PolynomialCovariance
+from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.structure import SpaceStructure
 from noisedesign.system.graph import build_graph, sparse_mixing_matrix
+from noisedesign.system.workloads.error import ErrorMeasure
 from noisedesign.tasks import report
 from noisedesign.tasks.report import Record
+from noisedesign.tasks.solve import solve
 
 GRAPHS: dict[str, dict[str, int]] = {
     "barabasi-albert": {"links": 3},
@@ -34,21 +35,26 @@ SIZES = (1_000, 10_000, 100_000)
 def row(kind: str, nodes: int, horizon: int) -> Record:
     graph = build_graph(kind, nodes=nodes, seed=1, **GRAPHS[kind])
     edges = graph.number_of_edges()
-    steps = np.arange(horizon, 0.0, -1.0)  # W^t counts in as many iterates as follow it
-    program = SparseProgram(mixing=sparse_mixing_matrix(graph), powers=steps)
+    problem = SpaceProblem(
+        mixing=sparse_mixing_matrix(graph),
+        structure=SpaceStructure(kind="polynomial"),
+        error=ErrorMeasure(horizon=horizon) if horizon > 1 else None,
+    )
     started, begun = time.process_time(), time.perf_counter()
-    found = solve(program)
+    design = solve(problem).design
     seconds, elapsed = time.process_time() - started, time.perf_counter() - begun
+    assert design is not None
+    assert isinstance(design.noise.space, PolynomialCovariance)
     return {
         "graph": kind,
-        "nodes": program.size,
+        "nodes": design.size,
         "edges": edges,
-        "degree": found.noise.precision.degree(),
-        "relative_to_ldp": found.objective / program.independent_error,
-        "objective": found.objective,
-        "bound": found.lower_bound,
-        "gap": found.gap,
-        "confidence": found.confidence,
+        "degree": len(design.noise.space.precision) - 1,
+        "relative_to_ldp": design.relative_to_ldp,
+        "objective": design.objective,
+        "bound": design.lower_bound,
+        "gap": design.gap,
+        "confidence": design.certificate.confidence,
         "cpu_seconds": seconds,
         "seconds": elapsed,
         "microseconds_per_edge": seconds / edges * 1e6,

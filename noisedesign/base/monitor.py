@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -38,9 +38,22 @@ class Bounds:
         upper: objective of the best design so far.
     """
 
+    doing: ClassVar[str] = ""
+
     seconds: float
     lower: float
     upper: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Working(Bounds):
+    """The last bounds, and what is at work, where that takes long and there are none to tell.
+
+    Attributes:
+        doing: in words.
+    """
+
+    doing: str  # type: ignore[misc]
 
 
 ProgressCallback = Callable[[Bounds], None]
@@ -97,6 +110,13 @@ class Monitor:
         self.history.append(bounds)
         if self.progress is not None:
             self.progress(bounds)
+
+    def tell(self, doing: str) -> None:
+        """Say what is at work now, beside the last bounds; history keeps bounds alone."""
+        if self.progress is not None and self.history:
+            now = time.monotonic() - self.started
+            last = self.history[-1]
+            self.progress(Working(seconds=now, lower=last.lower, upper=last.upper, doing=doing))
 
     @property
     def remaining(self) -> float:

@@ -163,8 +163,8 @@ def _design_paths(names: list[str], output: str | None) -> list[Path | None]:
 def bounds_progress(bounds: Any) -> None:
     gap = bounds.upper / bounds.lower - 1 if bounds.lower > 0 else float("inf")
     click.echo(
-        f"\r{bounds.seconds:8.1f} s   bound {bounds.lower:.8g}   design {bounds.upper:.8g}   "
-        f"gap {gap:.1e} ",
+        f"\r\x1b[K{bounds.seconds:8.1f} s   bound {bounds.lower:.8g}   design {bounds.upper:.8g}   "
+        f"gap {gap:.1e} {bounds.doing}",
         err=True,
         nl=False,
     )

@@ -149,7 +149,8 @@ def solve(
         formulation: of the conic model: "balanced", the default, "compact", "covariance",
             "paper" or, of an SCS with spectral cones, "nuclear"; of noise with a structure or
             against observers there is one.
-        progress: called with the bounds of every iteration of the native backend.
+        progress: called with the bounds of every iteration of the native backend; on sparse graphs,
+            where these take long, also with what is at work.
         isolate: run a conic solver in its own process, where it can be stopped; default: only
             with a time limit.
         device: where the native solvers of problems without a structure compute: "cpu", "cuda" or

@@ -76,12 +76,15 @@ class Polynomial(Family):
             monitor.report(lower=0.0, upper=program.independent_error)
             rng = np.random.default_rng(SEED)
             steps = solver.improving(program, rng=rng, go_on=lambda: not monitor.expired)
-            for noise_so_far, operator in until_late(steps):
+            monitor.tell("first noise")
+            for number, (noise_so_far, operator) in enumerate(until_late(steps), start=1):
                 made, weights = noise_so_far, operator.weights
+                monitor.tell(f"improving noise {number}")
                 if search.ended(solved=False):
                     break
             else:
                 search.ended(solved=not monitor.expired)
+        monitor.tell("certifying it")
         if made is None:
             return Answer(stop=search.stop, proof={MULTIPLIERS: weights})
         covariance = PolynomialCovariance(

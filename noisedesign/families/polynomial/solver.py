@@ -41,6 +41,8 @@ CHEAP_DEGREE = 2
 """Of p while V is searched."""
 FITTED = 2
 """Vectors by which what is known of diag(B^(1/2)) is chosen."""
+ROUGH = 1e-2
+"""Of 1 / p, where a few samples say what the multipliers are."""
 DEGREE_NEAR = 64
 """Of a polynomial near the square root, while V is searched."""
 ROUNDS = 2
@@ -241,7 +243,7 @@ def _multipliers(
         values, vectors = operator.eigen
         r = (root * vectors / p(values)) @ (root * vectors).T
         return _scaled(program, np.sum((r @ program.objective.dense) * r, axis=1))
-    r = polynomials.inverse_root(p)
+    r = polynomials.inverse_root(p, slack=ROUGH)
     drawn = operator.apply(r, operator.apply(r, root * program.objective.random(rng, probes)))
     seen = np.log(np.mean((root * drawn) ** 2, axis=1))
     features = np.column_stack([np.log(scale), np.log(program.budget), *moments[1:]])

@@ -54,6 +54,18 @@ def test_a_time_limit_leaves_a_design_that_keeps_its_word(tmp_path: Path, kind: 
     assert call("verify", output).code == 0
 
 
+def test_what_is_at_work_is_told_beside_the_bounds_and_not_kept() -> None:
+    problem = SpaceProblem(mixing=W, structure=SpaceStructure(kind="polynomial"))
+    seen: list[Bounds] = []
+    design = solve(problem, progress=seen.append).design
+    assert design is not None
+    told = [bounds.doing for bounds in seen if bounds.doing]
+    assert told[0] == "first noise"
+    assert told[-1] == "certifying it"
+    assert len(set(told)) == len(told) > 3
+    assert design.provenance.history == tuple(bounds for bounds in seen if not bounds.doing)
+
+
 def test_a_gap_that_is_reached_is_no_time_limit(tmp_path: Path) -> None:
     path = write(tmp_path, PROBLEM.format("polynomial"))
     early = call("solve", path, "--time-limit", "1e-9", "--gap", "0.9", "--json")
