@@ -5,9 +5,7 @@ of all entries, F F^T = cov(z), A of blocks W^(t-s+1). For any Q, whose gamma = 
 known, and |lambda| <= 1, let A' be that of Q diag(lambda)^k Q^T in the place of W^k: they differ by
 at most
 
-    d_1 = ||W|| gamma + rho ||Q||,   d_(k+1) = ||W|| d_k + rho ||Q||,
-
-with rho = ||W Q - Q diag(lambda)||,
+    d_0 = gamma,   d_(k+1) = ||W|| d_k + ||(W Q - Q diag(lambda)) diag(lambda)^k|| ||Q||,
 
 and A from A' by sum_k d_k at most, which ||F|| turns into error. ||A' F|| is that of all
 
@@ -81,16 +79,17 @@ def by_modes(program: SpaceTimeProgram, form: ModalStrategy, basis: Array) -> In
     seen = finer_product(exactly(np.ascontiguousarray(w)), exactly(basis))
     poles = np.clip(np.einsum("ij,ij->j", basis, seen.mid), -1.0, 1.0)
     about = basis * poles
-    off = seen.minus(Enclosure(about, np.asarray(up(U * np.abs(about), 1)))).norm()
+    off = seen.minus(Enclosure(about, np.asarray(up(U * np.abs(about), 1)))).column_norms()
     gamma = residual(exactly(np.eye(nodes)), basis.T.copy(), basis).norm()
     if not gamma < 1:
         raise rigorous.NotProvedError("the modes are not proved independent")
     largest = float(up(np.abs(w).sum(axis=1), nodes).max())
-    away = float(up(largest * gamma + off * (1 + gamma), 4))
-    apart = 0.0
-    for _ in range(steps):
+    away, apart = gamma, 0.0
+    for k in range(steps):
+        # Of poles that are not near 1 later powers tell nothing.
+        rest = float(up(np.linalg.norm(off * np.abs(poles) ** k), nodes + 8))
+        away = float(up(largest * away + rest * (1 + gamma), 4))
         apart = float(up(apart + away, 1))
-        away = float(up(largest * away + off * (1 + gamma), 4))
 
     lengths = np.sqrt(np.square(form.scales.T) @ np.square(form.modes))  # of d_t M_m, (T, m)
     total, spread, error = 0.0, 0.0, 0.0
