@@ -4,37 +4,71 @@ Noise enters a model through W at every step, so that H = W^T M W with M = sum_s
 
     N_s = a_s Q_s + W^T N_{s+1} W,     N_{T+1} = 0
 
-(:mod:`noisedesign.system.workloads.workload`). Entries of H are rounded, and what is singular is
-then hardly ever positive semidefinite; W and M are known.
+(:mod:`noisedesign.system.workloads.workload`). Under momentum noise of step s enters at all steps
+t >= s, F_ts times, and M = sum_s sum_t a_t G_ts^T Q_t G_ts, G_ts = W G_(t-1)s + F_ts I. Entries of
+H are rounded, and what is singular is then hardly ever positive semidefinite; W and M are known.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Enclosure, U, exactly, finer_product, up
-from noisedesign.system.workloads import Workload
+from noisedesign.system.workloads import ErrorMeasure, Workload
+
+MOST_WORK = 3e10
+"""T^2 n^3 of the largest error with momentum: ten seconds or so."""
 
 
 def inside(workload: Workload) -> tuple[Array, Enclosure] | None:
-    """W, shape (n, n), and M with its error; None where W is not the same at every step, or noise
-    of a step enters at others as well."""
+    """W, shape (n, n), and M with its error; None where W is not the same at every step, or under
+    momentum the steps are too many."""
     w, error = workload.fixed_mixing, workload.error
-    if w is None or error.momentum > 0:
+    if w is None or (error.momentum > 0 and error.horizon**2 * len(w) ** 3 > MOST_WORK):
         return None
+    total = _Sum(np.zeros_like(w), np.zeros_like(w))
+    for part in _with_momentum(w, error) if error.momentum > 0 else _without(w, error):
+        total = total.plus(part)
+    mid, rad = total
+    found = Enclosure((mid + mid.T) / 2, np.asarray(up((rad + rad.T) / 2 + U * np.abs(mid), 4)))
+    return w, found
+
+
+class _Sum(NamedTuple):
+    mid: Array
+    rad: Array
+
+    def plus(self, part: Enclosure) -> _Sum:
+        mid = self.mid + part.mid
+        return _Sum(mid, np.asarray(up(self.rad + part.rad + U * np.abs(mid), 3)))
+
+
+def _without(w: Array, error: ErrorMeasure) -> Iterator[Enclosure]:
     shares = np.square(np.diagonal(error.step_factor))
-    mid, rad = np.zeros_like(w), np.zeros_like(w)
     later: Enclosure | None = None
     for step in range(error.horizon - 1, -1, -1):
-        entering = error.steps[step] * error.readout(nodes=len(w), step=step)
-        now = exactly(entering)
+        now = exactly(error.steps[step] * error.readout(nodes=len(w), step=step))
         if later is not None:
             seen = finer_product(finer_product(exactly(w.T.copy()), later), exactly(w))
             now = seen.plus(now)
-        part = now.scaled_by(float(shares[step]))
-        mid += part.mid
-        rad += part.rad + U * np.abs(mid)
+        yield now.scaled_by(float(shares[step]))
         later = now
-    found = Enclosure((mid + mid.T) / 2, np.asarray(up((rad + rad.T) / 2 + U * np.abs(mid), 4)))
-    return w, found
+
+
+def _with_momentum(w: Array, error: ErrorMeasure) -> Iterator[Enclosure]:
+    factor, one = error.step_factor, np.eye(len(w))
+    counted = [
+        error.steps[step] * error.readout(nodes=len(w), step=step) for step in range(error.horizon)
+    ]
+    for first in range(error.horizon):
+        entered = exactly(factor[first, first] * one)
+        for step in range(first, error.horizon):
+            if step > first:
+                carried = finer_product(exactly(w), entered)
+                entered = carried.plus(exactly(factor[step, first] * one))
+            seen = finer_product(exactly(counted[step]), entered)
+            yield finer_product(entered.transposed(), seen)

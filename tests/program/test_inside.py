@@ -17,6 +17,7 @@ from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.proof import prove
 from noisedesign.system.workloads import ErrorMeasure, Workload
 from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import verify
 
 Array = np.ndarray
 Exact = list[list[Fraction]]
@@ -72,10 +73,54 @@ def test_what_is_inside_of_an_error_is_enclosed(error: ErrorMeasure) -> None:
     )
 
 
-def test_what_enters_at_several_steps_or_mixes_otherwise_has_none() -> None:
+MOMENTUM = [
+    ErrorMeasure(horizon=3, momentum=0.5),
+    ErrorMeasure(horizon=4, momentum=0.3, of="last-iterate"),
+    ErrorMeasure(
+        horizon=3, momentum=0.5, learning_rates=[1.0, 0.5, 0.25], node_weights=[1.0, 2.0, 0.5]
+    ),
+    ErrorMeasure(horizon=3, momentum=0.9, step_weights=[0.5, 0.0, 2.0]),
+]
+
+
+@pytest.mark.parametrize("error", MOMENTUM, ids=range(len(MOMENTUM)))
+def test_what_is_inside_of_an_error_with_momentum_is_enclosed(error: ErrorMeasure) -> None:
+    """The model after step t holds F_rs W^(t-r+1) of noise s, for every r up to t."""
+    w = np.array([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])
+    found = inside(Workload(mixing=w, error=error))
+    assert found is not None
+    q = exact(np.diag(np.ones(3) if error.node_weights is None else error.node_weights))
+    by_hand, powers = exact(np.zeros((3, 3))), [exact(np.eye(3))]
+    for _ in range(error.horizon):
+        powers.append(times(powers[-1], exact(w)))
+    for s in range(error.horizon):
+        for t in range(s, error.horizon):
+            held = exact(np.zeros((3, 3)))
+            for r in range(s, t + 1):
+                held = plus(held, powers[t - r], Fraction(float(error.step_factor[r, s])))
+            turned = [list(row) for row in zip(*held, strict=True)]
+            by_hand = plus(by_hand, times(times(turned, q), held), Fraction(error.steps[t]))
+    m = found[1]
+    rad = np.broadcast_to(m.rad, m.mid.shape).tolist()
+    assert all(
+        abs(Fraction(m.mid[i, j]) - by_hand[i][j]) <= Fraction(rad[i][j])
+        for i in range(3)
+        for j in range(3)
+    )
+    assert np.max(m.rad) < 64 * np.spacing(np.abs(m.mid).max())
+    whole = times(times(exact(w.T), by_hand), exact(w))
+    assert np.array(whole, dtype=float) == pytest.approx(
+        Workload(mixing=w, error=error).space_gram(), rel=1e-13
+    )
+
+
+def test_what_mixes_otherwise_or_is_too_long_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     w = np.eye(3)
-    assert inside(Workload(mixing=w, error=ErrorMeasure(horizon=2, momentum=0.5))) is None
+    error = ErrorMeasure(horizon=2, momentum=0.5)
     assert inside(Workload(mixing=np.stack([w, w]), error=ErrorMeasure(horizon=2))) is None
+    assert inside(Workload(mixing=w, error=error)) is not None
+    monkeypatch.setattr("noisedesign.program.inside.MOST_WORK", 4 * 27 - 1.0)
+    assert inside(Workload(mixing=w, error=error)) is None
 
 
 def designed(horizon: int, **kwargs: object) -> Design:
@@ -121,6 +166,37 @@ def test_a_singular_error_of_several_steps_is_proved(horizon: int, cap: float | 
         assert proof.lower_bound.lower <= trace**2 / price - paid
     less = replace(design, noise=Noise.of_covariance(design.covariance * (1 - 1e-11)))
     assert not prove(less).feasible
+
+
+@pytest.mark.parametrize("rates", [None, [1.0, 0.5, 0.25]])
+def test_a_singular_error_with_momentum_is_proved_and_forgeries_are_not(
+    rates: list[float] | None,
+) -> None:
+    error = ErrorMeasure(horizon=3, momentum=0.5, learning_rates=rates)
+    problem = SpaceProblem(mixing=SINGULAR, error=error, budget=np.array([1.0, 3.0, 1.0]))
+    design = solve(problem, gap=1e-9).design
+    assert design is not None
+    proof = prove(design)
+    assert proof.rigorous, proof.why_not
+    assert proof.gap <= design.gap + 1e-10
+    said, noise = design.certificate, design.covariance
+
+    def told(**claims: float) -> Design:
+        return replace(design, certificate=replace(said, **claims))
+
+    tilted = noise.copy()
+    tilted[0, 0] *= 1 - 1e-9
+    other = replace(error, momentum=0.5 + 1e-6)
+    assert verify(design, rigorous=True).ok
+    for forged in (
+        told(lower_bound=said.lower_bound * (1 + 1e-9)),
+        told(objective=said.objective * (1 - 1e-9)),
+        replace(design, noise=Noise.of_covariance(noise * (1 - 1e-11))),
+        replace(design, noise=Noise.of_covariance(tilted)),
+        replace(design, proof={"dual_weights": design.proof["dual_weights"][[1, 0, 2]]}),
+        replace(design, problem=replace(problem, error=other)),
+    ):
+        assert not verify(forged, rigorous=True).ok
 
 
 def test_radii_are_part_of_it() -> None:
