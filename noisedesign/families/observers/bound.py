@@ -18,7 +18,12 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.families.observers.program import ObservedNoise, ObserverProblem, ObserverProgram
+from noisedesign.families.observers.program import (
+    ObservedNoise,
+    ObserverProblem,
+    ObserverProgram,
+    used_by,
+)
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import Arrays
 
@@ -53,7 +58,7 @@ def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> float:
     if not all(np.isfinite(array).all() for array in arrays):
         return 0.0
     prices = np.maximum(multipliers.cap, 0.0)
-    used, gained = np.zeros_like(program.gram), 0.0
+    gained, paying = 0.0, []
     parts = zip(program.observers, multipliers.factors, multipliers.weights, strict=True)
     for seen, factor, weights in parts:
         v = np.maximum(weights, 0.0)
@@ -62,7 +67,9 @@ def lower_bound(program: ObserverProgram, multipliers: Multipliers) -> float:
             share = v / v.max()
             trace = _linalg.nuclear_norm(factor @ seen.signals * np.sqrt(share))
             gained += trace**2 / float(share.sum())
-            seen.add_used(used, factor)
+            paying.append((seen, factor))
+    seen_by = [seen for seen, _ in paying]
+    used = used_by(seen_by, [factor for _, factor in paying], size=program.size)
     paid = float(program.cap @ prices)
     best = max(scale * gained - paid - _excess(program, scale * used, prices) for scale in SCALES)
     rounding = ROUNDING * settings.rank_tolerance(program.size) * (gained + paid)
@@ -101,7 +108,7 @@ def arrays_of(
     """
     local = coalitions is not None
     pairs = zip(multipliers.factors, program.observers, strict=True)
-    rows = [factor @ _flat(seen, local=local) for factor, seen in pairs]
+    rows = [factor @ _flat(seen, local=local)[0] for factor, seen in pairs]
     named = {"dual_coalitions": np.asarray(coalitions, dtype=np.float64)} if local else {}
     return named | {
         "observer_ranks": np.array([len(r) for r in rows], dtype=np.float64),
@@ -140,8 +147,7 @@ def _coalitions(problem: ObserverProblem, stored: Array) -> Array:
 
 
 def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
-    """The multipliers of :func:`arrays_of`: what of the rows lies in the row space of B_a,
-    whose rows are orthonormal.
+    """The multipliers of :func:`arrays_of`: what of the rows lies in the row space of B_a.
 
     Raises:
         InputError: their numbers of entries are not those of the observers.
@@ -150,8 +156,8 @@ def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
         if arrays[name].ndim != 1:
             _refuse(name, "a list of numbers", arrays[name])
     ranks = [int(rank) for rank in arrays["observer_ranks"]]
-    rows = [_flat(seen, local="dual_coalitions" in arrays) for seen in program.observers]
-    shapes = [(rank, row.shape[1]) for rank, row in zip(ranks, rows, strict=False)]
+    back = [_flat(seen, local="dual_coalitions" in arrays)[1] for seen in program.observers]
+    shapes = [(rank, len(turn)) for rank, turn in zip(ranks, back, strict=False)]
     counts = [seen.signals.shape[1] for seen in program.observers]
     flat, weights = arrays["observer_factors"], arrays["observer_weights"]
     sizes = [rank * columns for rank, columns in shapes]
@@ -159,18 +165,21 @@ def multipliers_of(program: ObserverProgram, arrays: Arrays) -> Multipliers:
         _refuse("observer_factors", f"rows of {len(program.observers)} observers", flat)
     if sum(counts) != len(weights):
         _refuse("observer_weights", f"{sum(counts)} entries", weights)
-    parts = zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, rows, strict=True)
-    factors = tuple(part.reshape(shape) @ row.T for part, shape, row in parts)
+    parts = zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, back, strict=True)
+    factors = tuple(part.reshape(shape) @ turn for part, shape, turn in parts)
     split = tuple(np.split(weights, np.cumsum(counts)[:-1]))
     return Multipliers(factors=factors, weights=split, cap=arrays["dual_cap"])
 
 
-def _flat(seen: ObservedNoise, *, local: bool) -> Array:
-    """B_a, or its columns that are not zero, with its blocks side by side, shape (m, k p). What
-    has lags is the same on every machine, and its rows are numbered instead."""
-    if seen.lags is not None:
-        return np.eye(len(seen.signals))
-    return np.asarray(np.concatenate(list(seen.local if local else seen.responses), axis=1))
+def _flat(seen: ObservedNoise, *, local: bool) -> tuple[Array, Array]:
+    """What is stored of F is F times the first, and that times the second is F: B_a, or its columns
+    that are not zero, with its blocks side by side, shape (m, k p), and its transpose, as its rows
+    are orthonormal. Of a run, what messages are of what each adds, and the inverse."""
+    if seen.run is not None:
+        turn = seen.run.of_new(seen.heard)
+        return turn, np.asarray(np.linalg.inv(turn))
+    flat = np.asarray(np.concatenate(list(seen.local if local else seen.responses), axis=1))
+    return flat, flat.T
 
 
 def _refuse(name: str, expected: str, array: Array) -> NoReturn:

@@ -31,7 +31,7 @@ from noisedesign.conic.program import (
 )
 from noisedesign.families.disjoint.model import covariance_variables, sums_at_most
 from noisedesign.families.observers.bound import Multipliers, arrays_of
-from noisedesign.families.observers.program import ObserverProblem
+from noisedesign.families.observers.program import ObserverProblem, covariances
 from noisedesign.program.family import Answer, Model
 from noisedesign.program.noise import Noise
 
@@ -72,7 +72,7 @@ def in_units(problem: ObserverProblem, noise: Array | None = None) -> Model:
     values = np.maximum(values, FLOOR * values[-1])
     root = _linalg.symmetrized((vectors * np.sqrt(values)) @ vectors.T)
     error = float(np.sum((root @ program.gram) * root))
-    told = (seen.covariance(root @ root) for seen in program.observers)
+    told = covariances(program.observers, root @ root)
     whitenings = [np.linalg.inv(np.linalg.cholesky(covariance)) for covariance in told]
     return _Units(problem, root, error, whitenings, 1 / program.cap).model()
 

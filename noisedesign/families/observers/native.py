@@ -28,10 +28,12 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
+from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
-from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
+from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.observers.bound import Multipliers, judge, lower_bound
 from noisedesign.families.observers.model import MARGIN, independent, repaired
 from noisedesign.families.observers.program import FINE, ObserverProblem
@@ -94,6 +96,9 @@ CALMER, LIVELIER = 0.6, 1.1
 DAMPED_BUDGETS, DAMPED_CAPS = 0.6, 0.4
 """Exponents of the steps of v and w, without which momentum lets single prices swing."""
 
+LONGER = 0.06
+"""Share below which all steps of several are watched."""
+
 DROPPING = 0.1
 """Share below which observers who are told little are watched no longer."""
 
@@ -111,12 +116,23 @@ SLOWEST, FASTEST = 0.3, 10.0
 KEPT = 0.5
 """Share of the noise of before that remains in every direction."""
 
-HOPED = 2.2
+HOPED = 1.3
 """Multiple of the gap asked for, in what sweeps alone prove, from which on the error is shared out
 among the observers by Newton's method, and noise repaired."""
 
-NEARER = 0.65
-"""Factor on that gap for both to be worth the same again."""
+ROUNDS = 6
+"""Times noise of several steps is scaled node by node."""
+
+NEARLY = 1e-5
+"""What its squared sensitivities are brought below their budgets by meanwhile."""
+
+NEAREST, NEARER = 0.3, 0.9
+"""Factors on that gap, at least and at most, for both to be worth the same again: by how much they
+fell short."""
+
+CLOSE = 0.99
+"""Share of the gap asked for at which the search stops. What it proves is judged as it is stored.
+"""
 
 
 def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
@@ -127,7 +143,7 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
             gradient without noise.
     """
     found = _Best(problem, monitor)
-    watch = Watch(problem)
+    watch = Watch(problem, gradients=True)
     path = _Path(watch, share=FIRST_SHARE)
     least = max(LAST_SHARE * monitor.gap, LEAST_SHARE)
     threshold, sweep = HOPED * max(monitor.gap, FINE), 0
@@ -137,11 +153,14 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
             if sweep % CHECK_EVERY == CHECK_EVERY - 1:
                 bound, excess = path.bound(sight)
                 hoped = path.objective / bound - 1 if bound > 0 else np.inf
+                if (path.share < LONGER or hoped <= threshold) and path.lengthen():
+                    sight, hoped = path.look(), np.inf
                 if hoped <= threshold:
-                    threshold = NEARER * hoped
-                    found.improve(path, sight)
+                    got = max(found.improve(path, sight), settings.EPS)
+                    nearer = CLOSE * monitor.gap / got
+                    threshold = hoped * min(max(nearer, NEAREST), NEARER)
                 monitor.report(lower=found.bound, upper=found.upper)
-                if searched.ended(solved=found.gap <= REACHED * monitor.gap):
+                if searched.ended(solved=found.gap <= CLOSE * monitor.gap):
                     break
                 path.follow(excess, last=least)
                 if path.grow():
@@ -149,6 +168,8 @@ def search(problem: ObserverProblem, *, monitor: Monitor) -> Answer:
             path.step(sight, settled=sweep - SETTLED)
     if searched.stop is not Stop.SOLVED:
         with Search(monitor):
+            while path.lengthen():
+                pass
             found.improve(path, path.look())
     return Answer(
         stop=searched.stop,
@@ -172,30 +193,68 @@ class _Best:
     def gap(self) -> float:
         return self.upper / self.bound - 1 if self.bound > 0 else np.inf
 
-    def improve(self, path: _Path, sight: Sight) -> None:
-        problem = self.problem
+    def improve(self, path: _Path, sight: Sight) -> float:
+        """Share out the error, and repair noise; the gap of both."""
+        problem, upper = self.problem, np.inf
         multipliers = path.feasible(sight)
         bound = problem.unit_error * lower_bound(path.program, multipliers)
         if bound > self.bound:
             self.bound, self.proof = bound, path.watch.proof(multipliers)
-        noise = path.noise * np.multiply.outer(problem.unit, problem.unit)
-        worst = problem.worst(noise)[0]
-        candidates = [noise * worst if 1 < worst < np.inf else noise]
-        if not problem.correlated_over_time:
-            told = path.watch.largest(path.noise)
-            told = path.stacks.largest(sight) if told is None else told
-            candidates.append(_node_by_node(problem, noise, told))
-        for candidate in candidates:
-            made = repaired(problem, candidate)
+        made = self._within_budgets(path, sight)
+        judged = judge(problem, made, bound=self.bound)
+        if not judged.feasible:
+            made = repaired(problem, made)
             judged = judge(problem, made, bound=self.bound)
-            if judged.feasible and judged.objective < self.upper:
-                self.upper, self.noise = judged.objective, made
+        if judged.feasible:
+            upper = judged.objective
+            if upper < self.upper:
+                self.upper, self.noise = upper, made
+        return upper / bound - 1 if bound > 0 else np.inf
+
+    def _within_budgets(self, path: _Path, sight: Sight) -> Array:
+        """The noise of the path with more, or less, at each node, as far as the cap has room."""
+        problem, watch = self.problem, path.watch
+        unit = np.multiply.outer(problem.unit, problem.unit)
+        noise = path.noise * unit
+        if problem.correlated_over_time:
+            worst = problem.worst(noise)[0]
+            return noise * worst if 1 < worst < np.inf else noise
+        told = watch.largest(path.noise)
+        told = path.stacks.largest(sight) if told is None else told
+        noise = _node_by_node(problem, noise, told, squares=_cheapest(problem, noise, told))
+        for _ in range(ROUNDS if problem.horizon > 1 else 0):
+            told = watch.largest(noise / unit)
+            told = path.stacks.largest(path.stacks.look(noise / unit)) if told is None else told
+            if told.max() <= 1:
+                break
+            noise = _node_by_node(problem, noise, told * (1 + NEARLY))
+        return noise
 
 
-def _node_by_node(problem: ObserverProblem, noise: Array, told: Array) -> Array:
+def _cheapest(problem: ObserverProblem, noise: Array, told: Array) -> Array:
+    """d^2 with the least error of noise d_u z_u, d_u^2 >= told_u within the cap, shape (n,): a
+    quadratic program with bounds."""
+    room = np.sqrt(problem.cap * (1 - MARGIN) / np.diagonal(noise))
+    least = np.minimum(np.sqrt(told * (1 + MARGIN)), room)
+    error = problem.gram * noise / problem.unit_error
+
+    def cost(d: Array) -> tuple[float, Array]:
+        ahead = error @ d
+        return float(d @ ahead), 2 * ahead
+
+    found = scipy.optimize.minimize(
+        cost, least, jac=True, method="L-BFGS-B", bounds=list(zip(least, room, strict=True))
+    )
+    return np.square(np.clip(found.x, least, room))
+
+
+def _node_by_node(
+    problem: ObserverProblem, noise: Array, told: Array, *, squares: Array | None = None
+) -> Array:
     """Noise within budgets and cap, where it lacks little, of a single step and for observers of
     messages of single nodes; nearly so of several, where messages tell of earlier noise too.
-    ``told`` are the largest squared sensitivities, shape (n,).
+    ``told`` are the largest squared sensitivities, shape (n,), and ``squares`` those d^2 that are
+    wished for.
 
     Multiplying the noise of node u by d divides by d^2 what anyone is told of it, and changes
     nothing else. Where the cap leaves no room, its noise z_u becomes e z_u + (1 - e^2)^1/2 y with
@@ -203,7 +262,8 @@ def _node_by_node(problem: ObserverProblem, noise: Array, told: Array) -> Array:
     is known of z_u makes it tell less.
     """
     room = problem.cap * (1 - MARGIN) / np.diagonal(noise)
-    squares = np.minimum(np.maximum(told * (1 + MARGIN), 1.0), room)
+    if squares is None:
+        squares = np.minimum(np.maximum(told * (1 + MARGIN), 1.0), room)
     scaled = noise * np.sqrt(np.multiply.outer(squares, squares))
     left = 1 / np.maximum(told * (1 + MARGIN) / squares, 1.0)
     more = np.maximum(problem.cap / problem.unit**2 - left, settings.EPS)
@@ -250,20 +310,34 @@ class _Path:
         they are others than before."""
         if not self.watch.due():
             return False
-        heard = None
+        keys = self.watch.keys_of(self.stacks)
+        order, told = np.argsort(keys), None
         if self.share < DROPPING:
-            told = self.stacks.by_place(self.look().told)
-            heard = np.array([told[place].max() for place in range(len(told))])
-        if not self.watch.renewed(self.noise, heard):
+            told = _flat(self.look().told)[order]
+        if not self.watch.renewed(self.noise, told):
             return False
-        weights, powers = map(self.stacks.by_place, (self.weights, self.powers))
+        self._renew(keys, order)
+        return True
+
+    def lengthen(self) -> bool:
+        """Watch twice as many steps; whether that was not all of them."""
+        keys = self.watch.keys_of(self.stacks)
+        if not self.watch.lengthen():
+            return False
+        self._renew(keys, np.argsort(keys))
+        return True
+
+    def _renew(self, keys: NDArray[np.intp], order: NDArray[np.intp]) -> None:
+        """Go on with the program that is watched now, from numbers of ``keys``."""
         self.program = self.watch.program
         self.stacks = Stacks(self.program)
         fresh = FRESH * BUDGET_SHARE * self.barrier * self.program.size / self.stacks.pairs
-        came_from = self.watch.came_from
-        self.weights = self.stacks.of_places(weights, came_from, others=fresh)
-        self.powers = self.stacks.of_places(powers, came_from, others=DAMPED_BUDGETS)
-        return True
+        now = self.watch.keys_of(self.stacks)
+        place = np.minimum(np.searchsorted(keys[order], now), len(keys) - 1)
+        known = keys[order][place] == now
+        for numbers, others in ((self.weights, fresh), (self.powers, DAMPED_BUDGETS)):
+            moved = np.where(known, _flat(numbers)[order][place], others)
+            numbers[:] = self.stacks.split(moved)
 
     def follow(self, excess: float, *, last: float) -> None:
         """Let the share fall where the sweeps have followed it; calm them where they depart."""
@@ -324,6 +398,10 @@ class _Path:
             self.noise, self.last = _further(noise, self.last, momentum), noise
         else:
             self.noise = self.last = noise
+
+
+def _flat(numbers: list[Array]) -> Array:
+    return np.concatenate([own.ravel() for own in numbers])
 
 
 def _further(noise: Array, before: Array, share: float) -> Array:

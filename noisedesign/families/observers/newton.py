@@ -153,8 +153,9 @@ class _Barrier:
         curvature = self._of_determinant(point.inverse)
         diagonal = np.flatnonzero(self.i == self.j)
         curvature[diagonal, diagonal] += 1 / point.room**2
-        for stack, solved, own in zip(self.stacks.stacks, point.sight.solved, slack, strict=True):
-            covariance = stack.covariance(point.noise)
+        looks = self.stacks.covariances(point.noise)
+        parts = zip(self.stacks.stacks, looks, point.sight.solved, slack, strict=True)
+        for stack, covariance, solved, own in parts:
             for index, support in enumerate(stack.support):
                 cells, part = _of_observer(
                     np.linalg.cholesky(covariance[index]),

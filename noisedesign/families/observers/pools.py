@@ -27,6 +27,9 @@ tells is known to eight digits without the account."""
 TOGETHER = 2**22
 """Numbers in the matrices that are inverted in one call."""
 
+AT_ONCE = 512
+"""Of these, how many are inverted side by side: what fits a cache."""
+
 Indices = NDArray[np.intp]
 
 
@@ -41,11 +44,15 @@ class _Equal(NamedTuple):
 
 class Told(NamedTuple):
     """Of every coalition the largest squared sensitivity, shape (coalitions,), infinite where what
-    it sees is nearly linear in itself; and of every node, shape (n,), before those where it is not.
-    """
+    it sees is nearly linear in itself, 0 where it was left out; and of every node, shape (n,),
+    before those where it is not. And single ones that are above a level: ``places`` of the
+    coalitions, ``victims`` and ``amounts``."""
 
     by_coalition: Array
     of_node: Array
+    places: Indices
+    victims: Indices
+    amounts: Array
 
 
 class Pools:
@@ -86,28 +93,58 @@ class Pools:
                 part = slice(start, start + step)
                 yield _Equal(places[part], heard[part], inside[part])
 
-    def told(self, noise: Array) -> Told:
-        """At noise R, shape (n, n), in units in which all budgets are 1."""
+    def told(
+        self, noise: Array, *, level: float = np.inf, among: NDArray[np.bool_] | None = None
+    ) -> Told:
+        """At noise R, shape (n, n), in units in which all budgets are 1; of those ``among``, shape
+        (coalitions,), alone."""
         worst, of_node = np.zeros(len(self.members)), np.zeros(self.size)
+        above: list[tuple[Indices, Indices, Array]] = []
         for places, heard, inside in self.together():
-            squared = _squared(noise[heard[:, :, None], heard[:, None, :]])
+            if among is not None:
+                some = among[places]
+                places, heard, inside = places[some], heard[some], inside[some]
+            if not len(places):
+                continue
+            squared = _squared(noise, heard)
             squared[inside] = 0.0
             worst[places] = squared.max(axis=1)
             known = np.isfinite(squared)
             np.maximum.at(of_node, heard[known], squared[known])
-        return Told(worst, of_node)
+            if level < np.inf:
+                row, column = np.nonzero(squared > level)
+                victims = heard[row, column].astype(np.intp)
+                above.append((places[row], victims, squared[row, column]))
+        parts = zip(*above, strict=True) if above else ([np.zeros(0)],) * 3
+        own, whose, amounts = (np.concatenate(list(part)) for part in parts)
+        return Told(worst, of_node, own.astype(np.intp), whose.astype(np.intp), amounts)
 
 
-def _squared(covariances: Array) -> Array:
-    """diag(K^-1) of each, shape (g, m); infinite where K is nearly singular."""
-    try:
-        lower = np.linalg.cholesky(covariances)
-    except np.linalg.LinAlgError:
-        if len(covariances) == 1:
-            return np.full(covariances.shape[:2], np.inf)
-        half = len(covariances) // 2
-        return np.concatenate([_squared(covariances[:half]), _squared(covariances[half:])])
-    pivots = np.diagonal(lower, axis1=1, axis2=2).min(axis=1) ** 2
-    sure = pivots > CERTAIN * np.diagonal(covariances, axis1=1, axis2=2).max(axis=1)
-    found = np.square(np.linalg.inv(lower)).sum(axis=1)
-    return np.where(sure[:, None], found, np.inf)
+def _squared(noise: Array, heard: NDArray[np.int32]) -> Array:
+    """diag([R_SS]^-1) of the nodes S in every row, shape (g, m); infinite where R_SS is nearly
+    singular.
+
+    L of R_SS = L L^T and L^-1, row by row of all matrices at once: they are so small that calls for
+    one at a time take several times as long.
+    """
+    count, m = heard.shape
+    if count > AT_ONCE:
+        starts = range(0, count, AT_ONCE)
+        return np.concatenate([_squared(noise, heard[at : at + AT_ONCE]) for at in starts])
+    rows = heard.T.astype(np.intp)
+    covariance = np.take(noise, rows[:, None] * len(noise) + rows)
+    lower, inverse = np.zeros((m, m, count)), np.zeros((m, m, count))
+    found, least = np.zeros((m, count)), np.full(count, np.inf)
+    for k in range(m):
+        column = covariance[k:, k]
+        if k:
+            column = column - np.einsum("rig,ig->rg", lower[k:, :k], lower[k, :k])
+        least = np.minimum(least, column[0])
+        root = np.sqrt(np.where(column[0] > 0, column[0], 1.0))
+        lower[k:, k] = column / root
+        inverse[k, k] = 1 / root
+        if k:
+            inverse[k, :k] = -np.einsum("ig,icg->cg", lower[k, :k], inverse[:k, :k]) / root
+        found[: k + 1] += np.square(inverse[k, : k + 1])
+    largest = np.diagonal(covariance).max(axis=1)
+    return np.where(least > CERTAIN * largest, found, np.inf).T

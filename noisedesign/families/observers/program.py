@@ -19,8 +19,9 @@ that less than the whole run tells of its first step. The account still checks e
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -67,15 +68,16 @@ class ObservedNoise:
     side by side, and G_a, shape (m, c), one column per gradient that is limited.
 
     ``support`` are the s coordinates of the noise it has anything of, ascending, and ``blocks`` the
-    columns of B_a there, shape (k, m, s); or, of many steps, ``lags`` are what these repeat, shape
-    (T, m / T, n), see :mod:`.lagged`. ``victims`` are the nodes whose gradients those are.
-    ``hidden`` says that noise unknown to it is in whatever tells of them.
+    columns of B_a there, shape (k, m, s); or, of many steps, it is what nodes ``heard``, shape
+    (m / T,), send of a ``run``, see :mod:`.lagged`. ``victims`` are the nodes whose gradients those
+    are. ``hidden`` says that noise unknown to it is in whatever tells of them.
     """
 
     size: int
     support: NDArray[np.intp]
     blocks: Array | None = None
-    lags: Array | None = None
+    run: lagged.Run | None = None
+    heard: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     signals: Array
     victims: tuple[int, ...] = ()
     hidden: bool = False
@@ -90,8 +92,8 @@ class ObservedNoise:
     @property
     def local(self) -> Array:
         """The columns of B_a on its support, shape (k, m, s)."""
-        if self.lags is not None:
-            return lagged.unrolled(self.lags)
+        if self.run is not None:
+            return lagged.unrolled(self.run.lags(self.heard))
         assert self.blocks is not None
         return self.blocks
 
@@ -103,43 +105,78 @@ class ObservedNoise:
         found[:, :, self.support] = local
         return found
 
-    def covariance(self, noise: Array) -> Array:
-        """K_a(R), shape (m, m), squared noise."""
-        if self.lags is not None:
-            return np.asarray(lagged.covariances(self.lags[None], noise)[0])
-        seen = noise[np.ix_(self.support, self.support)]
-        return np.asarray((self.local @ seen @ self.local.transpose(0, 2, 1)).sum(axis=0))
+    def only(self, gradients: NDArray[np.intp]) -> Self:
+        """With some of the gradients that are limited, by their columns of G_a."""
+        victims = tuple(self.victims[c] for c in gradients)
+        return replace(self, signals=self.signals[:, gradients], victims=victims)
 
-    def add_used(self, total: Array, factor: Array) -> None:
-        """Add K_a*(N), N = F^T F of F of shape (any, m), to a matrix of shape (p, p)."""
-        if self.lags is not None:
-            total += lagged.used(self.lags[None], (factor.T @ factor)[None])
-            return
-        rows = np.concatenate(list(factor @ self.local))
-        total[np.ix_(self.support, self.support)] += rows.T @ rows
+    def early(self, run: lagged.Run) -> Self:
+        """With what it hears of the first steps alone, those of ``run``."""
+        return replace(self, run=run, signals=self.signals[: run.steps * len(self.heard)])
 
     def told(self, noise: Array) -> Array:
-        """diag(G_a^T K_a(R)^-1 G_a), shape (c,): squared sensitivities over their budgets; with
-        lags the largest of those of all steps.
+        """diag(G_a^T K_a(R)^-1 G_a), shape (c,): squared sensitivities over their budgets; of a
+        run the largest of those of all steps.
 
         Raises:
             numpy.linalg.LinAlgError: K_a(R) is singular, or so nearly that rounding may hide it.
         """
-        covariance = self.covariance(noise)
+        return self.told_through(covariances([self], noise)[0])
+
+    def told_through(self, covariance: Array) -> Array:
+        """The same of K_a(R)."""
         lower = np.linalg.cholesky(covariance)
         least, largest = np.diagonal(lower).min() ** 2, np.diagonal(covariance).max()
         if not least > CERTAIN * largest:
             raise np.linalg.LinAlgError("what is seen is nearly linear in itself")
-        found = (np.linalg.solve(lower, self.signals) ** 2).sum(axis=0)
-        if self.lags is None:
-            return np.asarray(found)
-        steps, m = self.lags.shape[:2]
-        for step in range(1, steps):
+        if self.run is None:
+            return np.asarray((np.linalg.solve(lower, self.signals) ** 2).sum(axis=0))
+        inverse, found = np.tril(np.linalg.inv(lower)), np.zeros(len(self.victims))
+        for start in range(0, len(lower), len(self.heard)):
             # A change at a later step moves later messages alike, and fewer of them.
-            late = np.zeros_like(self.signals)
-            late[step * m :] = self.signals[: (steps - step) * m]
-            found = np.maximum(found, (np.linalg.solve(lower, late) ** 2).sum(axis=0))
-        return np.asarray(found)
+            late = inverse[start:, start:] @ self.signals[: len(lower) - start]
+            found = np.maximum(found, np.einsum("mc,mc->c", late, late))
+        return found
+
+
+def covariances(observers: Sequence[ObservedNoise], noise: Array) -> list[Array]:
+    """K_a(R) of each, shape (m, m), squared noise."""
+    found = [np.zeros((0, 0))] * len(observers)
+    for place, seen in enumerate(observers):
+        if seen.run is None:
+            at = noise[np.ix_(seen.support, seen.support)]
+            local = seen.local
+            found[place] = np.asarray((local @ at @ local.transpose(0, 2, 1)).sum(axis=0))
+    for run, places, heard in _by_run(observers):
+        for place, one in zip(places, run.covariances(noise, heard), strict=True):
+            found[place] = one[0]
+    return found
+
+
+def used_by(observers: Sequence[ObservedNoise], factors: Sequence[Array], *, size: int) -> Array:
+    """The sum over all of K_a*(F^T F), F of shape (any, m); result (size, size)."""
+    total = np.zeros((size, size))
+    for seen, factor in zip(observers, factors, strict=True):
+        if seen.run is None:
+            rows = np.concatenate(list(factor @ seen.local))
+            total[np.ix_(seen.support, seen.support)] += rows.T @ rows
+    for run, places, heard in _by_run(observers):
+        total += run.used([(factors[place].T @ factors[place])[None] for place in places], heard)
+    return total
+
+
+def _by_run(
+    observers: Sequence[ObservedNoise],
+) -> Iterator[tuple[lagged.Run, list[int], list[NDArray[np.intp]]]]:
+    """Runs, the places of those who hear them, and whom each hears, shape (1, m)."""
+    places: dict[int, list[int]] = {}
+    for place, seen in enumerate(observers):
+        if seen.run is not None:
+            places.setdefault(id(seen.run), []).append(place)
+    for some in places.values():
+        run = observers[some[0]].run
+        assert run is not None
+        yield run, some, [observers[place].heard[None] for place in some]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -217,9 +254,9 @@ class ObserverProblem(Shown):
                 remedy="Noise that no chosen observer can see through, and that mixing cancels, "
                 "would grow without bound.",
             )
-        for field in ("budget", "max_variance"):
-            value = _checks.positive_vector(getattr(self, field), field=field, length=len(w))
-            object.__setattr__(self, field, value)
+        for name in ("budget", "max_variance"):
+            value = _checks.positive_vector(getattr(self, name), field=name, length=len(w))
+            object.__setattr__(self, name, value)
         factors = checked_factors(self.pair_factors, observers=self.observers, budget=self.budget)
         object.__setattr__(self, "pair_factors", factors)
         if self.error is None:
@@ -330,12 +367,16 @@ class ObserverProblem(Shown):
         worst: tuple[float, str] = (0.0, "")
         algorithm: Algorithm | None = None
         noise = covariance / np.multiply.outer(self.unit, self.unit)
-        looks = zip(self.observers, self.seen, self.pair_budgets, strict=True)
-        for observer, seen, budgets in looks:
-            short = self.horizon == 1 and not self.correlated_over_time
-            if seen.hidden and (short or seen.lags is not None):
+        short = self.horizon == 1 and not self.correlated_over_time
+        known = [seen.hidden and (short or seen.run is not None) for seen in self.seen]
+        quick = [seen for seen, one in zip(self.seen, known, strict=True) if one]
+        through = iter(covariances(quick, noise))
+        looks = zip(self.observers, self.seen, self.pair_budgets, known, strict=True)
+        for observer, seen, budgets, one in looks:
+            if one:
+                covariance_of_it = next(through)
                 with suppress(np.linalg.LinAlgError):
-                    told = seen.told(noise)
+                    told = seen.told_through(covariance_of_it)
                     if told.max(initial=0.0) > worst[0]:
                         whose = f"node {seen.victims[int(told.argmax())]} against {observer}"
                         worst = (float(told.max()), whose)
@@ -452,18 +493,23 @@ class ObserverProblem(Shown):
 
     def _of_steps(self, observer: Observer, budgets: Array) -> ObservedNoise:
         """What such an observer has of several steps of a single round each."""
-        lags = lagged.lags_of(self.mixing, self._heard(observer), self.horizon)
-        signals = lags.reshape(-1, len(self.unit))
+        heard = np.flatnonzero(self._heard(observer))
+        signals = self._run.powers[:, heard].reshape(-1, len(self.unit))
         victims = np.flatnonzero(signals.any(axis=0))
         victims = victims[~np.isin(victims, observer.coalition)]
         return ObservedNoise(
             size=len(self.unit),
             support=np.arange(len(self.unit)),
-            lags=lags * self.unit,
+            run=self._run,
+            heard=heard,
             signals=signals[:, victims] / np.sqrt(budgets[victims]),
             victims=tuple(int(u) for u in victims),
             hidden=True,
         )
+
+    @cached_property
+    def _run(self) -> lagged.Run:
+        return lagged.Run(self.mixing, self.unit, self.horizon)
 
     def _unit_noise(self, steps: int) -> Algorithm:
         n = len(self.mixing)

@@ -39,11 +39,14 @@ INSIDE = 0.9
 ROOM = 0.998
 """Factor on all t_a at the beginning, below what is feasible."""
 
-DENSE = 2**23
+DENSE = 2**22
 """Numbers in all S_a together up to which they are kept as matrices."""
 
 MOST = 2**13
 """Rows of all observers up to which they are compared with one another."""
+
+EACH = 2**10
+"""Observers up to which each has a share of its own."""
 
 CHUNK = 512
 """Rows of messages that are compared with all others at once."""
@@ -77,7 +80,7 @@ def shared_out(
     observers: _Matrices | _Rows
     if len(stacks.owners) * program.size**2 <= DENSE:
         observers = _Matrices(stacks.grouped(sight, weights, groups))
-    elif stacks.pairs <= MOST and not stacks.lagged:
+    elif stacks.pairs <= MOST and len(stacks.owners) <= EACH and stacks.run is None:
         observers = _Rows(stacks, stacks.rows(sight, weights))
     else:
         groups = _regions(program, stacks, sight, weights)
@@ -177,8 +180,8 @@ class _Rows:
         by_rows = np.empty((half.shape[0], len(self.first)))
         for start in range(0, len(half), CHUNK):
             part = slice(start, start + CHUNK)
-            squares = (self.rows @ half[part].T).T ** 2
-            by_rows[part] = np.add.reduceat(squares, self.first, axis=1)
+            squares = (self.rows @ np.ascontiguousarray(half[part].T)) ** 2
+            by_rows[part] = np.add.reduceat(squares, self.first, axis=0).T
         return _Curvature(
             np.add.reduceat(traces, self.first),
             np.add.reduceat(by_rows, self.first, axis=0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,21 +32,21 @@ class _Stack(NamedTuple):
     Shapes: ``places`` among all observers (g,); ``support``, coordinates of the noise (g, s);
     ``responses`` B_a on it (g, k, m, s), or None where they are orthogonal and square: the
     messages are then taken in coordinates of the noise, and turned back by ``basis``, (g, m, m);
-    ``lags`` (g, T, m / T, n) in the place of both; ``signals`` G_a (g, m, c); ``victims`` (g, c).
+    a ``run`` and who of it is ``heard`` (g, m / T) in the place of both; ``signals`` G_a (g, m, c);
+    ``victims`` (g, c).
     """
 
     places: NDArray[np.intp]
     support: NDArray[np.intp]
     responses: Array | None
     basis: Array | None
-    lags: Array | None
+    run: lagged.Run | None
+    heard: NDArray[np.intp]
     signals: Array
     victims: NDArray[np.intp]
 
     def covariance(self, noise: Array) -> Array:
-        """K_a(R), shape (g, m, m)."""
-        if self.lags is not None:
-            return lagged.covariances(self.lags, noise)
+        """K_a(R), shape (g, m, m), where they hear no run."""
         seen = noise[self.support[:, :, None], self.support[:, None, :]]
         if self.responses is None:
             return np.asarray(seen)
@@ -56,17 +56,11 @@ class _Stack(NamedTuple):
 
     def response(self, index: int) -> Array:
         """B_a of one of them on its support, shape (k, m, s), in these coordinates."""
-        if self.lags is not None:
-            return lagged.unrolled(self.lags[index])
+        if self.run is not None:
+            return lagged.unrolled(self.run.lags(self.heard[index]))
         if self.responses is None:
             return np.eye(self.support.shape[1])[None]
         return np.asarray(self.responses[index])
-
-    def used(self, solved: Array, weights: Array, some: NDArray[np.bool_]) -> Array:
-        """The sum of K_a*(Q_a diag(v_a) Q_a^T) over ``some`` of them that have lags."""
-        assert self.lags is not None
-        factors = solved[some] * np.sqrt(weights[some])[:, None, :]
-        return lagged.used(self.lags[some], factors @ factors.swapaxes(1, 2))
 
     def rows(self, factors: Array) -> Array:
         """F_a B_a on the support, shape (g, rows, s), of ``factors`` (g, c, m)."""
@@ -87,17 +81,19 @@ class Stacks:
         self.size = program.size
         shapes: dict[tuple[int, ...], list[int]] = {}
         for place, seen in enumerate(program.observers):
-            shape = seen.local.shape if seen.lags is None else seen.lags.shape
-            key = (seen.lags is None, *shape, seen.signals.shape[1])
+            alone = seen.run is None
+            shape = seen.local.shape if alone else seen.heard.shape
+            key = (alone, *shape, seen.signals.shape[1])
             shapes.setdefault(key, []).append(place)
         self.stacks = [_stacked(program, places) for places in shapes.values()]
         self.owners = np.concatenate([stack.places for stack in self.stacks])
         self.pairs = sum(stack.signals.shape[0] * stack.signals.shape[2] for stack in self.stacks)
-        self.lagged = any(stack.lags is not None for stack in self.stacks)
+        runs = [stack.run for stack in self.stacks if stack.run is not None]
+        self.run = runs[0] if runs else None
         cells = [
             (stack.support[:, :, None] * self.size + stack.support[:, None, :]).ravel()
             for stack in self.stacks
-            if stack.lags is None
+            if stack.run is None
         ]
         self._cells = np.concatenate([*cells, np.zeros(0, dtype=np.intp)])
 
@@ -109,51 +105,57 @@ class Stacks:
         """A number for every observer and gradient."""
         return [np.full(stack.victims.shape, value) for stack in self.stacks]
 
-    def by_place(self, weights: Sequence[Array]) -> dict[int, Array]:
-        """Such numbers observer by observer."""
-        parts = zip(self.stacks, weights, strict=True)
-        return {
-            int(place): one
-            for stack, own in parts
-            for place, one in zip(stack.places, own, strict=True)
-        }
+    def split(self, numbers: Array) -> list[Array]:
+        """Numbers of all gradients, one stack after another, stack by stack."""
+        shapes = [stack.victims.shape for stack in self.stacks]
+        ends = np.cumsum([rows * columns for rows, columns in shapes])[:-1]
+        parts = zip(np.split(numbers, ends), shapes, strict=True)
+        return [part.reshape(shape) for part, shape in parts]
 
-    def of_places(
-        self, known: Mapping[int, Array], came_from: NDArray[np.intp], *, others: float
-    ) -> list[Array]:
-        """Numbers stack by stack, of observers that were at places ``came_from``; of those that
-        were at none, below 0, ``others`` each."""
-        found = self.all_equal(others)
-        for stack, own in zip(self.stacks, found, strict=True):
-            for row, place in enumerate(stack.places):
-                if came_from[place] >= 0:
-                    own[row] = known[int(came_from[place])]
-        return found
+    def covariances(self, noise: Array) -> list[Array]:
+        """K_a(R) stack by stack, shape (g, m, m)."""
+        heard = [stack.heard for stack in self.stacks if stack.run is not None]
+        long = iter(self.run.covariances(noise, heard) if self.run is not None else ())
+        return [
+            stack.covariance(noise) if stack.run is None else next(long) for stack in self.stacks
+        ]
 
     def look(self, noise: Array) -> Sight:
         """At noise, in one call a stack."""
         told, solved = [], []
-        for stack in self.stacks:
-            inverse = np.asarray(
-                np.linalg.solve(stack.covariance(noise), stack.signals), np.float64
-            )
+        for stack, covariance in zip(self.stacks, self.covariances(noise), strict=True):
+            inverse = np.asarray(np.linalg.solve(covariance, stack.signals), np.float64)
             solved.append(inverse)
             told.append(np.einsum("gmc,gmc->gc", stack.signals, inverse))
         return Sight(told, solved)
 
     def used(self, sight: Sight, weights: Sequence[Array]) -> Array:
         """S = sum_a K_a*(Q_a diag(v_a) Q_a^T), shape (p, p)."""
-        parts, long = [np.zeros(0)], np.zeros((self.size, self.size))
+        parts = [np.zeros(0)]
         for stack, solved, own in zip(self.stacks, sight.solved, weights, strict=True):
-            if stack.lags is None:
+            if stack.run is None:
                 rows = _rows(stack, solved, own)
                 parts.append((rows.swapaxes(1, 2) @ rows).ravel())
-            else:
-                long += stack.used(solved, own, np.ones(len(own), dtype=bool))
-        total = np.bincount(
+        found = np.bincount(
             self._cells, weights=np.concatenate(parts), minlength=self.size * self.size
         )
-        return np.asarray(total.reshape(self.size, self.size) + long)
+        total = found.reshape(self.size, self.size)
+        return np.asarray(total + self._used_of_run(sight, weights) if self.run else total)
+
+    def _used_of_run(
+        self, sight: Sight, weights: Sequence[Array], some: NDArray[np.bool_] | None = None
+    ) -> Array:
+        """The same of those who hear a run, or ``some``, in the order of ``owners``."""
+        assert self.run is not None
+        multipliers, heard, start = [], [], 0
+        for stack, solved, own in zip(self.stacks, sight.solved, weights, strict=True):
+            which = slice(None) if some is None else some[start : start + len(own)]
+            start += len(own)
+            if stack.run is not None:
+                factors = solved[which] * np.sqrt(own[which])[:, None, :]
+                multipliers.append(factors @ factors.swapaxes(1, 2))
+                heard.append(stack.heard[which])
+        return self.run.used(multipliers, heard)
 
     def grouped(self, sight: Sight, weights: Sequence[Array], groups: NDArray[np.intp]) -> Array:
         """The same of groups of observers, which are in the order of ``owners``, shape
@@ -162,17 +164,18 @@ class Stacks:
         for stack, solved, own in zip(self.stacks, sight.solved, weights, strict=True):
             group = groups[start : start + len(own)]
             start += len(own)
-            if stack.lags is not None:
-                for one in np.unique(group):
-                    found[one] += stack.used(solved, own, group == one)
+            if stack.run is not None:
                 continue
             rows = _rows(stack, solved, own)
             where = (group[:, None, None], stack.support[:, :, None], stack.support[:, None, :])
             np.add.at(found, where, rows.swapaxes(1, 2) @ rows)
+        if self.run is not None:
+            for one in np.unique(groups):
+                found[one] += self._used_of_run(sight, weights, groups == one)
         return found
 
     def rows(self, sight: Sight, weights: Sequence[Array]) -> list[Array]:
-        """F_a B_a, N_a = F_a^T F_a = Q_a diag(v_a) Q_a^T, shape (g, rows, s), none with lags."""
+        """F_a B_a, N_a = F_a^T F_a = Q_a diag(v_a) Q_a^T, shape (g, rows, s), of no run."""
         return [_rows(*each) for each in zip(self.stacks, sight.solved, weights, strict=True)]
 
     def gained(self, sight: Sight, weights: Sequence[Array]) -> Array:
@@ -219,10 +222,7 @@ def _stacked(program: ObserverProgram, places: list[int]) -> _Stack:
     signals = np.array([one.signals for one in seen])
     basis: Array | None = None
     responses: Array | None = None
-    lags: Array | None = None
-    if seen[0].lags is not None:
-        lags = np.array([one.lags for one in seen])
-    else:
+    if seen[0].run is None:
         responses = np.array([one.local for one in seen])
         blocks, rows, columns = responses.shape[1:]
         if (blocks, rows) == (1, columns):
@@ -232,7 +232,8 @@ def _stacked(program: ObserverProgram, places: list[int]) -> _Stack:
         support=np.array([one.support for one in seen]),
         responses=responses,
         basis=basis,
-        lags=lags,
+        run=seen[0].run,
+        heard=np.array([one.heard for one in seen]),
         signals=signals if basis is None else basis.swapaxes(1, 2) @ signals,
         victims=np.array([one.victims for one in seen], dtype=np.intp).reshape(signals[:, 0].shape),
     )

@@ -14,7 +14,7 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.observers import native, newton, rigorous, watch
+from noisedesign.families.observers import native, newton, pools as pools_module, rigorous, watch
 from noisedesign.families.observers.bound import judge, proved
 from noisedesign.families.observers.family import FAMILY
 from noisedesign.families.observers.pools import Pools
@@ -121,6 +121,33 @@ def test_all_are_told_what_each_is(graph: nx.Graph, size: int) -> None:
     assert told.by_coalition == pytest.approx([max(one.values()) for one in each], rel=1e-9)
     worst = [max((one[u] for one in each if u in one), default=0.0) for u in range(n)]
     assert told.of_node == pytest.approx(worst, rel=1e-9)
+
+
+def test_those_above_a_level_are_told_one_by_one() -> None:
+    noise, coalitions = noise_of(8, 2), nd.coalitions(nodes=range(8), size=2)
+    pools = Pools(coalitions, oracles.metropolis(RANDOM))
+    level = float(np.median(pools.told(noise).by_coalition))
+    some = np.arange(len(coalitions)) % 3 > 0
+    found = pools.told(noise, level=level, among=some)
+    given = zip(found.places.tolist(), found.victims.tolist(), found.amounts.tolist(), strict=True)
+    expected = {
+        (place, victim): told
+        for place, one in enumerate(coalitions)
+        for victim, told in told_to(noise, RANDOM, one.coalition).items()
+        if some[place] and told > level
+    }
+    assert {(place, victim): told for place, victim, told in given} == pytest.approx(
+        expected, rel=1e-9
+    )
+    assert not found.by_coalition[~some].any()
+
+
+def test_more_coalitions_than_fit_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = noise_of(8, 3)
+    pools = Pools(nd.coalitions(nodes=range(8), size=2), oracles.metropolis(RANDOM))
+    whole = pools.told(noise)
+    monkeypatch.setattr(pools_module, "AT_ONCE", 2)
+    assert pools.told(noise).by_coalition == pytest.approx(whole.by_coalition, rel=1e-12)
 
 
 def test_who_hears_nobody_is_told_nothing() -> None:

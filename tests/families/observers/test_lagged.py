@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import networkx as nx
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.monitor import Monitor, Stop
-from noisedesign.families.observers import lagged, native, program as programs, rigorous
+from noisedesign.families.observers import lagged, native, program as programs, rigorous, watch
 from noisedesign.families.observers.bound import judge
 from noisedesign.families.observers.family import FAMILY
 from noisedesign.families.observers.program import ObserverProblem
@@ -35,6 +36,18 @@ def noise_of(seed: int = 0) -> np.ndarray:
     return np.asarray(root @ root.T / 8 + 0.2 * np.eye(8))
 
 
+@functools.cache
+def with_messages_written_out() -> tuple[float, float]:
+    """Bound and objective over three steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "WRITTEN", 30)
+        problem = asked(3)
+        answer = FAMILY.solve(problem, monitor=Monitor(gap=1e-4))
+        (noise,) = answer.noises
+        bound = FAMILY.bound(problem, answer.proof).value
+        return bound, judge(problem, noise.covariance, bound=bound).objective
+
+
 @pytest.fixture
 def by_lags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "WRITTEN", 0)
@@ -46,31 +59,56 @@ def by_lags(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_tells_what_the_account_says(horizon: int, own_noise: str) -> None:
     observers = tuple(views.pndp(nodes=[node], own_noise=own_noise) for node in GRAPH)
     problem = asked(horizon, observers=observers)
-    assert all(seen.lags is not None for seen in problem.seen)
+    assert all(seen.run is not None for seen in problem.seen)
     for seed in range(2):
         noise = noise_of(seed)
         found, whose = problem.worst(noise)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(programs, "WRITTEN", 30)
             written = asked(horizon, observers=observers)
-            assert all(seen.lags is None for seen in written.seen)
+            assert all(seen.run is None for seen in written.seen)
             assert found == pytest.approx(written.worst(noise)[0], rel=1e-9)
             assert whose == written.worst(noise)[1]
 
 
 def test_covariances_and_what_multipliers_use_are_those_of_all_messages() -> None:
-    rng, heard = np.random.default_rng(2), np.arange(8) < 3
-    lags = lagged.lags_of(oracles.metropolis(GRAPH), heard, 4)
-    blocks, noise = lagged.unrolled(lags), noise_of()
-    many = np.array([lags, 2 * lags])
-    whole = sum(block @ noise @ block.T for block in blocks)
-    found = lagged.covariances(many, noise)
-    assert found[0] == pytest.approx(whole, abs=1e-12)
-    assert found[1] == pytest.approx(4 * whole, abs=1e-12)
-    factor = rng.standard_normal((5, 12))
-    n = factor.T @ factor
-    expected = sum(block.T @ n @ block for block in blocks)
-    assert lagged.used(many, np.array([n, n])) == pytest.approx(5 * expected, abs=1e-10)
+    rng, unit = np.random.default_rng(2), np.linspace(0.5, 2.0, 8)
+    mixing = oracles.metropolis(GRAPH)
+    mixing[0] = [0.3, 0.1, 0.0, 0.2, 0.0, 0.4, 0.0, 0.0]  # not symmetric
+    run, noise = lagged.Run(mixing, unit, 4), noise_of()
+    heard = [np.array([[0, 2, 5], [1, 6, 7]]), np.array([[3, 4]])]
+    expected, given = np.zeros((8, 8)), []
+    for nodes, covariances in zip(heard, run.covariances(noise, heard), strict=True):
+        factors = rng.standard_normal((len(nodes), 5, covariances.shape[1]))
+        given.append(factors.swapaxes(1, 2) @ factors)
+        for row, covariance, own in zip(nodes, covariances, given[-1], strict=True):
+            sent = np.zeros((4, len(row), 4, 8))  # message, noise
+            for step in range(4):
+                for drawn in range(step + 1):
+                    power = np.linalg.matrix_power(mixing, step - drawn)
+                    sent[step, :, drawn] = power[row] * unit
+            blocks = sent.reshape(-1, 4, 8).swapaxes(0, 1)
+            assert covariance == pytest.approx(
+                sum(block @ noise @ block.T for block in blocks), abs=1e-12
+            )
+            assert lagged.unrolled(run.lags(row)) == pytest.approx(blocks, abs=1e-14)
+            expected += sum(block.T @ own @ block for block in blocks)
+    assert run.used(given, heard) == pytest.approx(expected, abs=1e-10)
+
+
+def test_what_messages_add_tells_the_same() -> None:
+    """Row j of (W^l)_N is the sum of what those who are heard add at each step: nodes that are
+    heard have the noise of one step in it, all others all of it."""
+    mixing = oracles.metropolis(GRAPH)
+    run, heard = lagged.Run(mixing, np.ones(8), 4), np.array([0, 2, 5])
+    turn, hidden = run.of_new(heard), np.setdiff1d(np.arange(8), heard)
+    new = np.linalg.solve(turn, run.lags(heard).reshape(12, 8)).reshape(4, 3, 8)
+    assert new[0] == pytest.approx(np.eye(8)[heard], abs=1e-14)
+    reach = mixing[np.ix_(heard, hidden)]
+    for lag in range(1, 4):
+        assert new[lag][:, heard] == pytest.approx(0, abs=1e-14)
+        assert new[lag][:, hidden] == pytest.approx(reach, abs=1e-14)
+        reach = reach @ mixing[np.ix_(hidden, hidden)]
 
 
 def test_later_changes_are_looked_at_too() -> None:
@@ -89,6 +127,63 @@ def test_later_changes_are_looked_at_too() -> None:
     assert told == pytest.approx(np.max(each, axis=0), rel=1e-9)
 
 
+def test_of_the_first_steps_less_is_told() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "WRITTEN", 0)
+        long, short = asked(4).normalized, asked(2).normalized
+    for seen, other in zip(long.observers, short.observers, strict=True):
+        assert seen.run is not None
+        early, noise = seen.early(seen.run.of_first(2)), noise_of(4)
+        (covariance,) = programs.covariances([early], noise)
+        assert covariance == pytest.approx(programs.covariances([other], noise)[0], abs=1e-13)
+        at = [early.victims.index(victim) for victim in other.victims]
+        assert early.only(np.array(at)).victims == other.victims
+        assert early.only(np.array(at)).signals == pytest.approx(other.signals, abs=1e-14)
+
+
+def test_what_all_of_them_use_is_the_sum() -> None:
+    rng = np.random.default_rng(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "WRITTEN", 0)
+        mixed = [*asked(3).normalized.observers, *asked(1).normalized.observers]
+    factors = [rng.standard_normal((2, len(seen.signals))) for seen in mixed]
+    expected = np.zeros((8, 8))
+    for seen, factor in zip(mixed, factors, strict=True):
+        for block in seen.responses:
+            expected += block.T @ factor.T @ factor @ block
+    assert programs.used_by(mixed, factors, size=8) == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.usefixtures("by_lags")
+@pytest.mark.parametrize("first", [1, 2])
+def test_watching_some_gradients_of_first_steps_is_enough(
+    monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """With nearly all gradients left out at first, and the last steps: what is found and proved is
+    what is with all of them."""
+    monkeypatch.setattr(watch, "FEW_PAIRS", 0)
+    monkeypatch.setattr(watch, "MOST", 1)
+    monkeypatch.setattr(watch, "NEAR", 0.99)
+    monkeypatch.setattr(watch, "FIRST_STEPS", first)
+    problem = asked(3)
+    watched = watch.Watch(problem, gradients=True)
+    every = sum(len(seen.victims) for seen in problem.normalized.observers)
+    assert 0 < len(watched.keys) <= every / 2
+    assert [watched.lengthen() for _ in range(3)] == [True, first == 1, False]
+    answer = native.search(problem, monitor=Monitor(gap=5e-3))
+    assert answer.stop is Stop.SOLVED
+    certificate = judge(
+        problem,
+        answer.noises[0].covariance,
+        bound=FAMILY.bound(problem, answer.proof).value,  # type: ignore[index]
+    )
+    assert certificate.feasible
+    assert certificate.gap <= 5e-3
+    below, above = with_messages_written_out()
+    assert certificate.lower_bound <= above
+    assert below <= certificate.objective
+
+
 @pytest.mark.usefixtures("by_lags")
 def test_it_finds_what_is_found_with_messages_written_out() -> None:
     problem = asked(3)
@@ -104,10 +199,6 @@ def test_it_finds_what_is_found_with_messages_written_out() -> None:
     below = FAMILY.rigorous_bound(problem, answer.proof)
     assert below.lower <= bound * (1 + 1e-9)
     assert below.lower == pytest.approx(bound, rel=1e-6)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "WRITTEN", 30)
-        written = asked(3)
-        other = FAMILY.solve(written, monitor=Monitor(gap=1e-4))
-        optimum = judge(written, other.noises[0].covariance, bound=0.0).objective  # type: ignore[index]
-        assert bound <= optimum
-        assert FAMILY.bound(written, other.proof).value <= certificate.objective
+    lower, upper = with_messages_written_out()
+    assert bound <= upper
+    assert lower <= certificate.objective
