@@ -42,7 +42,7 @@ LITTLE = 0.9
 MANY = 0.2
 """Share of those that are watched for whom that must be so."""
 
-SOME = 0.01
+SOME = 0.04
 """Share of those that are watched, of which so few are new that the next look may wait."""
 
 FIRST_STEPS = 2
