@@ -61,7 +61,7 @@ def cases() -> list[Case]:
     sizes = (60, 100, 148, 500)
     sparse = {n: nd.build_graph("erdos-renyi", nodes=n, p=8 / n, seed=0) for n in sizes}
     graphs |= {f"Erdos-Renyi {n}": graph for n, graph in sparse.items()}
-    long = ("ring 6", "path 30", "Erdos-Renyi 60", "Erdos-Renyi 148")
+    long = ("ring 6", "path 30", "Erdos-Renyi 60", "Erdos-Renyi 148", "Erdos-Renyi 500")
     return [
         *(Case(name, graph) for name, graph in graphs.items()),
         *(Case(name, graphs[name], horizon=8) for name in long),
