@@ -14,9 +14,9 @@ becomes q = (sqrt(mu^2 + 4 r^2) - mu) / 2, and for r -> 0 its derivatives are th
 of V and of N. With mu log of v, w and u the whole is a self-concordant barrier of (D), with
 X = V^-1/2 (S_q + mu) V^-1/2 > R^-1 and R = V^1/2 S_q^-1 V^1/2 in its gradient.
 
-Newton's equations are formed and solved: n matrix products of size n a step. Systems this close to
-singular are beyond conjugate gradients. R to first order along a Newton step is feasible but for
-higher orders, wherever the step starts, and gives the upper bound.
+Newton's equations are formed, by the products of :mod:`pairs`, and solved: systems this close to
+singular are beyond conjugate gradients, and want kernels to many digits. R to first order along a
+Newton step is feasible but for higher orders, wherever the step starts, and gives the upper bound.
 """
 
 from __future__ import annotations
@@ -29,23 +29,27 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.solver.limits import pairs
 from noisedesign.families.disjoint.solver.limits.frame import Limits, limits_of
 from noisedesign.program import repair as floor_repair
 from noisedesign.program.program import DualPoint, Program, diagonal_dual
 
 MAX_EVALUATIONS = 500
+ACCURACY = 1e-7
+"""Of the kernels of sums over pairs."""
 REDUCTION = 0.05
 """What is left of mu after a full step along the central path."""
 CENTRED = 1.0
 """Squared Newton decrement, over mu, below which one full step ends near the central path."""
-TO_BOUNDARY = 0.9
-"""Share of the longest step inside: a barrier is no guide near its end."""
+TO_BOUNDARY = 0.6
+"""Share of the longest step inside: a barrier is no guide near its end, and what is made ten times
+smaller by each of a few steps, as an eigenvalue of N, takes as many doublings to come back."""
 OVERSHOOT = 0.5
 """Downward slope at the end of a step towards the central path, over the slope at its start, that
 is still accepted: the barrier is concave, so the step has passed its maximum and not by far."""
 SHORTEST = 1e-9
 """Share of a Newton step below which rounding is what forbids it."""
-STALLS = 25
+STALLS = 40
 """Steps without the gap being halved after which rounding is in the way; a twentieth of mu takes
 about five."""
 EASE = 0.05
@@ -93,7 +97,8 @@ class Smoothed:
         squares = np.square(point.root)
         self.q = 2 * squares / (mu + np.sqrt(mu**2 + 4 * squares))
         # Sums of q_k and q_l, mu added, and of the eigenvalues of V^1/2 N V^1/2, halved.
-        self.sums = np.add.outer(self.q, self.q) + mu
+        self.shifted = self.q + mu / 2
+        self.sums = np.add.outer(self.shifted, self.shifted)
         self.half_sums = np.add.outer(squares, squares) / 2
         weights = np.square(point.basis)
         self.precision = (weights @ (self.q + mu)) / self.v
@@ -106,29 +111,23 @@ class Smoothed:
         return np.concatenate([along_v, self.variance[self.limits.node] - self.aim])
 
     def curvature(self) -> Array:
-        """Minus the Hessian along (v, y)."""
-        limits, v = self.limits, self.v
-        twice = self.half_sums / self.sums
-        inverse = 1 / self.sums
-        bent = inverse / np.multiply.outer(self.q, self.q)
-        along_v, across, along_net = self._sums_over_pairs(twice, inverse, bent)
-        vv = np.diag(self.precision / v) - along_v / np.multiply.outer(v, v)
-        vn = -across * v / v[:, None]
-        nn = along_net * np.multiply.outer(v, v)
-        vn, nn = vn[:, limits.node], nn[np.ix_(limits.node, limits.node)]
-        matrix = np.block([[vv, vn], [vn.T, nn]])
-        barrier = np.concatenate([self.mu / np.square(v), self.bend])
-        return np.asarray((matrix + matrix.T) / 2 + np.diag(barrier))
+        """Minus the Hessian along (v, y).
 
-    def _sums_over_pairs(self, *kernels: Array) -> Array:
-        """sum_kl Q_ik Q_jk F_kl Q_il Q_jl for every kernel F, shape (kernels, n, n)."""
-        q, n = self.point.basis, self.size
-        side_by_side = np.concatenate(kernels, axis=1)
-        sums = np.empty((len(kernels), n, n))
-        for i in range(n):
-            pair = q * q[i]
-            sums[:, i] = np.einsum("jfl,jl->fj", (pair @ side_by_side).reshape(n, -1, n), pair)
-        return sums
+        With p = q + mu / 2 the kernels of its blocks, derivatives of S_q, are
+        (r_k^2 + r_l^2) / 2 / (p_k + p_l) = (p_k + p_l) / 2 - (p_k p_l + mu^2 / 4) / (p_k + p_l),
+        whose first term adds up to a diagonal, 1 / (p_k + p_l) and 1 / (q_k q_l (p_k + p_l)).
+        """
+        limits, v, basis = self.limits, self.v, self.point.basis
+        root = v[limits.node]
+        product, inverse = pairs.sums(basis, self.shifted, (1, 0), accuracy=ACCURACY)
+        some = basis / np.sqrt(self.q)
+        (bent,) = pairs.sums(some[limits.node], self.shifted, (0,), accuracy=ACCURACY)
+        vv = (product + self.mu**2 / 4 * inverse) / np.multiply.outer(v, v)
+        vv[np.diag_indices(self.size)] += self.mu / 2 / np.square(v)
+        vn = -inverse[:, limits.node] * root / v[:, None]
+        nn = bent * np.multiply.outer(root, root)
+        barrier = np.concatenate([self.mu / np.square(v), self.bend])
+        return np.block([[vv, vn], [vn.T, nn]]) + np.diag(barrier)
 
     def covariance_along(self, d: Array) -> Array:
         """R a step d ahead, to first order."""
