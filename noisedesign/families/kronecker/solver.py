@@ -291,9 +291,11 @@ def witness_of(program: SpaceTimeProgram, factors: Factors, monitor: Monitor) ->
 
 def proof_of(program: SpaceTimeProgram, witness: Witness, monitor: Monitor) -> Arrays:
     """What proves the bound where patterns are given, and not drawn."""
-    if monitor.expired or not turned.fits(program):
-        return witness.arrays()
-    return turning(witness, program, monitor=monitor).arrays()
+    found = witness.arrays()
+    if not monitor.expired and turned.fits(program):
+        with contextlib.suppress(KeyboardInterrupt):
+            found = turning(witness, program, monitor=monitor).arrays()
+    return found
 
 
 MOST_ROUNDS = 8

@@ -45,8 +45,8 @@ SPECS: Mapping[str, ArraySpec] = {
 """What a design file keeps of it."""
 MOST_TURNS = 64
 """S that there are at most: neighbouring columns of E share one."""
-FLOATS = 40_000_000
-"""Of n T x T arrays and as many n x n ones as there are turns: 320 MB, a few times over."""
+FLOATS = 30_000_000
+"""Of n T x T arrays and as many n x n ones as there are turns: 240 MB, a few times over."""
 
 
 def turns_of(horizon: int) -> int:

@@ -78,7 +78,8 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
     factors = design_kronecker(program, monitor=monitor)
     witness = witness_of(program, factors, monitor)
     proof = proof_of(program, witness, monitor)
-    goal = (1 + REACHED * monitor.gap) * proved(program, proof)
+    bound = proved(program, proof)
+    monitor.report(lower=bound, upper=factors.objective)
 
     def noises() -> Iterator[Noise]:
         nodes, steps = len(program.budget), program.workload.horizon
@@ -86,7 +87,7 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
         forms = [pair]
         if not monitor.expired:
             with contextlib.suppress(np.linalg.LinAlgError, KeyboardInterrupt):
-                forms.insert(0, designed(program, witness, monitor=monitor, goal=goal))
+                forms.insert(0, designed(program, witness, monitor=monitor, bound=bound))
         for form in forms:
             yield Noise(steps=steps, nodes=nodes, strategy=form, full=True)
 
@@ -94,12 +95,12 @@ def solve(program: SpaceTimeProgram, *, monitor: Monitor) -> Answer:
 
 
 def designed(
-    program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor, goal: float = 0.0
+    program: SpaceTimeProgram, witness: Witness, *, monitor: Monitor, bound: float = 0.0
 ) -> ModalStrategy:
     """The design of modes for multipliers P x diag(v), at the budgets.
 
     Args:
-        goal: an error from which on a smaller one is not worth its time.
+        bound: on any noise; a design as near to it as the monitor's gap asks for is the last.
 
     Raises:
         numpy.linalg.LinAlgError: an X_m is not positive definite to working precision.
@@ -109,22 +110,30 @@ def designed(
     saddle = _Saddle.of(program, modes)
     blocks = weights[:, None, None, None] * witness.blocks
     prices = float(program.budget @ blocks[:, :, 0, 0].sum(axis=1))
-    forms: list[tuple[float, ModalStrategy]] = []
+    goal, forms = (1 + REACHED * monitor.gap) * bound, list[tuple[float, ModalStrategy]]()
+
+    def settle(found: Array) -> None:
+        forms.append(_settled(program, saddle, found, monitor=monitor))
+        monitor.report(lower=bound, upper=min(forms, key=_error)[0])
 
     def enough(found: Array, trace: float) -> bool:
         if trace**2 > prices * goal:
             return False  # no noise of these modes is as good
-        forms.append(_settled(program, saddle, found, monitor=monitor))
+        settle(found)
         return forms[-1][0] <= goal
 
     starts = [blocks]
-    if program.participation.epochs > 1:
-        found = saddle.correlated(blocks, monitor=monitor, enough=enough)
-        # On some graphs small multipliers are better left without these correlations.
-        starts = [found, np.where(_small(blocks)[:, None, None, None], blocks, found)]
-    for start in starts:
-        if not forms or not (monitor.expired or min(forms, key=_error)[0] <= goal):
-            forms.append(_settled(program, saddle, start, monitor=monitor))
+    try:
+        if program.participation.epochs > 1:
+            found = saddle.correlated(blocks, monitor=monitor, enough=enough)
+            # On some graphs small multipliers are better left without these correlations.
+            starts = [found, np.where(_small(blocks)[:, None, None, None], blocks, found)]
+        for start in starts:
+            if not forms or not (monitor.expired or min(forms, key=_error)[0] <= goal):
+                settle(start)
+    except KeyboardInterrupt:
+        if not forms:
+            raise
     return min(forms, key=_error)[1]
 
 
