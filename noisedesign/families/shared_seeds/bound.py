@@ -242,14 +242,16 @@ class Remaining:
 
     def __init__(self, program: SeedProgram, blocks: Sequence[Array]) -> None:
         self._size = n = program.size
-        lengths = np.array([len(nodes) ** 2 for nodes in program.sets])
-        self._owner = np.repeat(np.arange(len(lengths)), lengths)
-        at = [np.array(nodes)[:, None] * n + np.array(nodes) for nodes in program.sets]
-        self._entry = np.concatenate([one.ravel() for one in at])
-        self._values = np.concatenate([((p + p.T) / 2).ravel() for p in blocks])
-        self._holds = np.zeros((len(lengths), n), dtype=bool)
-        for c, nodes in enumerate(program.sets):
-            self._holds[c, list(nodes)] = True
+        owners, entries, values = [], [], []
+        self._holds = np.zeros((len(program.sets), n), dtype=bool)
+        for which, members in by_size(program.sets):
+            own = np.stack([blocks[c] for c in which])
+            values.append(((own + own.transpose(0, 2, 1)) / 2).ravel())
+            entries.append((members[:, :, None] * n + members[:, None, :]).ravel())
+            owners.append(np.repeat(which, members.shape[1] ** 2))
+            self._holds[which[:, None], members] = True
+        self._owner, self._entry = np.concatenate(owners), np.concatenate(entries)
+        self._values = np.concatenate(values)
 
     def without(self, coalition: Nodes) -> Array:
         """R_A, shape (n, n)."""
@@ -272,8 +274,8 @@ def blocks_of(sets: SeedSets, flat: Array) -> tuple[Array, ...]:
         raise InputError(
             "design file.clique_blocks", expected=f"{ends[-1]} entries", got=f"shape {flat.shape}"
         )
-    split = np.split(flat, ends[:-1])
-    return tuple(part.reshape(k, k) for part, k in zip(split, lengths, strict=True))
+    starts = [0, *ends[:-1]]
+    return tuple(flat[a : a + k * k].reshape(k, k) for a, k in zip(starts, lengths, strict=True))
 
 
 def multipliers_of(program: SeedProgram, proof: Mapping[str, Array]) -> Multipliers:

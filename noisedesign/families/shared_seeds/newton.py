@@ -12,21 +12,18 @@ product costs three n x n matrix products a coalition.
 The third term is stiff near the boundary, along one direction for every budget. The
 preconditioner takes it as it is, by a Schur complement as large as the number of budgets and caps,
 and the first two block by block, with 2 Y (.) Y, Y the geometric mean of X_cc and N_cc, for
-X (.) N + N (.) X: both then diagonalise along with W^-1. Where all sets are pairs, a projection
-takes the place of that complement, and what couples the blocks is allowed for.
+X (.) N + N (.) X: both then diagonalise along with W^-1.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.shared_seeds.explicit import Explicit
 from noisedesign.families.shared_seeds.layout import Squares, congruence, roots, scaling, transposed
-from noisedesign.families.shared_seeds.program import Members
 from noisedesign.families.shared_seeds.state import Point, Setting
 
 MAX_PRODUCTS, MANY_PRODUCTS = 1000, 60
@@ -55,15 +52,13 @@ class NewtonSystem:
             )
         if self.explicit is None:
             self._diagonalize()
-            if not setting.of_pairs:
-                self._factor_schur()
+            self._factor_schur()
         at, watched = setting.coordinates, [hidden.watched for hidden in setting.hidden]
         few = len(at.row) * sum(map(len, watched)) <= CHUNK_FLOATS and not setting.explicit
         self._squares = [
             Squares(layout, at, x, on, few=few)
             for x, on in zip(point.precisions, watched, strict=True)
         ]
-        self.pairs = PairPreconditioner(self, self._squares[0]) if setting.of_pairs else None
 
     # --- product ------------------------------------------------------------------------------
 
@@ -174,8 +169,6 @@ class NewtonSystem:
     def precondition(self, flat: Array) -> Array:
         if self.explicit is not None:
             return self.explicit.solve(flat)
-        if self.pairs is not None:
-            return self.pairs.apply(flat)
         solved = self.block_solve(flat)
         stiff = self._schur_inverse @ self._project(solved)
         return solved - self.block_solve(self._spread(stiff))
@@ -211,189 +204,3 @@ class NewtonSystem:
         )
         self.setting.form(solved.products > MANY_PRODUCTS)
         return x + solved.x, solved.residual
-
-
-# --- a better preconditioner: every set a pair or a node alone, nothing capped -------------------
-
-Vector = tuple[Array, Array]  # values of the pairs, shape (m,), and of the nodes, shape (n,)
-
-
-FADE = 1e-2
-"""Variance lent by the barrier, relative to the inverse of diag(K), below which E fades out."""
-
-
-class _Factor:
-    """Cholesky factor L of a matrix over pairs and nodes, the pairs first.
-
-    Args:
-        pairs: the two ends of every pair, shapes (m,).
-        variance: of the pairs, shape (m,); they are uncorrelated.
-        covariance: of every pair with its two ends, shapes (m,).
-        schur: of the nodes given the pairs, shape (n, n).
-    """
-
-    def __init__(
-        self,
-        pairs: tuple[Members, Members],
-        variance: Array,
-        covariance: tuple[Array, Array],
-        schur: Array,
-    ) -> None:
-        self._pairs, self._root = pairs, np.sqrt(variance)
-        self._to_nodes = tuple(c / self._root for c in covariance)
-        self._node_inverse = np.linalg.inv(np.linalg.cholesky(schur))
-
-    def solve(self, values: Vector) -> Vector:
-        """L^-1."""
-        (first, second), (to_first, to_second) = self._pairs, self._to_nodes
-        scaled = values[0] / self._root
-        shares = np.concatenate([to_first * scaled, to_second * scaled])
-        both = np.bincount(np.concatenate([first, second]), shares, len(values[1]))
-        return scaled, self._node_inverse @ (values[1] - both)
-
-    def solve_transposed(self, values: Vector) -> Vector:
-        """L^-T."""
-        (first, second), (to_first, to_second) = self._pairs, self._to_nodes
-        nodes = self._node_inverse.T @ values[1]
-        return (values[0] - to_first * nodes[first] - to_second * nodes[second]) / self._root, nodes
-
-
-class PairPreconditioner:
-    """The preconditioner then: that of the blocks, and one that knows how K couples them.
-
-    In terms of dR the Newton system is M^-1 + K, with M the covariance that the barrier lends
-    dR and K = X (.) N + N (.) X restricted to the entries of pairs. K is ill conditioned, for
-    some noise hardly costs anything; but without the restriction it is diagonal in the basis F
-    of X = F F^T, N = F diag(l) F^T, and T, the restriction of that inverse, is within a small
-    factor of the inverse of the restriction. What is wanted is (M^-1 + T^-1)^-1; what is used
-    is E T E^T, E = L_M L_D^-1, with Cholesky factors of M and of D = M + diag(T): it is T where
-    M is large, never more than M times the largest eigenvalue of D^-1 T, and exact where T is
-    diagonal and commutes with M. M is diagonal but for the nodes, which many pairs share, so
-    that both factors are sparse but for the nodes.
-
-    Row scalings, D P D of every block, are what moves one budget and no other. A projection along
-    them keeps both of these off the stiff directions of the budgets, and the system is solved
-    among row scalings themselves, where it is a matrix as large as there are nodes.
-    """
-
-    def __init__(self, system: NewtonSystem, squares: Squares) -> None:
-        point, self._system, self._squares = system.point, system, squares
-        self._layout, self._blocks = system.setting.layout, point.blocks
-        self._scalings, v = system.scalings, point.weights[0]
-        precision, curvature = point.precisions[0], system.curvatures[0]
-        self._twice = 2 * np.diagonal(precision)
-        lower = np.asarray(np.linalg.cholesky(precision))
-        values, vectors = np.linalg.eigh((lower.T * v) @ lower)
-        values = np.maximum(values, np.finfo(np.float64).eps * values[-1])
-        self._basis = vectors.T @ np.linalg.inv(lower)  # F^-1
-        self._energies = 1 / (values[:, None] + values)
-        shares = np.square(self._basis)
-        restricted = shares.T @ self._energies @ shares
-        restricted = restricted * (1 + np.eye(len(restricted))) / 2
-        own = np.outer(np.diagonal(precision), np.diagonal(curvature))
-        plain = 1 / ((own + own.T + 2 * precision * curvature) * (2 - np.eye(len(own))))
-        diagonals = []
-        for w in self._scalings:
-            diagonal = np.einsum("mii->mi", w)
-            outer = diagonal[:, :, None] * diagonal[:, None, :]
-            diagonals.append((outer + np.square(w)) / 2)
-        lent = self._layout.assemble(self._layout.join(diagonals))
-        self._weights = np.sqrt(lent / (lent + restricted))
-        self._factor(FADE * plain)
-        self._factor_rows(curvature, system.stiffness[0], v)
-
-    def _factor_rows(self, curvature: Array, stiffness: Array, v: Array) -> None:
-        """Inverse of the system among row scalings t: dR = diag(t) R + R diag(t)."""
-        layout, covariance = self._layout, self._layout.assemble(self._blocks)
-        energies = []
-        parts = (layout.split(self._blocks), self._system.inverse_scalings)
-        for p, inverse in zip(*parts, strict=True):
-            half = p @ inverse
-            energies.append(2 * (half * transposed(half) + inverse * (half @ p)))
-        matrix = layout.assemble(layout.join(energies)) + 2 * curvature * covariance
-        matrix[np.diag_indices(len(matrix))] += (3 * v + stiffness * self._twice) * self._twice
-        half = np.linalg.inv(np.linalg.cholesky(matrix))
-        self._row_inverse = half.T @ half
-
-    def _factor(self, restricted: Array) -> None:
-        """L_M and L_D.
-
-        A block W = [[a, b], [b, c]] lends the variance (a c + b^2) / 2 to its pair, [[a^2, b^2],
-        [b^2, c^2]] to its nodes, and a b and b c between them; given the pair, that leaves the
-        nodes det W / (a c + b^2) [[a^2, -b^2], [-b^2, c^2]].
-        """
-        n = self._layout.size
-        alone, tied = np.zeros((n, n)), np.zeros((n, n))
-        for members, w in zip(self._layout.members, self._scalings, strict=True):
-            if members.shape[1] == 1:
-                alone[members[:, 0], members[:, 0]] += w[:, 0, 0] ** 2
-                continue
-            first, second = self._pairs = members[:, 0], members[:, 1]
-            self._upper, self._lower = first * n + second, second * n + first
-            a, b, c = w[:, 0, 0], w[:, 0, 1], w[:, 1, 1]
-            lent, covariance = (a * c + b * b) / 2, (a * b, b * c)
-            variance = lent + restricted[first, second]
-            share = np.linalg.det(w) / (2 * lent)
-            self._add(alone, share * a**2, -share * b**2, share * c**2)
-            # The same, and what the pairs' own variance adds to it.
-            more = restricted[first, second] / (lent * variance)
-            self._add(tied, more * (a * b) ** 2, more * a * b * b * c, more * (b * c) ** 2)
-        alone[np.diag_indices(n)] *= 1 + n * settings.EPS
-        tied += alone + np.diag(np.diagonal(restricted))
-        self._lending = _Factor(self._pairs, lent, covariance, alone)
-        self._fading = _Factor(self._pairs, variance, covariance, tied)
-
-    def _add(self, total: Array, first: Array, both: Array, second: Array) -> None:
-        """Add [[first, both], [both, second]] at every pair."""
-        ends, values = np.concatenate(self._pairs), np.concatenate([first, second])
-        total[np.diag_indices(len(total))] += np.bincount(ends, values, len(total))
-        total[self._pairs] += both
-        total[self._pairs[::-1]] += both
-
-    def _read(self, matrix: Array) -> Vector:
-        flat = matrix.ravel()
-        return flat[self._upper], flat[:: len(matrix) + 1]
-
-    def _write(self, values: Vector) -> Array:
-        """The symmetric matrix Y with <Y, dR> = <values, entries of dR>."""
-        size = self._layout.size
-        result = np.zeros(size**2)
-        result[self._upper] = result[self._lower] = values[0] / 2
-        result[:: size + 1] = values[1]
-        return result.reshape(size, size)
-
-    def _lent(self, flat: Array) -> Array:
-        """W B W for all blocks B."""
-        parts = zip(self._scalings, self._layout.split(flat), strict=True)
-        return self._layout.join([congruence(w, block) for w, block in parts])
-
-    def settle(self, residual: Array) -> tuple[Array, Array]:
-        """A change of the blocks that leaves R alone, after which the residual is G_cc; and G."""
-        layout = self._layout
-        lent = self._lent(residual)
-        solved = self._lending.solve(self._read(layout.assemble(lent)))
-        left = self._write(self._lending.solve_transposed(solved))
-        return lent - self._lent(layout.gather(left)), left
-
-    def apply(self, flat: Array) -> Array:
-        layout = self._layout
-        blocks = layout.split(self._blocks)
-        parts = zip(blocks, layout.split(flat), strict=True)
-        along = layout.node_sums([2 * np.einsum("mij,mij->mi", p, r) for p, r in parts])
-        flat = flat - self._squares.spread(along / self._twice)
-        lent = self._lent(flat)
-        entries = self._lending.solve(self._read(layout.assemble(lent)))
-        inner = self._write(self._fading.solve_transposed(entries)) * self._weights
-        inner = (self._basis @ inner @ self._basis.T) * self._energies
-        inner = (self._basis.T @ inner @ self._basis) * self._weights
-        faded = self._fading.solve(self._read(inner))
-        # What only moves variance between blocks is left as it is: lent, less what R sees of it.
-        seen = self._lending.solve_transposed((faded[0] - entries[0], faded[1] - entries[1]))
-        pull = self._write(seen)
-        result = lent + self._lent(layout.gather(pull)) + self._system.block_solve(flat)
-        row = self._row_inverse @ along - self._squares.of(result) / self._twice
-        found = []
-        for p, block, members in zip(blocks, layout.split(result), layout.members, strict=True):
-            scales = row[members]
-            found.append(block + (scales[:, :, None] + scales[:, None, :]) * p)
-        return layout.join(found)

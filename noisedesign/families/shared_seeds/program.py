@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -148,6 +148,7 @@ def _maximal(sets: Iterable[Sequence[int]]) -> SeedSets:
     return tuple(sorted(tuple(sorted(nodes)) for nodes in kept))
 
 
+@lru_cache(maxsize=4)
 def by_size(sets: SeedSets) -> list[tuple[Members, Members]]:
     """Sets of each size: (which of ``sets``, shape (m,); their nodes, shape (m, k))."""
     sizes = np.array([len(nodes) for nodes in sets])

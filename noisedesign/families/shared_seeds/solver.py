@@ -22,7 +22,8 @@ import numpy as np
 from noisedesign.base import linalg as _linalg
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.machine import one_thread
-from noisedesign.base.monitor import Monitor, Search
+from noisedesign.base.monitor import Monitor, Search, Stop
+from noisedesign.families.shared_seeds import pairs
 from noisedesign.families.shared_seeds.bound import Multipliers
 from noisedesign.families.shared_seeds.layout import (
     Layout,
@@ -34,6 +35,7 @@ from noisedesign.families.shared_seeds.layout import (
 from noisedesign.families.shared_seeds.newton import NewtonSystem
 from noisedesign.families.shared_seeds.program import SeedProgram
 from noisedesign.families.shared_seeds.state import (
+    Found,
     Point,
     Setting,
     Watched,
@@ -69,10 +71,8 @@ be too bent at the present one; the share of what the bounds of the point are ap
 the path is to be there."""
 NEAR_LAST = 3.0
 """Ratio to the last mu below which a point is only brought nearer to the central path."""
-ROUGH, ROUGH_OF_PAIRS = 0.1, 0.3
-"""Residual the system of a predictor is solved to; the same where all sets are pairs, of which the
-preconditioner is the better one."""
-LOOSE_OF_PAIRS = 0.05
+ROUGH = 0.1
+"""Residual the system of a predictor is solved to."""
 LOOSE, TIGHTER, TIGHTEST, FINEST = 0.1, 0.5, 1e-4, 1e-8
 """Residual that of a corrector is solved to; what it is multiplied by at every step that only
 centres; its value below which the last mu is lowered instead; and its least value."""
@@ -90,6 +90,8 @@ NEARNESS, FEW = 0.2, 4
 this share; so many more of each node at every step."""
 CLOSE, FINE = 1e-5, 1e-7
 """Gap reached, and asked for, below which conjugate gradients are left for the matrix itself."""
+ASTRAY = 10.0
+"""Multiple of the gap asked for beyond which the path of pairs went astray, not into rounding."""
 SHORTER = 0.7
 MAX_SHORTENINGS = 60
 
@@ -136,16 +138,35 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
     normal = program.normalized()
     unit = float(np.diagonal(normal.gram).mean())
     setting = Setting(replace(normal, gram=normal.gram / unit))
+    search = pairs.search if setting.of_pairs else _search
+    found = search(setting, monitor, unit=unit)
+    if setting.of_pairs and found.stop is Stop.INACCURATE and found.gap > ASTRAY * monitor.gap:
+        found = min(found, _search(setting, monitor, unit=unit), key=lambda one: one.gap)
+    blocks, multipliers = found.blocks, found.multipliers
+    feasible = None if blocks is None else feasible_blocks(setting, blocks, program)
+    if feasible is None:
+        raise InputError(
+            "limits.max_variance",
+            expected="a cap that noise of the structure can keep",
+            got="no such noise of these shared seeds",
+            remedy="Raise the cap, or let more nodes share seeds.",
+        )
+    if multipliers is not None:
+        multipliers = multipliers.denormalized(program.budget, unit=unit)
+    return answer_of(program, feasible, multipliers, stop=found.stop, evaluations=found.steps)
+
+
+def _search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
+    """Follow the path of blocks; ``unit`` is that of what is reported."""
     best, steps = _Best(), 0
     with Search(monitor) as search:
         first = first_blocks(setting)
         # With caps, whose room they would take, rows cannot be raised for a budget that comes late.
-        generating = program.known_seeds > 0 and program.cap is None
+        generating = setting.program.known_seeds > 0 and not len(setting.cap)
         if generating:
             setting = setting.watching({})
             setting = setting.watching(_near(setting, setting.every.spent(first)))
-        loose = LOOSE_OF_PAIRS if setting.of_pairs else LOOSE
-        point, tolerance, share, astray = start(setting, first), loose, LAST_SHARE, 0
+        point, tolerance, share, astray = start(setting, first), LOOSE, LAST_SHARE, 0
         while steps < MAX_STEPS:
             spent = setting.spent(point)
             gap = best.update(setting, point, spent)
@@ -161,7 +182,7 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
             astray = astray + 1 if lagging else 0
             if present > NEAR_LAST * last and not lagging:
                 point = _descend(setting, point, last, monitor)
-                tolerance = loose
+                tolerance = LOOSE
             else:
                 system = NewtonSystem(setting, point, monitor)
                 mu = max(present, last)
@@ -172,20 +193,10 @@ def _solve(program: SeedProgram, monitor: Monitor) -> Answer:
                 point = _taken(system, _change(system, mu=mu, tolerance=tolerance), mu)
                 tolerance = max(tolerance * TIGHTER, FINEST)
                 if tolerance < TIGHTEST and not lagging:
-                    share, tolerance = share * LOWER, loose
+                    share, tolerance = share * LOWER, LOOSE
             steps += 1
-    blocks = None if best.blocks is None else feasible_blocks(setting, best.blocks, program)
-    if blocks is None:
-        raise InputError(
-            "limits.max_variance",
-            expected="a cap that noise of the structure can keep",
-            got="no such noise of these shared seeds",
-            remedy="Raise the cap, or let more nodes share seeds.",
-        )
-    multipliers = best.multipliers
-    if multipliers is not None:
-        multipliers = multipliers.denormalized(program.budget, unit=unit)
-    return answer_of(program, blocks, multipliers, stop=search.stop, evaluations=steps)
+    gap = best.upper / best.lower - 1 if best.lower > 0 else float("inf")
+    return Found(best.blocks, best.multipliers, gap=gap, stop=search.stop, steps=steps)
 
 
 def _near(setting: Setting, spent: Array) -> Watched:
@@ -234,14 +245,12 @@ def _wider(setting: Setting, point: Point, spent: Array) -> tuple[Setting, Point
 def _descend(setting: Setting, point: Point, last: float, monitor: Monitor) -> Point:
     """A point of less mu."""
     system = NewtonSystem(setting, point, monitor)
-    pairs = setting.of_pairs
-    predictor = _change(system, mu=0.0, tolerance=ROUGH_OF_PAIRS if pairs else ROUGH)
+    predictor = _change(system, mu=0.0, tolerance=ROUGH)
     lengths = _lengths(system, predictor)
     share = _centering(point, predictor, lengths)
     mu = max(share * point.complementarity() / setting.order, last)
     bend = _bend(system, predictor, lengths[0] * lengths[1])
-    tolerance = LOOSE_OF_PAIRS if pairs else LOOSE
-    corrector = _change(system, mu=mu, bend=bend, start=predictor.blocks, tolerance=tolerance)
+    corrector = _change(system, mu=mu, bend=bend, start=predictor.blocks, tolerance=LOOSE)
     return _taken(system, corrector, mu)
 
 
@@ -461,10 +470,6 @@ def _settled(system: NewtonSystem, found: Array, residual: Array) -> tuple[Array
     layout = system.setting.layout
     count = layout.assemble(np.ones_like(residual))
     left = layout.assemble(residual) / np.maximum(count, 1.0)
-    if system.pairs is not None:
-        # After the mean, so that what cancels here is small.
-        moved, more = system.pairs.settle(residual - layout.gather(left))
-        return found + moved, left + more
     return found, left
 
 

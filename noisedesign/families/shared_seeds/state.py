@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
+from noisedesign.base.monitor import Stop
 from noisedesign.families.shared_seeds.bound import Multipliers, covariance
 from noisedesign.families.shared_seeds.coalitions import Coalitions
 from noisedesign.families.shared_seeds.layout import (
@@ -33,10 +34,8 @@ once conjugate gradients take too many products; with coalitions they would at o
 START_SHIFT = 1e-2
 """Added to the blocks of H, relative to their mean diagonal, before they are inverted to start."""
 START_SHARE = 0.5
-"""Share of the largest feasible N to start from where sets are no pairs."""
-START_NEAR, LEAST_WEIGHT, MOST_SLACK = 0.99, 1e-2, 0.5
-"""Where they are, N starts as this share of H, v as that of what budgets cost, but as no less than
-the second of their mean, and slacks as mu / v, but as no more than the third."""
+"""Share of the largest feasible N to start from."""
+NO_PRICES = np.zeros(0)
 MARGIN = 16
 """Multiple of size * EPS * condition that R is enlarged by, so that budgets hold after rounding,
 and are proved to."""
@@ -230,8 +229,7 @@ class Point:
 
     def curvatures(self) -> list[Array]:
         """R_A^-1 diag(v_A) R_A^-1."""
-        pairs = zip(self.precisions, self.weights, strict=True)
-        return [(precision * v) @ precision for precision, v in pairs]
+        return curvatures(self.precisions, self.weights)
 
 
 def first_blocks(setting: Setting) -> Array:
@@ -252,8 +250,6 @@ def first_blocks(setting: Setting) -> Array:
 def start(setting: Setting, blocks: Array) -> Point:
     """The point of these blocks, S and v to match."""
     layout = setting.layout
-    if setting.of_pairs:
-        return _start_near(setting, blocks)
     precisions = setting.precisions(blocks)
     slacks = setting.slacks(precisions)
     mu = float(setting.gram_blocks @ blocks) / setting.order
@@ -282,44 +278,23 @@ def start(setting: Setting, blocks: Array) -> Point:
     )
 
 
-def _start_near(setting: Setting, blocks: Array) -> Point:
-    """N = share * H, so that S = (1 - share) H_cc, of which the blocks are near the inverse: off
-    the central path is but the N that R and v make."""
-    layout, size = setting.layout, setting.layout.size
-
-    def weights(blocks: Array) -> Array:
-        """(H R)_ii, which is v_i at the optimum, where all budgets are met."""
-        costs = np.sum(setting.gram * layout.assemble(blocks), axis=1)
-        least = LEAST_WEIGHT * float(costs.sum()) / size
-        return np.asarray(START_NEAR * np.maximum(costs, least))
-
-    spent = setting.every.spent(blocks)
-    v = weights(layout.scaled(blocks, rescaling(spent)))
-    mu = (1 / START_NEAR - 1) * float(v.sum()) / (setting.order - size)
-    row = rescaling(spent) / np.sqrt(1 - np.minimum(mu / v, MOST_SLACK))
-    blocks = layout.scaled(blocks, row)
-    precisions = setting.precisions(blocks)
-    return Point(
-        blocks=blocks,
-        dual=(1 - START_NEAR) * setting.gram_blocks,
-        weights=[weights(blocks)],
-        prices=np.zeros(0),
-        precisions=precisions,
-        slacks=setting.slacks(precisions),
-        room=setting.room(blocks),
-        curvature=START_NEAR * setting.gram,
-    )
-
-
 def rescaling(spent: Array) -> Array:
     """Factors of the rows that make every node meet the tightest of its budgets exactly."""
     return np.asarray(np.sqrt(spent.max(axis=0)))
 
 
+class Found(NamedTuple):
+    """What a search ends with: blocks, flat, in the units of the setting; multipliers likewise."""
+
+    blocks: Array | None
+    multipliers: Multipliers | None
+    gap: float
+    stop: Stop
+    steps: int
+
+
 def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, list[Array]]:
     """Lower bound and the F_A that prove it, N_A = F_A^T F_A; objective, with rows rescaled or not.
-
-    N_A is of the multipliers, or computed from R where that may prove more.
 
     Args:
         spent: [R_A^-1]_ii of all coalitions.
@@ -328,22 +303,50 @@ def bounds(setting: Setting, point: Point, spent: Array) -> tuple[float, float, 
     upper = float(setting.gram_blocks @ scaled)
     if spent.max() <= 1:
         upper = min(upper, float(setting.gram_blocks @ point.blocks))
-    cost = float(setting.cap @ point.prices)
-    best, proof = 0.0, [np.zeros_like(setting.gram)] * len(point.weights)
-    if point.curvature is not None:
-        # Only its entries on the sets are feasible: as a whole it may be indefinite.
-        values, vectors = np.linalg.eigh(point.curvature)
-        half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
-        trace = _linalg.nuclear_norm(half * np.sqrt(point.weights[0]))
-        proof = [half]
-        best = setting.proved([half.T @ half], [trace], point.weights, point.prices) - cost
-    if point.curvature is None or upper - best > NEAR * upper:
-        pairs = list(zip(point.weights, point.precisions, strict=True))
-        traces = [float(v @ np.diagonal(x)) for v, x in pairs]
-        other = setting.proved(point.curvatures(), traces, point.weights, point.prices) - cost
-        if other > best:
-            best, proof = other, [np.sqrt(v)[:, None] * x for v, x in pairs]
+    best, proof = proved_by(
+        setting,
+        curvature=point.curvature,
+        precisions=point.precisions,
+        weights=point.weights,
+        prices=point.prices,
+        upper=upper,
+    )
     return best, upper, proof
+
+
+def proved_by(
+    setting: Setting,
+    *,
+    curvature: Array | None,
+    precisions: list[Array],
+    weights: list[Array],
+    prices: Array = NO_PRICES,
+    upper: float,
+) -> tuple[float, list[Array]]:
+    """Lower bound and the F_A that prove it, by N_A of the multipliers, or computed from R where
+    that may prove more of ``upper``."""
+    cost = float(setting.cap @ prices)
+    best, proof = 0.0, [np.zeros_like(setting.gram)] * len(weights)
+    if curvature is not None:
+        # Only its entries on the sets are feasible: as a whole it may be indefinite.
+        values, vectors = np.linalg.eigh(curvature)
+        half = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+        trace = _linalg.nuclear_norm(half * np.sqrt(weights[0]))
+        proof = [half]
+        best = setting.proved([half.T @ half], [trace], weights, prices) - cost
+    if curvature is None or upper - best > NEAR * upper:
+        traces = [float(v @ np.diagonal(x)) for v, x in zip(weights, precisions, strict=True)]
+        matrices = curvatures(precisions, weights)
+        other = setting.proved(matrices, traces, weights, prices) - cost
+        if other > best:
+            best = other
+            proof = [np.sqrt(v)[:, None] * x for v, x in zip(weights, precisions, strict=True)]
+    return best, proof
+
+
+def curvatures(precisions: list[Array], weights: list[Array]) -> list[Array]:
+    """R_A^-1 diag(v_A) R_A^-1."""
+    return [(x * v) @ x for x, v in zip(precisions, weights, strict=True)]
 
 
 # --- exactly feasible ---------------------------------------------------------------------------

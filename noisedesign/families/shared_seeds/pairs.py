@@ -1,0 +1,638 @@
+"""Covariances of seeds that pairs share: an interior-point method in the entries of R.
+
+R is a sum of positive semidefinite blocks on pairs if and only if its comparison matrix, R_ii on
+the diagonal and -|R_ij| off it, is positive semidefinite (Boman, Chen, Parekh and Toledo 2005, "On
+factor width and symmetric H-matrices"). So one barrier of order n, - log det M, takes the place of
+those of all blocks. In M, |R_ij| is t_ij = (R_ij^2 + e^2)^1/2: that is convex and no less, and the
+inverse of M has no negative entry, so that the barrier stays convex and its noise is of pairs.
+
+With a multiplier D of M, y_ij of t_ij and v of the budgets, S is D_ii on the diagonal and
+- y_ij D_ij off it: as D >= 0 and |y_ij| <= 1, the blocks of S on pairs are positive semidefinite
+and N = H - S on the entries of pairs proves a bound. The path is
+
+    M D = mu I,    y_ij t_ij = R_ij,    v_i s_i = mu,    N = X diag(v) X,    X = R^-1,
+
+and the gap on it 2 n mu and sum over pairs of 2 D_ij (t_ij - y_ij R_ij), which is small however
+many R_ij vanish. Steps are Nesterov-Todd in M and D, with a predictor and a corrector as in
+:mod:`noisedesign.families.shared_seeds.solver`, and for y as of Chan, Golub and Mulet (1999).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from noisedesign.base import linalg as _linalg, settings
+from noisedesign.base.checks import Array
+from noisedesign.base.device import conjugate_gradients
+from noisedesign.base.monitor import Monitor, Search
+from noisedesign.families.disjoint.solver.limits.pairs import fitted
+from noisedesign.families.shared_seeds.bound import Multipliers
+from noisedesign.families.shared_seeds.layout import Layout, Places
+from noisedesign.families.shared_seeds.state import Found, Setting, first_blocks, proved_by
+
+MAX_STEPS, MAX_PRODUCTS = 60, 1000
+CHUNK_FLOATS = 1 << 22
+"""Floats of the squares of a precision that are kept: 32 MB."""
+START_GAP, START_EPSILON = 2e-2, 1e-2
+"""Gap of the barrier at the start, relative to the objective; e there, in units of the budgets."""
+LEAST_WEIGHT, MOST_SLACK = 1e-2, 0.5
+"""Weights at the start are no less than the first share of their mean; slacks are no more than the
+second wherever rows are scaled."""
+OVERDRAWN = 0.2
+"""A row is scaled when the slack of its budget falls below this share of mu / v."""
+TO_BOUNDARY = 0.95
+CENTERING_LEAST, CENTERING_MOST = 1e-2, 0.9
+"""Share of the present mu that a step aims for: the cube of what the predictor would leave, within
+these bounds."""
+DRIFT, CENTERING_ASTRAY = 0.3, 1.0
+"""Relative distance of N from R^-1 diag(v) R^-1 beyond which a step aims for this share or more."""
+ROUGH, LOOSE = 0.3, 0.05
+"""Residual the system of a predictor is solved to, and that of a corrector."""
+TIGHTER, FINEST = 0.3, 1e-8
+"""What the second is multiplied by at every step that proves less than the path promises; its least
+value."""
+LAG = 3.0
+"""Multiple of the gap on the path beyond which a step proves less than that."""
+REACHED, ROOM = 0.8, 5e-8
+"""Share of the gap asked for at which to stop, but for no more room than the second: what is left
+is for the rounding of the certificate."""
+LAST_SHARE, LOWER, NEAR_LAST = 0.3, 0.3, 3.0
+"""Share of the gap asked for that is left on the path at the last mu, and as much by e; what it is
+multiplied by where less than the third times that does not prove the gap."""
+WORTH_PROVING = 4.0
+"""Multiple of the gap asked for from which on a bound is computed at every step."""
+SPACING = 1.6
+"""Of the times of a sum of exponentials near 1 / (l_k + l_l)."""
+KINKED, MOST_KINKED = 1.0, 1500
+"""Stiffness of a kink, relative to the restricted inverse, from which on the preconditioner takes
+it as it is; how many at most."""
+SHORTER, MAX_SHORTENINGS = 0.7, 60
+
+
+class Pattern:
+    """The entries of R that may differ from zero: those of pairs, and the diagonal after them."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.size = n = layout.size
+        pairs = [m for m in layout.members if m.shape[1] == 2]
+        self.first, self.second = pairs[0].T if pairs else np.zeros((2, 0), dtype=np.intp)
+        self.pairs = len(self.first)
+        self._upper, self._lower = self.first * n + self.second, self.second * n + self.first
+        nodes = np.arange(n)
+        self.row = np.concatenate([self.first, nodes])
+        self.column = np.concatenate([self.second, nodes])
+        self._at = self.row * n + self.column
+        self.twice = np.where(self.row == self.column, 1.0, 2.0)
+        """How often every entry is in the matrix."""
+
+    def split(self, values: Array) -> tuple[Array, Array]:
+        """Those of pairs and those of nodes."""
+        return values[: self.pairs], values[self.pairs :]
+
+    def matrix(self, values: Array) -> Array:
+        """The symmetric matrix of these entries."""
+        total = np.zeros(self.size**2)
+        on, diagonal = self.split(values)
+        total[self._upper] = total[self._lower] = on
+        total[:: self.size + 1] = diagonal
+        return total.reshape(self.size, self.size)
+
+    def replaced(self, matrix: Array, values: Array) -> Array:
+        """A symmetric matrix with these entries in the place of its own."""
+        return matrix + self.matrix(values - self.entries(matrix))
+
+    def entries(self, matrix: Array) -> Array:
+        return np.asarray(np.ascontiguousarray(matrix).ravel()[self._at])
+
+    def adjoint(self, matrix: Array) -> Array:
+        """g with <g, z> = <matrix, matrix of z>, of any matrix."""
+        flat = np.ascontiguousarray(matrix).ravel()
+        values = flat[self._at]
+        values[: self.pairs] += flat[self._lower]
+        return np.asarray(values)
+
+    def scaled(self, values: Array, row: Array) -> Array:
+        """Those of D R D, D = diag(row)."""
+        return np.asarray(values * row[self.row] * row[self.column])
+
+    def comparison(self, values: Array, epsilon: float) -> Array:
+        """M, with t = (R^2 + e^2)^1/2 in the place of |R|."""
+        on, diagonal = self.split(values)
+        return self.matrix(np.concatenate([-np.hypot(on, epsilon), diagonal]))
+
+    def node_sums(self, values: Array) -> Array:
+        """Sums over the pairs of every node, and its own entry twice: what D R + R D takes."""
+        on, diagonal = self.split(values)
+        ends = np.bincount(self.first, on, self.size) + np.bincount(self.second, on, self.size)
+        return np.asarray(ends + 2 * diagonal)
+
+    def row_sums(self, row: Array) -> Array:
+        """row_i + row_j of every entry."""
+        return np.asarray(row[self.row] + row[self.column])
+
+    def compared(self, values: Array, signs: Array) -> Array:
+        """The matrix with - signs_ij z_ij off the diagonal."""
+        on, diagonal = self.split(values)
+        return self.matrix(np.concatenate([-signs * on, diagonal]))
+
+    def pulled(self, matrix: Array, signs: Array) -> Array:
+        """The adjoint of that, of a symmetric matrix."""
+        on, diagonal = self.split(self.entries(matrix))
+        return np.concatenate([-2 * signs * on, diagonal])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Point:
+    """Entries of R, e, and the multipliers D, y, v and N; what follows from R and e."""
+
+    pattern: Pattern
+    entries: Array
+    epsilon: float
+    precision: Array
+    dual: Array
+    signs: Array
+    weights: Array
+    curvature: Array
+
+    @cached_property
+    def comparison(self) -> Array:
+        return self.pattern.comparison(self.entries, self.epsilon)
+
+    @cached_property
+    def roots(self) -> Array:
+        """t of every pair."""
+        return np.hypot(self.pattern.split(self.entries)[0], self.epsilon)
+
+    @cached_property
+    def slacks(self) -> Array:
+        return np.asarray(1 - np.diagonal(self.precision))
+
+    @cached_property
+    def dual_pairs(self) -> Array:
+        """D_ij of every pair."""
+        return self.pattern.split(self.pattern.entries(self.dual))[0]
+
+    @property
+    def order(self) -> int:
+        """Of the barrier: that of M, and the budgets."""
+        return 2 * self.pattern.size
+
+    def complementarity(self) -> float:
+        return float(np.vdot(self.comparison, self.dual) + self.weights @ self.slacks)
+
+    def smoothing(self) -> float:
+        """What e adds to the gap."""
+        on, _ = self.pattern.split(self.entries)
+        return 2 * float(self.dual_pairs @ (self.roots - self.signs * on))
+
+
+class _Bend(NamedTuple):
+    """What a step leaves out to second order: of M D in the units of D, of dv ds, of s and N."""
+
+    dual: Array
+    products: Array
+    slacks: Array
+    curvature: Array
+
+
+class _Solved(NamedTuple):
+    """Entries of dR, and what the system takes them to."""
+
+    entries: Array
+    image: Array
+
+
+class _Change(NamedTuple):
+    """Changes of the entries, M, D, y and v; of s to first order; the N it leads to."""
+
+    solved: _Solved
+    comparison: Array
+    dual: Array
+    signs: Array
+    weights: Array
+    slacks: Array
+    curvature: Array
+
+
+def start(pattern: Pattern, gram: Array, covariance: Array) -> Point:
+    """The point of a sum of positive definite blocks, multipliers to match."""
+    size, cost = pattern.size, float(np.vdot(gram, covariance))
+    mu = START_GAP * cost / (2 * size)
+    v = np.maximum(np.sum(gram * covariance, axis=1), LEAST_WEIGHT * cost / size)
+    spent = np.diagonal(_linalg.inverse_of_positive(covariance))
+    row = np.sqrt(spent / (1 - np.minimum(mu / v, MOST_SLACK)))
+    entries, epsilon = pattern.scaled(pattern.entries(covariance), row), START_EPSILON
+    while not positive(comparison := pattern.comparison(entries, epsilon)):
+        epsilon *= SHORTER
+    precision = _linalg.inverse_of_positive(pattern.matrix(entries))
+    on, _ = pattern.split(entries)
+    return Point(
+        pattern=pattern,
+        entries=entries,
+        epsilon=epsilon,
+        precision=precision,
+        dual=mu * _linalg.inverse_of_positive(comparison),
+        signs=on / np.hypot(on, epsilon),
+        weights=v,
+        curvature=(precision * v) @ precision,
+    )
+
+
+def positive(matrix: Array) -> bool:
+    """Whether it is positive definite."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+class _System:
+    """The Newton system at one point, its preconditioner and what steps need of it."""
+
+    def __init__(self, point: Point, gram: Array, monitor: Monitor) -> None:
+        self.pattern, self.point = point.pattern, point
+        self.gram, self.monitor = gram, monitor
+        self.stiffness = point.weights / point.slacks
+        on, _ = self.pattern.split(point.entries)
+        ratio = on / point.roots
+        self.signs_short = ratio - point.signs
+        self.signs_rate = np.maximum(1 - point.signs * ratio, 0.0) / point.roots
+        self.kinks = 2 * np.maximum(point.dual_pairs, 0.0) * self.signs_rate
+        self._scale()
+        self._prepare_entries()
+        self._prepare_rows()
+
+    def _scale(self) -> None:
+        """G with G^T M G = G^-1 D G^-T = diag(values), and W = G G^T."""
+        lower = np.linalg.cholesky(self.point.comparison)
+        squared, vectors = np.linalg.eigh(lower.T @ self.point.dual @ lower)
+        self.values = np.sqrt(np.maximum(squared, settings.EPS * squared[-1]))
+        inverse, right = _linalg.inverse_of_triangular(lower.copy()), vectors.T
+        root = np.sqrt(self.values)
+        self.to_dual = (right @ inverse).T * root
+        self.to_comparison = (right / root[:, None]) @ lower.T
+        self.scaling = self.to_dual @ self.to_dual.T
+        self.comparison_inverse = inverse.T @ inverse
+
+    # --- product ------------------------------------------------------------------------------
+
+    def product(self, z: Array) -> Array:
+        point, x = self.point, self.point.precision
+        moved = x @ self.pattern.matrix(z) @ x
+        stiff = self.stiffness * np.diagonal(moved) / 2
+        half = (moved * point.weights + x * stiff) @ x
+        compared = self.pattern.compared(z, point.signs)
+        barrier = self.scaling @ compared @ self.scaling
+        result = 2 * self.pattern.adjoint(half) + self.pattern.pulled(barrier, point.signs)
+        result[: len(self.kinks)] += self.kinks * z[: len(self.kinks)]
+        return result
+
+    # --- preconditioner -----------------------------------------------------------------------
+
+    def _prepare_entries(self) -> None:
+        """F^-1 and 1 / (l_k + l_l) of the restricted inverse; its entries on kinks, and weights."""
+        pattern, point = self.pattern, self.point
+        lower = np.linalg.cholesky(point.precision)
+        values, vectors = np.linalg.eigh((lower.T * point.weights) @ lower)
+        values = np.maximum(values, settings.EPS * values[-1])
+        self._basis = basis = vectors.T @ _linalg.inverse_of_triangular(lower)
+        times, shares = fitted(2 * values[0], 2 * values[-1], spacing=SPACING)
+        decays = np.exp(-times[:, None] * values)
+        self._energies = (decays.T * shares) @ decays
+        parts = [(basis.T * decay) @ basis for decay in decays]
+
+        def restricted(i: Places, j: Places, u: Places, v: Places) -> Array:
+            return sum(
+                share / 2 * (part[i, u] * part[j, v] + part[i, v] * part[j, u])
+                for share, part in zip(shares, parts, strict=True)
+            )
+
+        i, j = pattern.first, pattern.second
+        stiffness = self.kinks * restricted(i, j, i, j)
+        self._kinked = np.flatnonzero(stiffness > KINKED)
+        if len(self._kinked) > MOST_KINKED:
+            self._kinked = np.sort(np.argsort(stiffness)[-MOST_KINKED:])
+        self._weights = np.concatenate([1 / np.sqrt(1 + stiffness), np.ones(pattern.size)])
+        self._weights[self._kinked] = 1.0
+        i, j = i[self._kinked], j[self._kinked]
+        self._kinked_basis = basis[:, i], basis[:, j]
+        eased = np.diag(1 / self.kinks[self._kinked])
+        if len(i):
+            eased += restricted(i[:, None], j[:, None], i, j)
+        self._kinked_inverse = _linalg.inverse_of_positive(eased) if len(i) else eased
+
+    def _prepare_rows(self) -> None:
+        """The system among row scalings t, dR = diag(t) R + R diag(t)."""
+        pattern, point = self.pattern, self.point
+        x, v = point.precision, point.weights
+        self._spent = np.diagonal(x)
+        self._squares: Array | None = None
+        if len(point.entries) * pattern.size <= CHUNK_FLOATS:
+            self._squares = x[pattern.row]
+            self._squares *= x[pattern.column]
+        compared = pattern.compared(point.entries, point.signs)
+        image = self.scaling @ compared
+        matrix = (x * v) @ x * pattern.matrix(point.entries)
+        matrix += image * image.T + self.scaling * (compared @ image)
+        matrix *= 2
+        on, diagonal = pattern.split(point.entries)
+        bent = np.concatenate([self.kinks * on**2, np.zeros_like(diagonal)])
+        own = pattern.node_sums(bent) + (6 * v + 4 * self.stiffness * self._spent) * self._spent
+        matrix += pattern.matrix(bent) + np.diag(own)
+        self._row_inverse = _linalg.inverse_of_positive(_linalg.symmetrized(matrix))
+
+    def precondition(self, residual: Array) -> Array:
+        pattern, entries = self.pattern, self.point.entries
+        along = pattern.node_sums(residual * entries)
+        flat = residual - self._spread(along / (2 * self._spent))
+        basis = self._basis
+        inner = basis @ pattern.matrix(flat * self._weights / pattern.twice) @ basis.T
+        inner *= self._energies
+        if len(self._kinked):
+            at_first, at_second = self._kinked_basis
+            seen = np.einsum("ik,ik->k", inner @ at_first, at_second)
+            pull = (at_first * (self._kinked_inverse @ seen / 2)) @ at_second.T
+            inner -= (pull + pull.T) * self._energies
+        found = pattern.entries(basis.T @ inner @ basis) * self._weights
+        row = self._row_inverse @ along - self._used(found) / (2 * self._spent)
+        return found + pattern.row_sums(row) * entries
+
+    def _spread(self, values: Array) -> Array:
+        """The adjoint of what follows."""
+        if self._squares is not None:
+            return self.pattern.twice * (self._squares @ values)
+        x = self.point.precision
+        return self.pattern.adjoint((x * values) @ x)
+
+    def _used(self, z: Array) -> Array:
+        """diag(X dR X)."""
+        if self._squares is not None:
+            return np.asarray((self.pattern.twice * z) @ self._squares)
+        x = self.point.precision
+        return np.asarray(np.einsum("ij,ij->i", x @ self.pattern.matrix(z), x))
+
+    def solve(self, right: Array, near: _Solved | None, *, tolerance: float) -> _Solved:
+        """Entries of dR by conjugate gradients, from what solves a system nearby on."""
+        start = np.zeros_like(right)
+        residual = right
+        if near is not None:
+            start, residual = near.entries, right - near.image
+        preconditioned = self.precondition(residual)
+        size = float(residual @ preconditioned)
+        target = tolerance**2 * self.point.complementarity()
+        if near is None:
+            target = min(target, tolerance**2 * size)
+        if not size > target or self.monitor.expired:
+            return _Solved(start, right - residual)
+        solved = conjugate_gradients(
+            self.product,
+            self.precondition,
+            right=residual,
+            preconditioned=preconditioned,
+            target=target,
+            most=MAX_PRODUCTS,
+            expired=lambda: self.monitor.expired,
+        )
+        return _Solved(start + solved.x, right - solved.residual)
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def change(
+        self,
+        *,
+        mu: float,
+        bend: _Bend | None = None,
+        near: _Solved | None = None,
+        tolerance: float,
+    ) -> _Change:
+        """The change towards products of mu."""
+        pattern, point = self.pattern, self.point
+        x, v = point.precision, point.weights
+        ahead, barrier = np.full_like(v, mu), mu * self.comparison_inverse
+        more = 0.0
+        if bend is not None:
+            ahead -= v * bend.slacks + bend.products
+            barrier += bend.dual
+            more = bend.curvature
+        ahead /= point.slacks
+        right = pattern.pulled(barrier, point.signs)
+        right[: pattern.pairs] -= 2 * point.dual_pairs * self.signs_short
+        right += pattern.twice * pattern.entries((x * ahead) @ x + more - self.gram)
+        solved = self.solve(right, near, tolerance=tolerance)
+        z = solved.entries
+        moved = x @ pattern.matrix(z) @ x
+        slacks = np.diagonal(moved).copy()
+        after = ahead - self.stiffness * slacks
+        half = (x * (after / 2) - moved * v) @ x
+        compared = pattern.compared(z, point.signs)
+        return _Change(
+            solved=solved,
+            comparison=compared,
+            dual=_linalg.symmetrized(
+                barrier - self.scaling @ compared @ self.scaling - point.dual
+            ),
+            signs=self.signs_short + self.signs_rate * z[: pattern.pairs],
+            weights=after - v,
+            slacks=slacks,
+            curvature=half + half.T + more,
+        )
+
+    def scaled(self, step: _Change) -> tuple[Array, Array]:
+        """dM and dD where both M and D are diag(values)."""
+        first = self.to_dual.T @ step.comparison @ self.to_dual
+        return first, self.to_comparison @ step.dual @ self.to_comparison.T
+
+    def lengths(self, step: _Change, scaled: tuple[Array, Array]) -> tuple[float, float]:
+        """Longest steps that keep M, to first order, and the multipliers positive."""
+        root = np.sqrt(self.values)
+        longest = []
+        for change in scaled:
+            least = np.linalg.eigvalsh(change / root / root[:, None])[0]
+            longest.append(1 / max(-float(least), TO_BOUNDARY))
+        falling = step.weights < 0
+        if falling.any():
+            most = float((-self.point.weights[falling] / step.weights[falling]).min())
+            longest[1] = min(longest[1], most)
+        return longest[0], longest[1]
+
+    def bend(self, step: _Change, scaled: tuple[Array, Array], share: float) -> _Bend:
+        point, x = self.point, self.point.precision
+        moved = x @ self.pattern.matrix(step.solved.entries)
+        first = moved @ x
+        second = moved @ first
+        half = (second * point.weights - first * step.weights) @ x
+        both = scaled[0] @ scaled[1]
+        both = (both + both.T) / (self.values[:, None] + self.values)
+        return _Bend(
+            dual=-share * (self.to_dual @ both @ self.to_dual.T),
+            products=share * step.weights * step.slacks,
+            slacks=-share * np.diagonal(second),
+            curvature=share * (half + half.T + (first * point.weights) @ first),
+        )
+
+
+def advance(
+    point: Point, gram: Array, monitor: Monitor, *, last: float, tolerance: float
+) -> Point:
+    """A point of less mu, but no less than ``last``."""
+    system = _System(point, gram, monitor)
+    present = point.complementarity()
+    drift = np.linalg.norm(point.curvature - (point.precision * point.weights) @ point.precision)
+    if drift > DRIFT * np.linalg.norm(point.curvature):
+        mu = max(CENTERING_ASTRAY * present / point.order, last)
+        return _taken(system, system.change(mu=mu, tolerance=tolerance), mu)
+    predictor = system.change(mu=0.0, tolerance=ROUGH)
+    scaled = system.scaled(predictor)
+    along, dual_along = (min(1.0, x) for x in system.lengths(predictor, scaled))
+    ahead = point.comparison + along * predictor.comparison
+    left = float(np.vdot(ahead, point.dual + dual_along * predictor.dual))
+    slacks = np.maximum(point.slacks + along * predictor.slacks, 0.0)
+    left += float((point.weights + dual_along * predictor.weights) @ slacks)
+    share = min(max(max(left / present, 0.0) ** 3, CENTERING_LEAST), CENTERING_MOST)
+    mu = max(share * present / point.order, last)
+    bend = system.bend(predictor, scaled, along * dual_along)
+    step = system.change(mu=mu, bend=bend, near=predictor.solved, tolerance=tolerance)
+    return _taken(system, step, mu)
+
+
+def _taken(system: _System, step: _Change, mu: float) -> Point:
+    """The point that a step towards mu leads to, short of the boundary."""
+    pattern, point = system.pattern, system.point
+    lengths = system.lengths(step, system.scaled(step))
+    along, dual_along = (min(1.0, TO_BOUNDARY * x) for x in lengths)
+    v = point.weights + dual_along * step.weights
+    for _ in range(MAX_SHORTENINGS):
+        entries = point.entries + along * step.solved.entries
+        if positive(pattern.comparison(entries, point.epsilon)):
+            break
+        along *= SHORTER
+    else:
+        raise np.linalg.LinAlgError("no step keeps the comparison matrix positive definite")
+    precision = _linalg.inverse_of_positive(pattern.matrix(entries))
+    used, wanted = np.diagonal(precision), np.minimum(mu / v, MOST_SLACK)
+    row = np.where(1 - used < OVERDRAWN * wanted, np.sqrt(used / (1 - wanted)), 1.0)
+    return replace(
+        point,
+        entries=pattern.scaled(entries, row),
+        precision=precision / row / row[:, None],
+        weights=v,
+        dual=point.dual + dual_along * step.dual,
+        signs=np.clip(point.signs + dual_along * step.signs, -1.0, 1.0),
+        curvature=point.curvature + dual_along * (step.curvature - point.curvature),
+    )
+
+
+# --- the path -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Best:
+    """The best of either side so far."""
+
+    setting: Setting
+    lower: float = 0.0
+    upper: float = float("inf")
+    entries: Array | None = None
+    multipliers: Multipliers | None = None
+
+    @property
+    def gap(self) -> float:
+        return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
+
+    def take(self, point: Point) -> float:
+        """The objective of a point, rows rescaled to use up budgets or not."""
+        cost = self.setting.gram * point.pattern.matrix(point.entries)
+        row = np.sqrt(np.diagonal(point.precision))
+        found = float(row @ cost @ row)
+        if point.slacks.min() >= 0:
+            found = min(found, float(cost.sum()))
+        if found < self.upper:
+            self.upper, self.entries = found, point.entries
+        return found
+
+    def prove(self, point: Point) -> float:
+        """What a point proves."""
+        found, proof = proved_by(
+            self.setting,
+            curvature=feasible_curvature(point, self.setting.gram),
+            precisions=[point.precision],
+            weights=[point.weights],
+            upper=self.upper,
+        )
+        if found > self.lower:
+            self.lower = found
+            self.multipliers = Multipliers.of_factors(proof, weights=[point.weights])
+        return found
+
+
+def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
+    """Follow the path of a setting of pairs; ``unit`` is that of what is reported."""
+    best, steps = Best(setting), 0
+    with Search(monitor) as ended:
+        first = setting.layout.assemble(first_blocks(setting))
+        point = start(Pattern(setting.layout), setting.gram, first)
+        tolerance, share, proved = LOOSE, LAST_SHARE, 0.0
+        while True:
+            objective = best.take(point)
+            path = point.complementarity() + point.smoothing()
+            wanted = monitor.gap * best.upper
+            near = path <= WORTH_PROVING * wanted
+            if near or monitor.expired or steps == MAX_STEPS:
+                proved = best.prove(point)
+            monitor.report(lower=best.lower * unit, upper=best.upper * unit)
+            solved = best.gap <= max(REACHED * monitor.gap, monitor.gap - ROOM)
+            if ended.ended(solved=solved) or steps == MAX_STEPS:
+                break
+            astray = near and objective - proved > LAG * path
+            tolerance = max(tolerance * TIGHTER, FINEST) if astray else LOOSE
+            if path <= NEAR_LAST * 2 * share * wanted and not astray:
+                share *= LOWER
+            last = share * wanted / point.order
+            before = point.complementarity()
+            point = advance(point, setting.gram, monitor, last=last, tolerance=tolerance)
+            fading = np.sqrt(min(point.complementarity() / before, 1.0))
+            most = share * wanted / point.smoothing()
+            point = replace(point, epsilon=point.epsilon * max(fading, min(most, 1.0)))
+            steps += 1
+    if not best.lower and best.entries is not None:
+        best.prove(point)
+    blocks = None if best.entries is None else blocks_of(point.pattern, setting, best.entries)
+    return Found(blocks, best.multipliers, gap=best.gap, stop=ended.stop, steps=steps)
+
+
+def feasible_curvature(point: Point, gram: Array) -> Array:
+    """N with the entries of H - S on pairs and nodes: what D and y prove."""
+    pattern = point.pattern
+    on, diagonal = pattern.split(pattern.entries(point.dual))
+    entries = pattern.entries(gram) - np.concatenate([-point.signs * on, diagonal])
+    return pattern.replaced(point.curvature, entries)
+
+
+def blocks_of(pattern: Pattern, setting: Setting, entries: Array) -> Array:
+    """Blocks that sum to R, flat: with M d > 0 that of a pair has |R_ij| d_j / d_i on its diagonal,
+    and what is left of R_ii is shared out."""
+    layout = setting.layout
+    d = np.linalg.solve(pattern.comparison(entries, 0.0), np.ones(pattern.size))
+    d = np.maximum(d, settings.EPS * d.max())
+    on, left = pattern.split(entries.copy())
+    on_first = np.abs(on) * d[pattern.second] / d[pattern.first]
+    on_second = np.abs(on) * d[pattern.first] / d[pattern.second]
+    left -= np.bincount(pattern.first, on_first, pattern.size)
+    left -= np.bincount(pattern.second, on_second, pattern.size)
+    share = np.maximum(left, 0.0) / layout.node_sums([np.ones(m.shape) for m in layout.members])
+    found = []
+    for members in layout.members:
+        if members.shape[1] == 1:
+            found.append(share[members][:, :, None])
+            continue
+        block = np.empty((len(members), 2, 2))
+        block[:, 0, 0] = on_first + share[pattern.first]
+        block[:, 1, 1] = on_second + share[pattern.second]
+        block[:, 0, 1] = block[:, 1, 0] = on
+        found.append(block)
+    return layout.join(found)
