@@ -36,7 +36,7 @@ class Coalitions:
         of_node: list[set[int]] = [set() for _ in range(program.size)]
         entries: list[Places] = []
         start = 0
-        for members in layout.members:
+        for members in layout.members if program.known_seeds else ():
             size = members.shape[1] ** 2
             for nodes in members:
                 for node in nodes:

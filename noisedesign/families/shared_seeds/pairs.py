@@ -1,26 +1,29 @@
 """Covariances of seeds that pairs share: an interior-point method in the entries of R.
 
-R is a sum of positive semidefinite blocks on pairs if and only if its comparison matrix, R_ii on
-the diagonal and -|R_ij| off it, is positive semidefinite (Boman, Chen, Parekh and Toledo 2005, "On
-factor width and symmetric H-matrices"). So one barrier of order n, - log det M, takes the place of
-those of all blocks. In M, |R_ij| is t_ij = (R_ij^2 + e^2)^1/2: that is convex and no less, and the
-inverse of M has no negative entry, so that the barrier stays convex and its noise is of pairs.
+Of the path of :mod:`noisedesign.families.shared_seeds.comparison`. Steps are Nesterov-Todd in M
+and D, W M W = D, with a predictor and a corrector as in :mod:`...shared_seeds.solver`,
+and in y as of Chan, Golub and Mulet (1999, "A nonlinear primal-dual method for total
+variation-based image restoration"). With s the linear map that takes dR to dM, kinks
+k_ij = 2 D_ij (1 - y_ij R_ij / t_ij) / t_ij and theta = v / slack, a change of R satisfies on the
+entries of pairs and nodes
 
-With a multiplier D of M, y_ij of t_ij and v of the budgets, S is D_ii on the diagonal and
-- y_ij D_ij off it: as D >= 0 and |y_ij| <= 1, the blocks of S on pairs are positive semidefinite
-and N = H - S on the entries of pairs proves a bound. The path is
+    X dR N + N dR X + X diag(theta * diag(X dR X)) X + s^T(W s(dR) W) + k * dR = right-hand side.
 
-    M D = mu I,    y_ij t_ij = R_ij,    v_i s_i = mu,    N = X diag(v) X,    X = R^-1,
-
-and the gap on it 2 n mu and sum over pairs of 2 D_ij (t_ij - y_ij R_ij), which is small however
-many R_ij vanish. Steps are Nesterov-Todd in M and D, with a predictor and a corrector as in
-:mod:`noisedesign.families.shared_seeds.solver`, and for y as of Chan, Golub and Mulet (1999).
+Conjugate gradients are preconditioned by what undoes the first two terms. They are K = X (.) N +
+N (.) X, restricted to the entries, and ill conditioned, for some noise hardly costs anything; but
+without the restriction they are diagonal in the basis F of X = F F^T, N = F diag(l) F^T, and T, the
+restriction of that inverse, is within a small factor of the inverse of the restriction. Kinks are
+added to T^-1 exactly, by a matrix as large as there are stiff ones, for few R_ij vanish; its
+entries take a few matrix products, as 1 / (l_k + l_l) is a short sum of products h(l_k) h(l_l) but
+for a small error. Row scalings, dR = diag(t) R + R diag(t), are what moves one budget and no other:
+a projection keeps the rest off the stiff directions of budgets, and the system among row scalings
+is solved as a matrix as large as there are nodes. s^T(W s(.) W) is left out: next to K it has but a
+few large eigenvalues.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -29,19 +32,24 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array
 from noisedesign.base.device import conjugate_gradients
 from noisedesign.base.monitor import Monitor, Search
-from noisedesign.families.disjoint.solver.limits.pairs import fitted
+from noisedesign.families.disjoint.solver.limits.pairs import shifts, values as shifted
 from noisedesign.families.shared_seeds.bound import Multipliers
-from noisedesign.families.shared_seeds.layout import Layout, Places
+from noisedesign.families.shared_seeds.comparison import (
+    MOST_SLACK,
+    SHORTER,
+    Pattern,
+    Point,
+    blocks_of,
+    feasible_curvature,
+    positive,
+    start,
+)
+from noisedesign.families.shared_seeds.layout import Places
 from noisedesign.families.shared_seeds.state import Found, Setting, first_blocks, proved_by
 
 MAX_STEPS, MAX_PRODUCTS = 60, 1000
 CHUNK_FLOATS = 1 << 22
 """Floats of the squares of a precision that are kept: 32 MB."""
-START_GAP, START_EPSILON = 2e-2, 1e-2
-"""Gap of the barrier at the start, relative to the objective; e there, in units of the budgets."""
-LEAST_WEIGHT, MOST_SLACK = 1e-2, 0.5
-"""Weights at the start are no less than the first share of their mean; slacks are no more than the
-second wherever rows are scaled."""
 OVERDRAWN = 0.2
 """A row is scaled when the slack of its budget falls below this share of mu / v."""
 TO_BOUNDARY = 0.95
@@ -53,10 +61,10 @@ DRIFT, CENTERING_ASTRAY = 0.3, 1.0
 ROUGH, LOOSE = 0.3, 0.05
 """Residual the system of a predictor is solved to, and that of a corrector."""
 TIGHTER, FINEST = 0.3, 1e-8
-"""What the second is multiplied by at every step that proves less than the path promises; its least
-value."""
-LAG = 3.0
-"""Multiple of the gap on the path beyond which a step proves less than that."""
+"""What the second is multiplied by at every step that goes astray; its least value."""
+SLOW, LAG = 0.7, 3.0
+"""A step goes astray where it leaves more than the first share of the gap on the path, or where
+what it proves is further away than the second multiple of that gap."""
 REACHED, ROOM = 0.8, 5e-8
 """Share of the gap asked for at which to stop, but for no more room than the second: what is left
 is for the rounding of the certificate."""
@@ -65,129 +73,12 @@ LAST_SHARE, LOWER, NEAR_LAST = 0.3, 0.3, 3.0
 multiplied by where less than the third times that does not prove the gap."""
 WORTH_PROVING = 4.0
 """Multiple of the gap asked for from which on a bound is computed at every step."""
-SPACING = 1.6
-"""Of the times of a sum of exponentials near 1 / (l_k + l_l)."""
+ACCURACY = 0.05
+"""Of the kernel that takes the place of 1 / (l_k + l_l)."""
 KINKED, MOST_KINKED = 1.0, 1500
 """Stiffness of a kink, relative to the restricted inverse, from which on the preconditioner takes
 it as it is; how many at most."""
-SHORTER, MAX_SHORTENINGS = 0.7, 60
-
-
-class Pattern:
-    """The entries of R that may differ from zero: those of pairs, and the diagonal after them."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.size = n = layout.size
-        pairs = [m for m in layout.members if m.shape[1] == 2]
-        self.first, self.second = pairs[0].T if pairs else np.zeros((2, 0), dtype=np.intp)
-        self.pairs = len(self.first)
-        self._upper, self._lower = self.first * n + self.second, self.second * n + self.first
-        nodes = np.arange(n)
-        self.row = np.concatenate([self.first, nodes])
-        self.column = np.concatenate([self.second, nodes])
-        self._at = self.row * n + self.column
-        self.twice = np.where(self.row == self.column, 1.0, 2.0)
-        """How often every entry is in the matrix."""
-
-    def split(self, values: Array) -> tuple[Array, Array]:
-        """Those of pairs and those of nodes."""
-        return values[: self.pairs], values[self.pairs :]
-
-    def matrix(self, values: Array) -> Array:
-        """The symmetric matrix of these entries."""
-        total = np.zeros(self.size**2)
-        on, diagonal = self.split(values)
-        total[self._upper] = total[self._lower] = on
-        total[:: self.size + 1] = diagonal
-        return total.reshape(self.size, self.size)
-
-    def replaced(self, matrix: Array, values: Array) -> Array:
-        """A symmetric matrix with these entries in the place of its own."""
-        return matrix + self.matrix(values - self.entries(matrix))
-
-    def entries(self, matrix: Array) -> Array:
-        return np.asarray(np.ascontiguousarray(matrix).ravel()[self._at])
-
-    def adjoint(self, matrix: Array) -> Array:
-        """g with <g, z> = <matrix, matrix of z>, of any matrix."""
-        flat = np.ascontiguousarray(matrix).ravel()
-        values = flat[self._at]
-        values[: self.pairs] += flat[self._lower]
-        return np.asarray(values)
-
-    def scaled(self, values: Array, row: Array) -> Array:
-        """Those of D R D, D = diag(row)."""
-        return np.asarray(values * row[self.row] * row[self.column])
-
-    def comparison(self, values: Array, epsilon: float) -> Array:
-        """M, with t = (R^2 + e^2)^1/2 in the place of |R|."""
-        on, diagonal = self.split(values)
-        return self.matrix(np.concatenate([-np.hypot(on, epsilon), diagonal]))
-
-    def node_sums(self, values: Array) -> Array:
-        """Sums over the pairs of every node, and its own entry twice: what D R + R D takes."""
-        on, diagonal = self.split(values)
-        ends = np.bincount(self.first, on, self.size) + np.bincount(self.second, on, self.size)
-        return np.asarray(ends + 2 * diagonal)
-
-    def row_sums(self, row: Array) -> Array:
-        """row_i + row_j of every entry."""
-        return np.asarray(row[self.row] + row[self.column])
-
-    def compared(self, values: Array, signs: Array) -> Array:
-        """The matrix with - signs_ij z_ij off the diagonal."""
-        on, diagonal = self.split(values)
-        return self.matrix(np.concatenate([-signs * on, diagonal]))
-
-    def pulled(self, matrix: Array, signs: Array) -> Array:
-        """The adjoint of that, of a symmetric matrix."""
-        on, diagonal = self.split(self.entries(matrix))
-        return np.concatenate([-2 * signs * on, diagonal])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Point:
-    """Entries of R, e, and the multipliers D, y, v and N; what follows from R and e."""
-
-    pattern: Pattern
-    entries: Array
-    epsilon: float
-    precision: Array
-    dual: Array
-    signs: Array
-    weights: Array
-    curvature: Array
-
-    @cached_property
-    def comparison(self) -> Array:
-        return self.pattern.comparison(self.entries, self.epsilon)
-
-    @cached_property
-    def roots(self) -> Array:
-        """t of every pair."""
-        return np.hypot(self.pattern.split(self.entries)[0], self.epsilon)
-
-    @cached_property
-    def slacks(self) -> Array:
-        return np.asarray(1 - np.diagonal(self.precision))
-
-    @cached_property
-    def dual_pairs(self) -> Array:
-        """D_ij of every pair."""
-        return self.pattern.split(self.pattern.entries(self.dual))[0]
-
-    @property
-    def order(self) -> int:
-        """Of the barrier: that of M, and the budgets."""
-        return 2 * self.pattern.size
-
-    def complementarity(self) -> float:
-        return float(np.vdot(self.comparison, self.dual) + self.weights @ self.slacks)
-
-    def smoothing(self) -> float:
-        """What e adds to the gap."""
-        on, _ = self.pattern.split(self.entries)
-        return 2 * float(self.dual_pairs @ (self.roots - self.signs * on))
+MAX_SHORTENINGS = 60
 
 
 class _Bend(NamedTuple):
@@ -218,40 +109,7 @@ class _Change(NamedTuple):
     curvature: Array
 
 
-def start(pattern: Pattern, gram: Array, covariance: Array) -> Point:
-    """The point of a sum of positive definite blocks, multipliers to match."""
-    size, cost = pattern.size, float(np.vdot(gram, covariance))
-    mu = START_GAP * cost / (2 * size)
-    v = np.maximum(np.sum(gram * covariance, axis=1), LEAST_WEIGHT * cost / size)
-    spent = np.diagonal(_linalg.inverse_of_positive(covariance))
-    row = np.sqrt(spent / (1 - np.minimum(mu / v, MOST_SLACK)))
-    entries, epsilon = pattern.scaled(pattern.entries(covariance), row), START_EPSILON
-    while not positive(comparison := pattern.comparison(entries, epsilon)):
-        epsilon *= SHORTER
-    precision = _linalg.inverse_of_positive(pattern.matrix(entries))
-    on, _ = pattern.split(entries)
-    return Point(
-        pattern=pattern,
-        entries=entries,
-        epsilon=epsilon,
-        precision=precision,
-        dual=mu * _linalg.inverse_of_positive(comparison),
-        signs=on / np.hypot(on, epsilon),
-        weights=v,
-        curvature=(precision * v) @ precision,
-    )
-
-
-def positive(matrix: Array) -> bool:
-    """Whether it is positive definite."""
-    try:
-        np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return False
-    return True
-
-
-class _System:
+class System:
     """The Newton system at one point, its preconditioner and what steps need of it."""
 
     def __init__(self, point: Point, gram: Array, monitor: Monitor) -> None:
@@ -301,16 +159,16 @@ class _System:
         values, vectors = np.linalg.eigh((lower.T * point.weights) @ lower)
         values = np.maximum(values, settings.EPS * values[-1])
         self._basis = basis = vectors.T @ _linalg.inverse_of_triangular(lower)
-        times, shares = fitted(2 * values[0], 2 * values[-1], spacing=SPACING)
-        decays = np.exp(-times[:, None] * values)
-        self._energies = (decays.T * shares) @ decays
-        parts = [(basis.T * decay) @ basis for decay in decays]
+        middle = float(np.sqrt(values[0] * values[-1]))
+        poles = shifts(float(values[-1] / values[0]), accuracy=ACCURACY)
+        terms = shifted(values / middle, poles)[: len(poles)] / np.sqrt(middle)
+        self._energies = terms.T @ terms
+        parts = [(basis.T * term) @ basis for term in terms]
 
         def restricted(i: Places, j: Places, u: Places, v: Places) -> Array:
-            return sum(
-                share / 2 * (part[i, u] * part[j, v] + part[i, v] * part[j, u])
-                for share, part in zip(shares, parts, strict=True)
-            )
+            """Of the matrix with ones at (i, j) and (j, i), halved: its entries (u, v)."""
+            both = [part[i, u] * part[j, v] + part[i, v] * part[j, u] for part in parts]
+            return np.asarray(sum(both) / 2)
 
         i, j = pattern.first, pattern.second
         stiffness = self.kinks * restricted(i, j, i, j)
@@ -360,7 +218,7 @@ class _System:
             inner -= (pull + pull.T) * self._energies
         found = pattern.entries(basis.T @ inner @ basis) * self._weights
         row = self._row_inverse @ along - self._used(found) / (2 * self._spent)
-        return found + pattern.row_sums(row) * entries
+        return np.asarray(found + pattern.row_sums(row) * entries)
 
     def _spread(self, values: Array) -> Array:
         """The adjoint of what follows."""
@@ -403,18 +261,13 @@ class _System:
     # --- steps --------------------------------------------------------------------------------
 
     def change(
-        self,
-        *,
-        mu: float,
-        bend: _Bend | None = None,
-        near: _Solved | None = None,
-        tolerance: float,
+        self, *, mu: float, bend: _Bend | None = None, near: _Solved | None = None, tolerance: float
     ) -> _Change:
         """The change towards products of mu."""
         pattern, point = self.pattern, self.point
         x, v = point.precision, point.weights
         ahead, barrier = np.full_like(v, mu), mu * self.comparison_inverse
-        more = 0.0
+        more = np.zeros_like(x)
         if bend is not None:
             ahead -= v * bend.slacks + bend.products
             barrier += bend.dual
@@ -433,9 +286,7 @@ class _System:
         return _Change(
             solved=solved,
             comparison=compared,
-            dual=_linalg.symmetrized(
-                barrier - self.scaling @ compared @ self.scaling - point.dual
-            ),
+            dual=_linalg.symmetrized(barrier - self.scaling @ compared @ self.scaling - point.dual),
             signs=self.signs_short + self.signs_rate * z[: pattern.pairs],
             weights=after - v,
             slacks=slacks,
@@ -476,11 +327,9 @@ class _System:
         )
 
 
-def advance(
-    point: Point, gram: Array, monitor: Monitor, *, last: float, tolerance: float
-) -> Point:
+def advance(point: Point, gram: Array, monitor: Monitor, *, last: float, tolerance: float) -> Point:
     """A point of less mu, but no less than ``last``."""
-    system = _System(point, gram, monitor)
+    system = System(point, gram, monitor)
     present = point.complementarity()
     drift = np.linalg.norm(point.curvature - (point.precision * point.weights) @ point.precision)
     if drift > DRIFT * np.linalg.norm(point.curvature):
@@ -500,7 +349,7 @@ def advance(
     return _taken(system, step, mu)
 
 
-def _taken(system: _System, step: _Change, mu: float) -> Point:
+def _taken(system: System, step: _Change, mu: float) -> Point:
     """The point that a step towards mu leads to, short of the boundary."""
     pattern, point = system.pattern, system.point
     lengths = system.lengths(step, system.scaled(step))
@@ -576,7 +425,7 @@ def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
     with Search(monitor) as ended:
         first = setting.layout.assemble(first_blocks(setting))
         point = start(Pattern(setting.layout), setting.gram, first)
-        tolerance, share, proved = LOOSE, LAST_SHARE, 0.0
+        tolerance, share, proved, previous = LOOSE, LAST_SHARE, 0.0, np.inf
         while True:
             objective = best.take(point)
             path = point.complementarity() + point.smoothing()
@@ -588,7 +437,8 @@ def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
             solved = best.gap <= max(REACHED * monitor.gap, monitor.gap - ROOM)
             if ended.ended(solved=solved) or steps == MAX_STEPS:
                 break
-            astray = near and objective - proved > LAG * path
+            astray = path > SLOW * previous or (near and objective - proved > LAG * path)
+            previous = path
             tolerance = max(tolerance * TIGHTER, FINEST) if astray else LOOSE
             if path <= NEAR_LAST * 2 * share * wanted and not astray:
                 share *= LOWER
@@ -601,38 +451,7 @@ def search(setting: Setting, monitor: Monitor, *, unit: float) -> Found:
             steps += 1
     if not best.lower and best.entries is not None:
         best.prove(point)
-    blocks = None if best.entries is None else blocks_of(point.pattern, setting, best.entries)
+    blocks = (
+        None if best.entries is None else blocks_of(setting.layout, point.pattern, best.entries)
+    )
     return Found(blocks, best.multipliers, gap=best.gap, stop=ended.stop, steps=steps)
-
-
-def feasible_curvature(point: Point, gram: Array) -> Array:
-    """N with the entries of H - S on pairs and nodes: what D and y prove."""
-    pattern = point.pattern
-    on, diagonal = pattern.split(pattern.entries(point.dual))
-    entries = pattern.entries(gram) - np.concatenate([-point.signs * on, diagonal])
-    return pattern.replaced(point.curvature, entries)
-
-
-def blocks_of(pattern: Pattern, setting: Setting, entries: Array) -> Array:
-    """Blocks that sum to R, flat: with M d > 0 that of a pair has |R_ij| d_j / d_i on its diagonal,
-    and what is left of R_ii is shared out."""
-    layout = setting.layout
-    d = np.linalg.solve(pattern.comparison(entries, 0.0), np.ones(pattern.size))
-    d = np.maximum(d, settings.EPS * d.max())
-    on, left = pattern.split(entries.copy())
-    on_first = np.abs(on) * d[pattern.second] / d[pattern.first]
-    on_second = np.abs(on) * d[pattern.first] / d[pattern.second]
-    left -= np.bincount(pattern.first, on_first, pattern.size)
-    left -= np.bincount(pattern.second, on_second, pattern.size)
-    share = np.maximum(left, 0.0) / layout.node_sums([np.ones(m.shape) for m in layout.members])
-    found = []
-    for members in layout.members:
-        if members.shape[1] == 1:
-            found.append(share[members][:, :, None])
-            continue
-        block = np.empty((len(members), 2, 2))
-        block[:, 0, 0] = on_first + share[pattern.first]
-        block[:, 1, 1] = on_second + share[pattern.second]
-        block[:, 0, 1] = block[:, 1, 0] = on
-        found.append(block)
-    return layout.join(found)

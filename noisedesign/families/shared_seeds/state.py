@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,8 +72,7 @@ class Setting:
         self.layout = layout = Layout(program.sets, program.size)
         self.gram_blocks = layout.gather(program.gram)
         self.every = Coalitions(program, layout)
-        self.coordinates = Coordinates(layout)
-        size = len(self.coordinates.entry)
+        size = sum(m.shape[0] * m.shape[1] * (m.shape[1] + 1) // 2 for m in layout.members)
         self.explicit = size <= (MOST_EXPLICIT if program.known_seeds else FEW_COORDINATES)
         """Whether the matrices of Newton systems are formed."""
         largest = max(members.shape[1] for members in layout.members)
@@ -80,6 +80,10 @@ class Setting:
         """Whether all sets are pairs or nodes alone, nothing is capped and nobody knows seeds."""
         everyone = np.arange(program.size)
         self._watch({one: np.setdiff1d(everyone, one) for one in program.coalitions})
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        return Coordinates(self.layout)
 
     def form(self, needed: bool) -> None:
         """Form the matrices of Newton systems from now on, where that is needed and affordable."""
