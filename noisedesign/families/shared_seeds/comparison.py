@@ -160,7 +160,7 @@ def start(pattern: Pattern, gram: Array, covariance: Array) -> Point:
     spent = np.diagonal(_linalg.inverse_of_positive(covariance))
     row = np.sqrt(spent / (1 - np.minimum(mu / v, MOST_SLACK)))
     entries, epsilon = pattern.scaled(pattern.entries(covariance), row), START_EPSILON
-    while not positive(comparison := pattern.comparison(entries, epsilon)):
+    while not _linalg.is_positive(comparison := pattern.comparison(entries, epsilon)):
         epsilon *= SHORTER
     precision = _linalg.inverse_of_positive(pattern.matrix(entries))
     on, _ = pattern.split(entries)
@@ -174,15 +174,6 @@ def start(pattern: Pattern, gram: Array, covariance: Array) -> Point:
         weights=v,
         curvature=(precision * v) @ precision,
     )
-
-
-def positive(matrix: Array) -> bool:
-    """Whether it is positive definite."""
-    try:
-        np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return False
-    return True
 
 
 def feasible_curvature(point: Point, gram: Array) -> Array:

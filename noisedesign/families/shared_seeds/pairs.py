@@ -41,7 +41,6 @@ from noisedesign.families.shared_seeds.comparison import (
     Point,
     blocks_of,
     feasible_curvature,
-    positive,
     start,
 )
 from noisedesign.families.shared_seeds.layout import Places
@@ -357,7 +356,7 @@ def _taken(system: System, step: _Change, mu: float) -> Point:
     v = point.weights + dual_along * step.weights
     for _ in range(MAX_SHORTENINGS):
         entries = point.entries + along * step.solved.entries
-        if positive(pattern.comparison(entries, point.epsilon)):
+        if _linalg.is_positive(pattern.comparison(entries, point.epsilon)):
             break
         along *= SHORTER
     else:
