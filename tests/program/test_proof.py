@@ -544,10 +544,12 @@ def test_polynomials_of_too_many_nodes_are_not_passed(monkeypatch: pytest.Monkey
     assert proof.sensitivity_squared <= found.sensitivity_squared <= 1
     assert found.objective.upper == np.inf
     assert "the lower bound: it and the error are estimates" in found.why_not
-    assert "of which at most 2 are covered" in found.why_not
+    assert "of which at most 2 are covered; that budgets hold is proved" in found.why_not
     space = design.noise.space
     louder = replace(design.noise, space=replace(space, scale=space.scale * (1 - 1e-6)))
-    assert not prove(replace(design, noise=louder)).feasible
+    refused = prove(replace(design, noise=louder))
+    assert not refused.feasible
+    assert "is proved" not in refused.why_not
 
 
 def test_what_is_written_out_of_a_polynomial_has_the_error_of_all_its_steps() -> None:

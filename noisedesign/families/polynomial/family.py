@@ -172,7 +172,9 @@ class Polynomial(Family):
         if MULTIPLIERS not in proof:
             raise NotProvedError("there are no multipliers")
         dual = diagonal_dual(proof[MULTIPLIERS], None, None)
-        return rigorous.disjoint_bound(_written_out(program), dual, judged=judged, enough=enough)
+        proved = judged is not None and judged.sensitivity_squared <= 1
+        written = _written_out(program, "; that budgets hold is proved" * proved)
+        return rigorous.disjoint_bound(written, dual, judged=judged, enough=enough)
 
     def departure(self, program: SparseProgram, noise: Noise, proof: Arrays) -> float:
         """How far its W is from that of the problem."""
@@ -208,8 +210,12 @@ def until_late(steps: Iterator[Item]) -> Iterator[Item]:
         yield from steps
 
 
-def _written_out(program: SparseProgram) -> Program:
+def _written_out(program: SparseProgram, beside: str = "") -> Program:
     """The program of the same W as an array.
+
+    Args:
+        program: of sparse W.
+        beside: what is to be said if there is none.
 
     Raises:
         NotProvedError: it has too many nodes.
@@ -217,7 +223,7 @@ def _written_out(program: SparseProgram) -> Program:
     if program.size > WRITTEN_OUT:
         why = (
             f"it and the error are estimates, that hold with confidence {judging.CONFIDENCE!r}, of "
-            f"{program.size} nodes, of which at most {WRITTEN_OUT} are covered"
+            f"{program.size} nodes, of which at most {WRITTEN_OUT} are covered{beside}"
         )
         raise NotProvedError(why)
     return _dense(program)
