@@ -277,7 +277,7 @@ class ObserverProblem(Shown):
         """p, the number of coordinates of the noise."""
         return len(self.unit)
 
-    @property
+    @cached_property
     def gram(self) -> Array:
         """H, shape (p, p), squared error per squared noise; p is n, or nT."""
         assert self.error is not None
