@@ -82,8 +82,9 @@ SLACK = 0.8
 ALIKE = 6
 """Powers of two up to which matrices are left in their units."""
 
-NEAR = 1e-9
-"""Gap from which on a design as it is tells the polar factor too badly."""
+NEAREST, NEAR = 6e-11, 1e-9
+"""Above what is asked of a bound: up to where a design tells the polar factor as it is, which is
+cheapest, and from where on too badly."""
 
 ALIKE_SCALES = 1e-6
 """By how much rows of a design may be scaled apart: a bound loses a few times the square."""
@@ -843,12 +844,13 @@ def _guess(
     From the design, which is X(U) made feasible; or, where it is so near the optimum that X(U) is
     what it is, of the design as it is.
     """
+    above = sum(judged.objective) / 2 / enough - 1 if enough > 0 else math.inf
     with np.errstate(all="ignore"):
-        if not program.limited:
+        if above > NEAREST and not program.limited:
             found = _of_unrepaired(factor, judged, roots, program)
             if found is not None:
                 return found
-        if sum(judged.objective) / 2 > enough * (1 + NEAR) > 0:
+        if above > NEAR:
             return None
         shaped = judged.shaped_by(factor)
         return None if shaped is None else _over_blocks(shaped, roots)
