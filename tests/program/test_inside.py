@@ -38,6 +38,14 @@ def plus(a: Exact, b: Exact, factor: Fraction) -> Exact:
     return [[x + factor * y for x, y in zip(r, s, strict=True)] for r, s in zip(a, b, strict=True)]
 
 
+def holds(m: Enclosure, truth: Exact) -> bool:
+    rad = np.broadcast_to(m.rad, m.mid.shape).tolist()
+    rows = zip(m.mid.tolist(), rad, truth, strict=True)
+    return all(
+        abs(Fraction(x) - y) <= Fraction(r) for row in rows for x, r, y in zip(*row, strict=True)
+    )
+
+
 ERRORS = [
     ErrorMeasure(horizon=1),
     ErrorMeasure(horizon=4),
@@ -60,12 +68,7 @@ def test_what_is_inside_of_an_error_is_enclosed(error: ErrorMeasure) -> None:
         later = plus(later, q, Fraction(error.steps[step]))
         by_hand = plus(by_hand, later, Fraction(shares[step]))
     m = found[1]
-    rad = np.broadcast_to(m.rad, m.mid.shape).tolist()
-    assert all(
-        abs(Fraction(m.mid[i, j]) - by_hand[i][j]) <= Fraction(rad[i][j])
-        for i in range(3)
-        for j in range(3)
-    )
+    assert holds(m, by_hand)
     assert np.max(m.rad) < 16 * np.spacing(np.abs(m.mid).max())  # a few roundings would be seen
     whole = times(times(exact(w.T), by_hand), exact(w))
     assert np.array(whole, dtype=float) == pytest.approx(
@@ -101,12 +104,7 @@ def test_what_is_inside_of_an_error_with_momentum_is_enclosed(error: ErrorMeasur
             turned = [list(row) for row in zip(*held, strict=True)]
             by_hand = plus(by_hand, times(times(turned, q), held), Fraction(error.steps[t]))
     m = found[1]
-    rad = np.broadcast_to(m.rad, m.mid.shape).tolist()
-    assert all(
-        abs(Fraction(m.mid[i, j]) - by_hand[i][j]) <= Fraction(rad[i][j])
-        for i in range(3)
-        for j in range(3)
-    )
+    assert holds(m, by_hand)
     assert np.max(m.rad) < 64 * np.spacing(np.abs(m.mid).max())
     whole = times(times(exact(w.T), by_hand), exact(w))
     assert np.array(whole, dtype=float) == pytest.approx(
