@@ -39,9 +39,17 @@ PROVED_ON_SAVE = 500
 STREAMED = 2048
 """Steps of the longest streaming design that is proved: arrays of that size, a minute at most."""
 
-UNFIT = (NotProvedError, InputError, np.linalg.LinAlgError, ValueError, TypeError, IndexError)
-"""What is raised of arrays that prove nothing, the last three of those of another shape. A file is
-refused for that when it is read; to prove nothing is safe."""
+UNFIT = (
+    NotProvedError,
+    InputError,
+    np.linalg.LinAlgError,
+    ArithmeticError,
+    ValueError,
+    TypeError,
+    IndexError,
+)
+"""What is raised of arrays that prove nothing, the last three of those of another shape, for which
+a file is refused when it is read; to prove nothing is safe."""
 
 OF_GAUSSIAN_NOISE = "epsilon and delta, by the account of Gaussian noise"
 """What is left out where a design has a privacy target."""

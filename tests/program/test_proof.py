@@ -231,6 +231,8 @@ SEEDS, TOEPLITZ = SpaceStructure(kind="edge-local"), TimeStructure(kind="toeplit
         # One noise of variance 1 / (n^2 tau) at n nodes, whatever W and the structure are.
         (SpaceProblem.from_graph(RING, budget=UNEVEN), 1 / (4 * 0.7)),
         (SpaceProblem.from_graph(RING, budget=3.0, structure=SEEDS), 1 / 12),
+        (SpaceProblem.from_graph(RING, structure=SpaceStructure(kind="polynomial")), 1 / 4),
+        (SpaceProblem.from_graph(RING, structure=SpaceStructure(kind="pairwise")), 1 / 4),
         # Over three steps the mean keeps what was added: 1 + 2 + 3 times.
         (SpaceProblem.from_graph(RING, error=ErrorMeasure(horizon=3)), 6 / 4),
         # Independent steps, in k of which a record takes part: 1 + ... + T over T, k times.
@@ -550,6 +552,17 @@ def test_polynomials_of_too_many_nodes_are_not_passed(monkeypatch: pytest.Monkey
     refused = prove(replace(design, noise=louder))
     assert not refused.feasible
     assert "is proved" not in refused.why_not
+
+
+def test_coefficients_whose_products_are_no_numbers_prove_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    design, _ = solved("a polynomial")
+    monkeypatch.setattr("noisedesign.families.polynomial.family.WRITTEN_OUT", 2)
+    space = design.noise.space
+    for factor in (1e300, 1e-300):
+        other = replace(space, noise=space.noise * factor)
+        assert not prove(replace(design, noise=replace(design.noise, space=other))).rigorous
 
 
 def test_what_is_written_out_of_a_polynomial_has_the_error_of_all_its_steps() -> None:

@@ -69,7 +69,8 @@ class Pairwise(Polynomial):
         self, program: SparseProgram, noise: Noise, proof: Arrays, *, bound: float
     ) -> Certificate:
         space = noise.space
-        assert isinstance(space, PairwiseCovariance)
+        if not isinstance(space, PairwiseCovariance):  # an array, as of a trusted server
+            return super().judge(program, noise, proof, bound=bound)
         exact = unrestricted.is_exact(program)
         return Certificate(
             objective=judging.error(program, space),

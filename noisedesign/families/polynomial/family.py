@@ -155,6 +155,12 @@ class Polynomial(Family):
             return Judged(objective=rigorous.UNPROVED, sensitivity_squared=worst)
         return rigorous.judge_covariance(_written_out(program), symmetrized(noise.covariance))
 
+    def rigorous_release(self, program: SparseProgram, noise: Noise) -> Judged:
+        if program.size > WRITTEN_OUT:
+            why = f"noise for {program.size} nodes, of which at most {WRITTEN_OUT} are covered"
+            raise NotProvedError(why)
+        return rigorous.judge_release(_dense(program), noise.covariance)
+
     def rigorous_bound(
         self,
         program: SparseProgram,
