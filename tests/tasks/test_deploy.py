@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +66,10 @@ def test_files_hold_what_the_nodes_need(tmp_path: Path) -> None:
 
 
 def test_files_hold_nothing_else(tmp_path: Path) -> None:
-    """No secret, and no number of a stream that the node does not hold."""
-    made = deploy(design_of(private_problems.path_of_seeds()), tmp_path)
+    """No secret, and no number of a stream that the node does not hold; the ends of the path differ,
+    for symmetry would give both the same."""
+    problem = replace(private_problems.path_of_seeds(), budget=[1.0, 1.5, 2.0])
+    made = deploy(design_of(problem), tmp_path)
     streams = [{s.name: s.coefficient for s in one.plan.streams} for one in made]
     for u, one in enumerate(made):
         told = one.path.read_bytes().decode("latin-1")
