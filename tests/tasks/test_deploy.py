@@ -66,7 +66,7 @@ def test_files_hold_what_the_nodes_need(tmp_path: Path) -> None:
 
 
 def test_files_hold_nothing_else(tmp_path: Path) -> None:
-    """No secret, and no number of a stream that the node does not hold; the ends of the path differ,
+    """No secret, and no number of a stream that the node does not hold; ends of the path differ,
     for symmetry would give both the same."""
     problem = replace(private_problems.path_of_seeds(), budget=[1.0, 1.5, 2.0])
     made = deploy(design_of(problem), tmp_path)
