@@ -299,7 +299,7 @@ class ObserverProblem(Shown):
         shape = (len(self.observers), len(self.budget))
         return np.asarray(np.broadcast_to(self.budget * factors, shape))
 
-    @property
+    @cached_property
     def unit(self) -> Array:
         """tau^-1/2 of every coordinate of the noise, shape (p,), not squared: independent noise
         of one unit has the squared sensitivity tau to a reader of all messages."""
@@ -471,14 +471,21 @@ class ObserverProblem(Shown):
     def _heard(self, observer: Observer) -> NDArray[np.bool_]:
         """Whose messages such an observer has, shape (n,)."""
         coalition = list(observer.coalition)
-        heard = (self.mixing[coalition] != 0).any(axis=0)
+        heard = np.asarray(self._neighbours[coalition].any(axis=0))
         heard[coalition] = True
-        return np.asarray(heard)
+        return heard
+
+    @cached_property
+    def _neighbours(self) -> NDArray[np.bool_]:
+        """Whether u receives what v sends, shape (n, n)."""
+        return np.asarray(self.mixing != 0)
 
     def _of_one_step(self, observer: Observer, budgets: Array) -> ObservedNoise:
         """What such an observer has of a single round: the noise of those it hears."""
-        heard = np.flatnonzero(self._heard(observer))
-        at = np.flatnonzero(~np.isin(heard, observer.coalition))
+        heard = self._heard(observer).nonzero()[0]
+        others = np.ones(len(self.unit), dtype=bool)
+        others[list(observer.coalition)] = False
+        at = others[heard].nonzero()[0]
         victims = heard[at]
         signals = np.zeros((len(heard), len(at)))
         signals[at, np.arange(len(at))] = 1 / (self.unit[victims] * np.sqrt(budgets[victims]))
@@ -487,7 +494,7 @@ class ObserverProblem(Shown):
             support=heard,
             blocks=np.eye(len(heard))[None],
             signals=signals,
-            victims=tuple(int(u) for u in victims),
+            victims=tuple(victims.tolist()),
             hidden=True,
         )
 
