@@ -465,9 +465,12 @@ def _unrestricted_checks(claimed: Certificate, found: Certificate) -> list[Check
 def _random_checks(claimed: Certificate, found: Certificate, stored: StoredDesign) -> list[Check]:
     """epsilon under random participation by an account of the stored arrays, and the bound on
     designs for fixed participation."""
-    if claimed.account is None and found.account is None:
-        return []
     target, said, account = stored.design.problem.privacy, claimed.account, found.account
+    note = "holds for participation that an adversary chooses"
+    claim, proved = claimed.fixed_lower_bound, found.fixed_lower_bound
+    fixed = _proved("fixed bound", math.inf if claim is None else claim, proved, note)
+    if said is None and account is None:
+        return [] if claim is None else [fixed]
     checks = []
     if said is None or account is None or target is None:
         note = "no account of random participation, or none can be made of these arrays"
@@ -478,12 +481,22 @@ def _random_checks(claimed: Certificate, found: Certificate, stored: StoredDesig
         if account.confidence is not None:
             note += f", confidence {account.confidence!r}, from samples drawn for these arrays"
         ok = kept and (said.delta, said.adjacency) == (account.delta, account.adjacency)
-        ok = ok and _close(said.epsilon, account.epsilon, _sampled(account))
+        ok = ok and all(
+            _close(x, y, _sampled(account))
+            for x, y in zip(_epsilons(said), _epsilons(account), strict=True)
+        )
+        if said.confidence is None or account.confidence is None:
+            ok = ok and said.confidence is account.confidence
+        else:
+            ok = ok and said.confidence <= account.confidence
         checks.append(Check("epsilon", ok, said.epsilon, account.epsilon, note))
-    note = "holds for participation that an adversary chooses"
-    claim, proved = claimed.fixed_lower_bound, found.fixed_lower_bound
-    checks.append(_proved("fixed bound", math.inf if claim is None else claim, proved, note))
-    return checks
+    return [*checks, fixed]
+
+
+def _epsilons(account: Amplified) -> tuple[float, ...]:
+    """All that it says of epsilon: together, of either direction, and an estimate of it."""
+    estimate = account.epsilon_estimate
+    return account.epsilon, account.remove, account.add, math.inf if estimate is None else estimate
 
 
 def _sampled(account: Amplified | None) -> float:
@@ -524,7 +537,7 @@ def _estimated(found: Certificate) -> str:
 
 def _confidence_checks(claimed: Certificate, found: Certificate) -> list[Check]:
     """Whether objective and bound are claimed for what they are: estimates, or not."""
-    if claimed.confidence is None and found.confidence is None:
+    if all(x is None for said in (claimed, found) for x in (said.confidence, said.uncertainty)):
         return []
     ok = claimed.confidence is not None and found.confidence is not None
     ok = ok and claimed.confidence <= found.confidence  # type: ignore[operator]

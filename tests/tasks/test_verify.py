@@ -244,6 +244,8 @@ SPACE_LIES: list[tuple[str, Edit, set[str]]] = [
     ),
     ("cap", claim(variance_ratio=0.5), {"sensitivity"}),
     ("NaN", claim(objective="nan"), {"objective"}),
+    ("a bound of random participation", claim(fixed_lower_bound=1.0), {"fixed bound"}),
+    ("an estimate of nothing", claim(uncertainty=0.01), {"confidence"}),
 ]
 
 

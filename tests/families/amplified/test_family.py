@@ -242,6 +242,10 @@ def test_no_stored_number_is_believed() -> None:
     lies: list[tuple[set[str], dict[str, Any]]] = [
         ({"epsilon", "lower bound", "fixed bound"}, {"account": less} | raised),
         ({"epsilon"}, {"account": None}),
+        ({"epsilon"}, {"account": replace(account, remove=account.remove * 0.999)}),
+        ({"epsilon"}, {"account": replace(account, add=account.add * 0.999)}),
+        ({"epsilon"}, {"account": replace(account, epsilon_estimate=account.epsilon / 3)}),
+        ({"epsilon"}, {"account": replace(account, confidence=0.9999999)}),
     ]
     for checks, lie in lies:
         assert checks <= failed(verify(replace(design, certificate=replace(told, **lie)))), lie
