@@ -485,7 +485,7 @@ def test_sums_over_pairs_by_the_rule(spread: float) -> None:
             expected = np.einsum("abk,kl,abl->ab", signed, kernel, signed)
             # What a relative error of the kernel can do.
             room = np.einsum("abk,kl,abl->ab", np.abs(signed), kernel, np.abs(signed))
-            assert (np.abs(found[np.ix_(left, right)] - expected) <= 0.03 * room).all()
+            assert (np.abs(found[np.ix_(left, right)] - expected) <= 3e-6 * room).all()
 
 
 def test_the_rule_costs_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,15 @@ def test_floors(name: str, decompositions: list[str]) -> None:
     assert found.evaluations <= MOST[name]
 
 
+def test_floors_that_near_singular_equations_decide() -> None:
+    """Hubs, and more nodes than sums are exact for: the quick steps arrive by themselves."""
+    mixing = oracles.metropolis(nx.barabasi_albert_graph(100, 2, seed=1))
+    found = answered(SpaceProblem(mixing=mixing, min_variance=4.0), gap=1e-9)
+    assert mixing.shape[0] > steps.SMALL
+    assert found.stop == "solved"
+    assert found.evaluations <= 36
+
+
 def test_what_goes_astray_arrives_all_the_same(
     monkeypatch: pytest.MonkeyPatch, decompositions: list[str]
 ) -> None:
