@@ -3,6 +3,8 @@ optimum, proved to every digit, and nobody's word is taken for them."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
+from noisedesign.base.enclosures import Contraction
 from noisedesign.base.monitor import Monitor
 from noisedesign.families.kronecker import bound, solver, turned, turned_rigorous
 from noisedesign.families.kronecker.bound import Witness
@@ -197,8 +200,28 @@ def test_a_proof_trusts_no_modes(spoil: str, monkeypatch: pytest.MonkeyPatch) ->
         "reversed": replace(modes, basis=modes.basis[::-1]),
         "factors": replace(modes, factor=lambda m: 1.1 * modes.factor(m)),
     }[spoil]
-    monkeypatch.setattr(workload.Workload, "modes", spoiled)
+    monkeypatch.setitem(program.workload.__dict__, "modes", spoiled)
+    assert program.workload.modes is spoiled
     assert turned_rigorous.lower_bound(program, good).lower <= truth
+
+
+def test_norms_of_what_is_nearly_orthogonal_are_divided_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q, E and all S larger by 1e-8 raise < A diag(B), Z >, and no bound."""
+    program, times = asked(2, 2), 1 + 1e-8
+    good = found_by_search(program)[1]
+    before, nearest = turned_rigorous.lower_bound(program, good), turned_rigorous._orthogonal
+    for at in range(2 + len(good.turns)):
+        asks = itertools.count()
+
+        def larger(a: Array, at: int = at, asks: Iterator[int] = asks) -> Contraction:
+            found = nearest(a)
+            by = times if at == next(asks) else 1.0
+            return Contraction(by * found.matrix, by * found.norm)
+
+        monkeypatch.setattr(turned_rigorous, "_orthogonal", larger)
+        after = turned_rigorous.lower_bound(program, good)
+        assert after.lower <= before.lower * (1 + 1e-10)
+        assert next(asks) == 2 + len(good.turns)
 
 
 def test_proofs_are_below_the_nuclear_norm_of_fifty_digits() -> None:

@@ -238,6 +238,32 @@ def test_modes_of_a_workload_are_asked_of_nobody(orthonormal: bool) -> None:
         rigorous.by_modes(program, found, np.eye(4) * 3)
 
 
+def test_what_is_wrong_of_slow_modes_grows_with_every_power() -> None:
+    """Two pairs with a weak link: their slow modes are turned by 1e-3, which W itself hardly tells,
+    for the two poles are 1e-4 apart. Its powers drift away step by step."""
+    link, turn, steps = 1e-4, 1e-3, 64
+    w = np.kron(np.eye(2), np.full((2, 2), 0.5))
+    w[1:3, 1:3] += link * np.array([[-1.0, 1.0], [1.0, -1.0]])
+    program = SpaceTimeProgram.of(problem(w, steps=single(steps)))
+    values, basis = np.linalg.eigh(w)
+    assert (values[-2:] > 1 - 3 * link).all()
+    rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    wrong = np.hstack([basis[:, :2], basis[:, 2:] @ rotation])
+    modes = 1e-3 * np.eye(4)
+    modes[:2, 0] = 1.0
+    noise = ModalStrategy(
+        strategies=np.tile(np.eye(steps), (4, 1, 1)), modes=modes, scales=np.ones((4, steps))
+    )
+    # Independent over time: ||W^k M||^2 of all powers, as often as they occur.
+    left = [np.square(np.linalg.matrix_power(w, k) @ modes).sum() for k in range(1, steps + 1)]
+    truth = float(np.arange(steps, 0, -1) @ left)
+    told = rigorous.by_modes(program, noise, basis)
+    assert told.lower <= truth * (1 + 1e-12)
+    assert truth <= told.upper * (1 + 1e-12)
+    spoiled = rigorous.by_modes(program, noise, wrong)
+    assert spoiled.lower <= told.lower <= told.upper <= spoiled.upper
+
+
 def test_both_ways_to_an_error_agree() -> None:
     found, program = form(nodes=4, seed=2), SpaceTimeProgram.of(problem())
     modes = program.workload.modes
