@@ -21,6 +21,7 @@ from noisedesign.program.noise import PolynomialCovariance
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from tests.support import oracles
+from tests.support.forged_polynomials import FORGED
 
 W = oracles.metropolis(nx.barabasi_albert_graph(60, 2, seed=0))
 BUDGET = np.random.default_rng(2).uniform(0.5, 2.0, 60)
@@ -117,23 +118,7 @@ def test_blocks_of_columns_are_as_good_as_all(full: float, monkeypatch: pytest.M
     )  # a copy, of which nothing is kept
 
 
-def scaled_down(array: Array) -> Array:
-    found = array.copy()
-    found[17] *= 1 - 1e-6
-    return found
-
-
-@pytest.mark.parametrize(
-    "forged",
-    [
-        lambda s: {"scale": scaled_down(s.scale)},  # one node's noise
-        lambda s: {"noise": s.noise * (1 - 1e-6)},
-        lambda s: {"bound": s.bound * (1 - 1e-3)},  # eigenvalues beyond what r is known on
-        lambda s: {"weights": s.weights * 1.01},
-        lambda s: {"precision": -s.precision},
-        lambda s: {"noise": s.noise + 0.2 * np.eye(1, len(s.noise), 3)[0]},
-    ],
-)
+@pytest.mark.parametrize("forged", FORGED)
 def test_what_is_forged_is_not_feasible(forged: object) -> None:
     space = designed()
     changed = replace(space, **forged(space))  # type: ignore[operator]

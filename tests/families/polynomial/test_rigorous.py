@@ -23,6 +23,7 @@ from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.rigorous import NotProvedError
 from noisedesign.program.structure import SpaceStructure
 from tests.support import oracles
+from tests.support.forged_polynomials import FORGED
 
 W = oracles.metropolis(nx.barabasi_albert_graph(16, 2, seed=0))
 BUDGET = np.random.default_rng(2).uniform(0.5, 2.0, 16)
@@ -89,24 +90,13 @@ def test_what_is_proved_is_above_what_many_digits_say_and_hardly(
     assert true <= proved <= min(true * (1 + 2e-4), 1)
 
 
-def scaled_down(array: Array) -> Array:
-    found = array.copy()
-    found[7] *= 1 - 1e-6
-    return found
-
-
 @pytest.mark.parametrize(
     "forged",
     [
-        lambda s: {"scale": scaled_down(s.scale)},  # one node's noise
-        lambda s: {"noise": s.noise * (1 - 1e-6)},
-        lambda s: {"bound": s.bound * (1 - 1e-3)},  # eigenvalues beyond what r is known on
-        lambda s: {"weights": s.weights * 1.01},
-        lambda s: {"precision": -s.precision},
+        *FORGED,
         lambda s: {"precision": np.append(s.precision, np.zeros(1000))},
         lambda s: {"scale": s.scale * np.nan},
         lambda s: {"mixing": -s.mixing},
-        lambda s: {"noise": s.noise + 0.2 * np.eye(1, len(s.noise), 3)[0]},
     ],
 )
 def test_what_is_forged_is_not_proved(space: PolynomialCovariance, forged: object) -> None:
