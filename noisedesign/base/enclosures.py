@@ -424,3 +424,26 @@ def products_down(a: Array, b: Array) -> float:
     """The sum of products of nonnegative numbers, rounded down."""
     total = math.fsum((a * b * (1 - 2 * EPS)).ravel().tolist())
     return math.nextafter(total, -math.inf) - a.size * TINY
+
+
+def definite_inverse(a: Enclosure) -> tuple[Array, float] | None:
+    """Y about A^-1, symmetric, and a bound on the norm of their difference, of every symmetric A of
+    an enclosure; None where some of them is not proved positive definite.
+
+    For Y' = M^T M with any M, ||I - A Y'|| < 1 makes M nonsingular, and puts the eigenvalues of
+    M A M^T, which are those of A Y', between 0 and 2.
+    """
+    size, mid = len(a.mid), (a.mid + a.mid.T) / 2
+    try:
+        root = np.linalg.inv(np.linalg.cholesky(mid))
+    except np.linalg.LinAlgError:
+        return None
+    y = root.T @ root
+    y = (y + y.T) / 2
+    # |Y - M^T M| is at most (size + 2) u |M|^T |M|.
+    rounded = (size + 3) * U * _norm(column_norms(root)) ** 2
+    left = exactly(np.eye(size)).minus(product(a, y)).norm()
+    if not up(left + rounded * a.norm(), 4) < 1:
+        return None
+    away = _norm(row_norms(y)) * left / (1 - left)
+    return y, float(up(away, 8))

@@ -1,0 +1,175 @@
+"""Accounts of gradients that answer to models, before observers who see a part of a run.
+
+Source: docs/runs.md, theorem 4. :mod:`.game` states what an observer sees as a game of shifts of
+noise against responses, :mod:`.multipliers` finds what certifies a bound, :mod:`.proof` evaluates
+it with every rounding accounted for, and :mod:`.worst` searches responses that come near.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisedesign.base.checks import Array
+from noisedesign.privacy.responses.game import Game, game_of
+from noisedesign.privacy.responses.multipliers import Recursion, minimized
+from noisedesign.privacy.responses.proof import Enclosed, bound_above, enclosed_stages
+from noisedesign.privacy.responses.worst import Worst
+from noisedesign.privacy.runs import Responses
+from noisedesign.privacy.views.mechanism import LinearMechanism
+from noisedesign.system.participation import Participation
+
+BARRIERS = (1e-1, 1e-2, 1e-3, 1e-4, 2e-5)
+"""Weights of the barrier, over the bound and the number of multipliers, one after the other. Larger
+first ones drive multipliers to where slopes vanish; with smaller last ones proofs fail."""
+
+EVALUATIONS = 200
+"""For each weight: the bounds of the shipped accounts change by less than .2 % after that."""
+
+STARTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+"""First multipliers, over the least variance of what is seen; smaller ones where infeasible."""
+
+SHRUNK = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+"""By how much logarithms of multipliers are lowered until what they certify is proved."""
+
+LIFTED = (0.0, 1e-6, 1e-5, 1e-4)
+"""Least multipliers of a step, over its largest, with which a proof is tried: larger ones lose less
+to rounding, and more of the bound."""
+
+MOST_PATTERNS = 1000
+"""Patterns, those that others cover left out, each of which takes about a second."""
+
+CLOSE = 1e-4
+"""What a pattern has to be below the worst one, relatively, before the search for less ends."""
+
+
+class Responsive(NamedTuple):
+    """What is proved of one victim, and what some responses reach; both squared sensitivities."""
+
+    squared: float
+    lower_bound: float
+
+
+def responsive(
+    mechanism: LinearMechanism,
+    known: tuple[int, ...],
+    victims: Sequence[int],
+    participation: Participation,
+    responses: Responses,
+) -> Iterator[Responsive]:
+    """For every victim in turn; infinite where nothing is proved.
+
+    Args:
+        mechanism: what the observer sees.
+        known: nodes whose models it knows because they are its own.
+        victims: who is accounted for.
+        participation: when a record takes part, as an adversary chooses it.
+        responses: of a declared class.
+    """
+    game = game_of(mechanism, known)
+    enclosed = None if game is None else enclosed_stages(game)
+    for victim in victims:
+        if game is None or enclosed is None:
+            yield Responsive(math.inf, 0.0)
+        else:
+            yield _of_victim(game, enclosed, game.place(victim), participation, responses)
+
+
+def _of_victim(
+    game: Game,
+    enclosed: list[Enclosed],
+    victim: int,
+    participation: Participation,
+    asked: Responses,
+) -> Responsive:
+    patterns = _different(game, participation, game.active[:, victim])
+    if len(patterns) > MOST_PATTERNS:
+        return Responsive(math.inf, 0.0)
+    stages = game.stages(enclosed)
+    low, high = asked.rho - asked.radius, asked.rho + asked.radius
+    searches = [
+        Worst(game=game, stages=stages, victim=victim, pattern=pattern, low=low, high=high)
+        for pattern in patterns
+    ]
+    # The worst pattern first: the others then only have to be proved no worse.
+    searches.sort(key=lambda search: -search.first_look())
+    most, lower = 0.0, 0.0
+    for search in searches:
+        recursion = Recursion(
+            game=game,
+            stages=stages,
+            victim=victim,
+            pattern=search.pattern,
+            rho=asked.rho,
+            radius=asked.radius,
+        )
+        found, x = _certified(recursion, enclosed, enough=most * (1 - CLOSE))
+        if math.isinf(found):
+            return Responsive(math.inf, 0.0)
+        if found > most:
+            most = found
+            lower = max(lower, search.climbed(_starts(recursion, x)))
+    return Responsive(most, min(lower, most))
+
+
+def _different(
+    game: Game, participation: Participation, arrives: NDArray[np.bool_]
+) -> list[tuple[int, ...]]:
+    """Patterns that no other one covers, of steps from which something arrives. Where all steps are
+    alike a pattern that starts later is covered by the same from the start: the run is longer."""
+    moved = set()
+    for pattern in participation.maximal_patterns():
+        start = pattern[0] if game.still else 0
+        kept = tuple(t - start for t in pattern if arrives[t - start])
+        if kept:
+            moved.add(kept)
+        if len(moved) > MOST_PATTERNS:
+            break
+    sets = [set(pattern) for pattern in moved]
+    return sorted(p for p in moved if not any(set(p) < other for other in sets))
+
+
+def _certified(
+    recursion: Recursion, enclosed: list[Enclosed], *, enough: float
+) -> tuple[float, Array]:
+    """The least bound that is proved, or about ``enough``, and its multipliers as logarithms."""
+    x = _feasible(recursion)
+    if x is None:
+        return math.inf, np.zeros(0)
+    for weight in BARRIERS:
+        x = minimized(recursion, x, weight=weight, most=EVALUATIONS, enough=enough)
+        now = recursion.evaluate(x, 0.0)
+        if now is not None and now.bound <= enough:
+            break
+    best = math.inf
+    for lifted in LIFTED:
+        for shrunk in SHRUNK:
+            found = recursion.multipliers(x - shrunk).lifted(lifted)
+            value = bound_above(recursion, found, enclosed)
+            if value < math.inf:
+                break
+        best = min(best, value)
+    return best, x
+
+
+def _feasible(recursion: Recursion) -> Array | None:
+    """Small multipliers, with which shifts that hide all at once are cheap enough."""
+    for size in STARTS:
+        x = recursion.start(size)
+        if recursion.evaluate(x, 0.0) is not None:
+            return x
+    return None
+
+
+def _starts(recursion: Recursion, x: Array) -> list[Array]:
+    """Where the search for responses starts: what the multipliers hold to be worst, both ends, the
+    middle, and two drawn ones."""
+    shape = recursion.game.active.shape
+    low, high = recursion.rho - recursion.radius, recursion.rho + recursion.radius
+    drawn = np.random.default_rng(0).uniform(low, high, (2, *shape))
+    flat = [np.full(shape, value) for value in (high, (low + high) / 2, low)]
+    return [recursion.worst_responses(x), *flat, *drawn]

@@ -1,0 +1,187 @@
+"""The game behind an account of gradients that answer to models: shifts of noise against responses.
+
+Two worlds, with and without the record, run on noise z and z + u. The shift u keeps what the
+observer sees equal, and its energy sum |u_t|^2 is the squared mu. With xi_t the difference of the
+states before step t, zeta_t that after everybody has answered,
+
+    zeta_t = rho xi_t + e_t + g_t e_v,    |e_i| <= r |xi_i|,    |g_t| <= 1 where v takes part,
+    H zeta_t + R u_t = 0,                 xi_{t+1} = F zeta_t + Q u_t.
+
+Whoever shifts chooses u_t = -R^+ H zeta_t + (I - R^+ R) w_t, so that three matrices say all of a
+step: the information J = H^T (R R^T)^-1 H, the way through F' = F - Q R^+ H, and the freedom
+S = Q (I - R^+ R) Q^T.
+
+Noise with memory, N = C^-1 z, remembers: the state is longer by what its next values depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from noisedesign.base import linalg as _linalg
+from noisedesign.base.checks import Array
+from noisedesign.base.enclosures import Enclosure
+from noisedesign.privacy.views.mechanism import LinearMechanism, Step
+
+MOST_STATES = 1200
+"""Largest state, nodes and remembered noise: one evaluation of a step takes seconds from there."""
+
+MOST_VARIABLES = 60_000
+"""Most multipliers, steps times nodes: the search for them takes minutes from there."""
+
+ROUNDING = 1e-13
+"""Entries of C and C^-1, relative to the largest, that are rounding and end a memory."""
+
+
+class Stage(NamedTuple):
+    """One step: J, shape (N, N), F', shape (N', N), and S, shape (N', N')."""
+
+    seen: Array
+    through: Array
+    free: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """All steps of one observer.
+
+    Attributes:
+        system: the step t with its remembered noise, its known nodes left out.
+        horizon: T.
+        nodes: the nodes that are no coalition, in the order of the first entries of a state.
+        still: whether all steps are alike.
+        active: of every step the nodes whose models still matter, shape (T, nodes).
+    """
+
+    system: Callable[[int], Step]
+    horizon: int
+    nodes: NDArray[np.intp]
+    still: bool
+    active: NDArray[np.bool_]
+
+    def place(self, victim: int) -> int:
+        """Where a node is in the state."""
+        return int(np.flatnonzero(self.nodes == victim)[0])
+
+    def stages(self, enclosed: Sequence[tuple[Enclosure, Enclosure, Enclosure]]) -> list[Stage]:
+        """The middles of enclosed steps."""
+        found: list[Stage] = []
+        for seen, through, ways in enclosed:
+            if found and self.still:
+                found.append(found[0])
+                continue
+            free = ways.mid @ ways.mid.T
+            found.append(Stage(_linalg.symmetrized(seen.mid), through.mid, free))
+        return found
+
+
+def game_of(mechanism: LinearMechanism, known: tuple[int, ...]) -> Game | None:
+    """The game of a view; None where noise has too long a memory, or any covariance over steps.
+
+    Args:
+        known: nodes whose models the observer knows, because they are its own.
+    """
+    if mechanism.joint is not None:
+        return None
+    n, horizon = len(mechanism.transition), mechanism.horizon
+    nodes = np.setdiff1d(np.arange(n), known)
+    memory = _memory(mechanism.strategy)
+    draws = mechanism.state_noise.shape[1]
+    if len(nodes) + memory.depth * draws > MOST_STATES or horizon * len(nodes) > MOST_VARIABLES:
+        return None
+    phases = [
+        Step(
+            transition=step.transition[np.ix_(nodes, nodes)],
+            output=step.output[:, nodes],
+            state_noise=step.state_noise[nodes],
+            output_noise=step.output_noise,
+        )
+        for step in mechanism.steps
+    ]
+
+    def system(t: int) -> Step:
+        step = phases[t % len(phases)]
+        return step if memory.depth == 0 else memory.remembered(step, t)
+
+    still = len(phases) == 1 and memory.still
+    return Game(
+        system=system, horizon=horizon, nodes=nodes, still=still, active=_active(phases, horizon)
+    )
+
+
+def _active(phases: list[Step], horizon: int) -> NDArray[np.bool_]:
+    """Nodes whose models at a step reach an observation at it or later."""
+    active = np.zeros((horizon, len(phases[0].transition)), dtype=bool)
+    for t in reversed(range(horizon)):
+        step = phases[t % len(phases)]
+        active[t] = (step.output != 0).any(axis=0)
+        if t + 1 < horizon:
+            active[t] |= (step.transition[active[t + 1]] != 0).any(axis=0)
+    return active
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Memory:
+    """Noise N_t = own_t z_t + sum_j weights_t[j] h_j, h the last ``depth`` values that count: of N
+    itself where C has few bands, of z where C^-1 has fewer."""
+
+    depth: int
+    coefficients: Array
+    of_noise: bool
+    still: bool
+
+    def remembered(self, step: Step, t: int) -> Step:
+        """The step on the longer state (models, h_1, ..., h_depth), the latest first."""
+        # What lies before the first step is zero: weights of later rows do no harm there.
+        t = max(t, min(self.depth, len(self.coefficients) - 1)) if self.still else t
+        row, count = self.coefficients[t], min(self.depth, t)
+        weights = np.zeros(self.depth)
+        weights[:count] = row[t - count : t][::-1]
+        own = float(row[t])
+        if self.of_noise:
+            weights, own = -weights / own, 1 / own
+        draws = step.state_noise.shape[1]
+        size = self.depth * draws
+        spread = np.kron(weights, np.eye(draws))
+        latest = spread if self.of_noise else np.zeros_like(spread)
+        shift = np.vstack([latest, np.eye(size - draws, size)])
+        kept = np.zeros((size, draws))
+        kept[:draws] = np.eye(draws) * (own if self.of_noise else 1.0)
+        n = len(step.transition)
+        return Step(
+            transition=np.block(
+                [[step.transition, step.state_noise @ spread], [np.zeros((size, n)), shift]]
+            ),
+            output=np.hstack([step.output, step.output_noise @ spread]),
+            state_noise=np.vstack([own * step.state_noise, kept]),
+            output_noise=own * step.output_noise,
+        )
+
+
+def _memory(strategy: Array | None) -> _Memory:
+    """How noise remembers, by the shorter of two descriptions."""
+    if strategy is None:
+        return _Memory(depth=0, coefficients=np.zeros((0, 0)), of_noise=False, still=True)
+    noising = scipy.linalg.solve_triangular(strategy, np.eye(len(strategy)), lower=True)
+    bands = [_bands(strategy), _bands(noising)]
+    of_noise = bands[0] <= bands[1]
+    coefficients = strategy if of_noise else noising
+    change = np.abs(coefficients[1:, 1:] - coefficients[:-1, :-1]).max(initial=0.0)
+    return _Memory(
+        depth=min(bands),
+        coefficients=coefficients,
+        of_noise=of_noise,
+        still=bool(change <= ROUNDING * np.abs(coefficients).max()),
+    )
+
+
+def _bands(lower: Array) -> int:
+    """How far below its diagonal a lower triangular matrix reaches."""
+    rows, columns = np.nonzero(np.abs(lower) > ROUNDING * np.abs(lower).max())
+    return int((rows - columns).max(initial=0))

@@ -1,0 +1,295 @@
+"""Multipliers that certify a bound on the energy of shifts, and the search for good ones.
+
+For any S_t, sigma_t > 0 on the nodes and, where the victim takes part, on its gradient, with
+Sbar_t = S_t + sigma_t e_v e_v^T, P_{T-1} = J and, C multiplying models by rho and remembered noise
+by 1,
+
+    X_t = C (P_{t+1}^-1 - Sbar_{t+1})^-1 C + r^2 S_{t+1}^-1,    P_t = J + F'^T (X_t^-1 + S)^-1 F',
+
+no responses make shifts cost more than <zeta_t, P_t zeta_t> + the sum of 1/sigma over later steps,
+as long as I - Sbar^(1/2) P Sbar^(1/2) is positive definite throughout (docs/runs.md, theorem 4).
+What is found here is never trusted: :mod:`.proof` evaluates it again.
+
+The bound is convex in (S, sigma). Where its minimum is at the edge of what is feasible, a barrier
+-log det(I - Sbar^(1/2) P Sbar^(1/2)) keeps L-BFGS away from it, and fades.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from noisedesign.base.checks import Array
+from noisedesign.privacy.responses.game import Game, Stage
+
+MEMORY = 30
+"""Pairs that L-BFGS remembers; more take few evaluations less."""
+
+FLOOR = 1e-7
+"""Least multiplier of a node, over the least variance of what is seen at a step: smaller ones lower
+a bound by less than that, and cost a proof as many digits."""
+
+LONGEST = 2.0
+"""Largest change of the logarithm of a multiplier in one step of L-BFGS."""
+
+SHORTEST = 1e-8
+"""Least part of a step of L-BFGS that is tried."""
+
+ENOUGH = 1e-8
+"""Relative decrease of a bound at which the search for a lower one ends."""
+
+EDGE = 1e-7
+"""Least pivot of I - Sbar^(1/2) P Sbar^(1/2): below it the next inverse loses too many digits."""
+
+
+class Multipliers(NamedTuple):
+    """S, shape (T, nodes), zero where a model no longer matters, and sigma, shape (T,), zero where
+    the victim does not take part, or for the first time."""
+
+    nodes: Array
+    record: Array
+
+    def lifted(self, share: float) -> Multipliers:
+        """With those of nodes at least so much of the largest of their step."""
+        least = share * self.nodes.max(axis=1, keepdims=True)
+        return self._replace(nodes=np.where(self.nodes > 0, np.maximum(self.nodes, least), 0.0))
+
+
+class Evaluated(NamedTuple):
+    """The bound; the bound with the barrier, its gradient by logarithms, and about its curvature:
+    the sum of a and b, of a exp(x) + b exp(-x)."""
+
+    bound: float
+    value: float
+    slope: Array
+    curvature: Array
+
+
+class _Link(NamedTuple):
+    """One step of the recursion: Sbar, the factor of I - Sbar^(1/2) P Sbar^(1/2), the matrix
+    (P^-1 - Sbar)^-1, and the closed loop that leads here."""
+
+    step: int
+    slack: Array
+    pivots: Array
+    full: Array
+    closed: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recursion:
+    """P_t of some multipliers, and the derivatives of what they certify.
+
+    Args:
+        game: of the observer.
+        stages: its steps.
+        victim: place of the victim in a state.
+        pattern: the steps at which it takes part.
+        rho, radius: of the responses.
+    """
+
+    game: Game
+    stages: list[Stage]
+    victim: int
+    pattern: Sequence[int]
+    rho: float
+    radius: float
+
+    @cached_property
+    def places(self) -> NDArray[np.bool_]:
+        """Multipliers of nodes that there are, shape (T, nodes)."""
+        found = self.game.active.copy()
+        found[: self.pattern[0] + 1] = False
+        return found
+
+    @cached_property
+    def unit(self) -> float:
+        """Least variance of what is seen at a step, of one node's message."""
+        nodes = len(self.game.nodes)
+        return float(min(1 / max(s.seen.diagonal()[:nodes].max(), 1e-300) for s in self.stages))
+
+    def start(self, size: float) -> Array:
+        """Logarithms of multipliers that are all of one size, over :attr:`unit`."""
+        count = int(self.places.sum()) + len(self.pattern) - 1
+        return np.full(count, math.log(size * self.unit))
+
+    def multipliers(self, x: Array) -> Multipliers:
+        """Those of a vector of logarithms."""
+        nodes, record = np.zeros(self.places.shape), np.zeros(self.game.horizon)
+        count = int(self.places.sum())
+        nodes[self.places] = FLOOR * self.unit + np.exp(x[:count])
+        record[list(self.pattern[1:])] = np.exp(x[count:])
+        return Multipliers(nodes, record)
+
+    def evaluate(self, x: Array, weight: float) -> Evaluated | None:
+        """What multipliers are worth; None where infeasible."""
+        found = self.multipliers(x)
+        links = self._links(found)
+        if links is None:
+            return None
+        information, chain, barrier = links
+        later, nodes = list(self.pattern[1:]), len(self.game.nodes)
+        prices = 1 / found.record[later]
+        value = float(information[self.victim, self.victim] + prices.sum())
+        slope = np.zeros((len(information), len(information)))
+        slope[self.victim, self.victim] = 1.0
+        rising, falling = np.zeros(found.nodes.shape), np.zeros(found.nodes.shape)
+        by_record = np.zeros(len(found.record))
+        for link in chain:  # the way of the recursion back: derivatives by P
+            ahead = link.closed @ slope @ link.closed.T
+            active = found.nodes[link.step] > 0
+            ratio = self.radius / found.nodes[link.step][active]
+            falling[link.step][active] = ahead.diagonal()[:nodes][active] * ratio**2
+            slope = self._carried(ahead)
+            moved = slope @ link.full
+            gain = np.einsum("ij,ij->j", link.full, moved)
+            through = slope + link.slack[:, None] * moved.T
+            slope = through + (through @ link.full) * link.slack
+            if weight:
+                root = np.diag(np.sqrt(link.slack))
+                half = scipy.linalg.solve_triangular(
+                    link.pivots, root, lower=True, check_finite=False
+                )
+                slope = slope + weight * (half.T @ half)
+                gain = gain + weight * link.full.diagonal()
+            rising[link.step], by_record[link.step] = gain[:nodes], gain[self.victim]
+        grown = found.nodes[self.places] - FLOOR * self.unit
+        up = np.concatenate([rising[self.places] * grown, (by_record * found.record)[later]])
+        down = np.concatenate([falling[self.places] * grown, prices])
+        return Evaluated(value, value + weight * barrier, up - down, up + down)
+
+    def worst_responses(self, x: Array) -> Array:
+        """The responses D that these multipliers hold to be worst, shape (T, nodes): where they are
+        the best, those of a saddle point."""
+        found, nodes = self.multipliers(x), len(self.game.nodes)
+        links = self._links(found)
+        responses = np.full(found.nodes.shape, self.rho + self.radius)
+        if links is None:
+            return responses
+        information, chain, _ = links
+        after = np.zeros(len(information))
+        after[self.victim] = 1.0
+        for link in chain:
+            before = link.closed @ after
+            carried = before * self._carry(len(before))
+            price = link.full @ carried
+            after = carried + link.slack * price
+            with np.errstate(all="ignore"):
+                share = found.nodes[link.step] * price[:nodes] / before[:nodes]
+            share = np.nan_to_num(share, nan=self.radius)
+            responses[link.step] = self.rho + np.clip(share, -self.radius, self.radius)
+        return responses
+
+    def _carry(self, size: int) -> Array:
+        """rho for models, 1 for remembered noise."""
+        found = np.ones(size)
+        found[: len(self.game.nodes)] = self.rho
+        return found
+
+    def _carried(self, a: Array) -> Array:
+        carry = self._carry(len(a))
+        return np.asarray(carry[:, None] * a * carry)
+
+    def _links(self, found: Multipliers) -> tuple[Array, list[_Link], float] | None:
+        """P of the first step, what leads there, in the order of time, and the barrier."""
+        nodes, chain, barrier = len(self.game.nodes), [], 0.0
+        information = self.stages[-1].seen
+        for t in range(self.game.horizon - 1, self.pattern[0], -1):
+            slack = np.zeros(len(information))
+            slack[:nodes] = found.nodes[t]
+            slack[self.victim] += found.record[t]
+            root = np.sqrt(slack)
+            inner = np.eye(len(slack)) - root[:, None] * information * root
+            try:
+                pivots = np.linalg.cholesky(inner)
+            except np.linalg.LinAlgError:
+                return None
+            if not pivots.diagonal().min() > math.sqrt(EDGE):
+                return None
+            barrier -= 2 * float(np.log(pivots.diagonal()).sum())
+            half = scipy.linalg.solve_triangular(
+                pivots, root[:, None] * information, lower=True, check_finite=False
+            )
+            full = information + half.T @ half
+            ahead = self._carried(full)
+            active = np.flatnonzero(found.nodes[t])
+            ahead[active, active] += self.radius**2 / found.nodes[t][active]
+            stage = self.stages[t - 1]
+            closed = np.linalg.solve(np.eye(len(slack)) + stage.free @ ahead, stage.through)
+            before = stage.seen + stage.through.T @ (ahead @ closed)
+            chain.append(_Link(t, slack, pivots, full, closed))
+            information = (before + before.T) / 2
+            if not np.isfinite(information).all():
+                return None
+        return information, chain[::-1], barrier
+
+
+def minimized(
+    recursion: Recursion, start: Array, *, weight: float, most: int, enough: float = 0.0
+) -> Array:
+    """Logarithms of multipliers that certify about the least bound, from feasible ones.
+
+    By L-BFGS, with steps halved until they are feasible and lower (Nocedal and Wright, 7.2).
+
+    Args:
+        recursion: what is minimised.
+        start: logarithms.
+        weight: of the barrier, over the bound and the number of multipliers.
+        most: evaluations.
+        enough: a bound with which the search ends.
+    """
+    x, first = start, recursion.evaluate(start, 0.0)
+    assert first is not None
+    weight *= first.bound / max(len(x), 1)
+    found = recursion.evaluate(x, weight)
+    assert found is not None
+    pairs: list[tuple[Array, Array, float]] = []
+    evaluations = 2
+    while evaluations < most and found.bound > enough:
+        direction = -_inverse_product(pairs, found)
+        rate = float(found.slope @ direction)
+        scale = min(1.0, LONGEST / float(np.abs(direction).max(initial=1e-300)))
+        following = None
+        while rate < -ENOUGH * found.value and evaluations < most and scale > SHORTEST:
+            step = scale * direction
+            following = recursion.evaluate(x + step, weight)
+            evaluations += 1
+            if following is not None and following.value <= found.value + 1e-4 * scale * rate:
+                break
+            following, scale = None, scale / 2
+        if following is None:
+            if not pairs:
+                break
+            pairs = []
+            continue
+        change = following.slope - found.slope
+        curvature = float(step @ change)
+        if curvature > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+            pairs = [*pairs[1 - MEMORY :], (step, change, 1 / curvature)]
+        x, before, found = x + step, found.value, following
+        if before - found.value <= ENOUGH * before and len(pairs) > 1:
+            break
+    return x
+
+
+def _inverse_product(pairs: list[tuple[Array, Array, float]], at: Evaluated) -> Array:
+    """The two loops of L-BFGS about a diagonal, that of the curvature."""
+    found, coefficients = at.slope.copy(), []
+    diagonal = 1 / np.maximum(at.curvature, 1e-12 * at.curvature.max(initial=1e-300))
+    for step, change, inverse in reversed(pairs):
+        coefficients.append(inverse * float(step @ found))
+        found -= coefficients[-1] * change
+    if pairs:
+        step, change, inverse = pairs[-1]
+        found /= inverse * float(change @ (diagonal * change))
+    found *= diagonal
+    for (step, change, inverse), coefficient in zip(pairs, reversed(coefficients), strict=True):
+        found += step * (coefficient - inverse * float(change @ found))
+    return found
