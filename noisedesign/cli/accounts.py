@@ -11,6 +11,7 @@ import click
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, show
 from noisedesign.files.toml import lookup
+from noisedesign.privacy.runs import CLIPPINGS, KINDS, LOSSES
 from noisedesign.privacy.target import ADJACENCIES
 
 if TYPE_CHECKING:
@@ -31,6 +32,15 @@ ZIP = b"PK"
     type=click.Choice(ADJACENCIES),
     help="Design: what one record does [that of its target, or replace].",
 )
+@click.option(
+    "--responses",
+    type=click.Choice(KINDS),
+    help="Design: how gradients answer to models [any].",
+)
+@click.option("--smoothness", type=float, help="Design: learning rate times Lipschitz constant.")
+@click.option("--convexity", type=float, help="Design: learning rate times strong convexity.")
+@click.option("--losses", type=click.Choice(LOSSES), help="Design: convex losses [general].")
+@click.option("--clipping", type=click.Choice(CLIPPINGS), help="Design: of gradients [record].")
 @click.option("-o", "--output", type=NewFile(PICTURE), help="Account file: picture to write.")
 @json_option
 def account(file: str, node: str | None, output: str | None, as_json: bool, **asked: Any) -> None:
@@ -88,11 +98,15 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
     from noisedesign.base.checks import InputError
     from noisedesign.files.design_file import load_design
     from noisedesign.files.tables import row_of
+    from noisedesign.privacy.runs import Responses
     from noisedesign.program.design import design_of
     from noisedesign.tasks import report
     from noisedesign.tasks.account.table import busiest_node, every_model, setting_of
 
-    setting = setting_of(design_of(load_design(path)), **options)
+    keys = ("smoothness", "convexity", "losses", "clipping")
+    declared = {key: options.pop(key) for key in keys}
+    responses = Responses(kind=options.pop("responses") or "any", **declared)
+    setting = setting_of(design_of(load_design(path)), responses=responses, **options)
     if node is not None and not setting.graph:
         raise InputError("node", expected="none for a design without a graph", got=repr(node))
     nodes = setting.algorithm.nodes

@@ -18,6 +18,7 @@ from noisedesign.files.tables import (
     AnyParticipationTable,
     Node,
     OwnNoise,
+    ResponsesKeys,
     is_node,
     row_of,
 )
@@ -127,7 +128,7 @@ SeedKey = Annotated[NamedSeed, PlainValidator(_seed)]
 """A node for its own seed, a list of two for the seed they share."""
 
 
-class ObserverTable(Table):
+class ObserverTable(ResponsesKeys):
     model: str
     victims: list[NodeKey] | None = None
     delta: float = DEFAULT_DELTA
@@ -135,7 +136,8 @@ class ObserverTable(Table):
 
     def observer(self, names: Sequence[str]) -> Observer:
         """Who looks, of nodes of these names."""
-        options = self.model_dump(exclude={"model", "victims", "delta", "adjacency"})
+        asked = {"model", "victims", "delta", "adjacency", *ResponsesKeys.model_fields}
+        options = self.model_dump(exclude=asked)
         for key in ("nodes", "known_seeds"):
             if key in options:
                 options[key] = [_rows(n, names, f"observer.{key}") for n in options[key]]

@@ -25,6 +25,7 @@ from noisedesign.files.graph_tables import Graph
 from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of_kind, table_of_kind
 from noisedesign.files.toml import renamed
 from noisedesign.privacy import views
+from noisedesign.privacy.runs import Responses
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Coalitions, Observer, coalitions
 from noisedesign.program.pair_budgets import factors_by_distance
@@ -368,6 +369,33 @@ class MixingTable(Table):
             links = nx.from_numpy_array(mixing)
             links.remove_edges_from(list(nx.selfloop_edges(links)))
             return MATCHINGS[str(self.matching)](links)
+
+
+# --- responses ------------------------------------------------------------------------------------
+
+
+class ResponsesKeys(Table):
+    """How gradients answer to models, as keys of the table of an observer or of a target."""
+
+    responses: Literal["any", "convex", "smooth", "fixed"] | None = None
+    smoothness: float | None = None
+    convexity: float | None = None
+    losses: Literal["general", "generalised-linear"] | None = None
+    clipping: Literal["record", "none"] | None = None
+
+    def said(self, *, table: str) -> Responses:
+        """The responses; "any" where nothing is said.
+
+        Raises:
+            InputError: naming a key of ``table``.
+        """
+        keys = ("smoothness", "convexity", "losses", "clipping")
+        try:
+            return Responses(
+                kind=self.responses or "any", **{key: getattr(self, key) for key in keys}
+            )
+        except InputError as error:
+            raise error.told(field=f"{table}.{error.field}") from error
 
 
 # --- observers ------------------------------------------------------------------------------------

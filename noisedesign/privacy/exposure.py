@@ -9,18 +9,24 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.base.shown import Listing, ShownInline
 from noisedesign.noise.plan import CHANGE_OVER_CLIP
-from noisedesign.privacy import accounting, drawn, views as threats
+from noisedesign.privacy import accounting, drawn, runs, views as threats
 from noisedesign.privacy.drawn import MIXED_SIGNS, OF_ALL_MESSAGES
+from noisedesign.privacy.responses import responsive
+from noisedesign.privacy.runs import Responses, Theorem
 from noisedesign.privacy.sensitivity import Sensitivity, squared_sensitivity
 from noisedesign.privacy.target import ADJACENCIES, DEFAULT_ADJACENCY, DEFAULT_DELTA
-from noisedesign.privacy.views.noise import NodeNoise, Noise, ServerNoise
-from noisedesign.privacy.views.observers import distances
+from noisedesign.privacy.views.mechanism import LinearMechanism
+from noisedesign.privacy.views.noise import MessageNoise, NodeNoise, Noise, ServerNoise, whitening
+from noisedesign.privacy.views.observers import arrivals, distances
 from noisedesign.system.participation import Participation, require_room as participation_room
 
 FULL_STEP_BYTES, STEP_BYTES = 300, 6000
@@ -29,6 +35,9 @@ messages, whose Gram is diagonal, and before others, whose Grams are banded."""
 
 UNBOUNDED = "unbounded"
 """Name of the number where a gradient is seen without noise."""
+
+OF_RESPONSES = "responses-upper-bound"
+"""Name of the number that multipliers certify for gradients which answer to models."""
 
 UNAMPLIFIED_MU = "mu_unamplified"
 """What mu is called where steps are drawn at random, so that nobody takes epsilon from it."""
@@ -47,6 +56,11 @@ class Exposure(ShownInline):
             seen without noise.
         which: what that number is: "vector-exact", one of the upper bounds, or "unbounded"; where
             steps are drawn at random, which number ``epsilon`` is.
+        responses: how gradients may answer to models for the numbers to hold: "any" way, as those
+            of a declared class of losses, or not at all, which is "fixed".
+        theorem: of docs/runs.md, on which the numbers rest.
+        lower_bound: squared sensitivity that some losses of the declared class reach; None where
+            none was asked for.
         mu: GDP parameter, sqrt(sensitivity_squared) * (largest change of a step / clip)
             / noise_multiplier. Where steps are drawn it is that of a record whose steps are known,
             and ``epsilon`` does not follow from it.
@@ -79,6 +93,9 @@ class Exposure(ShownInline):
     adjacency: str
     epsilon: float | None = None
     delta: float | None = None
+    responses: str
+    theorem: str
+    lower_bound: float | None = None
     random: bool = False
     confidence: float | None = None
     epsilon_estimate: float | None = None
@@ -96,7 +113,20 @@ class Exposure(ShownInline):
             "distance": self.distance,
             "sensitivity squared": self.sensitivity_squared,
             "which": self.which,
+            "responses": self.responses,
+            "rests on": self.theorem,
+            **({} if self.lower_bound is None else {"lower bound": self.lower_bound}),
         }
+
+    @property
+    def gap(self) -> float | None:
+        """How far the squared sensitivity may be above the least that holds, relatively; None where
+        no lower bound was asked for."""
+        if self.lower_bound is None:
+            return None
+        if self.sensitivity_squared == self.lower_bound:
+            return 0.0
+        return self.sensitivity_squared / self.lower_bound - 1 if self.lower_bound else math.inf
 
     def renyi(self, alpha: float) -> float:
         """Renyi divergence of order alpha, see :func:`noisedesign.renyi_of`.
@@ -120,21 +150,25 @@ class Exposure(ShownInline):
     @property
     def words(self) -> str:
         """A sentence for a number that needs one, else nothing."""
-        if math.isinf(self.mu):
+        if math.isinf(self.mu) and self.which == UNBOUNDED:
             return (
                 "mu is infinite: the observer sees gradients of this node without unknown noise, "
                 "so no epsilon holds"
             )
-        if self.random and OF_ALL_MESSAGES in self.which:
-            return "at most this, which a reader of all messages with the same knowledge learns"
+        if math.isinf(self.mu):
+            return (
+                "mu is infinite: gradients that answer to hidden models may carry this record any "
+                "distance, so no epsilon holds; declare a class of losses by responses"
+            )
+        if self.mu == 0:
+            return "nothing this node sends reaches the observer"
+        if self.responses == "fixed":
+            return runs.NOT_COVERED
         if self.random and MIXED_SIGNS in self.which:
             return "at most this: parts of what is seen of this node have opposite signs"
-        if self.which == OF_ALL_MESSAGES:
-            return (
-                "W is drawn in every round: at most this, which a reader of all messages with the "
-                "same knowledge learns"
-            )
-        return "nothing this node sends reaches the observer" if self.mu == 0 else ""
+        if OF_ALL_MESSAGES in self.which:
+            return "at most this, which a reader of all messages with the same knowledge learns"
+        return ""
 
 
 def account(
@@ -146,14 +180,19 @@ def account(
     adjacency: str = DEFAULT_ADJACENCY,
     delta: float | None = DEFAULT_DELTA,
     victims: Sequence[int] | None = None,
+    responses: str | Responses = "any",
     progress: Callable[[int, int], None] | None = None,
 ) -> Listing[Exposure]:
     """What ``observer`` learns about every victim when ``algorithm`` runs.
 
-    The squared sensitivity is that of A_u^T (B B^T)^+ A_u, the exact Gaussian mechanism the
-    observer faces (Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6), over vector gradients
-    of the worst participation pattern. It never exceeds that of a reader of all messages with the
-    same knowledge. The guarantee holds for gradients that depend on everything seen before.
+    Gradients answer to models. Who sees all messages, or all that enters the models, knows the
+    models, and faces the Gaussian mechanism A_u^T (B B^T)^+ A_u over vector gradients of the worst
+    participation pattern (docs/runs.md, theorem 1). Who sees a part does not, and what gradients
+    answer to carries a record further: such an observer is told to learn at most what a reader of
+    all messages does, and nothing where nothing of the record can have arrived (theorem 2). Less
+    holds for a declared class of losses (theorem 4), and for ``responses="fixed"``, gradients that
+    answer to nothing unseen (theorem 3; Mafalda-SGD, Theorem 7; Koskela and Kulkarni, Lemma 6),
+    which no training keeps to.
 
     Where steps are drawn at random, epsilon is that of the mixture which the observer faces
     (Choquette-Choo et al. 2024, "Near exact privacy amplification for matrix mechanisms"; for views
@@ -172,6 +211,8 @@ def account(
             (by the clip).
         delta: for which epsilon is asked; None leaves it out.
         victims: nodes to account for; default: all outside the coalition.
+        responses: how gradients answer to models, one of "any", "convex", "smooth" and "fixed", or
+            a :class:`noisedesign.privacy.runs.Responses` that declares more.
         progress: called with victims done and in total.
 
     Returns:
@@ -179,7 +220,8 @@ def account(
 
     Raises:
         InputError: another horizon, a victim that is in the coalition or no node, noise_multiplier
-            not positive, another adjacency, delta outside (0, 1), nodes the graph does not have;
+            not positive, another adjacency, delta outside (0, 1), nodes the graph does not have,
+            another word for ``responses``;
             steps drawn at random and a strategy with negative entries, or delta out of reach.
 
     Examples:
@@ -204,6 +246,7 @@ def account(
         adjacency=adjacency,
         delta=delta,
         victims=victims,
+        responses=responses,
         progress=progress,
     )
 
@@ -217,6 +260,7 @@ def exposures(
     adjacency: str,
     delta: float | None,
     victims: Sequence[int] | None = None,
+    responses: str | Responses = "any",
     progress: Callable[[int, int], None] | None = None,
     worst: bool = False,
 ) -> Listing[Exposure]:
@@ -242,26 +286,28 @@ def exposures(
         drawn.require_nonnegative(algorithm)
     algorithm, factor = with_multiplier(algorithm, noise_multiplier)
     require_room(algorithm.noise, observer, participation)
+    asked = runs.responses_of(responses)
     mechanism = threats.view(algorithm, observer)
     chosen = _victims(algorithm, observer, victims)
     hops = distances(algorithm.mixing, observer)
-    sensitivities = _sensitivities(mechanism, participation, chosen)
+    numbers = _numbers(algorithm, observer, mechanism, participation, chosen, asked)
     amplifies = participation.random and delta is not None
     found: Listing[Exposure] = Listing()
-    for done, (victim, (squared, which)) in enumerate(zip(chosen, sensitivities, strict=True)):
-        mu = math.sqrt(squared) * CHANGE_OVER_CLIP[adjacency] / factor
-        if algorithm.drawn and observer.sees != "all" and which != UNBOUNDED:
-            which = OF_ALL_MESSAGES
+    for done, (victim, number) in enumerate(zip(chosen, numbers, strict=True)):
+        mu = math.sqrt(number.squared) * CHANGE_OVER_CLIP[adjacency] / factor
         found.append(
             Exposure(
                 node=algorithm.nodes[victim],
                 distance=hops[victim],
-                sensitivity_squared=squared,
-                which=which,
+                sensitivity_squared=number.squared,
+                which=number.which,
                 mu=mu,
                 adjacency=adjacency,
                 delta=delta,
                 epsilon=None if delta is None else epsilon_at(mu, delta),
+                responses=number.responses,
+                theorem=str(number.theorem),
+                lower_bound=number.lower_bound,
                 random=participation.random,
             )
         )
@@ -269,11 +315,13 @@ def exposures(
             progress(done + 1, len(chosen))
     if delta is None or not amplifies:
         return found
-    asked = drawn.Asked(
+    if found and found[0].theorem == str(runs.ALL_MESSAGES):
+        algorithm = replace(algorithm, drawn=True)  # before a reader of all messages
+    question = drawn.Asked(
         participation=participation, delta=delta, noise_multiplier=factor, adjacency=adjacency
     )
     by_victim = dict(zip(chosen, found, strict=True))
-    return _amplified(algorithm, observer, asked, by_victim, progress, worst=worst)
+    return _amplified(algorithm, observer, question, by_victim, progress, worst=worst)
 
 
 def _amplified(
@@ -302,6 +350,7 @@ def _amplified(
             exposure,
             epsilon=found[victim].epsilon,
             which=found[victim].which,
+            theorem=exposure.theorem.replace(str(runs.SEEN), str(runs.DRAWN)),
             confidence=found[victim].confidence,
             epsilon_estimate=found[victim].epsilon_estimate,
         )
@@ -383,6 +432,116 @@ def _victims(
                 remedy="A node that looks knows its own gradients.",
             )
     return [int(victim) for victim in victims]
+
+
+class _Number(NamedTuple):
+    """Of one victim: its squared sensitivity, which number that is, what it rests on and for which
+    responses it holds, and what some of them reach."""
+
+    squared: float
+    which: str
+    theorem: Theorem
+    responses: str
+    lower_bound: float | None = None
+
+
+def _numbers(
+    algorithm: threats.Algorithm,
+    observer: threats.Observer,
+    mechanism: LinearMechanism,
+    participation: Participation,
+    victims: Sequence[int],
+    asked: Responses,
+) -> Iterator[_Number]:
+    """What is told of every victim, by the theorem that covers the observer."""
+    if _models_are_seen(algorithm, mechanism, observer):
+        bounded = mechanism.complete and observer.sees != "all"
+        for squared, which in _sensitivities(mechanism, participation, victims):
+            if bounded and which != UNBOUNDED:
+                yield _Number(squared, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
+            else:
+                yield _Number(squared, which, runs.SEEN, "any")
+        return
+    if asked.kind == "fixed":
+        for squared, which in _sensitivities(mechanism, participation, victims):
+            yield _Number(squared, which, runs.FIXED, "fixed")
+        return
+    bounds = _bounds_of_all_messages(algorithm, observer, mechanism, participation, victims)
+    if not asked.declared or participation.random:
+        yield from bounds
+        return
+    found = responsive(mechanism, observer.coalition, victims, participation, asked)
+    for bound, told in zip(bounds, found, strict=True):
+        if told.squared < bound.squared:
+            theorem, words = runs.SHIFTS, str(asked)
+            yield _Number(told.squared, OF_RESPONSES, theorem, words, told.lower_bound)
+        else:
+            yield bound._replace(lower_bound=min(told.lower_bound, bound.squared))
+
+
+def _models_are_seen(
+    algorithm: threats.Algorithm, mechanism: LinearMechanism, observer: threats.Observer
+) -> bool:
+    """Whether every model that a gradient is taken at follows from what was seen before: from all
+    messages, from the average that all go on from, or because there is one step alone."""
+    if algorithm.horizon == 1:
+        return True
+    if isinstance(algorithm.noise, ServerNoise):
+        return observer.sees != "sent"
+    return mechanism.complete and not isinstance(algorithm.noise, MessageNoise)
+
+
+def _bounds_of_all_messages(
+    algorithm: threats.Algorithm,
+    observer: threats.Observer,
+    mechanism: LinearMechanism,
+    participation: Participation,
+    victims: Sequence[int],
+) -> Iterator[_Number]:
+    """What a reader of all messages learns of the steps from which something can have arrived."""
+    arrives = arrivals(algorithm, observer)
+    if isinstance(algorithm.noise, MessageNoise):
+        told = _told_last(mechanism)
+    if isinstance(algorithm.noise, ServerNoise):
+        # Whose messages are not read is known by the averages alone, which all go on from.
+        average = threats.view(algorithm, threats.central())
+        told_by_average = dict(
+            zip(victims, _sensitivities(average, participation, victims), strict=True)
+        )
+    full = mechanism.full_view
+    for victim in victims:
+        steps = arrives[:, victim] & participation.taking_part
+        if not steps.any():
+            yield _Number(0.0, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
+        elif isinstance(algorithm.noise, ServerNoise):
+            squared, which = told_by_average[victim]
+            if victim in observer.listened:
+                squared, which = math.inf, UNBOUNDED
+            yield _Number(squared, which, runs.SEEN, "any")
+        elif isinstance(algorithm.noise, MessageNoise):
+            # The message that a node keeps is hidden, and no noise hides what it carries on.
+            squared = math.inf if steps[:-1].any() else float(told[victim])
+            yield _Number(squared, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
+        elif (full.exposed[victim] & steps).any():
+            yield _Number(math.inf, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
+        else:
+            gram = full.grams[full.which[victim]]
+            dense = np.asarray(gram if isinstance(gram, np.ndarray) else gram.toarray())
+            kept = np.where(np.logical_and.outer(arrives[:, victim], arrives[:, victim]), dense, 0)
+            unit = squared_sensitivity(kept if not arrives[:, victim].all() else gram, participation)
+            squared = float((unit.per_pattern * float(full.scale[victim])).max())
+            yield _Number(squared, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
+
+
+def _told_last(mechanism: LinearMechanism) -> NDArray[np.float64]:
+    """Squared sensitivity of what the messages of the last step tell of every gradient of it, its
+    own noise alone hiding it, shape (n,)."""
+    steps = mechanism.steps
+    last = steps[(mechanism.horizon - 1) % len(steps)]
+    split = whitening(last.output_noise, loudness=mechanism.loudness)
+    told = np.square(split.scaled @ last.output).sum(axis=0)
+    leaks = split.leaks(last.output) if last.output.size else np.zeros(len(told), dtype=bool)
+    return np.where(leaks, math.inf, told)
 
 
 def _sensitivities(

@@ -182,7 +182,8 @@ def design_record(design: Design) -> Record:
 def exposure_record(exposure: Exposure) -> Record:
     """One victim of an account, with a note only where its numbers need words."""
     names = ("node", "distance", "sensitivity_squared", "which", "mu", "epsilon", *DRAWN, "delta")
-    record = {name: _finite(getattr(exposure, name)) for name in (*names, "adjacency", "random")}
+    rest = ("adjacency", "responses", "theorem", *BOUNDED, "random")
+    record = {name: _finite(getattr(exposure, name)) for name in (*names, *rest)}
     return _drawn(record) | ({"note": exposure.words} if exposure.words else {})
 
 
@@ -192,9 +193,16 @@ def model_record(row: ModelRow) -> Record:
     return _drawn(record)
 
 
+BOUNDED = ("lower_bound", "gap")
+"""Values of an account that there are where a class of losses is declared."""
+
+
 def _drawn(record: Record) -> Record:
     """The values of an account: those of steps that are drawn at random only where they are, and mu
     under another name there, since epsilon does not follow from it."""
+    for key in BOUNDED:
+        if record[key] is None:
+            del record[key]
     if not record.pop("random"):
         return {key: value for key, value in record.items() if key not in DRAWN}
     return {UNAMPLIFIED_MU if key == "mu" else key: value for key, value in record.items()}

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.views.noise import Knowledge
+
+if TYPE_CHECKING:
+    from noisedesign.privacy.views.algorithms import Algorithm
 
 Sees = Literal["all", "received", "sums", "sent", "mean"]
 OWN_NOISE = ("seeds", "values", "counted")
@@ -76,6 +80,34 @@ def distances(mixing: Array, observer: Observer) -> list[int | None]:
         frontier = [int(node) for node in heard if found[node] is None]
         hops += 1
     return found
+
+
+def arrivals(algorithm: Algorithm, observer: Observer) -> NDArray[np.bool_]:
+    """Whether anything of a node's gradient at a step can reach the observer by the end of the run,
+    however gradients answer, shape (T, n)."""
+    arrives = np.zeros((algorithm.horizon, len(algorithm.mixing)), dtype=bool)
+    for t in reversed(range(algorithm.horizon)):
+        links = algorithm.phases[t % len(algorithm.phases)] != 0
+        later = arrives[t + 1] if t + 1 < algorithm.horizon else np.zeros(len(links), dtype=bool)
+        # Back through the rounds of the step: what is heard in a round, or goes on from it.
+        for _ in range(algorithm.rounds):
+            later = _heard(links, observer) | links[later].any(axis=0)
+        arrives[t] = later
+    return arrives
+
+
+def _heard(links: NDArray[np.bool_], observer: Observer) -> NDArray[np.bool_]:
+    """Nodes of which a message of one round tells the observer something."""
+    n = len(links)
+    match observer.sees:
+        case "all" | "mean":
+            return np.ones(n, dtype=bool)
+        case "sent":
+            heard = np.zeros(n, dtype=bool)
+            heard[list(observer.listened)] = True
+            return heard
+    coalition = list(observer.coalition)
+    return np.asarray(links[coalition].any(axis=0) | np.isin(np.arange(n), coalition))
 
 
 def ldp() -> Observer:

@@ -42,6 +42,7 @@ class AccountRequest(Setting):
         noise_multiplier: as of :func:`noisedesign.account`.
         adjacency: likewise.
         delta: likewise.
+        responses: likewise.
         graph: False where a design is for one model, so that nobody is its neighbour.
         name: of the request.
         observer: who looks.
@@ -131,6 +132,7 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
         noise_multiplier=noise_multiplier,
         delta=delta,
         adjacency=file.observer.adjacency,
+        responses=file.observer.said(table="observer"),
         victims=file.observer.victims_before(observer, algorithm.nodes),
     )
 

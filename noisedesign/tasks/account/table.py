@@ -13,6 +13,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Listing, Shown
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import Exposure, exposures
+from noisedesign.privacy.runs import Responses, responses_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
@@ -43,6 +44,10 @@ _KNOWN = (
     "confidence",
     "epsilon_estimate",
     "distance",
+    "responses",
+    "theorem",
+    "lower_bound",
+    "gap",
 )
 """Fields of a row that are those of the exposure."""
 
@@ -55,8 +60,9 @@ class ModelRow:
         model: name of the threat model; "pndp-counted" is pndp with the observer's noise counted.
         observer: who looks, in words.
         victim: name of that node, the first of them where several are alike.
-        sensitivity_squared, which, mu, epsilon, distance, random, confidence, epsilon_estimate: see
-            :class:`noisedesign.privacy.exposure.Exposure`; None where there is no number.
+        sensitivity_squared, which, mu, epsilon, distance, random, confidence, epsilon_estimate,
+            responses, theorem, lower_bound, gap: see :class:`noisedesign.privacy.exposure.Exposure`;
+            None where there is no number.
         note: what there is to say of the number, or why there is none.
         delta, adjacency: what epsilon is for.
     """
@@ -71,6 +77,10 @@ class ModelRow:
     epsilon: float | None = None
     confidence: float | None = None
     epsilon_estimate: float | None = None
+    responses: str | None = None
+    theorem: str | None = None
+    lower_bound: float | None = None
+    gap: float | None = None
     note: str = ""
     delta: float
     adjacency: str
@@ -91,6 +101,7 @@ class Setting(Shown):
             clip; one number, or one a node, as for :func:`noisedesign.privacy.exposure.account`.
         adjacency: "replace", "zero-out" or "add-remove".
         delta: for which epsilon is stated.
+        responses: how gradients answer to models; see :class:`noisedesign.privacy.runs.Responses`.
         graph: False where a design is for one model, so that nobody is its neighbour.
     """
 
@@ -99,6 +110,7 @@ class Setting(Shown):
     noise_multiplier: Any = 1.0
     adjacency: str = DEFAULT_ADJACENCY
     delta: float = DEFAULT_DELTA
+    responses: Responses = Responses()
     graph: bool = field(default=True, repr=False)
 
     def before(
@@ -118,6 +130,7 @@ class Setting(Shown):
             noise_multiplier=self.noise_multiplier,
             adjacency=self.adjacency,
             victims=victims,
+            responses=self.responses,
             progress=progress,
             worst=worst,
         )
@@ -129,6 +142,7 @@ def setting_of(
     steps: int | None = None,
     delta: float | None = None,
     adjacency: str | None = None,
+    responses: str | Responses = "any",
 ) -> Setting:
     """A design as it would be run: scaled to its privacy target, else as it is.
 
@@ -139,6 +153,7 @@ def setting_of(
             steps, of which one record takes part in every one.
         delta: default: that of the target, else 1e-6.
         adjacency: "replace", "zero-out" or "add-remove"; default: that of the target, else replace.
+        responses: how gradients answer to models, as for :func:`exposure.account`.
 
     Raises:
         InputError: steps for a design whose use is known; none for one whose use is not; steps < 1;
@@ -157,6 +172,7 @@ def setting_of(
         algorithm=algorithm,
         participation=participation,
         noise_multiplier=calibration.noise_multiplier,
+        responses=responses_of(responses),
         graph=graph,
         adjacency=adjacency or calibration.adjacency or DEFAULT_ADJACENCY,
         delta=next(d for d in (delta, calibration.delta, DEFAULT_DELTA) if d is not None),
