@@ -33,9 +33,7 @@ ZIP = b"PK"
     help="Design: what one record does [that of its target, or replace].",
 )
 @click.option(
-    "--responses",
-    type=click.Choice(KINDS),
-    help="Design: how gradients answer to models [any].",
+    "--responses", type=click.Choice(KINDS), help="Design: how gradients answer to models [any]."
 )
 @click.option("--smoothness", type=float, help="Design: learning rate times Lipschitz constant.")
 @click.option("--convexity", type=float, help="Design: learning rate times strong convexity.")
@@ -127,9 +125,11 @@ def _design(path: Path, node: str | None, as_json: bool, **options: Any) -> None
 
 def _show(records: list[Record], asked: Setting, as_json: bool, *, title: str, who: str) -> None:
     """The rows, and in words who looks and what mu and epsilon are for."""
-    from noisedesign.tasks.report import scale_words
+    from noisedesign.tasks.report import scale_words, theorem_notes
 
     columns = dict.fromkeys(name for record in records for name in record)
     show(records, as_json=as_json, columns=list(columns), title=title, notes=["note"])
     if not as_json:
         note(f"{who}; {asked.algorithm.name}, {scale_words(asked)}")
+        for words in theorem_notes(records):
+            note(words)

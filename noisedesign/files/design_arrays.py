@@ -297,7 +297,10 @@ def _schedule(arrays: Mapping[str, Array], *, nodes: int) -> Array | None:
 def _space(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
     if manifest.structure is not None:
         fields["structure"] = manifest.structure.in_space()
+    # Over several steps nothing else was ever designed, whatever the file says of it.
+    fixed = manifest.observers or manifest.coalitions
     return SpaceProblem(
+        responses="fixed" if fixed else "any",
         budget=arrays["budget"],
         max_variance=arrays.get("max_variance"),
         min_variance=arrays.get("min_variance"),

@@ -67,7 +67,7 @@ from noisedesign.program.noise import (
     ToeplitzStrategy,
     strategy_of_arrays,
 )
-from noisedesign.program.problem import Problem
+from noisedesign.program.problem import Problem, theorem_of
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.random_mixing import RandomMatchings
 from noisedesign.system.workloads.toeplitz import GramWorkload, PoleWorkload, Workload
@@ -339,6 +339,7 @@ def _parsed(content: bytes, path: Path) -> StoredDesign | StoredStreamingDesign:
             account=None if manifest.account is None else manifest.account.account(),
             confidence=manifest.confidence,
             uncertainty=manifest.uncertainty,
+            theorem=theorem_of(parts.problem).number,
         ),
         provenance=Provenance(**made, history=history),
         trust=manifest.trust,

@@ -170,6 +170,7 @@ class SpaceFile(_ProblemFile):
                     "mixing", expected="no [mixing] table beside [observers]", got="one"
                 )
             fields["observers"] = self.observers.observers(names)
+            fields["responses"] = self.observers.responses
             horizon, horizon_key = self.observers.error_horizon(self.error), "observers.horizon"
             fields["error"] = ErrorMeasure(horizon=horizon)
         rounds = checked_rounds(self.workload.rounds)
@@ -184,7 +185,9 @@ class SpaceFile(_ProblemFile):
             watchers = fields.get("observers", ())
             fields["pair_factors"] = self.budget.pair_factors(mixing, watchers)
         own = {"mixing": self.graph.weights_key, "error.horizon": horizon_key}
-        with renamed(own | {"pair_factors": "budget.by_distance"}):
+        with renamed(
+            own | {"pair_factors": "budget.by_distance", "responses": "observers.responses"}
+        ):
             limits = {"budget": self.budget.tau, "max_variance": cap, "min_variance": floor}
             return SpaceProblem(mixing=mixing, nodes=nodes, rounds=rounds, **limits, **fields)
 

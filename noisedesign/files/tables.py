@@ -374,6 +374,10 @@ class MixingTable(Table):
 # --- responses ------------------------------------------------------------------------------------
 
 
+RESPONSES = ("responses", "smoothness", "convexity", "losses", "clipping")
+"""Keys that say how gradients answer to models."""
+
+
 class ResponsesKeys(Table):
     """How gradients answer to models, as keys of the table of an observer or of a target."""
 
@@ -438,6 +442,7 @@ class ObserversTable(Table):
     nodes: list[Annotated[Node | list[Node], PlainValidator(_coalition)]] | None = None
     own_noise: OwnNoise | None = None
     pooled: int | None = None
+    responses: Literal["any", "fixed"] = "any"
     horizon: int
 
     def observers(self, names: Sequence[str]) -> tuple[Observer, ...] | Coalitions:

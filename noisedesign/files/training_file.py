@@ -17,7 +17,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 from noisedesign.files.graph_tables import GraphOfKind, load_npy
 from noisedesign.files.schema import ScalarOrList, Table, Text, of_kind, validated
-from noisedesign.files.tables import AnyParticipationTable, MixingTable, as_array
+from noisedesign.files.tables import AnyParticipationTable, MixingTable, ResponsesKeys, as_array
 from noisedesign.files.toml import parsed, renamed
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, Adjacency
 from noisedesign.system import datasets
@@ -357,8 +357,9 @@ MOST_RECORDED = 100_000
 """Measurements of a run: more is a mistake."""
 
 
-class BudgetsTable(Table):
-    """[privacy] of training files: several budgets in the place of one."""
+class BudgetsTable(ResponsesKeys):
+    """[privacy] of training files: several budgets in the place of one, and how gradients answer to
+    models, which noise on messages has to know."""
 
     epsilons: list[float] | None = None
     noise_multipliers: list[float] | None = None

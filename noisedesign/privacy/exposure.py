@@ -58,7 +58,7 @@ class Exposure(ShownInline):
             steps are drawn at random, which number ``epsilon`` is.
         responses: how gradients may answer to models for the numbers to hold: "any" way, as those
             of a declared class of losses, or not at all, which is "fixed".
-        theorem: of docs/runs.md, on which the numbers rest.
+        theorem: number of the theorem of docs/runs.md on which the numbers rest.
         lower_bound: squared sensitivity that some losses of the declared class reach; None where
             none was asked for.
         mu: GDP parameter, sqrt(sensitivity_squared) * (largest change of a step / clip)
@@ -94,7 +94,7 @@ class Exposure(ShownInline):
     epsilon: float | None = None
     delta: float | None = None
     responses: str
-    theorem: str
+    theorem: int
     lower_bound: float | None = None
     random: bool = False
     confidence: float | None = None
@@ -114,7 +114,7 @@ class Exposure(ShownInline):
             "sensitivity squared": self.sensitivity_squared,
             "which": self.which,
             "responses": self.responses,
-            "rests on": self.theorem,
+            "rests on": str(runs.THEOREMS[self.theorem]),
             **({} if self.lower_bound is None else {"lower bound": self.lower_bound}),
         }
 
@@ -306,7 +306,7 @@ def exposures(
                 delta=delta,
                 epsilon=None if delta is None else epsilon_at(mu, delta),
                 responses=number.responses,
-                theorem=str(number.theorem),
+                theorem=number.theorem.number,
                 lower_bound=number.lower_bound,
                 random=participation.random,
             )
@@ -315,7 +315,7 @@ def exposures(
             progress(done + 1, len(chosen))
     if delta is None or not amplifies:
         return found
-    if found and found[0].theorem == str(runs.ALL_MESSAGES):
+    if found and found[0].theorem == runs.ALL_MESSAGES.number:
         algorithm = replace(algorithm, drawn=True)  # before a reader of all messages
     question = drawn.Asked(
         participation=participation, delta=delta, noise_multiplier=factor, adjacency=adjacency
@@ -350,7 +350,7 @@ def _amplified(
             exposure,
             epsilon=found[victim].epsilon,
             which=found[victim].which,
-            theorem=exposure.theorem.replace(str(runs.SEEN), str(runs.DRAWN)),
+            theorem=_at_random(exposure.theorem),
             confidence=found[victim].confidence,
             epsilon_estimate=found[victim].epsilon_estimate,
         )
@@ -358,6 +358,10 @@ def _amplified(
         else _of_known_steps(exposure)
         for victim, exposure in exposures.items()
     )
+
+
+def _at_random(theorem: int) -> int:
+    return runs.DRAWN.number if theorem == runs.SEEN.number else theorem
 
 
 def _of_known_steps(exposure: Exposure) -> Exposure:
@@ -528,7 +532,9 @@ def _bounds_of_all_messages(
             gram = full.grams[full.which[victim]]
             dense = np.asarray(gram if isinstance(gram, np.ndarray) else gram.toarray())
             kept = np.where(np.logical_and.outer(arrives[:, victim], arrives[:, victim]), dense, 0)
-            unit = squared_sensitivity(kept if not arrives[:, victim].all() else gram, participation)
+            unit = squared_sensitivity(
+                kept if not arrives[:, victim].all() else gram, participation
+            )
             squared = float((unit.per_pattern * float(full.scale[victim])).max())
             yield _Number(squared, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
 

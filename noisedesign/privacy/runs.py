@@ -26,21 +26,21 @@ CLIPPINGS: tuple[Clipping, ...] = ("record", "none")
 
 
 class Theorem(NamedTuple):
-    """A theorem of docs/runs.md, and what it asks of gradients."""
+    """A theorem of docs/runs.md."""
 
     number: int
     name: str
 
     def __str__(self) -> str:
-        return f"theorem {self.number} ({self.name})"
+        return f"theorem {self.number}: {self.name}"
 
 
-SEEN = Theorem(1, "models are seen")
+SEEN = Theorem(1, "models are seen, gradients answer in any way")
 ALL_MESSAGES = Theorem(2, "at most what a reader of all messages learns")
 FIXED = Theorem(3, "responses are fixed")
-SHIFTS = Theorem(4, "shifts of noise against responses")
-DRAWN = Theorem(5, "models are seen, steps are drawn")
-THEOREMS = (SEEN, ALL_MESSAGES, FIXED, SHIFTS, DRAWN)
+SHIFTS = Theorem(4, "shifts of noise against responses of the declared losses")
+DRAWN = Theorem(5, "models are seen, steps are drawn in secret")
+THEOREMS = {theorem.number: theorem for theorem in (SEEN, ALL_MESSAGES, FIXED, SHIFTS, DRAWN)}
 
 NOT_COVERED = (
     "fixed responses: gradients that answer to models, as in training, are not covered; other "
@@ -176,6 +176,9 @@ class Responses:
             )
             words.append(f"{self.losses or 'general'} losses {clipped}")
         return ", ".join(words)
+
+
+ANY, FIXED_RESPONSES = Responses(), Responses(kind="fixed")
 
 
 def responses_of(given: Any) -> Responses:

@@ -16,6 +16,7 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, asymmetry
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.amplification import Amplified
+from noisedesign.privacy.runs import SEEN, THEOREMS
 from noisedesign.privacy.sensitivity import EXACT, squared_sensitivity
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import Participation
@@ -42,6 +43,7 @@ class Certificate(Shown):
             and lower bound both hold, where they are estimates of traces; None where they are not.
         uncertainty: how far the objective may be, relative, from what other vectors give. None
             where there is no confidence.
+        theorem: number of the theorem of docs/runs.md on which the sensitivity rests.
         rounding: by what ``lower_bound`` was lowered, relative to it, for the rounding of its own
             computation, or what vectors leave open of it: an estimate. No gap much below it can
             be proved in float64. None where it was not kept, as in stored designs; no part of
@@ -68,6 +70,7 @@ class Certificate(Shown):
     account: Amplified | None = None
     confidence: float | None = None
     uncertainty: float | None = None
+    theorem: int = field(default=SEEN.number, compare=False)
     rounding: float | None = field(default=None, compare=False)
 
     def _facts(self) -> dict[str, object]:
@@ -84,6 +87,7 @@ class Certificate(Shown):
             "bound for fixed participation": self.fixed_lower_bound,
             "relative to fixed participation": self.relative_to_fixed,
             "account": self.account,
+            "rests on": str(THEOREMS[self.theorem]),
         }
 
     @property

@@ -21,7 +21,7 @@ from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import family_of
 from noisedesign.program.node_plan import claim_of, node_plan
 from noisedesign.program.noise import Noise, SparseCovariance, Strategy
-from noisedesign.program.problem import Problem
+from noisedesign.program.problem import Problem, theorem_of
 
 AGAINST_OBSERVERS = "observers"
 """The ``trust`` of noise against chosen observers."""
@@ -295,6 +295,7 @@ class Design(Shown):
             "relative to LDP": self.relative_to_ldp,
             "feasible": self.certificate.feasible,
             "protects": PROTECTS.get(self.trust),
+            "rests on": str(theorem_of(self.problem)),
         }
 
     @property

@@ -26,7 +26,9 @@ from scipy.sparse import csr_array, issparse
 from noisedesign.base import checks as _checks, memory, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
+from noisedesign.privacy import runs
 from noisedesign.privacy.amplification.mixture import LEMMA
+from noisedesign.privacy.runs import Theorem
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Coalitions, Observer
 from noisedesign.program.pair_budgets import checked_factors, told_pairs
@@ -88,6 +90,41 @@ def _check_use_in_space(
         raise InputError(
             field, expected=f"at least the {horizon} steps whose error counts", got=f"{used} steps"
         )
+
+
+def models_are_seen(observers: Sequence[Observer] | Coalitions, horizon: int) -> bool:
+    """Whether every gradient is taken at a model that all observers know: the first, or any where
+    they see all messages."""
+    if horizon == 1:
+        return True
+    return not isinstance(observers, Coalitions) and all(one.sees == "all" for one in observers)
+
+
+def _check_responses(problem: SpaceProblem) -> None:
+    """Budgets before observers of a part of several steps say that responses are fixed."""
+    field = "responses"
+    if problem.responses not in ("any", "fixed"):
+        raise InputError(
+            field, expected='"any" or "fixed"', got=_checks.describe(problem.responses)
+        )
+    if problem.responses == "any" and not models_are_seen(problem.observers, problem.horizon):
+        raise InputError(
+            field,
+            expected=f'"fixed" for observers of a part of {problem.horizon} steps',
+            got="nothing",
+            remedy="Gradients that answer to models, as in training, carry a record further than "
+            "such a design counts. Design for one step (horizon = 1), or for all messages.",
+        )
+
+
+def theorem_of(problem: Any) -> Theorem:
+    """The theorem of docs/runs.md on which the privacy of a design rests."""
+    if problem.use is not None and problem.use.random:
+        return runs.DRAWN
+    observers = getattr(problem, "observers", ())
+    if observers and not models_are_seen(observers, problem.horizon):
+        return runs.FIXED
+    return runs.SEEN
 
 
 def _check_use_against_observers(
@@ -407,6 +444,9 @@ class SpaceProblem(_OnGraph):
             [a, u] tau_u in place of tau_u, squared; None: 1 everywhere. A privacy target is kept
             before every observer, so it is that of the pair that is told most; the account says
             what each learns. Those of nodes that look count for nothing.
+        responses: "fixed" says that budgets before observers of a part of several steps are for
+            gradients that answer to nothing unseen, which no training keeps to; "any" is enough
+            everywhere else.
         name: of the problem, in tables and files.
         nodes: names in the order of the rows of W; default "0", "1", ...
         privacy: the target that the noise of a design is scaled to.
@@ -442,6 +482,7 @@ class SpaceProblem(_OnGraph):
     schedule: Any = None
     observers: tuple[Observer, ...] | Coalitions = ()
     pair_factors: Any = None
+    responses: str = "any"
     name: str = "space"
     nodes: tuple[str, ...] = ()
     privacy: PrivacyTarget | None = None
@@ -468,6 +509,7 @@ class SpaceProblem(_OnGraph):
         factors = checked_factors(self.pair_factors, observers=self.observers, budget=budget)
         self._set(pair_factors=factors)
         if self.observers:
+            _check_responses(self)
             self._set(max_variance=caps_against_observers(self))
             _check_use_against_observers(self.participation, self.privacy, self.horizon)
         else:

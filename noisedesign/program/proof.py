@@ -14,10 +14,11 @@ import numpy as np
 from noisedesign.base.checks import InputError
 from noisedesign.base.enclosures import EPS, Interval
 from noisedesign.base.shown import Shown
+from noisedesign.privacy import runs
 from noisedesign.privacy.sensitivity.toeplitz import sensitivity_above
 from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
-from noisedesign.program.problem import Problem
+from noisedesign.program.problem import Problem, theorem_of
 from noisedesign.program.rigorous import (
     UNPROVED,
     Judged,
@@ -267,11 +268,14 @@ def _fixed_bound(design: Design) -> Interval | None:
 
 def _left_out(problem: Problem) -> str:
     """How noise is scaled to a privacy target is computed beside the design, in floating point."""
-    if problem.privacy is None:
-        return ""
-    if problem.use is not None and problem.use.random:
-        return "epsilon and delta, by the account of random participation"
-    return OF_GAUSSIAN_NOISE
+    left_out = []
+    if theorem_of(problem) == runs.FIXED:
+        left_out.append(runs.NOT_COVERED)
+    if problem.privacy is not None:
+        drawn = problem.use is not None and problem.use.random
+        account = "epsilon and delta, by the account of random participation"
+        left_out.append(account if drawn else OF_GAUSSIAN_NOISE)
+    return "; ".join(left_out)
 
 
 def _missing(proof: Proof) -> str:

@@ -14,10 +14,11 @@ from noisedesign.base.tables import Record as Record, print_table as print_table
 from noisedesign.noise.plan import CHANGE_OVER_CLIP
 from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.exposure import UNAMPLIFIED_MU, Exposure
+from noisedesign.privacy.runs import FIXED, NOT_COVERED, THEOREMS
 from noisedesign.program.calibration import calibrate
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.noise import SparseCovariance
-from noisedesign.program.problem import Problem
+from noisedesign.program.problem import Problem, theorem_of
 from noisedesign.program.proof import RELEASED, Proof
 from noisedesign.tasks.solve import Solution
 
@@ -68,6 +69,7 @@ def solution_record(solution: Solution) -> Record:
         **{name: getattr(design, name, None) for name in of_design},
         "seconds": solution.seconds,
         "feasible": solution.feasible,
+        "theorem": theorem_of(solution.problem).number,
         "relative_to_ldp": getattr(design, "relative_to_ldp", None),
         "relative_to_unrestricted": None
         if design is None
@@ -176,6 +178,7 @@ def design_record(design: Design) -> Record:
         "gap": design.gap if design.trust != "central" else None,
         "feasible": design.certificate.feasible or design.trust == "central",
         "protects": PROTECTS[design.trust],
+        "theorem": theorem_of(design.problem).number,
     }
 
 
@@ -195,6 +198,12 @@ def model_record(row: ModelRow) -> Record:
 
 BOUNDED = ("lower_bound", "gap")
 """Values of an account that there are where a class of losses is declared."""
+
+
+def theorem_notes(records: Sequence[Record]) -> list[str]:
+    """What the numbers of an account rest on, in words."""
+    numbers = sorted({record["theorem"] for record in records} - {None})
+    return [f"{THEOREMS[number]} (docs/runs.md)" for number in numbers]
 
 
 def _drawn(record: Record) -> Record:
@@ -270,8 +279,8 @@ def insider_note(design: Design) -> str:
         return (
             "Protects from the chosen observers only, each looking for itself, and one record at "
             "one step: `noisedesign account` says what everybody else learns."
-            + PAIRS
-            * (getattr(design.problem, "pair_factors", None) is not None)
+            + f" For {NOT_COVERED}." * (theorem_of(design.problem) == FIXED)
+            + PAIRS * (getattr(design.problem, "pair_factors", None) is not None)
         )
     secret = (
         " Which batch a record is in has to be drawn by its node, for this run alone, and kept "

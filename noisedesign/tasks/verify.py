@@ -35,7 +35,7 @@ from noisedesign.program.certificate import Certificate
 from noisedesign.program.design import Design
 from noisedesign.program.family import OPERATIONS_PER_CALL, family_of
 from noisedesign.program.polar import ROUNDED
-from noisedesign.program.problem import Problem, problem_of
+from noisedesign.program.problem import Problem, problem_of, theorem_of
 from noisedesign.program.proof import RELEASED, Proof, prove, prove_streaming
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.workloads import WORKLOADS
@@ -445,6 +445,7 @@ def _sensitivity_check(claimed: Certificate, found: Certificate, stored: StoredD
         else:
             ok = ok and _close(claim, ratio)
             note += f"; {words} {ratio:.6g}"
+    note += f"; rests on {theorem_of(stored.design.problem)}"
     return Check("sensitivity", ok, claimed.sensitivity_squared, found.sensitivity_squared, note)
 
 

@@ -22,6 +22,7 @@ from noisedesign.families.amplified.bound import leveled, relief
 from noisedesign.families.amplified.program import NonnegativeProgram, equivalent_sensitivity
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
 from noisedesign.families.toeplitz.program import ToeplitzProgram
+from noisedesign.privacy.runs import DRAWN
 from noisedesign.program.calibration import required_target
 from noisedesign.program.certificate import (
     Certificate,
@@ -151,6 +152,7 @@ class Nonnegative(TemporalFamily):
             sensitivity_squared=equivalent_sensitivity(account.epsilon, program.target),
             sensitivity_kind=f"amplified ({account.which})",
             account=account,
+            theorem=DRAWN.number,
         )
 
     def rigorous_judge(self, program: NonnegativeProgram, noise: Noise, proof: Arrays) -> Judged:

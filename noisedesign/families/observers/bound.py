@@ -24,6 +24,7 @@ from noisedesign.families.observers.program import (
     ObserverProgram,
     used_by,
 )
+from noisedesign.privacy.runs import FIXED, SEEN
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import Arrays
 
@@ -93,6 +94,7 @@ def judge(problem: ObserverProblem, covariance: Array, *, bound: float) -> Certi
         lower_bound=bound,
         sensitivity_squared=problem.worst(covariance)[0],
         variance_ratio=float((np.diagonal(covariance) / problem.cap).max()),
+        theorem=(SEEN if problem.models_are_seen else FIXED).number,
     )
 
 

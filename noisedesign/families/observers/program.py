@@ -37,6 +37,7 @@ from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Algorithm, Coalitions, Observer
 from noisedesign.program.pair_budgets import checked_factors
+from noisedesign.program.problem import models_are_seen
 from noisedesign.system.gossip import checked_rounds, of_every_step
 from noisedesign.system.graph import check_mixing
 from noisedesign.system.participation import single
@@ -382,12 +383,23 @@ class ObserverProblem(Shown):
                         worst = (float(told.max()), whose)
                     continue
             algorithm = self.algorithm(covariance) if algorithm is None else algorithm
-            exposures = account(algorithm, observer, participation=single(self.horizon), delta=None)
+            exposures = account(
+                algorithm,
+                observer,
+                participation=single(self.horizon),
+                delta=None,
+                responses="fixed",
+            )
             for found in exposures:
                 budget = float(budgets[algorithm.nodes.index(found.node)])
                 whose = f"node {found.node} against {observer}"
                 worst = max(worst, (found.sensitivity_squared / budget, whose))
         return worst
+
+    @property
+    def models_are_seen(self) -> bool:
+        """Whether every gradient is taken at a model that all observers know."""
+        return models_are_seen(self.observers, self.horizon)
 
     @cached_property
     def seen(self) -> tuple[ObservedNoise, ...]:

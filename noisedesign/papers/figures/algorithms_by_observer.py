@@ -18,6 +18,7 @@ from noisedesign.base.checks import Array
 from noisedesign.files.picture_file import new_figure
 from noisedesign.papers.figures import Announce, Figure
 from noisedesign.privacy import views as threats
+from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.tasks.account import algorithms as catalogue
@@ -128,6 +129,7 @@ def rows_for(
             participation=participation,
             noise_multiplier=multiplier,
             adjacency="zero-out",
+            responses=FIXED_RESPONSES,
         )
         for found in every_model(setting, node=node):
             if found.model not in MODELS:

@@ -85,7 +85,9 @@ def rows_for(
     )
     victims = [node for node in range(len(w)) if node != observer]
     looks, scheme = threats.pndp(nodes=(observer,)), every_step(horizon)
-    exposures = account(algorithm, looks, participation=scheme, adjacency="zero-out")
+    exposures = account(
+        algorithm, looks, participation=scheme, adjacency="zero-out", responses="fixed"
+    )
 
     def published(numerator: cyffers.Numerator) -> Array:
         bound = cyffers.squared_sensitivity(

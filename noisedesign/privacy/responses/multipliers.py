@@ -208,7 +208,7 @@ class Recursion:
             root = np.sqrt(slack)
             inner = np.eye(len(slack)) - root[:, None] * information * root
             try:
-                pivots = np.linalg.cholesky(inner)
+                pivots = np.asarray(np.linalg.cholesky(inner), np.float64)
             except np.linalg.LinAlgError:
                 return None
             if not pivots.diagonal().min() > math.sqrt(EDGE):
@@ -222,7 +222,8 @@ class Recursion:
             active = np.flatnonzero(found.nodes[t])
             ahead[active, active] += self.radius**2 / found.nodes[t][active]
             stage = self.stages[t - 1]
-            closed = np.linalg.solve(np.eye(len(slack)) + stage.free @ ahead, stage.through)
+            loop = np.eye(len(slack)) + stage.free @ ahead
+            closed = np.asarray(np.linalg.solve(loop, stage.through), np.float64)
             before = stage.seen + stage.through.T @ (ahead @ closed)
             chain.append(_Link(t, slack, pivots, full, closed))
             information = (before + before.T) / 2

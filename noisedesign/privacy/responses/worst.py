@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -28,8 +28,8 @@ CLIMBS = 100
 .1 % after that."""
 
 PLANE = 150
-"""Largest state for which models in the plane are tried: twice as long, their steps take eight times
-as many operations."""
+"""Largest state for which models in the plane are tried: their steps take eight times as many
+operations."""
 
 
 class _Linear(NamedTuple):
@@ -71,7 +71,9 @@ class Worst:
             if t < horizon - 1:
                 through = _copies(stage.through, p, corner=1.0)
                 free = _copies(stage.free, p, corner=0.0)
-                closed = np.linalg.solve(np.eye(len(ahead)) + free @ ahead, through)
+                closed = np.asarray(
+                    np.linalg.solve(np.eye(len(ahead)) + free @ ahead, through), np.float64
+                )
                 cost += through.T @ (ahead @ closed)
                 cost = (cost + cost.T) / 2
             answer = np.eye(len(cost))
@@ -177,7 +179,7 @@ class Worst:
         return -loss(_climb(loss, start, box))[0]
 
 
-def _climb(loss: object, start: Array, box: Sequence[tuple[float | None, float | None]]) -> Array:
+def _climb(loss: Any, start: Array, box: Sequence[tuple[float | None, float | None]]) -> Array:
     found = minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": CLIMBS}
     )

@@ -13,7 +13,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Listing, Shown
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import Exposure, exposures
-from noisedesign.privacy.runs import Responses, responses_of
+from noisedesign.privacy.runs import ANY, Responses, responses_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
@@ -61,8 +61,8 @@ class ModelRow:
         observer: who looks, in words.
         victim: name of that node, the first of them where several are alike.
         sensitivity_squared, which, mu, epsilon, distance, random, confidence, epsilon_estimate,
-            responses, theorem, lower_bound, gap: see :class:`noisedesign.privacy.exposure.Exposure`;
-            None where there is no number.
+            responses, theorem, lower_bound, gap: as of an
+            :class:`noisedesign.privacy.exposure.Exposure`; None where there is no number.
         note: what there is to say of the number, or why there is none.
         delta, adjacency: what epsilon is for.
     """
@@ -78,7 +78,7 @@ class ModelRow:
     confidence: float | None = None
     epsilon_estimate: float | None = None
     responses: str | None = None
-    theorem: str | None = None
+    theorem: int | None = None
     lower_bound: float | None = None
     gap: float | None = None
     note: str = ""
@@ -110,7 +110,7 @@ class Setting(Shown):
     noise_multiplier: Any = 1.0
     adjacency: str = DEFAULT_ADJACENCY
     delta: float = DEFAULT_DELTA
-    responses: Responses = Responses()
+    responses: Responses = ANY
     graph: bool = field(default=True, repr=False)
 
     def before(

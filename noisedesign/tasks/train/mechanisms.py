@@ -22,6 +22,7 @@ from noisedesign.files.schema import did_you_mean
 from noisedesign.noise.plan import CHANGE_OVER_CLIP
 from noisedesign.privacy import accounting, exposure, views
 from noisedesign.privacy.amplification import bins_of
+from noisedesign.privacy.runs import ANY, Responses
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.design import PROTECTS, Design
@@ -64,6 +65,7 @@ class Network(Shown):
             without which noise on some graphs grows without bound; None: none.
         target: what designs for random participation are made for, which depend on it; other noise
             is the same for all.
+        responses: how gradients answer to models, which noise on messages has to know.
     """
 
     mixing: Array
@@ -72,6 +74,7 @@ class Network(Shown):
     rounds: int = 1
     max_variance: float | None = None
     target: PrivacyTarget | None = None
+    responses: Responses = ANY
 
     @property
     def nodes(self) -> int:
@@ -102,6 +105,7 @@ class Mechanism(Shown):
         design: the certified design that it is of; None where it is in closed form.
         strategy: C, shape (T, T), where what the adversary sees of one record is C times its
             contributions in white noise of unit variance; None where that is not so.
+        responses: how gradients may answer to models for the account to hold.
     """
 
     name: str
@@ -114,6 +118,7 @@ class Mechanism(Shown):
     excess: float = 1.0
     design: Design | None = None
     strategy: Array | None = None
+    responses: str = "any"
 
     def mu(self, *, noise_multiplier: float, adjacency: str) -> float:
         """GDP parameter of noise of that standard deviation over the clip; infinite for none."""
@@ -306,12 +311,26 @@ def _zip_dl(network: Network) -> Mechanism:
         )
     algorithm = views.zip_dl(mixing=network.mixing, horizon=network.horizon)
     found = exposure.account(
-        algorithm, views.ldp(), participation=network.participation, delta=None
+        algorithm,
+        views.ldp(),
+        participation=network.participation,
+        delta=None,
+        responses=network.responses,
     )
+    worst = max(found, key=lambda one: one.sensitivity_squared)
+    if math.isinf(worst.sensitivity_squared):
+        raise InputError(
+            "responses",
+            expected="a class of losses, or fixed, for noise on messages over several steps",
+            got=str(network.responses),
+            remedy="The model that a node keeps is hidden from who reads its messages, so that "
+            "gradients which answer to it in any way may tell everything.",
+        )
     return Mechanism(
         name="",
         source=MessageNoise(mixing=network.mixing),
-        sensitivity_squared=max(one.sensitivity_squared for one in found),
+        sensitivity_squared=worst.sensitivity_squared,
+        responses=worst.responses,
     )
 
 

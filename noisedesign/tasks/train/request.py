@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from noisedesign.files.tables import RESPONSES
 from noisedesign.files.toml import opened, renamed
 from noisedesign.files.training_file import FIELD, FOR_PEOPLE, training_tables
 from noisedesign.tasks.train.mechanisms import check_name, check_names
@@ -95,6 +96,7 @@ def parse_training(text: str, *, folder: str | Path, name: str = FIELD) -> Train
             delta=budgets.delta,
             adjacency=budgets.adjacency,
             accounts=budgets.accounts,
+            responses=budgets.said(table="privacy"),
             clip=how.clip,
             step_sizes=how.step_sizes(horizon),
             batch_size=how.batch_size,
@@ -114,5 +116,5 @@ def _identity(tables: dict[str, Any]) -> str:
     said = {key: value for key, value in tables.items() if key not in (*FOR_PEOPLE, *_OF_ROWS)}
     how = {key: value for key, value in said.pop("training", {}).items() if key != "record_every"}
     budgets = tables.get("privacy", {})
-    kept = {key: budgets[key] for key in ("delta", "adjacency") if key in budgets}
+    kept = {key: budgets[key] for key in ("delta", "adjacency", *RESPONSES) if key in budgets}
     return json.dumps(said | {"training": how, "privacy": kept}, sort_keys=True, default=str)

@@ -49,7 +49,8 @@ class LaneResult(ShownInline):
     """What came of one mechanism at one budget after the last step, over all seeds.
 
     Attributes:
-        mechanism, epsilon, mu, stddev, protects, account, which, confidence: as in a row.
+        mechanism, epsilon, mu, stddev, protects, account, which, confidence, responses: as in a
+            row.
         seeds: how many.
         diverged: how many of them diverged.
         train_loss, test_loss, accuracy, consensus_distance: means over seeds that did not; None
@@ -70,6 +71,7 @@ class LaneResult(ShownInline):
     account: str = ""
     which: str = ""
     confidence: float | None = None
+    responses: str = ""
 
     def _title(self) -> str:
         return self.mechanism
@@ -86,7 +88,7 @@ class LaneResult(ShownInline):
 
 _OF_A_LANE = (
     *("mechanism", "epsilon", "mu", "stddev", "protects"),
-    *("account", "which", "confidence"),
+    *("account", "which", "confidence", "responses"),
 )
 _MEASURED = ("train_loss", "test_loss", "accuracy", "consensus_distance")
 

@@ -13,6 +13,7 @@ import numpy as np
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.shown import Shown
+from noisedesign.privacy.runs import Responses, responses_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA, PrivacyTarget
 from noisedesign.system.datasets.examples import Examples
 from noisedesign.system.gossip import check_schedule, checked_rounds
@@ -55,6 +56,7 @@ COLUMNS: dict[str, type] = {
     "account": str,
     "which": str,
     "confidence": float,
+    "responses": str,
     "status": str,
 }
 """Columns of a row and their types; a cell without a value is None.
@@ -64,7 +66,8 @@ names; ``mu`` is what the noise gives before that adversary (not squared), None 
 accounted for as random and it gives no such number; ``stddev`` its standard deviation in a node's
 sum of clipped gradients. ``account`` is "fixed" or "random", as it was asked for; ``which`` is what
 proves epsilon, and where the account is the fixed one after all, why; ``confidence`` is that of a
-proof that is statistical; nothing of these without noise. ``consensus_distance`` is the root of the
+proof that is statistical, and ``responses`` how gradients may answer to models for it to hold;
+nothing of these without noise. ``consensus_distance`` is the root of the
 mean squared distance of the nodes' models to their mean. ``status`` is "ok" or "diverged", and then
 there are no losses.
 """
@@ -109,6 +112,8 @@ class TrainingTask(Shown):
         accounts: "fixed", that of batches in any order the participation allows, and "random",
             which counts on batches drawn at random; each for every budget. Default: "random" where
             the participation is.
+        responses: how gradients answer to models, which noise on messages has to know; see
+            :class:`noisedesign.privacy.runs.Responses`.
         adjacency: "replace", "zero-out" or "add-remove"; one record is one example of one node.
         clip: bound on the Euclidean norm of an example's gradient (not squared).
         step_sizes: eta, a number or shape (T,).
@@ -166,6 +171,7 @@ class TrainingTask(Shown):
     delta: float = DEFAULT_DELTA
     adjacency: str = DEFAULT_ADJACENCY
     accounts: Sequence[str] | None = None
+    responses: str | Responses = "any"
     clip: float = 1.0
     step_sizes: Any = 0.1
     batch_size: int | None = None
@@ -197,6 +203,7 @@ class TrainingTask(Shown):
             got = f"one of {len(self.random.mean)}"
             raise InputError("random", expected=f"a mixing of {len(mean)} nodes", got=got)
         checked_rounds(self.rounds, field="rounds")
+        responses_of(self.responses)
         _checks.scale(self.clip, field="clip")
         _checks.positive_vector(self.step_sizes, field="step_sizes", length=scheme.horizon)
         object.__setattr__(self, "seeds", _seeds(self.seeds))
@@ -243,6 +250,7 @@ class TrainingTask(Shown):
             random=self.random,
             rounds=self.rounds,
             max_variance=self.max_variance,
+            responses=responses_of(self.responses),
             target=self._target(sorted(self.epsilons)[len(self.epsilons) // 2])
             if self.epsilons
             else None,
@@ -342,6 +350,7 @@ class TrainingTask(Shown):
             "account": "",
             "which": "",
             "confidence": None,
+            "responses": "",
         }
         if self.loss.private is not None:
             shared["protects"] = NO_ACCOUNT
@@ -367,6 +376,7 @@ class TrainingTask(Shown):
                 "account": account,
                 "which": scale.which if accounted else "",
                 "confidence": scale.confidence,
+                "responses": mechanism.responses if accounted else "",
             }
             found.append((lane, shared | told))
         return found

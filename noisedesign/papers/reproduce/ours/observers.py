@@ -19,6 +19,7 @@ from noisedesign.files.picture_file import new_figure
 from noisedesign.papers.figures.algorithms_by_observer import squared_error
 from noisedesign.papers.reproduce.experiment import Record, Unit
 from noisedesign.papers.reproduce.statistics import groups
+from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.views import Algorithm, dp_d_sgd
 from noisedesign.system.graph import build_graph, mixing_matrix, node_names
 from noisedesign.system.participation import FixedEpoch
@@ -66,7 +67,9 @@ def run(unit: Unit) -> list[Record]:
     """A row an observer."""
     w, names, scheme = _network(tuple(sorted(unit["graph"].items())), unit)
     algorithm = _algorithm(unit, w, names, scheme)
-    setting = Setting(algorithm=algorithm, participation=scheme, adjacency="zero-out")
+    setting = Setting(
+        algorithm=algorithm, participation=scheme, adjacency="zero-out", responses=FIXED_RESPONSES
+    )
     error = squared_error(algorithm)
     rows = []
     for found in every_model(setting, node=busiest_node(w)):
