@@ -10,7 +10,13 @@ from scipy.special import rel_entr
 
 import noisedesign as nd
 from noisedesign.privacy.accounting import delta_above
-from noisedesign.privacy.amplification import Mixture, account, amplified_epsilon
+from noisedesign.privacy.amplification import (
+    Mixture,
+    account,
+    amplified_delta,
+    amplified_epsilon,
+    amplified_noise,
+)
 from noisedesign.privacy.amplification.directions import Bins
 from noisedesign.privacy.amplification.search import (
     best_share,
@@ -101,3 +107,47 @@ def test_where_no_share_has_a_finite_epsilon_the_unamplified_one_is_told() -> No
     found = amplified_epsilon(Mixture(gram=np.eye(4) + 0.3), delta=1e-300, adjacency="replace")
     assert found.which == "unamplified"
     assert found.epsilon == nd.epsilon_of(mu=2 * math.sqrt(1.3), delta=1e-300)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+@pytest.mark.parametrize("stubborn", [False, True], ids=["proved soon", "never proved"])
+def test_whatever_is_proved_by_samples_fails_with_the_stated_probability_together(
+    adjacency: str, stubborn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All bounds that an account or a search may rest on, added up; and each is of samples that
+    nothing was looked for with, whose state of the generator no other had."""
+    proofs, looked = [], []
+    real = Bins.sampled
+
+    def spied(
+        self: Bins,
+        noise: float,
+        at: tuple[float, float],
+        samples: int,
+        failure: float,
+        generator: np.random.Generator,
+        **how: object,
+    ) -> object:
+        state = str(generator.bit_generator.state)
+        (looked if samples == account.PILOT else proofs).append((state, failure))
+        return real(self, noise, at, samples, failure, generator, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Bins, "sampled", spied)
+    if stubborn:
+        monkeypatch.setattr(account, "_meets", lambda *_: False)
+    mixture = Mixture(gram=np.diag(np.linspace(1, 1.1, 12)))
+    for confidence in (0.9, 1 - 1e-6):
+        how = {"adjacency": adjacency, "confidence": confidence, "samples": 2000, "seed": 3}
+        for account_of, target in (
+            (amplified_epsilon, {"delta": 1e-2}),
+            (amplified_delta, {"epsilon": 1.0}),
+            (amplified_noise, {"epsilon": 1.0, "delta": 1e-2}),
+        ):
+            proofs.clear()
+            looked.clear()
+            account_of(mixture, **target, **how)  # type: ignore[operator]
+            assert 0 < sum(failure for _, failure in proofs) <= (1 - confidence) * (1 + 1e-9)
+            states = [state for state, _ in proofs]
+            assert len(set(states)) == len(states)
+            assert not set(states) & {state for state, _ in looked}
+    assert len(proofs) == (account.ATTEMPTS + 1 if stubborn else 1)
