@@ -19,6 +19,7 @@ from noisedesign.privacy.amplification import (
 )
 from noisedesign.privacy.amplification.directions import Bins
 from noisedesign.privacy.amplification.search import (
+    Curve,
     best_share,
     best_split,
     least_delta,
@@ -35,6 +36,34 @@ def test_the_larger_direction_counts_whichever_it_is(remove, add, adjacency: str
     assert found.epsilon == pytest.approx(nd.epsilon_of(mu=1.0, delta=1e-5), rel=1e-5)
     assert found.epsilon == max(found.remove, found.add)
     assert least_delta(remove, add, epsilon=1.0, adjacency=adjacency) == LOUD(1.0)
+
+
+STEEP = {
+    "gaussian": lambda epsilon: delta_above(1.0, epsilon),
+    "quiet": lambda epsilon: delta_above(1e-3, epsilon),
+    "loud": lambda epsilon: delta_above(5.0, epsilon),
+    "cliff": lambda epsilon: math.exp(-1e6 * epsilon) + 1e-30,
+    "step": lambda epsilon: 1e-3 if epsilon < math.pi else 1e-20,
+    "stairs": lambda epsilon: math.exp(-math.floor(300 * epsilon)),
+}
+
+
+@pytest.mark.parametrize("name", STEEP)
+def test_the_bound_at_epsilon_is_delta_or_less_with_no_tolerance(name: str) -> None:
+    """And a few parts in 1e6 before it is not, however steeply it falls."""
+    curve = STEEP[name]
+    for delta in (0.3, 1e-2, 1e-5, 1e-9, 1e-15):
+        for found in (
+            Curve(curve).epsilon(delta),
+            least_epsilon(curve, curve, delta=delta, adjacency="zero-out").epsilon,
+        ):
+            assert curve(found) <= delta
+            before = found - 8e-6 * max(found, 1.0)
+            assert before < 0 or curve(before) > delta
+        parts = least_epsilon(curve, curve, delta=delta, adjacency="replace", share=0.4)
+        spent = curve(parts.remove) + math.exp(parts.remove) * curve(parts.add)
+        assert spent <= delta * (1 + 1e-12)
+        assert parts.epsilon >= parts.remove + parts.add
 
 
 def test_each_direction_may_fail_with_half_of_the_probability() -> None:
