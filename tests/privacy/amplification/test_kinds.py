@@ -26,6 +26,16 @@ SMALL: list[Participation] = [
 ]
 
 
+MUCH = {
+    "balls-in-bins": 0.75,
+    "random-allocation": 0.9,
+    "cyclic-poisson": 0.35,
+    "truncated-poisson": 0.55,
+    "b-min-sep": 0.5,
+}
+"""Of the epsilon of an adversary's choice, where a record takes part in 3 of 12 steps or fewer."""
+
+
 def of_kind(scheme: Participation) -> str:
     return scheme.kind
 
@@ -40,7 +50,7 @@ def test_every_random_scheme_has_an_account() -> None:
 def test_never_above_the_account_of_an_adversary_s_choice(
     scheme: Participation, adjacency: str
 ) -> None:
-    """And below it by much where there is something to gain."""
+    """And below it by much where there is something to gain, but by nothing where there is not."""
     column = np.array([1.0, 0.5, 0.25])
     strategy = sum(np.diag(np.full(12 - k, column[k]), -k) for k in range(3))
     patterns = scheme.fixed.maximal_patterns()
@@ -54,7 +64,11 @@ def test_never_above_the_account_of_an_adversary_s_choice(
         factor = 2 if adjacency == "replace" else 1
         fixed = nd.epsilon_of(mu=factor * math.sqrt(largest) / noise, delta=1e-3)
         assert found.epsilon <= fixed * (1 + 1e-6)
-        assert found.epsilon < 0.95 * fixed or noise < 1
+        if noise < 1:
+            assert found.which == "unamplified"
+            assert found.epsilon == pytest.approx(fixed, rel=1e-6)
+        else:
+            assert found.epsilon < MUCH[scheme.kind] * fixed
         assert found.adjacency == adjacency
 
 
