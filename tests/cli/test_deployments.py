@@ -46,7 +46,14 @@ def test_deploy_and_rehearse(tmp_path: Path, design: Path) -> None:
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     assert (found["nodes"], found["steps"], found["epsilon"], found["delta"]) == (3, 4, 6.0, 1e-5)
-    assert 0 <= found["accuracy"] <= 1
+    models = [np.load(path)["model"] for path in (out / "nodes").glob("*/model.npz")]
+    assert len(models) == 3
+    with np.load(file) as held:
+        heights = np.column_stack([held["features"], np.ones(12)]) @ np.mean(models, axis=0)
+        labels = held["labels"]
+    assert found["accuracy"] == pytest.approx(np.mean((heights > 0) == (labels == 1)))
+    losses = np.logaddexp(0, np.where(labels == 1, -heights, heights))
+    assert found["loss"] == pytest.approx(losses.mean())
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -124,7 +124,8 @@ def raised(design: Design, **claims: float) -> Design:
         (lambda d, s, off: raised(d, lower_bound=d.lower_bound * off), "lower bound"),
         (lambda d, s, _: raised(d, confidence=None), "confidence"),
         (lambda d, s, _: raised(d, uncertainty=0.0), "confidence"),
-        (lambda d, s, _: raised(d, uncertainty=0.9), "confidence"),
+        (lambda d, s, _: raised(d, uncertainty=d.certificate.uncertainty / 3), "confidence"),
+        (lambda d, s, _: raised(d, uncertainty=d.certificate.uncertainty * 3), "confidence"),
         (lambda d, s, _: replace(d, proof={"dual_weights": -s.weights}), "lower bound"),
     ],
 )
@@ -151,6 +152,23 @@ def test_multipliers_that_prove_little_do_not_loosen_what_is_claimed(design: Des
     more = replace(raised(design, lower_bound=1.2 * low), proof=proof)
     for one, wrong in ((forged, "objective"), (more, "lower bound")):
         assert {check.name: check.ok for check in verify(one).checks}[wrong] is False
+
+
+def test_a_twentieth_may_be_claimed_otherwise_however_much_is_left_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the fewest vectors there are, which leave more open of objective and of bound."""
+    monkeypatch.setattr(bound, "PROBED", 800)
+    design = solve(parse_problem(TEXT, folder=Path()).problem, gap=0.9).design
+    assert design is not None
+    said = design.certificate
+    assert 0.07 < said.uncertainty < said.rounding  # type: ignore[operator]
+    for off, accepted in ((0.04, True), (0.06, False)):
+        forged = raised(
+            design, objective=said.objective * (1 - off), lower_bound=said.lower_bound * (1 + off)
+        )
+        checks = {check.name: check.ok for check in verify(forged).checks}
+        assert (checks["objective"], checks["lower bound"]) == (accepted, accepted)
 
 
 def test_another_w_in_the_file_is_another_problem(design: Design, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from noisedesign.base.checks import InputError
@@ -192,13 +193,18 @@ def test_our_ladder_is_that_of_the_standard() -> None:
     assert x25519(bytes.fromhex(scalar), bytes.fromhex(point)).hex() == found
 
 
-def test_the_secret_of_a_pair_by_integers_and_hmac(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ladder, HKDF, transcript and names again, by nothing that is used there."""
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_secret_of_a_pair_by_integers_and_hmac(
+    signed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ladder, HKDF, transcript and names again, by nothing that is used there; signatures are of
+    the transcript and the one who signs."""
     scalars = {0: bytes(range(32)), 1: bytes(range(100, 132))}
     made = iter(X25519PrivateKey.from_private_bytes(scalar) for scalar in scalars.values())
     monkeypatch.setattr(X25519PrivateKey, "generate", lambda: next(made))
-    nodes = agreements(plans(((0, 1), (0, 1))))
+    nodes = agreements(plans(((0, 1), (0, 1))), signed=signed)
     passed = [json.loads(message) for message in deliver(nodes)]
+    known = {u: nodes[u].identity.public if signed else b"" for u in (0, 1)}  # type: ignore[union-attr]
 
     base = (9).to_bytes(32, "little")
     public = {u: x25519(scalar, base) for u, scalar in scalars.items()}
@@ -206,7 +212,8 @@ def test_the_secret_of_a_pair_by_integers_and_hmac(monkeypatch: pytest.MonkeyPat
     assert common == x25519(scalars[1], public[0])
     label = b"noisedesign agreement 1 "
     transcript = (
-        f'["pair","{DIGEST}",[[0,"{public[0].hex()}",""],[1,"{public[1].hex()}",""]],'
+        f'["pair","{DIGEST}",[[0,"{public[0].hex()}","{known[0].hex()}"],'
+        f'[1,"{public[1].hex()}","{known[1].hex()}"]],'
         '[["seed 0",[0,1]],["seed 1",[0,1]]]]\n'
     ).encode()
     root = hkdf(common, hashlib.sha256(transcript).digest(), label + b"pair")
@@ -220,6 +227,10 @@ def test_the_secret_of_a_pair_by_integers_and_hmac(monkeypatch: pytest.MonkeyPat
             said = b'["tag",%d]\n' % letter["sender"] + transcript
             tag = hmac.digest(hkdf(root, b"", label + b"confirm"), said, "sha256")
             assert letter["tag"] == tag.hex()
+            if signed:
+                said = label + b'["signature",%d]\n' % letter["sender"] + transcript
+                signer = Ed25519PublicKey.from_public_bytes(known[letter["sender"]])
+                signer.verify(bytes.fromhex(letter["signature"]), said)
         else:
             assert letter["key"] == public[letter["sender"]].hex()
 
@@ -370,6 +381,69 @@ def test_a_lead_that_gives_two_seeds_is_noticed(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(InputError, match=r"nodes 0 and [12] to have the same seed of the group"):
         deliver(nodes, change)
+
+
+@pytest.mark.parametrize("groups", [((0, 1, 2),), ((0, 1, 2, 3),)])
+@pytest.mark.parametrize("order", range(12))
+def test_no_member_agrees_with_another_seed_in_any_order_of_delivery(
+    order: int, groups: tuple[tuple[int, ...], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lead gives the last member a seed of its own. Members who refuse a message go on, so that
+    each is seen to notice by itself, whether the tags of the others or the seed come first."""
+    said: list[str] = []
+    nodes = agreements(plans(groups))
+    circle = nodes[0]._groups[groups[0]]
+    seeds = [Secret(bytes(range(32))), Secret(bytes(range(1, 33)))]
+
+    def change(letter: Letter) -> Letter:
+        if letter["kind"] == "confirm" and letter["receiver"] == 0:
+            circle.secret = seeds[letter["sender"] == groups[0][-1]]
+        return letter
+
+    def deaf(take: Callable[[bytes], list[tuple[int, bytes]]]) -> Callable[[bytes], Any]:
+        def taken(message: bytes) -> list[tuple[int, bytes]]:
+            try:
+                return take(message)
+            except InputError as error:
+                said.append(str(error))
+                return []
+
+        return taken
+
+    for agreement in nodes.values():
+        monkeypatch.setattr(agreement, "take", deaf(agreement.take))
+    deliver(nodes, change, order=np.random.default_rng(order))
+    assert said
+    assert all("to have the same seed of the group" in error for error in said)
+    assert not any(nodes[u].finished for u in groups[0][1:])
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_no_seed_before_the_lead_has_confirmed(signed: bool) -> None:
+    """Who replaced the lead's key could seal as well as it; the confirmation is what it cannot."""
+    nodes = agreements(plans(((0, 1, 2),)), signed=signed)
+
+    def change(letter: Letter) -> Letter | None:
+        lost = letter["kind"] == "confirm" and (letter["sender"], letter["receiver"]) == (0, 1)
+        return None if lost else letter
+
+    with pytest.raises(InputError, match="message: expected the confirmation of node 0 first"):
+        deliver(nodes, change)
+    assert nodes[1]._groups[0, 1, 2].secret is None
+
+
+@pytest.mark.parametrize("order", range(6))
+def test_who_is_not_in_a_group_has_no_say_in_it(order: int) -> None:
+    """Node 3 shares other seeds with node 2: what it says of 0, 1 and 2 stops no agreement."""
+    nodes = agreements(plans(MIXED))
+
+    def change(letter: Letter) -> Letter:
+        if letter["kind"] == "tag" and (letter["sender"], letter["receiver"]) == (3, 2):
+            return letter | {"group": [0, 1, 2]}
+        return letter
+
+    with pytest.raises(InputError, match="message: expected a group of nodes 2 and 3, got"):
+        deliver(nodes, change, order=np.random.default_rng(order))
 
 
 def test_a_lead_that_passes_messages_on_cannot_speak_for_others() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -43,10 +44,43 @@ def test_nonces_are_streams_of_their_own() -> None:
     assert key_stream(KEY, 9, 2, nonce=nonce).tobytes().hex() == block[16:48]
 
 
-@pytest.mark.parametrize("variance", [QUARTER, Fraction(10**6), HUGE])
-def test_bits_are_those_of_a_second_implementation(variance: Fraction) -> None:
+@pytest.mark.parametrize(
+    ("variance", "number", "far"),
+    [
+        (QUARTER, 3, False),
+        (HUGE, 3, False),
+        (ONE, 7, True),
+        (ODD, 3, True),
+        (Fraction(1000), 21, True),
+        (Fraction(10**6), 3, False),
+    ],
+)
+def test_bits_are_those_of_a_second_implementation(
+    variance: Fraction, number: int, far: bool
+) -> None:
+    """Of chunks without and with a draw from the tail, which takes words of another stream."""
     reference = scalar.Reference(variance, count=CHUNK)
-    assert DiscreteGaussian(variance).chunk(KEY, 3).tolist() == reference.chunk(KEY, 3)
+    drawn = DiscreteGaussian(variance).chunk(KEY, number).tolist()
+    assert drawn == reference.chunk(KEY, number)
+    assert (max(map(abs, drawn)) >= reference.end) == far
+
+
+@pytest.mark.parametrize("variance", [QUARTER, ONE, ODD, Fraction(10**6), HUGE])
+def test_the_largest_uniforms_are_decided_as_in_a_second_implementation(
+    variance: Fraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First words of every outcome, second words whose U is the largest there are, or nearly."""
+    source, reference = DiscreteGaussian(variance), scalar.Reference(variance, count=1)
+    columns = range(0, reference.columns, max(1, reference.columns // 64))
+    firsts = [column * (2**64 // reference.columns) for column in columns]
+    seconds = [sign << 63 | 2**32 - left for left in (1, 2, 3, 4) for sign in (0, 1)]
+    words = [(first, second) for first in firsts for second in seconds]
+    both = np.array([*(a for a, _ in words), *(b for _, b in words)], dtype=np.uint64)
+    monkeypatch.setattr(module, "key_stream", lambda *_, **__: both.copy())
+    ones = itertools.repeat(2**64 - 2)
+    values, kept = source._attempts(KEY, 0, 0, len(words), ones)
+    found = [int(x) if taken else None for x, taken in zip(values, kept, strict=True)]
+    assert found == [reference.attempt(a, b, ones) for a, b in words]
 
 
 @pytest.mark.parametrize(

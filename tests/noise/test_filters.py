@@ -52,9 +52,10 @@ def strategy_of(filter_: Filter, horizon: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", FILTERS)
 def test_c_of_the_noise_is_white(kind: str) -> None:
+    """Whatever a run before left where draws are kept."""
     filter_ = FILTERS[kind]
     white = np.random.default_rng(0).standard_normal((HORIZON, 5))
-    kept = np.zeros((filter_.rows, 5))
+    kept = np.full((filter_.rows, 5), np.nan)
     noise = [filter_.step(t, lambda s: white[s].copy(), kept) for t in range(HORIZON)]
     found = strategy_of(filter_, HORIZON) @ noise
     np.testing.assert_allclose(found, white, rtol=0, atol=1e-13)

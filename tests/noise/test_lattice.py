@@ -14,7 +14,14 @@ import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.noise import Plan, Rule, Stream
 from noisedesign.noise.filters import Banded, Buffered, Filter, Fresh, Moving, Rows, Toeplitz
-from noisedesign.noise.lattice import SMOOTHING, _some_patterns, lattice_of, squared_sensitivity
+from noisedesign.noise.lattice import (
+    SMOOTHING,
+    _gain,
+    _rounded,
+    _some_patterns,
+    lattice_of,
+    squared_sensitivity,
+)
 from noisedesign.privacy.accounting import delta_of
 from noisedesign.privacy.sensitivity import squared_sensitivity as real_sensitivity
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
@@ -119,6 +126,28 @@ def test_sensitivity_is_bounded_from_below_by_what_may_take_part(rule: Rule) -> 
 def test_sums_beyond_64_bits_are_refused() -> None:
     with pytest.raises(InputError, match="strategy: expected C with entries below"):
         squared_sensitivity(np.full((1, 3), 2**31), Rule(most=1))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_rounding_takes_from_c_is_paid_for_to_the_last_unit(seed: int) -> None:
+    """Four columns that meet in four rows, of 2^13 steps, from which rounding took nearly 2^-16 of
+    a step where a matrix of orthogonal signs has +1, and next to nothing where it has -1."""
+    signs = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
+    if seed:
+        signs = np.random.default_rng(seed).choice([-1, 1], (4, 4))
+    bands = np.zeros((8, 8))
+    bands[0] = 1.0
+    for row, t in itertools.product(range(4), repeat=2):
+        lost = Fraction(255, 2**24) if signs[row, t] > 0 else -Fraction(1, 2**24)
+        bands[row + 4 - t, t] = (2**13 - lost) / 2**12
+    strategy, shift, moved = _rounded(bands)
+    rule = Rule(most=4, patterns=((0, 1, 2, 3),))
+    found = squared_sensitivity(strategy, rule)
+    gain = _gain(strategy, moved, rule, found)
+    exact = [sum(map(Fraction, row)) * 2**shift for row in dense(bands)[:, :4].tolist()]
+    assert found == 4 * 4096**2 + 4 * (4 * 2**13) ** 2
+    assert gain * sum(x * x for x in exact) >= found
+    assert gain < 1 + Fraction(1, 2**24)
 
 
 # --- privacy --------------------------------------------------------------------------------------
@@ -229,12 +258,33 @@ def test_the_slack_of_the_variance_pays_for_what_is_neglected(mu: float) -> None
 # --- shared noise ---------------------------------------------------------------------------------
 
 
+def plans_of(seeds: dict[str, dict[int, float]], *, own: float) -> list[Plan]:
+    """All nodes of a design: noise of their own, alike, and by seed the coefficients of holders."""
+    return [
+        replace(
+            plan_with(Fresh()),
+            node=node,
+            streams=(
+                own_stream(node, own),
+                *(
+                    Stream(name=name, coefficient=held[node], source="shared", holders=tuple(held))
+                    for name, held in seeds.items()
+                    if node in held
+                ),
+            ),
+        )
+        for node in sorted(set().union(*seeds.values()))
+    ]
+
+
 def test_a_sum_of_own_and_shared_noise_is_nearly_gaussian() -> None:
-    """Two nodes, one seed with coefficients 2 and -1, variances at the bound of the module: all
-    probabilities over the real density of the covariance stated, in 120 digits."""
-    tau2, a, own = 16, (2, -1), []
-    for factor in a:
-        own.append(SMOOTHING + 16 * abs(factor) * 2 * abs(factor))
+    """Two nodes with next to no noise of their own in the design, and one seed, of 64 and -48
+    steps: all probabilities over the real density of the covariance stated, in 120 digits."""
+    plans = plans_of({"seed": {0: 2**-4, 1: -3 * 2**-6}}, own=1e-9)
+    lattices = [lattice_of(plan, grid=1.0) for plan in plans]
+    tau2, a = lattices[0].seed_variance, [found.coefficients["seed"] for found in lattices]
+    assert (tau2, a) == (16, [64, -48])
+    own = [found.own_variance for found in lattices]
     with mpmath.workdps(120):
         covariance = mpmath.matrix(2, 2)
         for i in range(2):
@@ -256,8 +306,62 @@ def test_a_sum_of_own_and_shared_noise_is_nearly_gaussian() -> None:
             return mpmath.exp(-(x.T * inverse * x)[0] / 2)
 
         ratio = mass((0, 0)) / density((0, 0))
-        for v in ((1, 0), (0, 1), (3, -5), (10, 10), (-7, 20)):
+        for v in ((1, 0), (0, 1), (3, -5), (32, -24), (500, 200), (-700, 390)):
             assert abs(mass(v) / density(v) / ratio - 1) < 1e-60
+
+
+def is_definite(matrix: list[list[Fraction]]) -> bool:
+    """By elimination in fractions."""
+    if not matrix:
+        return True
+    (pivot, *row), *below = matrix
+    return pivot > 0 and is_definite(
+        [[x - y * first / pivot for x, y in zip(rest, row, strict=True)] for first, *rest in below]
+    )
+
+
+CROWDS: dict[str, dict[str, dict[int, float]]] = {
+    "one seed of all": {"all": {0: 1.7, 1: -1.61, 2: 1.533, 3: 1.47}},
+    "seeds of many sizes": {
+        "all": {0: 0.61, 1: 0.613, 2: -0.617, 3: 0.631},
+        "pair": {1: -2.71, 3: 2.717},
+        "weak": {0: 1e-3, 2: -1.1e-3, 3: 1.2e-3},
+    },
+    "a seed of one": {"mine": {0: 3.333}, "pair": {0: 1.25, 1: -1.25}},
+}
+
+
+@pytest.mark.parametrize("steps", [1, 6, 12, 20])
+@pytest.mark.parametrize("own", [1e-6, 0.1, 3.0])
+@pytest.mark.parametrize("seeds", CROWDS.values(), ids=list(CROWDS))
+def test_both_conditions_on_shared_noise_hold_of_all_nodes_together(
+    seeds: dict[str, dict[int, float]], own: float, steps: int
+) -> None:
+    """(1) of the module, and the covariance of the integers above the design's and 2^-40 of it:
+    each node chose its own numbers, and little noise of its own hides neither draws nor rounding.
+    """
+    lattices = [lattice_of(plan, grid=2.0**-steps) for plan in plans_of(seeds, own=own)]
+    nodes = range(len(lattices))
+    a = [[found.coefficients.get(name, 0) for name in seeds] for found in lattices]
+    b = [[Fraction(held.get(u, 0.0)) for held in seeds.values()] for u in nodes]
+    (tau2,) = {found.seed_variance for found in lattices}
+    variances = np.array([float(found.own_variance - SMOOTHING) for found in lattices])
+    held = np.array(a, dtype=float)
+    largest = np.linalg.eigvalsh((held.T / variances) @ held)[-1]
+    assert 1 / tau2 + largest <= 1 / SMOOTHING
+    unit = Fraction(2) ** (12 + steps)
+    slack = 1 + Fraction(1, 2**40)
+    spare = [
+        [
+            tau2 * sum(x * y for x, y in zip(a[i], a[j], strict=True))
+            - slack * unit**2 * sum(x * y for x, y in zip(b[i], b[j], strict=True))
+            + (i == j)
+            * (lattices[i].own_variance - SMOOTHING - slack * unit**2 * Fraction(own) ** 2)
+            for j in nodes
+        ]
+        for i in nodes
+    ]
+    assert is_definite(spare)
 
 
 def shared_design(kind: str = "edge-local") -> object:
@@ -420,6 +524,23 @@ def test_noise_that_does_not_fit_64_bits_is_refused() -> None:
     filter_ = Toeplitz.of(np.array([1.0, -2.0]), horizon=40)
     with pytest.raises(InputError, match="grid: expected a coarser step"):
         lattice_of(plan_with(filter_, horizon=40))
+
+
+@pytest.mark.parametrize("steps", [3, 9, 14])
+def test_noise_of_2_to_the_7_standard_deviations_fits_2_to_the_60(steps: int) -> None:
+    """C^-1 whose rows sum to 2^t - 1, of ever more steps: refused from the first that does not."""
+    fits = []
+    for horizon in range(10, 45):
+        plan = plan_with(Toeplitz.of(np.array([1.0, -2.0]), horizon=horizon), horizon=horizon)
+        # Two of C's bands weigh 3, mu = .5 sees its column of length sqrt(5).
+        most = 3 * (2**horizon - 1) * 4096 * 5**0.5 / 0.5 * 2**steps
+        fits.append(most * 2**7 <= 2**60)
+        if fits[-1]:
+            assert lattice_of(plan, grid=2.0**-steps).own_variance > 0
+        else:
+            with pytest.raises(InputError, match="grid: expected a coarser step"):
+                lattice_of(plan, grid=2.0**-steps)
+    assert 5 < sum(fits) < 30
 
 
 def test_diagonals_of_many_sizes_are_refused() -> None:

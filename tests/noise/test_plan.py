@@ -458,5 +458,14 @@ def test_a_plan_of_any_node() -> None:
     plan = replace(PLANS["fresh"], nodes=None)
     assert plan.node_plan(9).node == 9
     assert plan.node_plan().node == 2
-    source = noise(plan, node=9, secret=Secret(bytes(range(32))), record=False)
-    assert source.plan.node == 9
+    secret = Secret(bytes(range(32)))
+    assert noise(plan, node=9, secret=secret, record=False).plan.node == 9
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_a_plan_of_one_of_nodes_that_differ(kind: str) -> None:
+    plan = PLANS[kind]
+    assert plan.node_plan(2) is plan
+    for other in (0, 3, 4):
+        with pytest.raises(InputError, match="node: expected 2, whose file this is"):
+            plan.node_plan(other)

@@ -99,7 +99,7 @@ class Reference:
         bucket = column if rest < own else other
         if bucket == self.buckets + 1:
             return None
-        constant = mpmath.mpf(self.scale) / self.weights[bucket]
+        constant = Fraction(self.scale, self.weights[bucket])
         if bucket < self.buckets:
             magnitude = bucket * self.width + (second >> 32) % self.width
         else:
@@ -107,9 +107,9 @@ class Reference:
             assert "0" in bits  # the other way is of probability 2^-64
             far = bits.index("0")
             magnitude = self.end + far * self.tail + next(spare) % self.tail
-            constant *= mpmath.mpf(2) ** (far + 1) * self.tail / self.width
+            constant *= Fraction(2 ** (far + 1) * self.tail, self.width)
         with mpmath.workdps(DIGITS):
-            limit = constant * density(magnitude, self.variance)
+            limit = density(magnitude, self.variance) * constant.numerator / constant.denominator
             uniform, bits_drawn = second % 2**32, 32
             while not (uniform + 1 <= limit * 2**bits_drawn or uniform >= limit * 2**bits_drawn):
                 uniform, bits_drawn = uniform * 2**64 + next(spare), bits_drawn + 64

@@ -11,6 +11,7 @@ import pytest
 from noisedesign.base.checks import InputError
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.baselines import (
     banded_square_root,
     baseline,
@@ -105,6 +106,12 @@ def test_cdp_of_one_model_is_independent_noise() -> None:
     problem = prefix(2, 4)
     central, local = baseline(problem, "cdp"), baseline(problem, "ldp")
     assert central.objective == pytest.approx(local.objective, rel=CLOSE)
+    np.testing.assert_allclose(central.strategy, local.strategy, rtol=CLOSE)
+    for steps in (1, 4):  # of one node, in space
+        alone = SpaceProblem(mixing=np.eye(1), budget=[3.0], error=ErrorMeasure(horizon=steps))
+        server, node = baseline(alone, "cdp"), baseline(alone, "ldp")
+        assert server.covariance == pytest.approx(node.covariance, rel=CLOSE)
+        assert server.covariance == pytest.approx(1 / 3, rel=CLOSE)
 
 
 # --- DECOR ----------------------------------------------------------------------------------------

@@ -124,6 +124,31 @@ def test_accuracy_is_that_of_what_is_charged(tmp_path: Path) -> None:
     assert found["excess"] == pytest.approx(found["charged"] / optimum - 1, abs=1e-8)
 
 
+@pytest.mark.parametrize("short", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("least", [1.0, 1.05, 1.3])
+def test_noise_that_is_scaled_back_is_charged_at_the_last_scale_that_is_feasible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: float, least: float
+) -> None:
+    """An account that falls with the eighth power of the noise, and below ``least`` times the
+    optimum's noise misses the target by a hair, as that of samples may: whatever the account does,
+    noise is feasible that was feasible once, and never charged less than where it is."""
+    r, optimum = ring_answer()
+    family = family_of(nd.load_problem(RING).problem)
+    judge = type(family).judge
+
+    def by_account(self: Any, program: Any, noise: Any, *rest: Any, **how: Any) -> Any:
+        found = judge(self, program, noise, *rest, **how)
+        scale = math.sqrt(noise.covariance[0, 0] / r[0, 0])
+        excess = max(scale**-8.0, 1 + 1e-7 if scale < least else 0.0)
+        return replace(found, sensitivity_squared=excess)
+
+    monkeypatch.setattr(type(family), "judge", by_account)
+    found = one(tmp_path, answer=answer(tmp_path, short**2 * r))
+    assert found["status"] == VERIFIED, found["reason"]
+    assert found["charged"] >= optimum * least**2 * (1 - 1e-9)
+    assert found["price"] == pytest.approx(found["charged"] / found["objective"] - 1)
+
+
 def test_all_kinds_of_files_say_the_same(tmp_path: Path) -> None:
     r, _ = ring_answer()
     answer(tmp_path, r)

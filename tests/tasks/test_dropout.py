@@ -19,7 +19,13 @@ from noisedesign.files.design_file import save_design
 from noisedesign.noise import Secret, deal, noise
 from noisedesign.program.design import Design, seed_plan_of
 from noisedesign.tasks.baselines import baseline
-from noisedesign.tasks.dropout import _Network, drop_out, every_drop_out, mu_to_holders
+from noisedesign.tasks.dropout import (
+    _Network,
+    drop_out,
+    every_drop_out,
+    mu_to_holders,
+    ratio_to_holders,
+)
 from noisedesign.tasks.plot import draw_drop_outs, drop_out_figure
 from tests.support.command_line import call
 
@@ -53,16 +59,19 @@ SUBSETS = [[0], [3], [0, 1], [1, 4], [0, 2, 4], [1, 2, 3, 4], [0, 1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("known", [0, 1])
-def test_mu_against_a_node_that_knows_its_seeds(known: int) -> None:
+@pytest.mark.parametrize("budget", [None, np.array([1.0, 2.0, 1.0, 0.5, 1.5])], ids=["one", "many"])
+def test_mu_against_a_node_that_knows_its_seeds(known: int, budget: Array | None) -> None:
     """From the plans of the nodes: noise of all streams that it does not hold. A record is replaced
     in all 3 steps, which moves every sum by up to twice the clip."""
     design = on(
         nx.cycle_graph(5),
         structure=nd.SpaceStructure(kind="edge-local", known_seeds=known),
         privacy=TARGET,
+        **({} if budget is None else {"budget": budget}),
     )
-    plans, worst = [design.node_plan(u) for u in range(5)], 0.0
-    for insider in range(5):
+    plans = [design.node_plan(u) for u in range(5)]
+
+    def mu(insider: int | None) -> float:
         names = sorted({s.name for p in plans for s in p.streams if insider not in s.holders})
         root = np.zeros((5, len(names)))
         for plan in plans:
@@ -71,12 +80,31 @@ def test_mu_against_a_node_that_knows_its_seeds(known: int) -> None:
                     root[plan.node, names.index(stream.name)] = stream.coefficient
         left = [u for u in range(5) if u != insider]
         precision = np.linalg.inv((root @ root.T)[np.ix_(left, left)])
-        worst = max(worst, math.sqrt(3 * (2 * 0.5) ** 2 * precision.diagonal().max()))
+        return math.sqrt(3 * (2 * 0.5) ** 2 * precision.diagonal().max())
+
+    by_holder, by_reader = [mu(insider) for insider in range(5)], mu(None)
     found = mu_to_holders(design)
-    assert found == pytest.approx(worst, rel=1e-9)
+    assert found == pytest.approx(max(by_holder), rel=1e-9)
+    ratio = ratio_to_holders(design)
+    assert ratio is not None
+    assert ratio[0] == pytest.approx(max(by_holder) / by_reader, rel=1e-9)
+    assert by_holder[ratio[1]] == pytest.approx(max(by_holder), rel=1e-9)
     designed = design.claim.mu
     assert designed is not None
     assert (found > 1.05 * designed) == (known == 0)
+
+
+def test_what_an_end_of_an_edge_knows_of_the_other() -> None:
+    """R = s I + c (1, -1)(1, -1)^T has [R^-1]_uu = (s + c) / (s^2 + 2 s c) to a reader, 1 / s to
+    who knows the seed: the root of their ratio, not squared. Independent noise has ratio 1."""
+    design = on(nx.path_graph(2), structure=EDGES, max_variance=3.0)
+    r = design.covariance
+    c, s = -r[0, 1], r[0, 0] + r[0, 1]
+    assert c > 0.5
+    ratio = ratio_to_holders(design)
+    assert ratio is not None
+    assert ratio[0] == pytest.approx(math.sqrt((s + 2 * c) / (s + c)), rel=1e-9)
+    assert ratio_to_holders(baseline(design.problem, "ldp")) == (1.0, 0)
 
 
 def test_no_mu_without_a_target_or_local_noise(ring: Design) -> None:
@@ -179,13 +207,18 @@ def test_privacy_of_those_left_by_plain_inverses(ring: Design, gone: list[int]) 
 
 @pytest.mark.parametrize("gone", [[0], [1, 4], [0, 2, 4]])
 @pytest.mark.parametrize("of", ["all-iterates", "last-iterate", "mean-model", "consensus"])
-def test_error_by_unrolled_steps(ring: Design, gone: list[int], of: str) -> None:
-    """x_{t+1} = W (x_t + z_t), coefficient by coefficient of every draw, before and after."""
+@pytest.mark.parametrize("directed", [False, True])
+def test_error_by_unrolled_steps(directed: bool, gone: list[int], of: str) -> None:
+    """x_{t+1} = W (x_t + z_t), coefficient by coefficient of every draw, before and after. A node
+    keeps what it would have taken from those gone: rows of W keep their sums, not its columns."""
     weights = np.array([1.0, 2.0, 0.5, 1.0, 3.0, 1.0])
     error = nd.ErrorMeasure(horizon=3, of=of, node_weights=weights)
-    design = on(nx.cycle_graph(6), structure=EDGES, error=error)
-    root, mixing = seed_plan_of(design).root(), design.problem.mixing
-    assert mixing is not None
+    mixing = nd.mixing_matrix(nx.cycle_graph(6))
+    if directed:
+        mixing = mixing * np.random.default_rng(0).uniform(0.3, 1.7, (6, 6))
+        mixing /= mixing.sum(axis=1, keepdims=True)
+    design = solved(nd.SpaceProblem(mixing=mixing, structure=EDGES, error=error))
+    root = seed_plan_of(design).root()
 
     def error_a_node(nodes: list[int]) -> float:
         total, draws = 0.0, root.shape[1]

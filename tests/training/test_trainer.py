@@ -11,11 +11,13 @@ import pytest
 from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.attendance import Rule
 from noisedesign.system.random_mixing import EdgeDropout
+from noisedesign.training import gossip, noise, trainer
 from noisedesign.training.gossip import FixedGossip, RandomGossip
 from noisedesign.training.losses.loss import Batch
 from noisedesign.training.losses.quadratic import Quadratic
 from noisedesign.training.measures import Measurement
 from noisedesign.training.noise import MessageNoise, NodeNoise, WhiteNoise, common_noise
+from noisedesign.training.seeding import Use, generator
 from noisedesign.training.trainer import Lane, Run, train
 from tests.support.training_cases import (
     DIMENSION,
@@ -103,6 +105,34 @@ def test_batches_that_come_round_too_soon_are_refused() -> None:
     every = Rule(most=HORIZON, min_sep=1, residue=1)
     recorder = watched(run_of(batch_size=5, rule=every), [Lane()])
     assert {len(one) for step in recorder.places for one in step[0]} <= {4, 5}
+
+
+def test_nothing_random_is_drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of data, batches of each node, mixing, noise of nodes and noise of messages: every
+    stream of a run has a name of its own, of its seed as well, and nodes with parts of one size
+    have other batches."""
+    names: list[tuple[int, ...]] = []
+
+    def spied(seed: int, *path: int) -> np.random.Generator:
+        names.append((seed, *path))
+        return generator(seed, *path)
+
+    for module in (trainer, noise, gossip):
+        monkeypatch.setattr(module, "generator", spied)
+    wanted = ("independent", "every message")
+    random = RandomGossip(random=EdgeDropout(mixing=MIXING, probability=0.3))
+    run = run_of(gossip=random, test=examples(1), measured=10, partition=in_blocks)
+    measured(run, [sources()[name] for name in wanted], seeds=(3, 8))
+    assert len(set(names)) == len(names)
+    assert {use for _, use, *_ in names} == set(Use)
+    batches = watched(run, [Lane()]).places[0][0]
+    first = [places - 8 * node for node, places in enumerate(batches[:4])]
+    assert len({tuple(sorted(places)) for places in first}) == 4
+
+
+def in_blocks(rng: np.random.Generator) -> list[Array]:
+    """The first eight records to node 0, and so on; all the rest to the last."""
+    return np.split(np.arange(RECORDS), range(8, 8 * NODES, 8))
 
 
 # --- noise, lane by lane --------------------------------------------------------------------------

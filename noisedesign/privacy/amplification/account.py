@@ -279,9 +279,9 @@ def amplified_noise(
         found = bins.sampled(noise, at, asked.samples, failure, fresh, alone=alone)
         if noise == plain or _meets(found, epsilon, asked, share):
             break
-    else:
+    else:  # what the last attempt left of the failure
         noise = plain
-        found = bins.sampled(noise, at, asked.samples, asked.failure, fresh, alone=alone)
+        found = bins.sampled(noise, at, asked.samples, failure, fresh, alone=alone)
     return noise, _meeting(found, epsilon, asked, share)
 
 

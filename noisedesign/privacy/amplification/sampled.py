@@ -23,6 +23,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
+from noisedesign.base import settings
 from noisedesign.base.checks import Array
 from noisedesign.privacy.amplification.logs import log_mean, log_sum
 from noisedesign.privacy.amplification.moments import Order, Tuples, log_kappa
@@ -88,9 +89,10 @@ def coin_upper(mean: float, samples: int, failure: float) -> float:
         failure: probability with which the bound may be below the mean.
 
     Returns:
-        The bound, at most 1.
+        The bound, at most 1, rounded up.
     """
     most = -math.log(failure) / samples
+    most += 32 * settings.EPS * (1 + most)  # rounding of a divergence, a difference of logarithms
 
     def divergence(q: float) -> float:
         first = mean * math.log(mean / q) if mean > 0 else 0.0

@@ -485,9 +485,19 @@ def test_uneven_budgets_are_all_within_the_cap_of_the_advice() -> None:
 
 def test_multipliers_in_any_scale_say_the_same() -> None:
     program = program_of(space(nx.complete_graph(4)))
-    for scale in (1e-200, 1.0, 1e200):
-        told = attainment.along_null_direction(program, diagonal_dual(np.full(4, scale)))
-        assert told.proved
+    for weights in (np.ones(4), np.array([1.0, 2.0, 0.5, 3.0])):
+        first, *others = (
+            attainment.along_null_direction(program, diagonal_dual(scale * weights))
+            for scale in (1.0, 1e-200, 1e200)
+        )
+        assert first.proved
+        for told in others:
+            np.testing.assert_allclose(told.direction, first.direction, rtol=1e-6)
+            assert told.proved
+            assert told.share == pytest.approx(first.share, rel=1e-6)
+            # The relative gap is one of rounding, which differs.
+            least = first.variance * first.within
+            assert told.variance * told.within == pytest.approx(least, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", [3, 8, 12])

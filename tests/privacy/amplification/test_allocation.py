@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from noisedesign.privacy.amplification import amplified
+from noisedesign.privacy.amplification import Amplified, amplified
 from tests.support.direction_oracles import directions, means_of, orthogonal
 
 pytest.importorskip("dp_accounting", reason="dp-accounting: .[ledger] brings it")
@@ -136,3 +136,22 @@ def test_replacement_where_epsilon_is_large() -> None:
     alone = amplified(scheme, np.eye(24), delta=1e-5, noise_multiplier=0.8, adjacency="zero-out")
     assert alone.epsilon < found.epsilon < 2.2 * alone.epsilon
     assert found.epsilon < 0.8 * nd.epsilon_of(mu=2 * 6**0.5 / 0.8, delta=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "count", "noise", "delta", "beside"),
+    [(20, 3, 0.6235, 1e-3, 0.4), (24, 6, 0.8, 1e-5, 0.0), (12, 3, 2.0, 1e-6, 0.2)],
+)
+def test_a_replacement_costs_no_more_than_its_parts(
+    horizon: int, count: int, noise: float, delta: float, beside: float
+) -> None:
+    """A removal at half of delta, and an addition at what is left of the other half, each by an
+    account of its own: curves reach as far down as an addition after a removal asks for."""
+    scheme, rows = allocation(horizon, count), np.eye(horizon) + beside * np.eye(horizon, k=-1)
+
+    def at(delta: float, adjacency: str) -> Amplified:
+        return amplified(scheme, rows, delta=delta, noise_multiplier=noise, adjacency=adjacency)
+
+    removal = at(delta / 2, "zero-out").remove
+    addition = at(delta / 2 * np.exp(-removal), "zero-out").add
+    assert at(delta, "replace").epsilon <= (removal + addition) * (1 + 1e-3)

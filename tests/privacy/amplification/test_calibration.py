@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from scipy import optimize, stats
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.privacy.amplification import (
+    Amplified,
     amplified,
     amplified_noise,
     amplified_noise_of,
     bins_of,
+    calibration,
 )
 from noisedesign.system.participation import Participation
 
@@ -105,6 +108,28 @@ def test_by_samples() -> None:
     )
     assert fresh.epsilon == pytest.approx(1.0, rel=0.1)
     assert noise < 0.9 * math.sqrt(2 * 1.25) / nd.mu_of(**goal)
+
+
+@pytest.mark.parametrize("confidence", [0.9, 1 - 1e-6])
+def test_every_account_of_a_search_has_samples_and_a_failure_of_its_own(
+    confidence: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever it ends with is a proof: here the last that there may be."""
+    seeds, failures = [], []
+
+    def spied(*args: object, confidence: float, seed: int, **how: object) -> Amplified:
+        seeds.append(seed)
+        failures.append(1 - confidence)
+        found = amplified(*args, confidence=confidence, seed=seed, **how)  # type: ignore[arg-type]
+        return replace(found, epsilon=1.001 if len(seeds) < calibration.MOST else 0.999)
+
+    monkeypatch.setattr(calibration, "amplified", spied)
+    scheme = nd.BMinSepSampling(horizon=4, separation=2, rate=0.3)
+    how = {"epsilon": 1.0, "delta": 0.01, "samples": 100, "confidence": confidence}
+    _, found = amplified_noise_of(scheme, np.eye(4), **how)  # type: ignore[arg-type]
+    assert found.confidence in (None, confidence)
+    assert len(set(seeds)) == len(seeds) == calibration.MOST
+    assert sum(failures) <= (1 - confidence) * (1 + 1e-9)
 
 
 def test_bins_go_by_their_own_search() -> None:

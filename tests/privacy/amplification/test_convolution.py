@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from noisedesign.privacy.amplification.convolution import (
     even_remove_lower,
 )
 from tests.support import mixtures
+from tests.support.oracles import Array
 
 ROUNDING = 1e-9
 
@@ -46,6 +48,94 @@ def test_a_common_factor_by_quadrature(c: float, common: float, epsilon: float) 
     exact = mixtures.deltas(c * np.eye(2) + common, epsilon)
     for bound, value in zip(even_deltas(c, 2, epsilon, common=common), exact, strict=True):
         assert value * (1 - ROUNDING) <= bound <= value * 1.05
+
+
+# --- what is neglected, and what rounding may do, by much more of it ------------------------------
+
+
+TWO = [(0.1, 0.0), (0.1, 1.2), (1.0, 0.3), (1.0, 3.0), (4.0, 2.0)]
+
+
+def never_below(c: float, epsilon: float, *, common: float = 0.0) -> None:
+    """Both directions of two bins are above quadrature; the lower bound is below it."""
+    remove, add = mixtures.deltas(c * np.eye(2) + common, epsilon)
+    found = even_deltas(c, 2, epsilon, common=common)
+    for bound, exact in zip(found, (remove, add), strict=True):
+        assert exact * (1 - ROUNDING) - 1e-15 <= bound
+    if not common:
+        assert even_remove_lower(c, 2, epsilon) <= remove * (1 + ROUNDING)
+
+
+@pytest.mark.parametrize(("c", "epsilon"), TWO)
+def test_sums_beyond_the_window_are_counted(
+    c: float, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window that ends a little behind the strike, or just at it."""
+    for far in (1.0, 0.1):
+        monkeypatch.setattr(convolution, "FAR", far)
+        monkeypatch.setattr(convolution, "OUTSIDE", 0.3)
+        never_below(c, epsilon)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(("c", "epsilon"), TWO)
+def test_whatever_a_transform_errs_within_its_bound(
+    c: float, epsilon: float, sign: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a thousandth of its norm, and of every doubling of its length, in the largest entry:
+    on the way to frequencies, on the way back and on both."""
+    error = 1e-3
+
+    def wrong(transform: Any) -> Any:
+        def errs(values: Array, *size: int) -> Array:
+            found: Array = transform(values, *size)
+            doublings = math.log2(size[0] if size else len(values))
+            found[np.abs(found).argmax()] += sign * error * doublings * np.linalg.norm(found)
+            return found
+
+        return errs
+
+    monkeypatch.setattr(convolution, "FFT_ERROR", error)
+    for names in (("rfft",), ("irfft",), ("rfft", "irfft")):
+        with monkeypatch.context() as patch:
+            for name in names:
+                patch.setattr(convolution, name, wrong(getattr(convolution, name)))
+            never_below(c, epsilon)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(("c", "epsilon", "common"), [*((*two, 0.0) for two in TWO), (1, 0.5, 0.3)])
+def test_whatever_masses_of_cells_err_within_their_bounds(
+    c: float, epsilon: float, common: float, sign: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundredth of every mass, said and made."""
+    differences = convolution._differences
+
+    def wrong(z: Array) -> tuple[Array, Array]:
+        masses, errors = differences(z)
+        return masses * (1 + 0.01 * sign), errors + 0.01 * masses
+
+    monkeypatch.setattr(convolution, "_differences", wrong)
+    never_below(c, epsilon, common=common)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize(("c", "common"), [(1, 0.3), (0.1, 0.1), (0.5, 1), (0.05, 0.5)])
+def test_groups_of_strikes_that_are_neglected_are_counted(
+    c: float, common: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convolution, "NEGLIGIBLE", share)
+    for epsilon in (0.5, 2.0):
+        never_below(c, epsilon, common=common)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0, 15.0, 20.0])
+def test_a_common_factor_far_out_is_a_gaussian_mechanism_or_worse(epsilon: float) -> None:
+    """By Jensen's inequality over the bins; beyond 10 standard deviations of it too."""
+    for common, c, bins in ((1.0, 0.01, 16), (0.2, 0.1, 3), (4.0, 1e-4, 40)):
+        least = delta_above(math.sqrt(common), epsilon)
+        for bound in even_deltas(c, bins, epsilon, common=common):
+            assert least * (1 - ROUNDING) <= bound or least < 1e-99
 
 
 @pytest.mark.parametrize(("c", "bins"), [(0.3, 16), (2.0, 16), (1.0, 300), (0.01, 50)])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 
+import mpmath
 import numpy as np
 import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign.privacy.amplification import amplified
+from noisedesign.privacy.amplification import amplified, min_separation
 from noisedesign.privacy.amplification.min_separation import Chain, Tilt, chosen, sampled
+from noisedesign.privacy.amplification.sampled import mean_upper
 from tests.support.direction_oracles import b_min_sep_law, directions, log_ratio, means_of
 
 CASES = [(6, 2, 0.3, True), (6, 2, 0.7, False), (5, 3, 0.4, True), (4, 1, 0.2, True)]
@@ -96,6 +98,44 @@ def test_both_directions_by_quadrature(warm: bool) -> None:
         assert remove <= tilt.bound(epsilon)
         assert add <= chain.add_by_tangents(epsilon)
         assert add < found.add.bound(epsilon) < add + 1e-2
+
+
+@pytest.mark.parametrize("failure", [0.3, 1e-3, 1e-9])
+def test_all_bounds_of_both_directions_share_one_failure(
+    failure: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounds of samples at every epsilon of the grid may fail, each with its own probability: a
+    spy adds up what they are told, for one account and for the public call."""
+    told: list[float] = []
+
+    def spied(values: np.ndarray, share: float) -> float:
+        told.append(share)
+        return mean_upper(values, share)
+
+    monkeypatch.setattr(min_separation, "mean_upper", spied)
+    chain, _, _ = case(6, 2, 0.3, True)
+    rng = np.random.default_rng(3)
+    found = sampled(Tilt(chain, 2, 1.0), largest=4.0, failure=failure, samples=100, rng=rng)
+    assert len(told) == len(found.remove.bounds) + len(found.add.bounds)
+    assert 0.99 * failure < sum(told) <= failure * (1 + 1e-9)
+    told.clear()
+    how = {"delta": 1e-3, "samples": 100, "confidence": 1 - failure}
+    amplified(chain.participation, chain.rows, **how)  # type: ignore[arg-type]
+    assert 0.99 * failure < sum(told) <= failure * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 5.0])
+def test_tangents_of_one_pattern_are_the_gaussian_mechanism(epsilon: float) -> None:
+    """log L is affine where a record takes part all but surely, and every tangent is L itself."""
+    for scale in (0.05, 1.0, 4.0):
+        scheme = nd.BMinSepSampling(horizon=6, separation=2, rate=1 - 1e-13, warm_start=False)
+        chain = Chain(scale * banded(6, 2), scheme)
+        with mpmath.workdps(40):
+            mu = mpmath.sqrt(mpmath.fsum(chain.squares[::2]))
+            low, high = (mpmath.mpf(epsilon) / mu + way * mu / 2 for way in (-1, 1))
+            exact = mpmath.ncdf(-low) - mpmath.exp(epsilon) * mpmath.ncdf(-high)
+        found = chain.add_by_tangents(epsilon)
+        assert exact * (1 - 1e-9) <= found <= max(exact * (1 + 1e-6), 1e-300)
 
 
 @pytest.mark.parametrize(("horizon", "separation", "rate", "warm"), CASES)

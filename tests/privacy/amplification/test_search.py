@@ -10,9 +10,16 @@ from scipy.special import rel_entr
 
 import noisedesign as nd
 from noisedesign.privacy.accounting import delta_above
-from noisedesign.privacy.amplification import Mixture, account, amplified_epsilon
+from noisedesign.privacy.amplification import (
+    Mixture,
+    account,
+    amplified_delta,
+    amplified_epsilon,
+    amplified_noise,
+)
 from noisedesign.privacy.amplification.directions import Bins
 from noisedesign.privacy.amplification.search import (
+    Curve,
     best_share,
     best_split,
     least_delta,
@@ -29,6 +36,34 @@ def test_the_larger_direction_counts_whichever_it_is(remove, add, adjacency: str
     assert found.epsilon == pytest.approx(nd.epsilon_of(mu=1.0, delta=1e-5), rel=1e-5)
     assert found.epsilon == max(found.remove, found.add)
     assert least_delta(remove, add, epsilon=1.0, adjacency=adjacency) == LOUD(1.0)
+
+
+STEEP = {
+    "gaussian": lambda epsilon: delta_above(1.0, epsilon),
+    "quiet": lambda epsilon: delta_above(1e-3, epsilon),
+    "loud": lambda epsilon: delta_above(5.0, epsilon),
+    "cliff": lambda epsilon: math.exp(-1e6 * epsilon) + 1e-30,
+    "step": lambda epsilon: 1e-3 if epsilon < math.pi else 1e-20,
+    "stairs": lambda epsilon: math.exp(-math.floor(300 * epsilon)),
+}
+
+
+@pytest.mark.parametrize("name", STEEP)
+def test_the_bound_at_epsilon_is_delta_or_less_with_no_tolerance(name: str) -> None:
+    """And a few parts in 1e6 before it is not, however steeply it falls."""
+    curve = STEEP[name]
+    for delta in (0.3, 1e-2, 1e-5, 1e-9, 1e-15):
+        for found in (
+            Curve(curve).epsilon(delta),
+            least_epsilon(curve, curve, delta=delta, adjacency="zero-out").epsilon,
+        ):
+            assert curve(found) <= delta
+            before = found - 8e-6 * max(found, 1.0)
+            assert before < 0 or curve(before) > delta
+        parts = least_epsilon(curve, curve, delta=delta, adjacency="replace", share=0.4)
+        spent = curve(parts.remove) + math.exp(parts.remove) * curve(parts.add)
+        assert spent <= delta * (1 + 1e-12)
+        assert parts.epsilon >= parts.remove + parts.add
 
 
 def test_each_direction_may_fail_with_half_of_the_probability() -> None:
@@ -101,3 +136,47 @@ def test_where_no_share_has_a_finite_epsilon_the_unamplified_one_is_told() -> No
     found = amplified_epsilon(Mixture(gram=np.eye(4) + 0.3), delta=1e-300, adjacency="replace")
     assert found.which == "unamplified"
     assert found.epsilon == nd.epsilon_of(mu=2 * math.sqrt(1.3), delta=1e-300)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+@pytest.mark.parametrize("stubborn", [False, True], ids=["proved soon", "never proved"])
+def test_whatever_is_proved_by_samples_fails_with_the_stated_probability_together(
+    adjacency: str, stubborn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All bounds that an account or a search may rest on, added up; and each is of samples that
+    nothing was looked for with, whose state of the generator no other had."""
+    proofs, looked = [], []
+    real = Bins.sampled
+
+    def spied(
+        self: Bins,
+        noise: float,
+        at: tuple[float, float],
+        samples: int,
+        failure: float,
+        generator: np.random.Generator,
+        **how: object,
+    ) -> object:
+        state = str(generator.bit_generator.state)
+        (looked if samples == account.PILOT else proofs).append((state, failure))
+        return real(self, noise, at, samples, failure, generator, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Bins, "sampled", spied)
+    if stubborn:
+        monkeypatch.setattr(account, "_meets", lambda *_: False)
+    mixture = Mixture(gram=np.diag(np.linspace(1, 1.1, 12)))
+    for confidence in (0.9, 1 - 1e-6):
+        how = {"adjacency": adjacency, "confidence": confidence, "samples": 2000, "seed": 3}
+        for account_of, target in (
+            (amplified_epsilon, {"delta": 1e-2}),
+            (amplified_delta, {"epsilon": 1.0}),
+            (amplified_noise, {"epsilon": 1.0, "delta": 1e-2}),
+        ):
+            proofs.clear()
+            looked.clear()
+            account_of(mixture, **target, **how)  # type: ignore[operator]
+            assert 0 < sum(failure for _, failure in proofs) <= (1 - confidence) * (1 + 1e-9)
+            states = [state for state, _ in proofs]
+            assert len(set(states)) == len(states)
+            assert not set(states) & {state for state, _ in looked}
+    assert len(proofs) == (account.ATTEMPTS + 1 if stubborn else 1)

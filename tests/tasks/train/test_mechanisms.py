@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -12,6 +13,8 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import Array, InputError
 from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.program.family import family_of
+from noisedesign.program.noise.strategies import DenseStrategy
 from noisedesign.tasks.train.mechanisms import (
     MECHANISMS,
     Mechanism,
@@ -289,6 +292,45 @@ def test_a_design_that_does_not_protect_every_message_is_no_mechanism() -> None:
         of_design(nd.baseline(nd.SpaceProblem(mixing=W), "cdp"), name="mine")
     with pytest.raises(InputError, match="how long it is used"):
         of_design(nd.baseline(nd.SpaceProblem(mixing=W), "ldp"), name="mine")
+
+
+def test_a_design_that_breaks_its_budget_is_no_mechanism() -> None:
+    """Or the noise would be that of a design that keeps it. Each limit alone."""
+    design = nd.baseline(nd.SpaceProblem(mixing=W, participation=SCHEME), "ldp")
+    for limit in ("sensitivity_squared", "variance_ratio", "floor_ratio"):
+        for over in (1.0, 4.0):
+            said = replace(design, certificate=replace(design.certificate, **{limit: over}))
+            if over == 1:
+                assert of_design(said, name="mine").sensitivity_squared == pytest.approx(2)
+            else:
+                with pytest.raises(InputError, match="design: expected a feasible design"):
+                    of_design(said, name="mine")
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 7.0])
+def test_what_a_reader_sees_is_of_the_node_that_is_told_most(scale: float) -> None:
+    """Rows for an account are C times the root of [R^-1]_uu or more at every node u, whatever part
+    of the noise is in C and whatever in R: a feasible design keeps its budgets by their product."""
+    problem = nd.SpaceTimeProblem(
+        mixing=W, participation=SCHEME, budget=np.array([1.0, 2.0, 0.5, 1.0])
+    )
+    design = nd.solve(problem).design
+    assert design is not None
+    noise, family = design.noise, family_of(problem)
+    assert noise.strategy is not None
+    space, strategy = np.asarray(noise.space) * scale**2, scale * noise.strategy.dense()
+    noise = replace(noise, space=space, strategy=DenseStrategy(strategy=strategy))
+    program = family.program(problem)
+    bound = family.bound(program, design.proof, noise=noise)
+    judged = family.certificate(program, noise, design.proof, bound=bound)
+    assert judged.sensitivity_squared == pytest.approx(1, rel=1e-9)
+    made = of_design(replace(design, noise=noise), name="mine")
+    assert made.strategy is not None
+    factor = made.strategy[0, 0] / strategy[0, 0]
+    np.testing.assert_allclose(made.strategy, factor * strategy, rtol=1e-12)
+    told = np.linalg.inv(space).diagonal().max()
+    assert factor**2 >= told * (1 - 1e-12)
+    assert factor**2 == pytest.approx(max(told, 2), rel=1e-6)  # the largest budget
 
 
 def test_an_account_of_another_participation_is_no_account() -> None:
