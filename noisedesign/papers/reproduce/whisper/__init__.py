@@ -226,8 +226,8 @@ def _adversary(settings: WhisperSettings) -> str:
         "the published code: they are for one example, whose gradient is clipped and which may be "
         f"in every batch, and noise is added to the batch's sum, divided by the node's batch size. "
         "*a9a by node* is as the paper: for all data of a node, whose mean gradient over a batch "
-        "is clipped. The published theorem has factors that its proof does not give (see the "
-        "errata). Step sizes are tuned without an account of that. Where W "
+        "is clipped. Theorem 2, as we read it, has a factor that neither problem (10) nor the "
+        "published code has (see the errata). Step sizes are tuned without an account of that. Where W "
         f"is singular, entries of diag(R) are at most {network.cap:g}: without a cap there is no "
         "optimum. Servers (cdp) protect the released average alone."
     )

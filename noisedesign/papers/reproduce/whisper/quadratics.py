@@ -43,9 +43,9 @@ def workload(w: Array, loss: Quadratics, step_sizes: Array) -> Array:
     e_{t+1} = (W x I) ((I - eta_t A) e_t - eta_t z_t), A the curvatures.
     """
     n, d = loss.centers.shape
-    curvature = np.zeros((n, d, n, d))
-    curvature[range(n), :, range(n)] = loss.curvatures
-    curvature = curvature.reshape(n * d, n * d)
+    blocks = np.zeros((n, d, n, d))
+    blocks[range(n), :, range(n)] = loss.curvatures
+    curvature = blocks.reshape(n * d, n * d)
     mixing = np.kron(w, np.eye(d))
     later, found = np.eye(n * d), np.zeros((n, n))
     for eta in step_sizes[::-1]:
