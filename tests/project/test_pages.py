@@ -246,6 +246,20 @@ def test_every_picture_is_on_a_page_and_small() -> None:
     assert all(picture.stat().st_size < 400_000 for picture in shown)
 
 
+CITING = ("accounts", "mathematics", "guides/noise-in-integers", "guides/random-participation")
+
+
+def test_every_work_that_is_cited_by_its_year_is_among_the_sources() -> None:
+    entries = re.split(r"^- ", pages.read("docs/sources.md"), flags=re.MULTILINE)
+    found = 0
+    for page in CITING:
+        text = pages.read(f"docs/{page}.md")
+        for name, year in re.findall(r"([A-Z]\w+)(?: et al\.)?,? \(?((?:19|20)\d\d)\b", text):
+            assert any(name in entry and year in entry for entry in entries), f"{page}: {name} {year}"
+            found += 1
+    assert found >= 19
+
+
 def test_pages_speak_of_no_place_on_this_machine() -> None:
     for page in pages.PAGES:
         assert not re.search(r"/(work|tmp|home)/|\.\./shared", pages.read(page)), page
