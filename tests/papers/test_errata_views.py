@@ -186,7 +186,8 @@ def test_mafalda_theorem_5_fails_for_zip_dl() -> None:
     # row of weights takes all of its noise away, and leaves its gradient.
     first = transcripts.zip_dl(w, horizon=1, self_message="seen")(transcripts.Traced())
     told = transcripts.total(
-        transcripts.Traced(), [weight * m for weight, m in zip(w[:, 1], first.spoken[1], strict=True)]
+        transcripts.Traced(),
+        [weight * m for weight, m in zip(w[:, 1], first.spoken[1], strict=True)],
     )
     assert told.gradient(0, 1) == pytest.approx(1.0)
     assert max(map(abs, told.noise.values())) < 1e-15

@@ -255,7 +255,9 @@ def test_every_work_that_is_cited_by_its_year_is_among_the_sources() -> None:
     for page in CITING:
         text = pages.read(f"docs/{page}.md")
         for name, year in re.findall(r"([A-Z]\w+)(?: et al\.)?,? \(?((?:19|20)\d\d)\b", text):
-            assert any(name in entry and year in entry for entry in entries), f"{page}: {name} {year}"
+            assert any(name in entry and year in entry for entry in entries), (
+                f"{page}: {name} {year}"
+            )
             found += 1
     assert found >= 19
 

@@ -157,7 +157,12 @@ def _draw_panel(axes: Axes, found: Sequence[Summary]) -> None:
     styles = {
         "exact": ("exact (mean, bar: least to greatest)", BLUE, "o-", -0.08),
         "cyffers_squared": ("sum over messages, squared weights", ORANGE, "s--", 0.0),
-        "cyffers_unsquared": ("sum over messages, unsquared (code of Mafalda-SGD)", GREEN, "^--", 0.08),
+        "cyffers_unsquared": (
+            "sum over messages, unsquared (code of Mafalda-SGD)",
+            GREEN,
+            "^--",
+            0.08,
+        ),
     }
     distance = np.array([item.distance for item in found])
     for measure, (label, colour, line, shift) in styles.items():
