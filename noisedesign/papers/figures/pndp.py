@@ -39,8 +39,8 @@ class Row(NamedTuple):
     """Renyi divergences of order 2 of one victim, for unit noise and gradients of norm <= 1.
 
     ``kind`` is what the exact account says of its number. ``cyffers_squared`` and
-    ``cyffers_unsquared`` are sums over single messages, the second as in the code of Mafalda-SGD; ``ldp`` is what a reader of
-    all messages learns.
+    ``cyffers_unsquared`` are sums over single messages, the second as in the code of Mafalda-SGD;
+    ``ldp`` is what a reader of all messages learns.
     """
 
     graph: str
@@ -146,9 +146,9 @@ def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(
-        "DP-D-SGD before one node, the first of each graph, that reads its neighbours' messages and "
-        "knows its own noise\n"
-        f"Other nodes learn more, or less. T = {horizon} steps, full participation, clip 1, noise of standard deviation 1"
+        "DP-D-SGD before one node, the first of each graph: others learn more, or less\n"
+        "It reads its neighbours' messages and knows its own noise\n"
+        f"T = {horizon} steps, full participation, clip 1, noise of standard deviation 1"
     )
     return figure
 

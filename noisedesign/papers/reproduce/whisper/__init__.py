@@ -228,8 +228,8 @@ def _adversary(settings: WhisperSettings) -> str:
         "*a9a by node* is as the paper: for all data of a node, whose mean gradient over a batch "
         "is clipped. Theorem 2, as we read it, has a factor that neither problem (10) nor the "
         "published code has (see the errata). Step sizes are tuned without an account of that. "
-        f"Where W is singular, entries of diag(R) are at most {network.cap:g}: without a cap there is no "
-        "optimum. Servers (cdp) protect the released average alone."
+        f"Where W is singular, entries of diag(R) are at most {network.cap:g}: without a cap there "
+        "is no optimum. Servers (cdp) protect the released average alone."
     )
 
 
