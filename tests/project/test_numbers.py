@@ -186,3 +186,44 @@ def test_words_about_random_batches() -> None:
         for x in ratios("florentine", record, square_root, searched)
     ]
     assert f"has {100 * min(more):.0f} to {100 * max(more):.0f} % more" in text
+
+
+def test_words_about_gossip() -> None:
+    """The risk after the last step, at epsilon = 0.8, from one horizon to another."""
+    text, rows, steps = told("gossip"), records("gossip-risk"), records("gossip-growth")
+    risks = {(r["setting"], r["mechanism"]): r for r in rows if r["epsilon"] == "0.8"}
+    places = ("Erdős–Rényi", "preferential attachment")
+
+    def factors(step: str, short: int, long: int, *mechanisms: str) -> list[float]:
+        found = [
+            [risks[f"{place}, {step} step, T = {t}", name]["last_risk"] for t in (short, long)]
+            for place in places
+            for name in mechanisms
+        ]
+        return [float(b) / float(a) for a, b in found]
+
+    constant = factors("constant", 30, 300, "central", "others' views", "one view", "LDP")
+    assert f"by factors of {constant[0]:.1f} (central) to {max(constant):.1f}" in text
+    between = {
+        (r["place"], r["mechanism"], r["from"]): [float(r[k]) for k in ("factor", "low", "high")]
+        for r in steps
+    }
+    names = ("central", "others' views", "one view", "LDP")
+    up, flat = (
+        [between[f"{place}, tuned step", name, t][0] for place in places for name in names]
+        for t in ("30", "100")
+    )
+    ends = {t: between["Erdős–Rényi, tuned step", "one view", t][1:] for t in ("30", "100")}
+    assert (
+        f"multiplied by {min(up):.1f} to {max(up):.1f} (one view: {ends['30'][0]:.2f} to "
+        f"{ends['30'][1]:.1f}), from 100 to 300 by {min(flat):.1f} ({ends['100'][0]:.2f} to "
+        f"{ends['100'][1]:.1f})"
+    ) in text
+    assert max(flat) < 1.05
+    logarithms = [math.log(b) / math.log(a) for a, b in ((30, 100), (100, 300))]
+    assert f"where log(T) is by {logarithms[0]:.2f} and {logarithms[1]:.2f}" in text
+    claimed, all_messages = (
+        float(risks["Erdős–Rényi, constant step, T = 300", name]["squared_sensitivity"])
+        for name in ("equations (5.4), (5.5)", "LDP")
+    )
+    assert f"is {claimed / all_messages:.0f} times what protects from a reader" in text

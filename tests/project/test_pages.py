@@ -190,6 +190,22 @@ def test_these_pages_exist_and_run() -> None:
     assert all((ROOT / name).exists() for name in APART)
 
 
+PRINTED = "name  mine\n\nnode  mu\na      1\nb      2\nc      3\n"
+
+
+def test_lines_are_left_out_only_where_the_page_says_so() -> None:
+    for shown in (PRINTED, "name  mine\n...\nb      2\n...\n", "...\nc      3\n", ""):
+        pages.assert_shown(shown, PRINTED, "here")
+    for shown in (
+        "name  mine\nnode  mu\na      1\nc      3\n",
+        "node  mu\na      1\nb      2\nc      3\n",
+        PRINTED.removesuffix("c      3\n"),
+        "...\nb      4\n...\n",
+    ):
+        with pytest.raises(AssertionError, match="here"):
+            pages.assert_shown(shown, PRINTED, "here")
+
+
 # --- what they name -------------------------------------------------------------------------
 
 

@@ -247,9 +247,9 @@ def assert_shown(shown: str, found: str, where: str) -> None:
         if line[0] in FIRST_COLUMNS and len(line) > 2:
             header = line
         match = next((real for real in lines if agrees(header, line, real) or not left_out), None)
-        assert match is not None and agrees(header, line, match), (
-            f"{where}\nnot printed, or not here: {line}\n{found}"
-        )
+        wrong = f"{where}\nnot printed, or not here: {line}\n{found}"
+        assert match is not None, wrong
+        assert agrees(header, line, match), wrong
         left_out = False
     further = next(lines, None)
     assert left_out or further is None, f"{where}\nprinted as well: {further}"
