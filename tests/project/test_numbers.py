@@ -8,11 +8,13 @@ import math
 import re
 import shlex
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 from noisedesign import cli
+from noisedesign.papers.reproduce import load_settings, ours
 from tests.support import ROOT, numbers, pages
 
 COVERED = ("README.md", "docs/results.md", "docs/experiments", "docs/guides")
@@ -227,3 +229,26 @@ def test_words_about_gossip() -> None:
         for name in ("equations (5.4), (5.5)", "LDP")
     )
     assert f"is {claimed / all_messages:.0f} times what protects from a reader" in text
+
+
+def test_words_about_ours_are_written_from_the_stored_results() -> None:
+    """All but the comments below them, which speak of the same numbers."""
+    _, settings = load_settings("ours")
+    text = told("ours")
+
+    def numeric(row: dict[str, str]) -> dict[str, Any]:
+        values = {key: pages.number(cell) for key, cell in row.items()}
+        return {k: (cell or None) if values[k] is None else values[k] for k, cell in row.items()}
+
+    costs = [numeric(row) for row in records("ours-costs")]
+    written = ours.observers.paragraph([numeric(row) for row in records("ours-observers")])
+    for paragraph in [*written.split("\n\n"), *ours._of_training(costs, settings).split("\n\n")]:
+        _, _, words = paragraph.rpartition(".** ")
+        assert " ".join(words.split()) in text
+    pairs = [
+        ours.ordered([r for r in costs if (r["setting"], r["epsilon"]) == lane])
+        for lane in {(r["setting"], 0.1) for r in costs}
+    ]
+    counted = [tuple(map(int, re.findall(r"\d+", one))) for one in pairs]
+    of, kept = (sum(column) for column in zip(*counted, strict=True))
+    assert f"of {of} pairs, the one of less error costs less in {kept}." in text
