@@ -252,3 +252,23 @@ def test_words_about_ours_are_written_from_the_stored_results() -> None:
     counted = [tuple(map(int, re.findall(r"\d+", one))) for one in pairs]
     of, kept = (sum(column) for column in zip(*counted, strict=True))
     assert f"of {of} pairs, the one of less error costs less in {kept}." in text
+
+
+def test_words_about_dropout_under_zip_dl() -> None:
+    rmse = {
+        (r["setting"], r["mechanism"], float(r["level"])): float(r["test_loss"])
+        for r in records("zip-dl-summary")
+    }
+    own, independent = (
+        [
+            rmse[f"dropout {rate}%", name, 128] - rmse[f"dropout {rate}%", name, 16]
+            for rate in (0, 10, 25, 50, 75)
+        ]
+        for name in ("zip-dl", "muffliato-1")
+    )
+    first, *others, last = (f"{cost:.3f}" for cost in own)
+    assert (
+        f"128 σ costs over 16 σ is {first} without dropout and {', '.join(others)} and {last} with"
+    ) in told("zip-dl")
+    times = [b / a for a, b in zip(own, independent, strict=True)]
+    assert (round(min(times)), round(max(times))) == (9, 34)  # in words on the page
