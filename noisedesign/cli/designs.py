@@ -381,8 +381,16 @@ def demo(output: str, runs: int, as_json: bool) -> int:
         for count, kind in enumerate(dict.fromkeys(record["design"] for record in records)):
             click.echo("\n" * (count > 0), nl=False)
             rows = [record for record in records if record["design"] == kind]
-            title = f"{kind}: noise at equal privacy"
-            show(rows, as_json=False, columns=COLUMNS, title=title)
+            *_, ours = rows
+            title = (
+                f"{kind}: noise at equal privacy, ({ours['epsilon']:g}, {ours['delta']:g})-DP "
+                f"under {ours['adjacency']}"
+            )
+            show(rows, as_json=False, columns=COLUMNS, title=title, notes=("protects",))
+            checks = (
+                f"{name} {'yes' if ours[name] else 'no'}" for name in ("verified", "simulated")
+            )
+            click.echo(f"\nThe optimum: {', '.join(checks)}. Open {ours['picture']} in a browser.")
     return 0 if all(record["holds"] for record in records) else EXIT_FAILED
 
 
@@ -396,7 +404,7 @@ def figure(name: str, output: str, as_json: bool, **how: Any) -> None:
     """Compute figure NAME: a picture and its numbers (CSV).
 
     \b
-    pndp-by-distance        Mafalda-SGD, Figure 2
+    pndp-by-distance        Mafalda-SGD, Figure 2, before one node
     gossip-single-view      Koskela and Kulkarni, Figure 1
     gossip-spectral         Koskela and Kulkarni, Figure 2
     algorithms-by-observer  every algorithm before every observer, at equal error

@@ -55,7 +55,7 @@ class Asked:
 
 
 def require_nonnegative(algorithm: threats.Algorithm) -> None:
-    """Refuse a strategy for which nothing is proved of records whose steps are drawn.
+    """Refuse a strategy whose absolute values alone bound what records in drawn steps lose.
 
     Raises:
         InputError: naming ``strategy``: an entry is negative.

@@ -153,7 +153,7 @@ def _in_time(structure: TimeStructure, participation: Participation) -> TimeStru
             "structure.nonnegative",
             expected="true under random participation",
             got="false",
-            remedy=f"Nothing is proved of negative entries: see {LEMMA}. Leave the key out.",
+            remedy=f"Designs under random participation rest on {LEMMA}. Leave the key out.",
         )
     return replace(structure, nonnegative=True)
 

@@ -19,8 +19,7 @@ from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
 
-_FOUND = ("objective", "relative_to_ldp", "gap", "verified", "simulated")
-COLUMNS = ("name", "method", *_FOUND, "protects")
+COLUMNS = ("name", "method", "relative_to_ldp", "gap", "protects")
 
 EGO = 414
 
@@ -30,15 +29,20 @@ design = "{design}"
 [graph]
 {graph}
 weights = "metropolis-hastings"
+
+[privacy]
+epsilon = 5.0
+delta = 1e-5
+clip = 1.0
+
+[participation]
+epochs = 20
+separation = 16
 """
 
 _TIME = f"""{_SPACE}
 [workload]
 kind = "decentralized"
-
-[participation]
-epochs = 20
-separation = 16
 """
 
 _PROBLEMS = (("whisper", "space", _SPACE), ("mafalda", "time", _TIME))
@@ -81,11 +85,11 @@ def _design(
     simulated = simulate(design_of(stored), runs=runs).agrees
     others = baselines.published(problem, dual=solution.design)
     image = plot(solution.design, path=folder / f"{problem.name}.{VECTOR}", others=others)
-    announce(f"{problem.name}: picture in {image}")
-    ours = report.design_record(solution.design) | {"verified": verified, "simulated": simulated}
+    checked = {"verified": verified, "simulated": simulated, "picture": str(image)}
+    ours = report.design_record(solution.design) | checked
     rows = [report.design_record(other) for other in others] + [ours]
     return [
-        {"graph": graph, "verified": None, "simulated": None, "holds": True}
+        {"graph": graph, "verified": None, "simulated": None, "picture": None, "holds": True}
         | row
         | ({"holds": verified and simulated} if row is ours else {})
         for row in rows

@@ -80,7 +80,13 @@ def draw_covariance(axes: Any, design: Design) -> None:
     matrix = design.covariance
     # A few large diagonal entries would hide the rest: colours saturate.
     limit = float(np.quantile(np.abs(matrix), 0.995))
-    _heat_map(axes, matrix, limit=limit, ends=(0, len(matrix)), of="squared noise, at the budgets")
+    _heat_map(
+        axes,
+        matrix,
+        limit=limit,
+        ends=(0, len(matrix)),
+        of="covariance, units of squared noise, at the budgets",
+    )
     axes.set_title("covariance $R$ of the nodes")
     name_axis(axes, "x", design.problem.nodes, of="node")
     name_axis(axes, "y", design.problem.nodes, of="node")

@@ -16,7 +16,7 @@ import pytest
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import account
 from noisedesign.system.participation import every_step
-from tests.support import oracles
+from tests.support import oracles, transcripts
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 KARATE = oracles.metropolis(nx.karate_club_graph())
@@ -169,3 +169,25 @@ def test_zip_dl_protects_the_wire_only_with_closed_neighbourhoods(variant: dict[
         for exposure in account(algorithm, threats.ldp(), participation=every_step(1))
     }
     assert math.isinf(found["1"]) == exact
+
+
+def test_mafalda_theorem_5_fails_for_zip_dl() -> None:
+    """By messages written out. Where a reader of all messages reads what a node sends itself, the
+    weighted messages of one node are its model: A is not B C, whatever C is."""
+    w = oracles.metropolis(nx.path_graph(3))
+    left = {}
+    for kept in ("seen", "unseen"):
+        run = transcripts.zip_dl(w, horizon=2, self_message=kept)(transcripts.Traced())
+        view = transcripts.look(run, transcripts.Observer(kind="ldp"))
+        left[kept] = np.linalg.norm(view.A - view.B @ np.linalg.pinv(view.B) @ view.A)
+    assert left["seen"] == pytest.approx(3.7845, abs=1e-4)
+    assert left["unseen"] < 1e-12
+    # By hand, the first step of node 1: weights 1/3 on the two others and on itself, so that the
+    # row of weights takes all of its noise away, and leaves its gradient.
+    first = transcripts.zip_dl(w, horizon=1, self_message="seen")(transcripts.Traced())
+    told = transcripts.total(
+        transcripts.Traced(),
+        [weight * m for weight, m in zip(w[:, 1], first.spoken[1], strict=True)],
+    )
+    assert told.gradient(0, 1) == pytest.approx(1.0)
+    assert max(map(abs, told.noise.values())) < 1e-15

@@ -190,6 +190,22 @@ def test_these_pages_exist_and_run() -> None:
     assert all((ROOT / name).exists() for name in APART)
 
 
+PRINTED = "name  mine\n\nnode  mu\na      1\nb      2\nc      3\n"
+
+
+def test_lines_are_left_out_only_where_the_page_says_so() -> None:
+    for shown in (PRINTED, "name  mine\n...\nb      2\n...\n", "...\nc      3\n", ""):
+        pages.assert_shown(shown, PRINTED, "here")
+    for shown in (
+        "name  mine\nnode  mu\na      1\nc      3\n",
+        "node  mu\na      1\nb      2\nc      3\n",
+        PRINTED.removesuffix("c      3\n"),
+        "...\nb      4\n...\n",
+    ):
+        with pytest.raises(AssertionError, match="here"):
+            pages.assert_shown(shown, PRINTED, "here")
+
+
 # --- what they name -------------------------------------------------------------------------
 
 
@@ -244,6 +260,22 @@ def test_every_picture_is_on_a_page_and_small() -> None:
     }
     assert shown >= set((ROOT / "docs" / "pictures").iterdir())
     assert all(picture.stat().st_size < 400_000 for picture in shown)
+
+
+CITING = ("accounts", "mathematics", "guides/noise-in-integers", "guides/random-participation")
+
+
+def test_every_work_that_is_cited_by_its_year_is_among_the_sources() -> None:
+    entries = re.split(r"^- ", pages.read("docs/sources.md"), flags=re.MULTILINE)
+    found = 0
+    for page in CITING:
+        text = pages.read(f"docs/{page}.md")
+        for name, year in re.findall(r"([A-Z]\w+)(?: et al\.)?,? \(?((?:19|20)\d\d)\b", text):
+            assert any(name in entry and year in entry for entry in entries), (
+                f"{page}: {name} {year}"
+            )
+            found += 1
+    assert found >= 19
 
 
 def test_pages_speak_of_no_place_on_this_machine() -> None:

@@ -235,16 +235,24 @@ def assert_same_json(shown: Any, found: Any, where: str) -> None:
 
 
 def assert_shown(shown: str, found: str, where: str) -> None:
-    """Every line shown is there, in that order; the page may leave lines and last columns out."""
-    lines = iter([split(line) for line in found.splitlines()])
+    """What is printed is shown, line by line; only where "..." stands are lines left out. A page
+    that shows nothing of a command leaves all of it out."""
+    lines = iter([split(line) for line in split_lines(found)])
     header: list[str] = []
-    for line in map(split, shown.splitlines()):
-        if line in ([], ["..."]):
+    left_out = not shown.strip()
+    for line in map(split, split_lines(shown)):
+        if line == ["..."]:
+            left_out = True
             continue
         if line[0] in FIRST_COLUMNS and len(line) > 2:
             header = line
-        match = next((real for real in lines if agrees(header, line, real)), None)
-        assert match is not None, f"{where}\nnot printed, or not in this order: {line}\n{found}"
+        match = next((real for real in lines if agrees(header, line, real) or not left_out), None)
+        wrong = f"{where}\nnot printed, or not here: {line}\n{found}"
+        assert match is not None, wrong
+        assert agrees(header, line, match), wrong
+        left_out = False
+    further = next(lines, None)
+    assert left_out or further is None, f"{where}\nprinted as well: {further}"
 
 
 def split_lines(text: str) -> list[str]:

@@ -50,6 +50,8 @@ def test_demo_without_data(tmp_path: Path) -> None:
             if record["method"] == "optimal" and record["design"] == stored.design.axes
         )
         assert (ours["verified"], ours["simulated"], ours["holds"]) == (True, True, True)
+        assert (ours["epsilon"], ours["delta"], ours["adjacency"]) == (5.0, 1e-5, "replace")
+        assert Path(ours["picture"]) == folder / f"{name}.svg"
         assert ours["objective"] == stored.design.objective
         assert 0 <= ours["gap"] <= 1e-6
         others = [
@@ -76,16 +78,35 @@ def test_demo_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "gap": 1e-9,
         "verified": True,
         "simulated": False,
+        "picture": "out/whisper-g.svg",
+        "epsilon": 5.0,
+        "delta": 1e-5,
+        "adjacency": "replace",
         "protects": "every message",
         "holds": False,
     }
     monkeypatch.setattr(demo, "run", lambda *args, **kwargs: [record])
     outcome = call("demo", "-o", tmp_path)
     assert outcome.code == 1  # a design that does not hold
-    for word in ("relative to ldp", "0.75", "1e-09", "yes", "no", "every message"):
+    for word in (
+        "relative to ldp",
+        "0.75",
+        "1e-09",
+        "every message",
+        "(5, 1e-05)-DP under replace",
+    ):
         assert word in outcome.out
+    assert "verified yes, simulated no. Open out/whisper-g.svg in a browser." in outcome.out
     record["holds"] = True
     assert call("demo", "-o", tmp_path).code == 0
+
+
+@pytest.mark.usefixtures("_no_data")
+def test_demo_takes_a_line_a_design_at_eighty_columns(tmp_path: Path) -> None:
+    """What is printed without a terminal is what a terminal as wide as its lines shows."""
+    outcome = call("demo", "-o", tmp_path, "--runs", 200)
+    tables = [line for line in outcome.out.splitlines() if "Open " not in line]
+    assert max(map(len, tables)) <= 80
 
 
 @pytest.mark.usefixtures("_no_data")

@@ -1,4 +1,4 @@
-"""What one node learns of every other under DP-D-SGD: exact, and as published before.
+"""What one node learns of every other under DP-D-SGD: exact, and by sums over single messages.
 
 The setting of Mafalda-SGD, Figure 2: a node that sees the messages it receives and knows its own
 noise, full participation, the Renyi divergence of order 2 of every victim; for the graphs of the
@@ -39,8 +39,8 @@ class Row(NamedTuple):
     """Renyi divergences of order 2 of one victim, for unit noise and gradients of norm <= 1.
 
     ``kind`` is what the exact account says of its number. ``cyffers_squared`` and
-    ``cyffers_unsquared`` are the two readings of the published bound; ``ldp`` is what a reader of
-    all messages learns.
+    ``cyffers_unsquared`` are sums over single messages, the second as in the code of Mafalda-SGD;
+    ``ldp`` is what a reader of all messages learns.
     """
 
     graph: str
@@ -148,7 +148,8 @@ def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(
-        "DP-D-SGD before one node that reads its neighbours' messages and knows its own noise\n"
+        "DP-D-SGD before one node, the first of each graph: others learn more, or less\n"
+        "It reads its neighbours' messages and knows its own noise\n"
         f"T = {horizon} steps, full participation, clip 1, noise of standard deviation 1"
     )
     return figure
@@ -157,8 +158,13 @@ def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
 def _draw_panel(axes: Axes, found: Sequence[Summary]) -> None:
     styles = {
         "exact": ("exact (mean, bar: least to greatest)", BLUE, "o-", -0.08),
-        "cyffers_squared": ("Cyffers et al., squared weights", ORANGE, "s--", 0.0),
-        "cyffers_unsquared": ("Cyffers et al., unsquared (published code)", GREEN, "^--", 0.08),
+        "cyffers_squared": ("sum over messages, squared weights", ORANGE, "s--", 0.0),
+        "cyffers_unsquared": (
+            "sum over messages, unsquared (code of Mafalda-SGD)",
+            GREEN,
+            "^--",
+            0.08,
+        ),
     }
     distance = np.array([item.distance for item in found])
     for measure, (label, colour, line, shift) in styles.items():
@@ -213,7 +219,7 @@ def _graphs(quick: bool) -> Iterator[tuple[str, Callable[[], nx.Graph]]]:
 
 
 BY_DISTANCE = Figure(
-    description="Renyi divergence by distance to one node, exact and by Cyffers et al. (2022)",
+    description="Renyi divergence by distance to one node, exact and by sums over messages",
     parts=_parts,
     draw=lambda rows, _: draw(rows),
     tables={

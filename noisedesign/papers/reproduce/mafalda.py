@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -218,7 +218,8 @@ def _data(unit: Unit) -> tuple[Examples, Examples]:
 
 
 def summary(rows: Sequence[Record], _: MafaldaSettings) -> list[Record]:
-    """Mean loss over the last steps and gain over LDP in percent, with their intervals over seeds.
+    """Mean loss over the last steps and gain over LDP in percent, with their intervals over seeds;
+    ``excess`` and ``excess_over_ldp`` of :func:`with_excess`.
 
     A gain is of two runs of one seed, which share data, batches, start and white noise.
     """
@@ -237,10 +238,28 @@ def summary(rows: Sequence[Record], _: MafaldaSettings) -> list[Record]:
         base = independent.get((row["setting"], row["epsilon"], row["seed"]))
         key = row["setting"], row["mechanism"], row["epsilon"]
         gains.setdefault(key, []).append(_gain(row["test_loss"], base))
-    return [
+    return with_excess(
         row | _interval_of(gains[row["setting"], row["mechanism"], row["epsilon"]])
         for row in over_seeds(final, "mu", "error")
-    ]
+    )
+
+
+def with_excess(summary: Iterable[Record]) -> list[Record]:
+    """A summary with what noise costs, the loss less that of the setting without noise, and what
+    part of independent noise's that is."""
+    rows = list(summary)
+    losses = {(row["setting"], row["mechanism"], row["epsilon"]): row["test_loss"] for row in rows}
+    found = []
+    for row in rows:
+        own, independent = (
+            losses.get((row["setting"], name, row["epsilon"]), math.nan)
+            - losses.get((row["setting"], NONE, math.inf), math.nan)
+            for name in (row["mechanism"], LDP)
+        )
+        ratio = own / independent if row["mechanism"] != NONE else math.nan
+        told = {"excess": own, "excess_over_ldp": ratio}
+        found.append(row | {name: x if math.isfinite(x) else None for name, x in told.items()})
+    return found
 
 
 def _at_the_end(rows: Sequence[Record]) -> list[Record]:

@@ -121,8 +121,8 @@ def bins_of(rows: Any, participation: Participation, *, upper: str = "") -> Mixt
         The mixture; its Gram matrix is rounded up.
 
     Raises:
-        InputError: negative entries, for which the lemma does not hold; another number of columns
-            than steps; a participation that is not drawn at random.
+        InputError: negative entries, for which the lemma gives only a bound, by absolute values;
+            another number of columns than steps; a participation that is not drawn at random.
 
     Examples:
         >>> import numpy as np

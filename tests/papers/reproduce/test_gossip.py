@@ -203,6 +203,25 @@ def test_a_central_server_is_gradient_descent_on_the_mean() -> None:
         assert mean[seed, 0] == pytest.approx(np.mean(risks) - best, rel=1e-9)
 
 
+def test_growth_is_a_mean_of_logarithms_over_seeds() -> None:
+    """Factors 2 and 8 of two seeds, then 1/4 and 1/4: the mean 4 = exp(1.5 log 4), its interval
+    exp(log 4 -+ 12.706 log 2), as the standard error of log 2 and log 8 is log 2; then 1/4."""
+
+    def row(horizon: int, seed: int, last_risk: float | None) -> dict[str, Any]:
+        same = {"graph": "erdos-renyi", "draw": 0, "step": "tuned", "mechanism": risk.LDP}
+        told = {"epsilon": 0.5, "noise_stddev": 0.1, "horizon": horizon, "seed": seed}
+        return same | told | {"last_risk": last_risk}
+
+    rows = [row(*key) for key in ((2, 0, 1.0), (2, 1, 3.0), (4, 0, 2.0), (4, 1, 24.0))]
+    rows += [row(8, 0, 0.5), row(8, 1, 6.0), row(8, 0, None) | {"mechanism": risk.THEOREM}]
+    up, down = risk.growth(rows)
+    assert (up["from"], up["to"], down["from"], down["to"]) == (2, 4, 4, 8)
+    assert up["factor"] == pytest.approx(4.0)
+    assert up["low"] == pytest.approx(4 * 2**-12.7062, rel=1e-4)
+    assert up["high"] == pytest.approx(4 * 2**12.7062, rel=1e-4)
+    assert down["factor"] == down["low"] == down["high"] == pytest.approx(0.25)
+
+
 # --- both -----------------------------------------------------------------------------------------
 
 
@@ -242,5 +261,6 @@ def test_summary_pictures_and_words() -> None:
     words = EXPERIMENT.paragraph(rows, found, settings)
     assert "T = 3" in words
     assert "T = 4" in words
-    (table,) = EXPERIMENT.tables(rows, settings).values()
-    assert len(table) == 2 * 3 * 2
+    tables = EXPERIMENT.tables(rows, settings)
+    assert len(tables["sensitivity.csv"]) == 2 * 3 * 2
+    assert len(tables["growth.csv"]) == 2 * 2 * 5 * 2

@@ -247,6 +247,19 @@ def test_gains_are_of_pairs_of_runs_of_one_seed(tiny: Path) -> None:
     assert found["gain_low"] == pytest.approx(37.5 - 12.706205 * 12.5, rel=1e-6)
 
 
+def test_what_noise_costs_is_its_excess(tiny: Path) -> None:
+    """Losses 3 and 2 beside 1 without noise: 2, and 1, half of it."""
+    _, settings = load_settings(tiny)
+    losses = {"ldp": 3.0, "mafalda": 2.0}
+    rows = [line("none", math.inf, 1.0), *(line(name, 1.0, loss) for name, loss in losses.items())]
+    told = {row["mechanism"]: row for row in mafalda.summary(rows, settings)}
+    assert (told["ldp"]["excess"], told["ldp"]["excess_over_ldp"]) == (2.0, 1.0)
+    assert (told["mafalda"]["excess"], told["mafalda"]["excess_over_ldp"]) == (1.0, 0.5)
+    assert (told["none"]["excess"], told["none"]["excess_over_ldp"]) == (0.0, None)
+    (alone,) = mafalda.summary(rows[1:2], settings)
+    assert alone["excess"] is alone["excess_over_ldp"] is None
+
+
 def test_the_shipped_settings() -> None:
     _, settings = load_settings("mafalda")
     assert isinstance(settings, mafalda.MafaldaSettings)

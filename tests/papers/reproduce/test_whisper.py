@@ -4,6 +4,7 @@ must hold of losses whatever the data."""
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import networkx as nx
@@ -21,6 +22,7 @@ from noisedesign.tasks.train.training_task import run
 from noisedesign.training.losses.logistic import Logistic
 from noisedesign.training.losses.loss import Batch
 from noisedesign.training.losses.quadratics import whisper_quadratics
+from tests.support.pages import read
 
 NETWORK = {
     "nodes": 4,
@@ -120,6 +122,60 @@ def test_quadratics_without_noise_are_gossip_written_out() -> None:
     last = next(row for row in rows if row["step"] == 6)
     assert last["test_loss"] == pytest.approx(excess, rel=1e-10)
     assert last["epsilon"] == math.inf
+
+
+def test_noise_alone_is_what_two_runs_differ_by() -> None:
+    """Whole gradients of the objectives, with each unit of noise by itself and without any."""
+    unit: Unit = {**NETWORK, "steps": 5, "step_size": 0.02}
+    w, _ = lanes.on_graph(unit)
+    loss, etas, n = whisper_quadratics(4), 0.02 / np.sqrt([1, 2, 3, 4, 5]), 4
+
+    def last(noise: np.ndarray) -> np.ndarray:
+        models = np.zeros((n, 2))
+        for eta, drawn in zip(etas, noise, strict=True):
+            gradients = np.einsum("jab,jb->ja", loss.curvatures, models - loss.centers)
+            models = w @ (models - eta * (gradients + drawn))
+        return models
+
+    away = np.zeros((5, 2, n, 2 * n))  # of which step, which coordinate and whose noise
+    for t, c, node in np.ndindex(5, 2, n):
+        unit_noise = np.zeros((5, n, 2))
+        unit_noise[t, node, c] = 1.0
+        away[t, c, node] = (last(unit_noise) - last(np.zeros((5, n, 2)))).ravel()
+    expected = np.einsum("tcik,tcjk->ij", away, away)
+    np.testing.assert_allclose(quadratics.workload(w, loss, etas), expected, rtol=1e-9, atol=1e-13)
+    rows = quadratics.run(unit | {"degrees": 15.0, "clip": 0.1, "seeds": 1})
+    told = {row["mechanism"]: row["distance_over_ldp"] for row in rows}
+    assert told["none"] is None
+    assert told["ldp"] == pytest.approx(1.0)
+    assert told["cdp-n2"] == pytest.approx(expected.sum() / n**2 / np.trace(expected))
+    assert 0.1 < told["whisper"] < 0.99
+
+
+@pytest.mark.slow
+def test_the_page_tells_what_noise_alone_does_to_quadratics() -> None:
+    """The minimum by the normal equations of a mean of 20 valleys, the ratios by the settings."""
+    text = " ".join(read("docs/experiments/whisper.md").split())
+    _, settings = load_settings("whisper")
+    table, network = settings.quadratics, settings.network
+    loss = whisper_quadratics(network.nodes, degrees=table.degrees)
+    least = np.linalg.lstsq(
+        loss.curvatures.sum(axis=0), np.einsum("jab,jb->a", loss.curvatures, loss.centers)
+    )[0]
+    assert f"The minimum is {np.linalg.norm(least):.2f} from the start" in text
+    names = ["decor", "whisper"]
+    told: dict[str, list[str]] = {name: [] for name in names}
+    for p in network.connectivities:
+        w, made = lanes.on_graph(
+            {**network.model_dump(), "p": p, "steps": table.steps, "mechanisms": names}
+        )
+        h = quadratics.workload(w, loss, quadratics.sizes(table.model_dump()))
+        for one in made:
+            r = lanes.covariance(w, one, table.steps)
+            assert r is not None
+            told[one.name].append(f"{np.vdot(h, r) / np.trace(h):.3f}")
+    for name, values in told.items():
+        assert f"{name} {', '.join(values)}" in text
 
 
 @pytest.mark.usefixtures("records")
@@ -273,4 +329,6 @@ def test_the_whole_experiment_on_few_records() -> None:
     text = experiment.paragraph(rows, found, small)
     furthest = 0.1 * 0.01 * sum(1 / math.sqrt(t) for t in (1, 2, 3, 4))
     assert f"more than {furthest:.3g}" in text
+    assert "The minimum is " in text
+    assert re.search(r"at p = 0.7, 1: decor 0\.\d{3}, 0\.\d{3}; whisper 0\.\d{3}", text)
     assert "| a9a by node, p = 0.7 |" in text

@@ -105,7 +105,7 @@ def test_random_allocation_of_another_package(
 ) -> None:
     """One step of b at random, add and remove, enclosed by privacy loss distributions.
 
-    PLD_accounting 2.0 (https://pypi.org/project/PLD-accounting/), gaussian_allocation_epsilon_range
+    PLD_accounting 2.0, gaussian_allocation_epsilon_range
     with num_steps = b and epsilon_accuracy=1e-2.
     """
     found = amplified_epsilon(

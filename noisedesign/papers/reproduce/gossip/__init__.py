@@ -91,8 +91,11 @@ def summary(rows: Sequence[Record], _: GossipSettings) -> list[Record]:
 
 
 def tables(rows: Sequence[Record], _: GossipSettings) -> Mapping[str, Sequence[Record]]:
-    """Quantiles over pairs of nodes."""
-    return {"sensitivity.csv": views.quantiles(_of("views", rows))}
+    """Quantiles over pairs of nodes, and how the risk grows with the horizon."""
+    return {
+        "sensitivity.csv": views.quantiles(_of("views", rows)),
+        "growth.csv": risk.growth(_of("risk", rows)),
+    }
 
 
 def pictures(

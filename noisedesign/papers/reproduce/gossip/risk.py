@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ from noisedesign.papers.bounds import gossip
 from noisedesign.papers.reproduce.experiment import Record, Unit
 from noisedesign.papers.reproduce.gossip.views import NAMES, drawn, graphs
 from noisedesign.papers.reproduce.pictures import log_ticks, styles
-from noisedesign.papers.reproduce.statistics import groups, over_seeds
+from noisedesign.papers.reproduce.statistics import groups, interval, over_seeds
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import mu_of
 from noisedesign.privacy.sensitivity import squared_sensitivity
@@ -276,6 +277,29 @@ def summary(rows: Sequence[Record]) -> list[Record]:
     return [row | {"seeds": 0} if row["mechanism"] == THEOREM else row for row in found]
 
 
+def growth(rows: Sequence[Record]) -> list[Record]:
+    """By what factor the risk after the last step changes from one horizon to the next, a row each
+    graph, step size, noise scale, epsilon and two horizons.
+
+    ``factor`` is the geometric mean over seeds, which are pairs: the same data and first draws.
+    ``low`` and ``high`` are the ends of its Student t interval, of logarithms.
+    """
+    found = []
+    noisy = [row for row in rows if row["last_risk"] is not None and row["noise_stddev"]]
+    for (_, _, mechanism, epsilon), members in groups(
+        [row | {"place": _place(row)} for row in noisy], "graph", "place", "mechanism", "epsilon"
+    ):
+        risks = {(row["horizon"], row["seed"]): row["last_risk"] for row in members}
+        horizons, seeds = (sorted({key[k] for key in risks}) for k in (0, 1))
+        for short, long in pairwise(horizons):
+            logs = [math.log(risks[long, seed] / risks[short, seed]) for seed in seeds]
+            told = {"place": members[0]["place"], "mechanism": mechanism, "epsilon": epsilon}
+            ends = ("factor", "low", "high")
+            factors = (None if x is None else math.exp(x) for x in interval(logs))
+            found.append(told | {"from": short, "to": long} | dict(zip(ends, factors, strict=True)))
+    return found
+
+
 def _setting(row: Mapping[str, Any]) -> str:
     return f"{_place(row)}, T = {row['horizon']}"
 
@@ -353,8 +377,8 @@ def _told(
         f"{all_messages:g} for all messages; equation (5.4) says {claimed:.3g}, {remark}. From "
         f"T = {short} on, the risk after the last step is multiplied by "
         f"{factor(CENTRAL, 'last_risk')} (central), {factor(OTHERS, 'last_risk')} (others' views) "
-        f"and {factor(VIEW, 'last_risk')} (one view), the theorem's terms by "
-        f"{factor(THEOREM, 'test_loss')}."
+        f"and {factor(VIEW, 'last_risk')} (one view; growth.csv has intervals), the theorem's "
+        f"terms by {factor(THEOREM, 'test_loss')}."
     )
 
 

@@ -36,11 +36,14 @@ COLUMNS: dict[str, type] = {
     "mu": float,
     "stddev": float,
     "variance_over_ldp": float,
+    "distance_over_ldp": float,
     "protects": str,
     "status": str,
 }
 """``epsilon`` is infinite without noise; ``variance_over_ldp`` is tr(W R W^T), the noise after one
-step, over that of independent noise of the same budget."""
+step, over that of independent noise of the same budget; ``distance_over_ldp``, of quadratics alone,
+is the same for what noise does to the models of the whole run where nothing is clipped
+(:func:`noisedesign.papers.reproduce.whisper.quadratics.workload`)."""
 
 
 def on_graph(unit: Unit) -> tuple[Array, tuple[Mechanism, ...]]:
@@ -67,19 +70,23 @@ def _made(
     return w, tuple(mechanism(name, network) for name in names)
 
 
-def variance_over_ldp(w: Array, made: Mechanism, steps: int) -> float | None:
-    """tr(W R W^T) at equal privacy over that of independent noise; None without noise."""
+def covariance(w: Array, made: Mechanism, steps: int) -> Array | None:
+    """Of the nodes' noise in one step, shape (n, n), where independent noise of the same budget has
+    variance 1; None without noise."""
     if made.source is None:
         return None
-    each = made.sensitivity_squared / steps * made.excess**2
+    n, each = len(w), made.sensitivity_squared / steps * made.excess**2
     if made.design is not None:
-        r = made.design.covariance
-    else:
-        r = np.eye(len(w))
-        if made.protects == THE_AVERAGE:  # of the average itself, which every node then holds
-            variance = 1 / len(w) ** 2 if made.excess == 1.0 else 1 / len(w)
-            return each * variance * len(w) / float(np.square(w).sum())
-    return each * float(np.trace(w @ r @ w.T) / np.square(w).sum())
+        return each * made.design.covariance
+    if made.protects == THE_AVERAGE:  # of the average itself, which every node then holds
+        return np.full((n, n), each / (n**2 if made.excess == 1.0 else n))
+    return each * np.eye(n)
+
+
+def variance_over_ldp(w: Array, made: Mechanism, steps: int) -> float | None:
+    """tr(W R W^T) at equal privacy over that of independent noise; None without noise."""
+    r = covariance(w, made, steps)
+    return None if r is None else float(np.trace(w @ r @ w.T) / np.square(w).sum())
 
 
 def side_by_side(

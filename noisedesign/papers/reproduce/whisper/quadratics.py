@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from noisedesign.base.checks import Array
 from noisedesign.papers.reproduce.experiment import Record, Unit
 from noisedesign.papers.reproduce.whisper import lanes
 from noisedesign.system.participation import every_step
 from noisedesign.tasks.train.training_task import TrainingTask
-from noisedesign.training.losses.quadratics import whisper_quadratics
+from noisedesign.training.losses.quadratics import Quadratics, whisper_quadratics
 
 
 def units(table: Any, network: Any) -> Iterator[Unit]:
@@ -27,6 +28,32 @@ def units(table: Any, network: Any) -> Iterator[Unit]:
             of_network = network.model_dump(exclude={"connectivities"})
             values = {key: getattr(table, key) for key in keys}
             yield {**of_network, "p": p, "clip": clip, **values}
+
+
+def sizes(table: Unit) -> Array:
+    """Step sizes eta_1 / sqrt t, shape (T,)."""
+    return np.asarray(table["step_size"] / np.sqrt(np.arange(1, table["steps"] + 1)))
+
+
+def workload(w: Array, loss: Quadratics, step_sizes: Array) -> Array:
+    """H, shape (n, n): tr(H R) is the expected squared distance, of all models after the last step,
+    to those of the same run without noise, where nothing is clipped and R is drawn in every step.
+
+    Gradients are then linear in models, so that noise alone makes the distance:
+    e_{t+1} = (W x I) ((I - eta_t A) e_t - eta_t z_t), A the curvatures.
+    """
+    n, d = loss.centers.shape
+    blocks = np.zeros((n, d, n, d))
+    blocks[range(n), :, range(n)] = loss.curvatures
+    curvature = blocks.reshape(n * d, n * d)
+    mixing = np.kron(w, np.eye(d))
+    later, found = np.eye(n * d), np.zeros((n, n))
+    for eta in step_sizes[::-1]:
+        mixed = mixing.T @ later @ mixing
+        found += eta**2 * np.einsum("icjc->ij", mixed.reshape(n, d, n, d))
+        kept = np.eye(n * d) - eta * curvature
+        later = kept @ mixed @ kept
+    return found
 
 
 def run(unit: Unit) -> list[Record]:
@@ -49,15 +76,19 @@ def run(unit: Unit) -> list[Record]:
         seeds=tuple(seeds),
         record=np.unique(np.linspace(0, steps, 11).astype(int)).tolist(),
     )
-    step_sizes = unit["step_size"] / np.sqrt(np.arange(1, steps + 1))
-    ratios = {one.name: lanes.variance_over_ldp(w, one, steps) for one in made}
+    step_sizes = sizes(unit)
+    h = workload(w, loss, step_sizes)
+    of_noise = {}
+    for one in made:
+        r = lanes.covariance(w, one, steps)
+        distance = None if r is None else float(np.vdot(h, r) / np.trace(h))
+        variance = lanes.variance_over_ldp(w, one, steps)
+        of_noise[one.name] = {"variance_over_ldp": variance, "distance_over_ldp": distance}
     setting = {"setting": f"quadratics, clip {unit['clip']:g}, p = {unit['p']:g}"}
     rows = []
     for measured, told in lanes.side_by_side(task, made, seeds, [step_sizes]):
         for row, _ in lanes.rows_of(measured, told, seeds):
             excess = None if row["train_loss"] is None else row["train_loss"] - least
-            of_noise = {"variance_over_ldp": ratios[row["mechanism"]]}
-            rows.append(
-                setting | row | {"test_loss": excess, "step_size": unit["step_size"]} | of_noise
-            )
+            told_of_all = {"test_loss": excess, "step_size": unit["step_size"]}
+            rows.append(setting | row | told_of_all | of_noise[row["mechanism"]])
     return rows

@@ -240,9 +240,9 @@ def paragraph(rows: Sequence[Record], found: Sequence[Record], settings: ZipDlSe
         f"{table.factors} factors, {table.steps} steps of size {table.step_size:g}, "
         f"{table.seeds} seeds, {settings.attack.victims} victims of each, {settings.attack.models} "
         "messages of each, and a classifier that is logistic in the logarithms of losses where the "
-        "paper trains a small network. So levels of RMSE and of AUC are not comparable one by one; "
-        "the order of mechanisms is. Nothing here is a guarantee: no account holds without a clip, "
-        "and a stronger attack would find more.",
+        "paper trains a small network. The paper's model has no mean rating in its middle either. "
+        "So no level of RMSE or AUC is comparable with its own. Nothing here is a guarantee: no "
+        "account holds without a clip, and a stronger attack would find more.",
         f"Without noise: RMSE {free['test_loss']:.3f}, threshold AUC {_of(free, 'threshold_auc')}, "
         f"classifier AUC {_of(free, 'classifier_auc')} (published: 1.11, 60.20 % and none told).",
     ]

@@ -1,0 +1,274 @@
+"""Tables of the pages say where their numbers come from, and those of results that are stored, or
+that a command prints, are these numbers."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import shlex
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from noisedesign import cli
+from noisedesign.papers.reproduce import load_settings, ours
+from tests.support import ROOT, numbers, pages
+
+COVERED = ("README.md", "docs/results.md", "docs/experiments", "docs/guides")
+WRITTEN = ("docs/guides/collection.md",)
+"""A tool writes the tables of this page, and ``test_collection_tool`` compares them."""
+
+FEWEST = 4
+"""Decimal numbers of a table that has to say where they come from."""
+
+
+def covered() -> list[str]:
+    names = [page.relative_to(ROOT).as_posix() for page in pages.PAGES]
+    return [name for name in names if name.startswith(COVERED) and name not in WRITTEN]
+
+
+@cache
+def of_kind(kind: str) -> list[numbers.Marked]:
+    found = [one for page in covered() for one in numbers.marked(page, pages.read(page))]
+    return [one for one in found if one.kinds == [kind]]
+
+
+def test_every_table_of_numbers_says_where_they_come_from() -> None:
+    for page in covered():
+        text = pages.read(page)
+        assert not numbers.unmarked(text, FEWEST), f"{page}: put <!-- numbers: ... --> above it"
+        for one in numbers.marked(page, text):
+            assert len(one.kinds) == 1, f"{page}: one of {numbers.KINDS}, got {one.says}"
+
+
+@pytest.mark.parametrize("one", of_kind("stored"), ids=str)
+def test_numbers_are_those_that_are_stored(one: numbers.Marked) -> None:
+    source = numbers.stored(one.says["stored"], one.says.get("where", {}))
+    assert not numbers.faults(one.table, source, one.says)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", sorted({one.says["printed"] for one in of_kind("printed")}))
+def test_numbers_are_those_that_the_command_prints(command: str) -> None:
+    source = numbers.printed(command)
+    for one in of_kind("printed"):
+        if one.says["printed"] == command:
+            assert not numbers.faults(one.table, source, one.says), one
+
+
+def test_commands_and_tests_that_are_named_exist() -> None:
+    tests = {
+        name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", pages.read(file), re.MULTILINE)
+    }
+    for kind in ("printed", "measured"):
+        for one in of_kind(kind):
+            program, *words = shlex.split(one.says[kind])
+            if program == "noisedesign":
+                assert words[0] in cli.commands.commands, one
+            else:
+                assert (program, words[0]) == ("python", "-m"), one
+                assert (ROOT / f"{words[1].replace('.', '/')}.py").exists(), one
+    for one in of_kind("test"):
+        assert set(one.says["test"].split(", ")) <= tests, one
+
+
+# --- the comparison itself ------------------------------------------------------------------------
+
+PAGE = """
+<!-- numbers: {stored = "x.csv", words = {ours = "kronecker"}} -->
+
+| graph | `ldp` | ours |
+|---|---|---|
+| ring, left out | 1.00 | **0.25** (.20 to .3) |
+| path | 97.5 % | 1,234 |
+"""
+SOURCE = [
+    ("ring", "left out", "ldp", "1.0"),
+    ("ring", "left out", "kronecker", "0.2461", "0.2", "0.34"),
+    ("path", "ldp", "0.9751"),
+    ("path", "kronecker", "1233.7"),
+]
+
+
+def test_a_number_that_is_not_in_its_row_and_column_is_found() -> None:
+    (one,) = numbers.marked("page", PAGE)
+    assert numbers.faults(one.table, SOURCE, one.says) == []
+    for shown, other in (
+        ("0.25", "0.24"),
+        ("97.5 %", "97.4 %"),
+        (".3)", ".4)"),
+        ("1,234", "1,233"),
+    ):
+        wrong = one.table.replace(shown, other)
+        (fault,) = numbers.faults(wrong, SOURCE, one.says)
+        assert other.strip(")") in fault
+    assert numbers.faults(one.table.replace("0.25", "1.00"), SOURCE, one.says)  # that of ldp
+    assert numbers.faults(one.table.replace("path", "star"), SOURCE, one.says)
+    assert numbers.faults("| a | b |\n|---|---|\n| ring | x |\n", SOURCE, {})
+    assert numbers.unmarked(PAGE, 4) == []
+    assert numbers.unmarked(PAGE.replace("numbers:", "number:"), 4) == ["| graph | `ldp` | ours |"]
+
+
+# --- words that are numbers of stored results ---------------------------------------------------
+
+
+def told(page: str) -> str:
+    return " ".join(pages.read(f"docs/experiments/{page}.md").split())
+
+
+def records(name: str) -> list[dict[str, str]]:
+    with (ROOT / "docs" / "experiments" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_words_about_mafalda() -> None:
+    """Mean gains over the grid, and the epsilon of a loss, interpolated in logarithms."""
+    rows, text = records("mafalda-summary"), told("mafalda")
+
+    def gains(setting: str) -> list[float]:
+        of = [r for r in rows if r["setting"] == setting and r["mechanism"] == "mafalda"]
+        return [float(row["gain"]) for row in of]
+
+    def needed(setting: str, mechanism: str, loss: float = 0.75) -> float:
+        of = [r for r in rows if r["setting"] == setting and r["mechanism"] == mechanism]
+        x = [math.log(float(row["epsilon"])) for row in of]
+        y = [math.log(float(row["test_loss"])) for row in of]
+        return math.exp(np.interp(-math.log(loss), [-v for v in y], x))
+
+    ego = "Ego, b = 16, row-normalized"
+    assert f"The mean gain over the published grid is {np.mean(gains(ego)):.0f} %" in text
+    ldp, own = needed(ego, "ldp"), needed(ego, "mafalda")
+    assert f"takes `ldp` ε = {ldp:.2f} and Mafalda {own:.2f}, {ldp / own:.2f} times less" in text
+    text_of = gains(longer := "Ego, b = 19, row-normalized")
+    ldp, own = needed(longer, "ldp"), needed(longer, "mafalda")
+    assert f"it is {ldp:.2f} and {own:.2f}, {ldp / own:.2f} times less" in text
+    shares = ", ".join(f"{gain:.0f} %" for gain in text_of)
+    assert f"then {np.mean(text_of):.0f} % ({shares.replace('-0', '0')})" in text
+    of_w = {
+        name: needed("Ego, b = 16, Metropolis", name) for name in ("ldp", "mafalda", "kronecker")
+    }
+    assert (
+        f"takes `ldp` ε = {of_w['ldp']:.2f}, Mafalda {of_w['mafalda']:.2f} "
+        f"({of_w['ldp'] / of_w['mafalda']:.2f} times less) and `kronecker` "
+        f"{of_w['kronecker']:.2f} ({of_w['ldp'] / of_w['kronecker']:.2f} times less)"
+    ) in text
+
+
+def test_words_about_random_batches() -> None:
+    """Errors at delta = 1e-5 over those of batches in any order, graph by graph."""
+    found = {
+        (r["setting"], r["adjacency"], r["mechanism"], r["account"], r["epsilon"]): r["over_ldp"]
+        for r in records("balls-in-bins-noise")
+        if r["delta"] == "1e-05"
+    }
+    text = told("balls-in-bins")
+
+    def ratios(setting: str, record: str, *mechanisms: tuple[str, str]) -> list[float]:
+        (a, b) = ((setting, record, *mechanism) for mechanism in mechanisms)
+        return [
+            float(found[*a, e]) / float(found[*b, e]) for e in ("0.5", "1.0", "2.0", "4.0", "8.0")
+        ]
+
+    searched, square_root = ("amplified", "random"), ("bsr-8", "random")
+    of_optimum = [
+        ratios("florentine", record, searched, ("mafalda", "fixed"))
+        for record in ("zero-out", "replace")
+    ]
+    left_out, replaced = ([f"{100 * x:.0f}" for x in (min(v), max(v))] for v in of_optimum)
+    assert f"leaves {left_out[0]} to {left_out[1]} % of the error of the certified optimum" in text
+    assert f"left out, and {replaced[0]} to {replaced[1]} % where it is replaced" in text
+    more = [
+        x - 1
+        for record in ("zero-out", "replace")
+        for x in ratios("florentine", record, square_root, searched)
+    ]
+    assert f"has {100 * min(more):.0f} to {100 * max(more):.0f} % more" in text
+
+
+def test_words_about_gossip() -> None:
+    """The risk after the last step, at epsilon = 0.8, from one horizon to another."""
+    text, rows, steps = told("gossip"), records("gossip-risk"), records("gossip-growth")
+    risks = {(r["setting"], r["mechanism"]): r for r in rows if r["epsilon"] == "0.8"}
+    places = ("Erdős–Rényi", "preferential attachment")
+
+    def factors(step: str, short: int, long: int, *mechanisms: str) -> list[float]:
+        found = [
+            [risks[f"{place}, {step} step, T = {t}", name]["last_risk"] for t in (short, long)]
+            for place in places
+            for name in mechanisms
+        ]
+        return [float(b) / float(a) for a, b in found]
+
+    constant = factors("constant", 30, 300, "central", "others' views", "one view", "LDP")
+    assert f"by factors of {constant[0]:.1f} (central) to {max(constant):.1f}" in text
+    between = {
+        (r["place"], r["mechanism"], r["from"]): [float(r[k]) for k in ("factor", "low", "high")]
+        for r in steps
+    }
+    names = ("central", "others' views", "one view", "LDP")
+    up, flat = (
+        [between[f"{place}, tuned step", name, t][0] for place in places for name in names]
+        for t in ("30", "100")
+    )
+    ends = {t: between["Erdős–Rényi, tuned step", "one view", t][1:] for t in ("30", "100")}
+    assert (
+        f"multiplied by {min(up):.1f} to {max(up):.1f} (one view: {ends['30'][0]:.2f} to "
+        f"{ends['30'][1]:.1f}), from 100 to 300 by {min(flat):.1f} ({ends['100'][0]:.2f} to "
+        f"{ends['100'][1]:.1f})"
+    ) in text
+    assert max(flat) < 1.05
+    logarithms = [math.log(b) / math.log(a) for a, b in ((30, 100), (100, 300))]
+    assert f"where log(T) is by {logarithms[0]:.2f} and {logarithms[1]:.2f}" in text
+    claimed, all_messages = (
+        float(risks["Erdős–Rényi, constant step, T = 300", name]["squared_sensitivity"])
+        for name in ("equations (5.4), (5.5)", "LDP")
+    )
+    assert f"is {claimed / all_messages:.0f} times what protects from a reader" in text
+
+
+def test_words_about_ours_are_written_from_the_stored_results() -> None:
+    """All but the comments below them, which speak of the same numbers."""
+    _, settings = load_settings("ours")
+    text = told("ours")
+
+    def numeric(row: dict[str, str]) -> dict[str, Any]:
+        values = {key: pages.number(cell) for key, cell in row.items()}
+        return {k: (cell or None) if values[k] is None else values[k] for k, cell in row.items()}
+
+    costs = [numeric(row) for row in records("ours-costs")]
+    written = ours.observers.paragraph([numeric(row) for row in records("ours-observers")])
+    for paragraph in [*written.split("\n\n"), *ours._of_training(costs, settings).split("\n\n")]:
+        _, _, words = paragraph.rpartition(".** ")
+        assert " ".join(words.split()) in text
+    pairs = [
+        ours.ordered([r for r in costs if (r["setting"], r["epsilon"]) == lane])
+        for lane in {(r["setting"], 0.1) for r in costs}
+    ]
+    counted = [tuple(map(int, re.findall(r"\d+", one))) for one in pairs]
+    of, kept = (sum(column) for column in zip(*counted, strict=True))
+    assert f"of {of} pairs, the one of less error costs less in {kept}." in text
+
+
+def test_words_about_dropout_under_zip_dl() -> None:
+    rmse = {
+        (r["setting"], r["mechanism"], float(r["level"])): float(r["test_loss"])
+        for r in records("zip-dl-summary")
+    }
+    own, independent = (
+        [
+            rmse[f"dropout {rate}%", name, 128] - rmse[f"dropout {rate}%", name, 16]
+            for rate in (0, 10, 25, 50, 75)
+        ]
+        for name in ("zip-dl", "muffliato-1")
+    )
+    first, *others, last = (f"{cost:.3f}" for cost in own)
+    assert (
+        f"128 σ costs over 16 σ is {first} without dropout and {', '.join(others)} and {last} with"
+    ) in told("zip-dl")
+    times = [b / a for a, b in zip(own, independent, strict=True)]
+    assert (round(min(times)), round(max(times))) == (9, 34)  # in words on the page
