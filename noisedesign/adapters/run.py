@@ -12,7 +12,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import Batches, RandomBatches
 from noisedesign.noise.plan import agrees
-from noisedesign.noise.source import NodeNoise
+from noisedesign.noise.source import NodeNoise, list_of_arrays
 
 
 class Run:
@@ -83,7 +83,6 @@ class Run:
                 remedy="Design for fixed-epoch or min-separation.",
             )
         self._drawn: RandomBatches | None = None
-        self._attendance = None if self._random else noise.attendance()
         self.step = 0
         self._shapes: list[list[int]] | None = None
 
@@ -105,9 +104,7 @@ class Run:
         Raises:
             InputError: participation is random, and nobody has asked for :meth:`batches`.
         """
-        if self._attendance is None:
-            self._attendance = self.noise.attendance(self._drawn)
-        return self._attendance
+        return self.noise.attendance()
 
     def batches(
         self, records: int, *, batch_size: int | None = None, seed: int | None = None
@@ -182,16 +179,17 @@ class Run:
             records: those whose gradients are in it.
 
         Raises:
-            InputError: past the horizon; records more often or closer together than the design is
-                for; a model of other shapes than before; see :meth:`NodeNoise.add_`.
+            InputError: past the horizon; a norm above the clip times the number of records (over
+                the batch size, where the plan has one); records more often or closer together than
+                the design is for; a model of other shapes than before; see
+                :meth:`NodeNoise.add_`.
         """
-        arrays = _checks.listed(arrays, field="parameters", expected="a list of arrays")
+        arrays = list_of_arrays(arrays, field="parameters")
         shapes = [list(np.shape(array)) for array in arrays]
         if self._shapes not in (None, shapes):
             expected = "the shapes of the steps before"
             raise InputError("parameters", expected=expected, got="others", remedy=_SIZE)
-        self.attend(records)
-        self.noise.add_(arrays, self.step)
+        self.noise.add_(arrays, self.step, records=records)
         self._shapes = shapes
         self.step += 1
 

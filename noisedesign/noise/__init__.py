@@ -5,7 +5,7 @@ It loads numpy and cryptography and nothing else, so that a node needs no solver
     from noisedesign.noise import Secret, noise
 
     source = noise("node-0.plan", secret=Secret.new())
-    source.add_(gradients, step)  # the sum of clipped gradients, a list of arrays
+    source.add_(gradients, step, records=batch)  # the sum of clipped gradients, a list of arrays
 
 What there is, by what it is for:
 

@@ -270,6 +270,18 @@ class Attendance:
             _check_drawn(batches, rule, self.horizon)
         self._drawn = batches
         self._steps: dict[Hashable, tuple[int, ...]] = {}
+        self._told: dict[int, int] = {}
+
+    def number(self, t: int) -> int | None:
+        """How many records are in the batch of a step.
+
+        Args:
+            t: the step, zero-based.
+
+        Returns:
+            Their number; None where nobody has said.
+        """
+        return len(self._drawn[t]) if self._drawn is not None else self._told.get(t)
 
     def check(self, records: Iterable[Hashable], t: int) -> None:
         """That ``records`` may be in the batch of step ``t``, and that they are: all, or none.
@@ -284,6 +296,21 @@ class Attendance:
         Raises:
             InputError: a record more often, or closer together, than the design is for.
         """
+        self.note(self.allowed(records, t), t)
+
+    def allowed(self, records: Iterable[Hashable], t: int) -> dict[Hashable, tuple[int, ...]]:
+        """That ``records`` may be in the batch of step ``t``; :meth:`note` says that they are.
+
+        Args:
+            records: of the batch, by number or word.
+            t: the step, zero-based.
+
+        Returns:
+            All steps of each, this one among them.
+
+        Raises:
+            InputError: a record more often, or closer together, than the design is for.
+        """
         t = _checks.positive_int(t, field="step", minimum=0)
         if t >= self.horizon:
             raise InputError("step", expected=f"0 to {self.horizon - 1}", got=str(t))
@@ -292,7 +319,7 @@ class Attendance:
         given = _checks.listed(records, field="records", expected=expected)
         if self._drawn is not None:
             self._check_all(given, t)
-            return
+            return found
         for record in given:
             key = _key(record)
             if key in found:
@@ -302,6 +329,17 @@ class Attendance:
             if reason := self.rule.broken(steps):
                 raise self._refusal(key, reason)
             found[key] = steps
+        return found
+
+    def note(self, found: Mapping[Hashable, tuple[int, ...]], t: int) -> None:
+        """That these records are in the batch of step ``t``.
+
+        Args:
+            found: of :meth:`allowed`.
+            t: the step, zero-based.
+        """
+        new = sum(t not in self._steps.get(key, ()) for key in found)
+        self._told[t] = self._told.get(t, 0) + new
         self._steps |= found
 
     def _check_all(self, records: list[Any], t: int) -> None:

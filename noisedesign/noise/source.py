@@ -7,7 +7,7 @@ import math
 import secrets
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
@@ -33,12 +33,19 @@ LATEST = 32
 SECOND_ORDER = 2.0**-20
 """Products of roundings, in terms of the roundings themselves."""
 STATE_VERSION = 1
+OVER_CLIP = 1e-3
+"""Relative excess over the clip that rounding explains; more is refused, and so a larger one would
+let sums pass that are no sums of clipped gradients. In float32 a sum of n gradients is off by at
+most n 2^-24 of n clips, which is 1e-3 for 16,000 records that all round the same way (Higham 2002,
+Accuracy and Stability of Numerical Algorithms, section 4.2)."""
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 _ALL_OF_THEM = "A run goes on with all its secrets; for another run draw all of them anew."
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Numbers = NDArray[Any]
+Records = int | Iterable[Hashable]
+"""Those in a sum, by number or word; or how many there are at most."""
 
 
 class NodeSource(ABC):
@@ -54,6 +61,8 @@ class NodeSource(ABC):
 
     use: str
     """What keys are derived for: sources of two uses draw nothing alike."""
+    _sums = "parameters"
+    """What an argument of sums is called."""
 
     def __init__(
         self,
@@ -88,6 +97,7 @@ class NodeSource(ABC):
         self._lock = RLock()
         self._used: tuple[str, ...] = ()
         self._batches: RandomBatches | None = None
+        self._attendance: Attendance | None = None
         self._claim(resume)
 
     def _secret_of(self, stream: Stream, seeds: Mapping[str, Secret]) -> Secret:
@@ -277,8 +287,65 @@ class NodeSource(ABC):
 
     # --- what it hides --------------------------------------------------------------------------
 
-    def _hides(self, arrays: Sequence[Numbers], t: int) -> None:
-        """Noise of step t hides these, and nothing else."""
+    @property
+    def _divisor(self) -> int:
+        """What sums are divided by before noise is added to them."""
+        return self.plan.claim.batch_size or 1
+
+    def check_sum(self, norm: float, *, records: int | None = None) -> None:
+        """That a sum of clipped gradients may have this norm: no more than the clip a record.
+
+        ``add_`` asks it of every sum. Whoever adds :meth:`step` in another place asks it there.
+
+        Args:
+            norm: of the sum over all of its arrays together, divided as the plan says; not squared.
+            records: how many gradients are in it at most. None: one or, where the plan has a batch
+                size, so many.
+
+        Raises:
+            InputError: a larger norm but for rounding (1e-3 of it), or none that is a number; a
+                plan without a clip.
+        """
+        clip, size = self.plan.claim.clip, self._divisor
+        if clip is None:
+            remedy = "State epsilon, delta and clip in [privacy], and make the node's plan anew."
+            expected = "the norm that gradients are clipped to"
+            raise InputError("plan.claim.clip", expected=expected, got="none", remedy=remedy)
+        count = self.plan.claim.batch_size or 1
+        remedy = f"Clip the gradient of every record to {clip:g}, and scale nothing after."
+        if records is not None:
+            count = _checks.positive_int(records, field="records", minimum=0)
+        else:
+            remedy = f"Say who is in the sum, records=[...], or how many, records=n. {remedy}"
+        norm = _checks.nonnegative(norm, field="norm")
+        if norm <= (1 + OVER_CLIP) * clip * count / size:
+            return
+        of = f"{count} record{'s' * (count != 1)} clipped to {clip:g}"
+        if size > 1:
+            of = f"{of} and divided by {size}"
+            remedy = f"{remedy} Divide the sum by {size} before noise is added."
+        expected = f"a sum of norm at most {clip * count / size:g}, of {of}"
+        raise InputError(self._sums, expected=expected, got=f"norm {norm:g}", remedy=remedy)
+
+    def _norm(self, sums: Sequence[Numbers]) -> float:
+        """Euclidean norm, not squared, of all numbers together, in float64; no square overflows."""
+        norms = [0.0]
+        for array in sums:
+            flat = array.reshape(-1)
+            for low in range(0, flat.size, BLOCK):
+                part = flat[low : low + BLOCK].astype(np.float64)
+                if peak := float(np.abs(part).max()):
+                    norms.append(peak * float(np.linalg.norm(part / peak)))
+        return math.hypot(*norms)
+
+    def _number(self, t: int) -> int | None:
+        """How many are known to be in the sum of step t."""
+        if self._batches is not None:
+            return len(self._batches[t])
+        return None if self._attendance is None else self._attendance.number(t)
+
+    def _hides(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
+        """Noise of step t hides these sums of the gradients of ``records``, and nothing else."""
         if self.batch_secret is not None and self._batches is None:
             raise InputError(
                 "batches",
@@ -293,6 +360,16 @@ class NodeSource(ABC):
         if dimension > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers"
             raise InputError("parameters", expected=expected, got=f"{dimension}")
+        number, found = self._number(t), None
+        if isinstance(records, (int, np.integer)):
+            number = _checks.positive_int(records, field="records", minimum=0)
+        elif records is not None:
+            expected = "the records in the sum, a list, or how many they are"
+            records = _checks.listed(records, field="records", expected=expected)
+            number, found = len(records), self.attendance().allowed(records, t)
+        self.check_sum(self._norm(arrays), records=number)
+        if found is not None:
+            self.attendance().note(found, t)
         if self._record is not None:
             data, run = self._hash(arrays), self._run
             node, used = self.plan.node, self._used
@@ -334,16 +411,20 @@ class NodeSource(ABC):
         """Who takes part when, from the first step on.
 
         Args:
-            batches: those of :meth:`batches`, where participation is random.
+            batches: those of :meth:`batches`, where participation is random, which is the default.
 
         Returns:
-            An attendance with nobody in it.
+            The attendance of this run, the same one whenever it is asked for.
 
         Raises:
             InputError: no batches where participation is random, or those of another design.
         """
         assert self.plan.claim.rule is not None
-        return Attendance(self.plan.claim.rule, horizon=self.plan.horizon, batches=batches)
+        if self._attendance is None or batches is not None:
+            batches = self._batches if batches is None else batches
+            rule, horizon = self.plan.claim.rule, self.plan.horizon
+            self._attendance = Attendance(rule, horizon=horizon, batches=batches)
+        return self._attendance
 
     # --- resuming -------------------------------------------------------------------------------
 
@@ -508,26 +589,34 @@ class NodeNoise(NodeSource):
 
     # --- adding ---------------------------------------------------------------------------------
 
-    def add_(self, parameters: Iterable[Any], t: int) -> None:
+    def add_(self, parameters: Iterable[Any], t: int, *, records: Records | None = None) -> None:
         """Noise of one step added in place to the sum of clipped gradients.
 
         Sums divided by the batch size get noise divided by it, where the plan has one. The step is
         recorded with a hash of what the noise hides: the same again, after a crash, is the same
         again; anything else at that step is refused.
 
+        A sum of n gradients that are clipped has a norm of at most n clips (over the batch size,
+        where the plan has one), and a longer one is refused.
+
         Args:
             parameters: the sum, a list of arrays of float32 or float64, which are changed.
             t: the step, zero-based.
+            records: those whose gradients are in it, by number or word, which :meth:`attendance` is
+                told; or how many they are at most. None: those that the attendance was told of at
+                this step or that were drawn for it, else a single one or, where the plan has a
+                batch size, as many.
 
         Raises:
-            InputError: numbers that are not finite, not float32 or float64; a model of another
-                size than before; a step outside the horizon, or one that other data had; random
-                participation whose :meth:`batches` nobody has asked for.
+            InputError: a norm that is no sum's of clipped gradients; numbers that are not finite,
+                not float32 or float64; a model of another size than before; a step outside the
+                horizon, or one that other data had; records more often or closer together than
+                the design is for; random participation whose :meth:`batches` nobody has asked for.
         """
         t = self._checked_step(t)
-        given = _checks.listed(parameters, field="parameters", expected="a list of arrays")
+        given = list_of_arrays(parameters, field=self._sums)
         arrays = [_gradient(array, at) for at, array in enumerate(given)]
-        self._hides(arrays, t)
+        self._hides(arrays, t, records)
         start = 0
         for array in arrays:
             flat = array.reshape(-1)
@@ -645,6 +734,15 @@ def _gradient(array: Any, at: int) -> Floats:
             raise InputError(field, expected="finite numbers", got=got, remedy=remedy)
     found: Floats = array
     return found
+
+
+def list_of_arrays(value: Any, *, field: str) -> list[Any]:
+    """What is in a list; one array alone could be taken for a list of its rows."""
+    expected = "a list of arrays"
+    if isinstance(value, np.ndarray):
+        got, remedy = _checks.describe(value), "Put it into a list, [array]."
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
+    return _checks.listed(value, field=field, expected=expected)
 
 
 def _writeable(array: NDArray[Any], *, field: str) -> None:

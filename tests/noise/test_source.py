@@ -296,7 +296,7 @@ def test_noise_added_to_a_list_is_the_noise_of_the_steps(name: str, dtype: type)
     for t in range(4):
         sums = [np.full(shape, 0.25, dtype=dtype) for shape in shapes]
         views = [np.asarray(array) for array in sums]
-        source.add_(sums, t)
+        source.add_(sums, t, records=100)
         noise_ = steps.step(t, sum(sizes), dtype=dtype)
         expected = np.split(dtype(0.25) + noise_, np.cumsum(sizes)[:-1])
         for array, view, part in zip(sums, views, expected, strict=True):
@@ -377,7 +377,7 @@ def test_a_copy_is_the_same_run() -> None:
     """A trainer may copy what draws its noise, and not make a second run of it."""
     source = noise(PLANS["banded"])
     copied = copy.deepcopy({"optimizer": [source]})["optimizer"][0]
-    copied.add_([np.ones(3)], 0)
+    copied.add_([np.full(3, 0.1)], 0)
     assert source.next_step == 1
     with pytest.raises(InputError, match="other data at step 0"):
         source.add_([np.zeros(3)], 0)
@@ -445,7 +445,7 @@ def test_outputs_that_cannot_be_written(how: dict[str, Any], message: str) -> No
     [
         ([], "parameters: expected at least one array, got none"),
         ([np.zeros(3), [1.0]], r"parameters\[1\]: expected a numpy array"),
-        (np.zeros(3), r"parameters\[0\]: expected a numpy array"),
+        (np.zeros(3), r"parameters: expected a list of arrays, got an array .* Put it into a list"),
         ([np.zeros(3, dtype=np.float16)], r"parameters\[0\]: expected float32 or .* got float16"),
         ([np.zeros(3, dtype=np.int64)], r"parameters\[0\]: expected float32 or float64, got int64"),
         ([np.zeros(3), np.array([1.0, np.nan])], r"parameters\[1\]: expected finite numbers"),
@@ -462,7 +462,7 @@ def test_gradients_that_get_no_noise(parameters: Any, message: str, record: Path
         source.add_(parameters, 0)
     for array, value in zip(parameters, before, strict=True):
         np.testing.assert_array_equal(array, value)
-    source.add_([np.ones(3)], 0)  # and the step was not used up
+    source.add_([np.full(3, 0.1)], 0)  # and the step was not used up
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,8 @@ class Run:
         divisor = claim.batch_size or 1
         rate = self.step_size * divisor / schedule.expected_size
         for t in range(start, self.plan.horizon):
-            attendance.check((int(e) for e in schedule[t]), t)
             total = self.examples.clipped_sum(model, schedule[t], clip=claim.clip) / divisor
-            source.add_([total], t)
+            source.add_([total], t, records=schedule[t].tolist())
             model = model - rate * total
             for k in range(t * self.plan.rounds, (t + 1) * self.plan.rounds):
                 board.show(MODEL, k, model.astype("<f8").tobytes())
