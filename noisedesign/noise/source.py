@@ -802,7 +802,7 @@ def noise(
         >>> design = nd.solve(problem).design
         >>> source = noise(design, node=0, secret=Secret.new(), clip=1.0, record=False)
         >>> gradients = [np.ones((2, 2)), np.zeros(3)]  # the sum of clipped ones
-        >>> source.add_(gradients, 0)
+        >>> source.add_(gradients, 0, records=["ann", "bob"])
         >>> bool((gradients[0] != 1).all()), source.next_step
         (True, 1)
     """

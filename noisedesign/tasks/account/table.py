@@ -16,7 +16,7 @@ from noisedesign.privacy.exposure import Exposure, exposures
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import Design
 from noisedesign.system.participation import Participation, every_step
 from noisedesign.tasks.account import algorithms as catalogue
@@ -144,7 +144,7 @@ def setting_of(
         InputError: steps for a design whose use is known; none for one whose use is not; steps < 1;
             a design that protects only a released average.
     """
-    problem, calibration = design.problem, calibrate(design.problem)
+    problem, calibration = design.problem, calibration_of(design.problem)
     participation = _use(calibration.participation, steps)
     graph = problem.mixing is not None
     algorithm = catalogue.of_design(
