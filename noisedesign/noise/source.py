@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import secrets
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -24,7 +25,14 @@ from noisedesign.noise.filters import DOUBLE, Recursion
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Normals
 from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream, agrees
-from noisedesign.noise.record import Record
+from noisedesign.noise.record import (
+    ALL_OF_THEM,
+    HASH_BYTES,
+    Record,
+    other_data,
+    other_records,
+    other_size,
+)
 
 BLOCK = 1 << 15
 """Numbers that are carried from step to step together."""
@@ -39,8 +47,6 @@ let sums pass that are no sums of clipped gradients. In float32 a sum of n gradi
 most n 2^-24 of n clips, which is 1e-3 for 16,000 records that all round the same way (Higham 2002,
 Accuracy and Stability of Numerical Algorithms, section 4.2)."""
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-
-_ALL_OF_THEM = "A run goes on with all its secrets; for another run draw all of them anew."
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Numbers = NDArray[Any]
@@ -87,18 +93,20 @@ class NodeSource(ABC):
         self._of = {stream.name: self._secret_of(stream, seeds) for stream in plan.streams}
         self._drawn = {stream.name: self._drawn_from(stream) for stream in plan.streams}
         self._record = record
-        self._run, self._begun = secrets.token_hex(16), -1
+        self._run, self._begun, self._process = secrets.token_hex(16), -1, os.getpid()
         self._recursion: Recursion = plan.filter
         self._lanes: dict[tuple[int, np.dtype[Any]], _Lane] = {}
         self._latest: OrderedDict[tuple[int, np.dtype[Any]], Numbers] = OrderedDict()
         self._key = lru_cache(maxsize=4 * len(plan.streams) + 64)(self._fresh_key)
-        self._added = -1
-        self._steps: set[int] = set()
+        self._hidden: dict[int, bytes] = {}
+        self._size: int | None = None
         self._lock = RLock()
         self._used: tuple[str, ...] = ()
         self._batches: RandomBatches | None = None
         self._attendance: Attendance | None = None
         self._claim(resume)
+        self._before = self.steps
+        self._added = max(self._before, default=-1)
 
     def _secret_of(self, stream: Stream, seeds: Mapping[str, Secret]) -> Secret:
         if stream.source != OWN and stream.name in seeds:
@@ -161,31 +169,31 @@ class NodeSource(ABC):
                 raise InputError("batch_secret", expected=expected, got=got)
             entries[print_] = (BATCHES, False)
         self._used = tuple(entries)
-        if self._record is None:
-            return
-        if resume:
-            self._check_same_steps()
-        for print_, (served, shared) in entries.items():
+        if self._record is not None:
             self._record.claim(
-                secret=print_,
-                node=self.plan.node,
-                digest=self.plan.digest,
-                streams=served,
-                shared=shared,
-                run=self._run,
-                resume=resume,
+                entries, node=self.plan.node, digest=self.plan.digest, run=self._run, resume=resume
+            )
+        elif resume:
+            raise InputError(
+                "record",
+                expected="the record of the run that goes on",
+                got="none",
+                remedy="Without one nobody sees which noise was used: leave record=False out.",
             )
 
-    def _check_same_steps(self) -> None:
-        """A run that goes on has all its secrets: noise of later steps takes back what earlier ones
-        had from each."""
-        assert self._record is not None
-        node = self.plan.node
-        found = [self._record.steps(secret=used, node=node) for used in self._used]
-        if any(steps != found[0] for steps in found):
-            expected = "the secrets of the run that goes on"
-            got = "some that served other steps than the others"
-            raise InputError("secret", expected=expected, got=got, remedy=_ALL_OF_THEM)
+    def __copy__(self) -> Self:
+        """Itself, as :meth:`__deepcopy__`."""
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refused: what is unpickled would be a second run, and a pickle has the secrets in it."""
+        raise InputError(
+            "noise",
+            expected="noise in the process that made it",
+            got="a pickle of it",
+            remedy="Send the plan, and make the noise where it is drawn, from the file of its "
+            "secret; a checkpoint keeps state_dict().",
+        )
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:
         """Itself: its secrets serve one run, whoever copies the trainer that draws from it."""
@@ -217,7 +225,18 @@ class NodeSource(ABC):
             with self._lock:
                 flat[first - start : last - start] = self._block(t, block, place, flat.dtype)
 
+    def _here(self) -> None:
+        """That this is the process that made it: a fork draws the same noise for other data."""
+        if os.getpid() != self._process:
+            raise InputError(
+                "noise",
+                expected=f"the process that made it, {self._process}",
+                got=f"a fork of it, {os.getpid()}",
+                remedy="Make it in the process that draws from it, after the fork.",
+            )
+
     def _checked_step(self, t: Any) -> int:
+        self._here()
         step = _checks.positive_int(t, field="step", minimum=0)
         if step >= self.plan.horizon:
             raise InputError(
@@ -359,29 +378,60 @@ class NodeSource(ABC):
         dimension = sum(array.size for array in arrays)
         if dimension > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers"
-            raise InputError("parameters", expected=expected, got=f"{dimension}")
-        number, found = self._number(t), None
+            raise InputError(self._sums, expected=expected, got=f"{dimension}")
+        number, found, attendance = self._number(t), None, self._attendance
         if isinstance(records, (int, np.integer)):
             number = _checks.positive_int(records, field="records", minimum=0)
         elif records is not None:
             expected = "the records in the sum, a list, or how many they are"
             records = _checks.listed(records, field="records", expected=expected)
-            number, found = len(records), self.attendance().allowed(records, t)
+            attendance = self.attendance()
+            number, found = len(records), attendance.allowed(records, t)
+        if self.batch_secret is not None:
+            found = attendance = None  # they are drawn again: nothing is kept
         self.check_sum(self._norm(arrays), records=number)
-        if found is not None:
-            self.attendance().note(found, t)
+        if attendance is not None:
+            self._all_told(attendance, t, now=found is not None)
+        data = self._hash(arrays)
+        if self._hidden.get(t, data) != data:
+            raise other_data(t)
+        if self._size not in (None, dimension):
+            raise other_size(self._size, dimension)
         if self._record is not None:
-            data, run = self._hash(arrays), self._run
-            node, used = self.plan.node, self._used
-            self._record.use(used, node=node, run=run, step=t, data=data, dimension=dimension)
-        self._begun = t
-        self._steps.add(t)
+            self._record.use(
+                self._used,
+                node=self.plan.node,
+                run=self._run,
+                step=t,
+                data=data,
+                dimension=dimension,
+                who=_joined(attendance.new(found, t)) if attendance and found is not None else None,
+            )
+        if attendance is not None and found is not None:
+            attendance.note(found, t)
+        self._begun, self._hidden[t], self._size = t, data, dimension
+
+    def _all_told(self, attendance: Attendance, t: int, *, now: bool) -> None:
+        """That who is in the sums is known of every step, once it is of one: else a record would
+        take part unseen."""
+        told = attendance.told | ({t} if now else frozenset())
+        if told and (missing := (self._before | self._hidden.keys() | {t}) - told):
+            raise InputError(
+                "records",
+                expected=f"who is in the sum of step {min(missing)}, as of other steps",
+                got="nobody's word",
+                remedy="Say it of every step: add_(sums, t, records=[...]), or before it "
+                "source.attendance().check([...], t).",
+            )
+
+    def _record_key(self, of: str) -> bytes:
+        """Who reads the record cannot try out guesses of what is hashed by it."""
+        secret = self._of[self.plan.streams[0].name]
+        return secret.step_key(of, 0, digest=self.plan.digest, use="record")
 
     def _hash(self, arrays: Sequence[Numbers]) -> bytes:
-        """Of shapes and bytes, keyed: who reads the record cannot try out guesses of the data."""
-        secret = self._of[self.plan.streams[0].name]
-        key = secret.step_key("data", 0, digest=self.plan.digest, use="record")
-        found = hashlib.blake2b(digest_size=16, key=key)
+        """Of shapes and bytes."""
+        found = hashlib.blake2b(digest_size=HASH_BYTES, key=self._record_key("data"))
         for array in arrays:
             found.update(repr((array.shape, array.dtype.str)).encode())
             found.update(array.data)
@@ -398,17 +448,27 @@ class NodeSource(ABC):
 
         Raises:
             InputError: participation is not random; no number of records, or another one than
-                an account was made for.
+                an account was made for or than before.
         """
+        self._here()
         if self.batch_secret is None:
             remedy = "Batches of a fixed order are noisedesign.noise.Batches."
             expected, got = "a design for random participation", f"{self.plan.claim.participation}"
             raise InputError("participation", expected=expected, got=got, remedy=remedy)
-        self._batches = RandomBatches(self.plan, records=records, secret=self.batch_secret)
+        if self._batches is None or self._batches.records != records:
+            made = RandomBatches(self.plan, records=records, secret=self.batch_secret)
+            if self._batches is not None:
+                raise other_records(self._batches.records, made.records)
+            if self._record is not None:
+                print_, node = self.batch_secret.fingerprint, self.plan.node
+                self._record.draw(secret=print_, node=node, records=made.records)
+            self._batches = made
         return self._batches
 
     def attendance(self, batches: RandomBatches | None = None) -> Attendance:
-        """Who takes part when, from the first step on.
+        """Who takes part when, from the first step on: before a restart, too, as recorded.
+
+        What is recorded of a record is a hash, keyed by the secret.
 
         Args:
             batches: those of :meth:`batches`, where participation is random, which is the default.
@@ -423,7 +483,8 @@ class NodeSource(ABC):
         if self._attendance is None or batches is not None:
             batches = self._batches if batches is None else batches
             rule, horizon = self.plan.claim.rule, self.plan.horizon
-            self._attendance = Attendance(rule, horizon=horizon, batches=batches)
+            register = _Register(self)
+            self._attendance = Attendance(rule, horizon=horizon, batches=batches, register=register)
         return self._attendance
 
     # --- resuming -------------------------------------------------------------------------------
@@ -449,7 +510,8 @@ class NodeSource(ABC):
             state: what it gave.
 
         Raises:
-            InputError: of another design, node or secret, or of a newer version.
+            InputError: of another design, node or secret, or of a newer version; one that knows of
+                a step that the record does not.
         """
         own = self.state_dict()
         if not isinstance(state, Mapping):
@@ -463,18 +525,28 @@ class NodeSource(ABC):
         if added >= self.plan.horizon:
             expected = f"a step before the horizon, {self.plan.horizon}"
             raise InputError("state.added", expected=expected, got=f"{added}")
+        if self._record is not None and added >= 0 and added not in self.steps:
+            raise InputError(
+                "record",
+                expected=f"step {added} among those whose noise was added",
+                got="one that does not know it",
+                remedy="Name the record that the run began with. Where that is lost, nobody sees "
+                "which noise was used: take new secrets.",
+            )
         self._added = added
 
     @property
     def steps(self) -> frozenset[int]:
         """The steps whose noise was added, as recorded, or without a record by this object."""
         if self._record is None:
-            return frozenset(self._steps)
+            return frozenset(self._hidden)
         return self._record.steps(secret=self._used[0], node=self.plan.node)
 
     @property
     def next_step(self) -> int:
-        """The step after the last whose noise was added."""
+        """The step after the last whose noise was added, as recorded; after
+        :meth:`load_state_dict` that of the checkpoint, from which on the same sums may be computed
+        again."""
         return self._added + 1
 
     # --- what is claimed --------------------------------------------------------------------------
@@ -488,6 +560,36 @@ class NodeSource(ABC):
     def fingerprints(self) -> tuple[str, ...]:
         """Those of the secrets it draws from, by which a ledger knows runs."""
         return self._used
+
+
+class _Register:
+    """An attendance in the record of a node's noise, where it has one: names are hashes."""
+
+    def __init__(self, source: NodeSource) -> None:
+        self._source, self._key = source, source._record_key("who")
+
+    def name(self, record: Hashable) -> str:
+        text = repr(record).encode()
+        return hashlib.blake2b(text, digest_size=HASH_BYTES, key=self._key).hexdigest()
+
+    def known(self) -> dict[int, list[str]]:
+        source = self._source
+        if source._record is None:
+            return {}
+        kept = source._record.attendance(secret=source._used[0], node=source.plan.node)
+        places = {t: range(0, len(who), HASH_BYTES) for t, who in kept.items()}
+        return {t: [kept[t][at : at + HASH_BYTES].hex() for at in places[t]] for t in kept}
+
+    def keep(self, t: int, names: Sequence[str]) -> None:
+        source = self._source
+        source._here()
+        if source._record is not None:
+            used, node, run = source._used, source.plan.node, source._run
+            source._record.attend(used, node=node, run=run, step=t, who=_joined(names))
+
+
+def _joined(names: Iterable[str]) -> bytes:
+    return bytes.fromhex("".join(names))
 
 
 class NodeNoise(NodeSource):
@@ -780,8 +882,9 @@ def noise(
         batch_size: what sums of gradients are divided by before noise is added: so is the noise
             that ``add_`` adds. Must be that of a plan, where ``design`` is one, and be stated.
         record: where uses of secrets are recorded, by default ``$NOISEDESIGN_RECORDS`` or the
-            user's state folder; False records nothing, and then nothing is refused.
-        resume: go on with a run that used this secret before.
+            user's state folder; False records nothing, and then nobody sees what another process
+            drew, or this one before a restart.
+        resume: go on with a run that began before: its record knows it.
         batch_secret: of a design for random participation whose noise is of no secret that this
             node has alone: what its batches are drawn from, by default a new one, kept in
             ``.batch_secret``. Others draw batches from ``secret``.
@@ -790,8 +893,9 @@ def noise(
         The noise, step by step.
 
     Raises:
-        InputError: no such node; a secret that another node, design or run has used; a seed that
-            is missing; a clip or batch size that the design was not made for.
+        InputError: no such node; a secret that another node, design or run has used; a run that
+            goes on and that the record does not know; a seed that is missing; a clip or batch size
+            that the design was not made for.
 
     Examples:
         >>> import numpy as np
@@ -839,7 +943,7 @@ def new_secret(resume: Any, *, field: str = "secret") -> Secret:
     """
     if resume is True:
         expected = "that of the run that goes on"
-        raise InputError(field, expected=expected, got="none", remedy=_ALL_OF_THEM)
+        raise InputError(field, expected=expected, got="none", remedy=ALL_OF_THEM)
     return Secret.new()
 
 

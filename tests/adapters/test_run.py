@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +79,51 @@ def test_a_step_that_is_skipped_counts_its_records() -> None:
     arrays = sums()
     run.add_(arrays, records=["b"])
     np.testing.assert_array_equal(arrays[0], 0.1 + node_noise(prefix_design()).step(1, 3))
+
+
+def test_a_run_goes_on_where_its_record_is_and_knows_who_took_part(tmp_path: Path) -> None:
+    """Without a word from a checkpoint; and noise that was added is not added to other data."""
+    design, where = prefix_design(), tmp_path / "record.sqlite3"
+    run = Run(node_noise(design, record=where))
+    for t in range(2):
+        run.add_(sums(), records=[f"{t}"])
+    again = Run(node_noise(design, record=where, resume=True))
+    assert again.step == 2
+    for name in ("0", "1"):
+        with pytest.raises(InputError, match=f"record '{name}' in steps {name}, 2"):
+            again.add_(sums(), records=[name])
+    arrays = sums()
+    again.add_(arrays, records=["2"])
+    np.testing.assert_array_equal(arrays[0], 0.1 + node_noise(design).step(2, 3))
+
+
+def test_going_on_from_an_older_checkpoint(tmp_path: Path) -> None:
+    """Either with the same sums, which get the same noise, or after all steps that were used."""
+    design, where = prefix_design(), tmp_path / "record.sqlite3"
+    run, state, kept = Run(node_noise(design, record=where)), {}, []
+    for t in range(5):
+        if t == 3:
+            state = json.loads(json.dumps(run.state_dict()))
+        kept.append(sums())
+        run.add_(kept[t], records=[t])
+    again = Run(node_noise(design, record=where, resume=True))
+    again.load_state_dict(state)
+    assert again.step == 3
+    arrays = sums()
+    again.add_(arrays, records=[3])
+    np.testing.assert_array_equal(arrays[0], kept[3][0])
+    with pytest.raises(InputError, match="step: expected .* other data at step 4"):
+        again.add_([array / 2 for array in sums()], records=[4])
+    assert again.skip_used() == range(4, 5)
+    assert (again.step, again.skip_used()) == (5, range(5, 5))
+    with pytest.raises(InputError, match="record 4 in steps 4, 5"):
+        again.add_(sums(), records=[4])
+    arrays = sums()
+    again.add_(arrays, records=[5])
+    np.testing.assert_array_equal(arrays[0], 0.1 + node_noise(design).step(5, 3))
+    unkept = Run(node_noise(design))
+    unkept.load_state_dict(state)
+    assert unkept.skip_used() == range(3, 3)  # nobody knows of more
 
 
 def test_plans_and_clips_that_are_not_for_this_trainer_are_refused() -> None:

@@ -328,7 +328,7 @@ def test_sums_past_what_a_batch_can_have_are_refused() -> None:
     over = np.array([8 * 2**19 + 2**13])
     with pytest.raises(InputError, match=r"gradients: .* at most 8, of 8 records .* got norm 8.01"):
         source.release([over], 1)
-    source.release([over], 1, records=range(9))
+    source.release([over], 1, records=9)
 
 
 @pytest.mark.parametrize("step", [-1, 6, 1.0, None])

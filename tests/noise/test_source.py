@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import noisedesign
 from noisedesign.base.checks import InputError
 from noisedesign.families.toeplitz.solver import (
     optimize_banded_inverse,
@@ -381,8 +382,40 @@ def test_a_copy_is_the_same_run() -> None:
     assert source.next_step == 1
     with pytest.raises(InputError, match="other data at step 0"):
         source.add_([np.zeros(3)], 0)
-    with pytest.raises((TypeError, pickle.PicklingError)):
-        pickle.dumps(source)
+
+
+def test_noise_stays_in_its_process() -> None:
+    source = noise(PLANS["banded"], record=False)
+    assert copy.copy(source) is source
+    for held in (source, {"optimizer": [source]}, source.attendance()):
+        with pytest.raises(InputError, match="^noise: expected noise in the process that made it"):
+            pickle.dumps(held)
+
+
+def test_without_a_record_too_one_source_hides_one_sum_a_step() -> None:
+    source, first = noise(PLANS["banded"], record=False), [np.full(3, 0.1)]
+    for use in (source, copy.copy(source)):
+        use.add_([np.full(3, 0.1)], 2)
+        other = [np.full(3, 0.2)]
+        with pytest.raises(InputError, match="step: expected .* other data at step 2"):
+            use.add_(other, 2)
+        np.testing.assert_array_equal(other[0], 0.2)
+        with pytest.raises(InputError, match="parameters: expected 3 numbers, as in the steps"):
+            use.add_([np.zeros(4)], 3)
+    source.add_(first, 2)
+    again = [np.full(3, 0.1)]
+    source.add_(again, 2)
+    np.testing.assert_array_equal(first, again)
+
+
+def test_the_package_is_called_as_its_function() -> None:
+    found = noisedesign.noise(PLANS["banded"], secret=SECRET, clip=0.5, record=False)
+    np.testing.assert_array_equal(found.step(1, 4), drawn(PLANS["banded"]).step(1, 4))
+    with pytest.raises(InputError, match="clip: expected 0.5"):
+        noisedesign.noise(PLANS["banded"], clip=1.0)
+    message = "got np.float32.0.5. .float32.. It has lost digits: give a Python number or a float64"
+    with pytest.raises(InputError, match=message):
+        noise(PLANS["banded"], clip=np.float32(0.5))
 
 
 # --- what is refused --------------------------------------------------------------------------

@@ -198,12 +198,13 @@ def test_integers_of_a_sum_are_of_no_larger_norm() -> None:
         size = factor * 3 * clip * unit
         sums = [np.array([round(0.6 * size)]), np.array([[0, -round(0.8 * size)]])]
         if factor == 1:
-            made.release(sums, 0, records=["ann", "bob", "eve"])
+            made.release(sums, 0, records=3)
             continue
         with pytest.raises(InputError, match=f"^gradients: .* at most {3 * clip:g}, of 3 records"):
             made.release(sums, 1, records=3)
     with pytest.raises(InputError, match="of 1 record clipped"):
-        made.release([np.array([round(2 * clip * unit)])], 1)
-    made.release([np.full((5, 1), clip)], 1)  # rows are records
+        made.release(sums, 1)
+    rows = np.repeat([[0.6 * clip, 0.0, 0.8 * clip]], 5, axis=0)
+    made.release([rows], 1)  # rows are records
     with pytest.raises(InputError, match="of 2 records clipped"):
-        made.release([np.full((5, 1), clip)], 2, records=["joe", "kim"])
+        made.release([rows], 2, records=2)
