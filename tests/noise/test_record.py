@@ -10,7 +10,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -460,6 +462,32 @@ def test_a_fork_is_no_second_process_of_the_run(recorded: bool, path: Path) -> N
     source.add_(data(), 2, records=[7])
     with pytest.raises(InputError, match="record 7 in steps 1, 2"):
         attendance.check([7], 1)
+
+
+def test_a_claim_holds_the_record_until_it_is_written(path: Path) -> None:
+    """Else two processes would both find a secret that nobody has used."""
+    record, begun = Record(path), []
+
+    class Watched(Record):
+        @contextmanager
+        def _open(self) -> Iterator[sqlite3.Connection]:
+            with super()._open() as database:
+                database.set_trace_callback(begun.append)
+                yield database
+
+    watched = Watched(path)
+    claim = {"node": 2, "digest": BANDED.digest, "run": "1", "resume": False}
+    use = {"node": 2, "run": "1", "step": 0}
+    for ask in (
+        lambda: watched.claim({"s": ("own", False)}, **claim),
+        lambda: watched.begin(["s"], node=2, run="1"),
+        lambda: watched.use(["s"], data=b"d", dimension=1, **use),
+        lambda: watched.attend(["s"], who=b"", **use),
+    ):
+        begun.clear()
+        ask()
+        assert begun[0] == "BEGIN IMMEDIATE"
+    assert record.steps(secret="s", node=2) == {0}
 
 
 RUN = """
