@@ -265,7 +265,7 @@ class Record:
         Args:
             secret: its fingerprint.
             node: zero-based.
-            records: N.
+            records: how many the node has.
 
         Raises:
             InputError: it was another number before.
