@@ -8,7 +8,7 @@ before its gradient is used.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -391,9 +391,9 @@ class Attendance:
         self._steps |= found
 
     @property
-    def told(self) -> frozenset[int]:
+    def told(self) -> Set[int]:
         """The steps of which somebody said who took part, be it nobody."""
-        return frozenset(self._told)
+        return self._told.keys()
 
     def _add(self, t: int, names: Iterable[Hashable]) -> None:
         steps = {name: tuple(sorted({*self._steps.get(name, ()), t})) for name in names}

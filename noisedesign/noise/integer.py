@@ -303,7 +303,8 @@ class IntegerNoise(NodeSource):
         else:
             sums = self.lattice_sum(arrays)
             records = len(arrays[0]) if records is None else records
-        self._hides(sums, t, records)
+        with self._lock:
+            self._hides(sums, t, records)
         released, start = [], 0
         for total in sums:
             message = np.empty(total.shape, dtype=np.int64)

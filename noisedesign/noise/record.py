@@ -364,7 +364,8 @@ def _use(
 ) -> None:
     (size,) = database.execute(f"SELECT dimension FROM uses {_HERE}", where).fetchone()
     if size not in (None, dimension):
-        raise other_size(size, dimension)
+        expected = f"{size} numbers, as in the steps before"
+        raise InputError("parameters", expected=expected, got=f"{dimension}")
     query = f"SELECT data FROM steps {_HERE} AND step = ?"
     found = database.execute(query, (*where, step)).fetchone()
     if found is None:
@@ -391,12 +392,6 @@ def other_data(step: int) -> InputError:
         got=f"other data at step {step}, whose noise was added before",
         remedy="The difference of both would show the data. Go on with the next step.",
     )
-
-
-def other_size(before: int, now: int) -> InputError:
-    """What is raised for a model of another size."""
-    expected = f"{before} numbers, as in the steps before"
-    return InputError("parameters", expected=expected, got=f"{now}")
 
 
 def other_records(before: int, now: int) -> InputError:

@@ -25,14 +25,7 @@ from noisedesign.noise.filters import DOUBLE, Recursion
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Normals
 from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream, agrees
-from noisedesign.noise.record import (
-    ALL_OF_THEM,
-    HASH_BYTES,
-    Record,
-    other_data,
-    other_records,
-    other_size,
-)
+from noisedesign.noise.record import ALL_OF_THEM, HASH_BYTES, Record, other_data, other_records
 
 BLOCK = 1 << 15
 """Numbers that are carried from step to step together."""
@@ -99,14 +92,13 @@ class NodeSource(ABC):
         self._latest: OrderedDict[tuple[int, np.dtype[Any]], Numbers] = OrderedDict()
         self._key = lru_cache(maxsize=4 * len(plan.streams) + 64)(self._fresh_key)
         self._hidden: dict[int, bytes] = {}
-        self._size: int | None = None
         self._lock = RLock()
         self._used: tuple[str, ...] = ()
         self._batches: RandomBatches | None = None
         self._attendance: Attendance | None = None
         self._claim(resume)
-        self._before = self.steps
-        self._added = max(self._before, default=-1)
+        self._untold = set(self.steps)
+        self._added = max(self._untold, default=-1)
 
     def _secret_of(self, stream: Stream, seeds: Mapping[str, Secret]) -> Secret:
         if stream.source != OWN and stream.name in seeds:
@@ -327,9 +319,7 @@ class NodeSource(ABC):
         """
         clip, size = self.plan.claim.clip, self._divisor
         if clip is None:
-            remedy = "State epsilon, delta and clip in [privacy], and make the node's plan anew."
-            expected = "the norm that gradients are clipped to"
-            raise InputError("plan.claim.clip", expected=expected, got="none", remedy=remedy)
+            raise _without("clip", "the norm that gradients are clipped to")
         count = self.plan.claim.batch_size or 1
         remedy = f"Clip the gradient of every record to {clip:g}, and scale nothing after."
         if records is not None:
@@ -357,12 +347,6 @@ class NodeSource(ABC):
                     norms.append(peak * float(np.linalg.norm(part / peak)))
         return math.hypot(*norms)
 
-    def _number(self, t: int) -> int | None:
-        """How many are known to be in the sum of step t."""
-        if self._batches is not None:
-            return len(self._batches[t])
-        return None if self._attendance is None else self._attendance.number(t)
-
     def _hides(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
         """Noise of step t hides these sums of the gradients of ``records``, and nothing else."""
         if self.batch_secret is not None and self._batches is None:
@@ -379,24 +363,20 @@ class NodeSource(ABC):
         if dimension > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers"
             raise InputError(self._sums, expected=expected, got=f"{dimension}")
-        number, found, attendance = self._number(t), None, self._attendance
+        attendance, found = self.attendance(), None
+        number = attendance.number(t)
         if isinstance(records, (int, np.integer)):
-            number = _checks.positive_int(records, field="records", minimum=0)
+            stated = _checks.positive_int(records, field="records", minimum=0)
+            number = stated if number is None else min(number, stated)
         elif records is not None:
             expected = "the records in the sum, a list, or how many they are"
             records = _checks.listed(records, field="records", expected=expected)
-            attendance = self.attendance()
             number, found = len(records), attendance.allowed(records, t)
-        if self.batch_secret is not None:
-            found = attendance = None  # they are drawn again: nothing is kept
         self.check_sum(self._norm(arrays), records=number)
-        if attendance is not None:
+        who, data = None, self._hash(arrays)
+        if self._batches is None:  # of batches that are drawn again nothing is kept
             self._all_told(attendance, t, now=found is not None)
-        data = self._hash(arrays)
-        if self._hidden.get(t, data) != data:
-            raise other_data(t)
-        if self._size not in (None, dimension):
-            raise other_size(self._size, dimension)
+            who = None if found is None else _joined(attendance.new(found, t))
         if self._record is not None:
             self._record.use(
                 self._used,
@@ -405,17 +385,24 @@ class NodeSource(ABC):
                 step=t,
                 data=data,
                 dimension=dimension,
-                who=_joined(attendance.new(found, t)) if attendance and found is not None else None,
+                who=who,
             )
-        if attendance is not None and found is not None:
+        elif self._hidden.setdefault(t, data) != data:
+            raise other_data(t)
+        if found is not None:
             attendance.note(found, t)
-        self._begun, self._hidden[t], self._size = t, data, dimension
+        self._begun = t
+        self._untold.add(t)
 
     def _all_told(self, attendance: Attendance, t: int, *, now: bool) -> None:
         """That who is in the sums is known of every step, once it is of one: else a record would
         take part unseen."""
-        told = attendance.told | ({t} if now else frozenset())
-        if told and (missing := (self._before | self._hidden.keys() | {t}) - told):
+        told = attendance.told
+        if not (now or told):
+            return
+        self._untold = {step for step in self._untold if step not in told}
+        missing = self._untold if t in told else self._untold | {t}
+        if missing := missing - ({t} if now else set()):
             raise InputError(
                 "records",
                 expected=f"who is in the sum of step {min(missing)}, as of other steps",
@@ -479,7 +466,8 @@ class NodeSource(ABC):
         Raises:
             InputError: no batches where participation is random, or those of another design.
         """
-        assert self.plan.claim.rule is not None
+        if self.plan.claim.rule is None:
+            raise _without("rule", "who may take part when")
         if self._attendance is None or batches is not None:
             batches = self._batches if batches is None else batches
             rule, horizon = self.plan.claim.rule, self.plan.horizon
@@ -586,6 +574,11 @@ class _Register:
         if source._record is not None:
             used, node, run = source._used, source.plan.node, source._run
             source._record.attend(used, node=node, run=run, step=t, who=_joined(names))
+
+
+def _without(key: str, expected: str) -> InputError:
+    remedy = "State epsilon, delta and clip in [privacy], and make the node's plan anew."
+    return InputError(f"plan.claim.{key}", expected=expected, got="none", remedy=remedy)
 
 
 def _joined(names: Iterable[str]) -> bytes:
@@ -718,7 +711,8 @@ class NodeNoise(NodeSource):
         t = self._checked_step(t)
         given = list_of_arrays(parameters, field=self._sums)
         arrays = [_gradient(array, at) for at, array in enumerate(given)]
-        self._hides(arrays, t, records)
+        with self._lock:
+            self._hides(arrays, t, records)
         start = 0
         for array in arrays:
             flat = array.reshape(-1)

@@ -291,9 +291,10 @@ def test_who_is_in_the_sums_is_said_of_every_step_or_of_none(path: Path) -> None
             source.add_(data(), 1)
     source.attendance().check([8], 0)
     source.add_(data(), 1)
-    for told in (None, 3):
-        with pytest.raises(InputError, match="records: expected who is in the sum of step 2"):
-            source.add_(data(), 2, records=told)
+    for made in (source, started(path, SPACED, resume=True)):
+        for told in (None, 3):
+            with pytest.raises(InputError, match="records: expected who is in the sum of step 2"):
+                made.add_(data(), 2, records=told)
     assert source.steps == {0, 1}
 
 

@@ -400,8 +400,6 @@ def test_without_a_record_too_one_source_hides_one_sum_a_step() -> None:
         with pytest.raises(InputError, match="step: expected .* other data at step 2"):
             use.add_(other, 2)
         np.testing.assert_array_equal(other[0], 0.2)
-        with pytest.raises(InputError, match="parameters: expected 3 numbers, as in the steps"):
-            use.add_([np.zeros(4)], 3)
     source.add_(first, 2)
     again = [np.full(3, 0.1)]
     source.add_(again, 2)

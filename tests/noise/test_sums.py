@@ -161,10 +161,24 @@ def test_sums_that_are_not_finite_get_no_noise(bad: float) -> None:
         source().check_sum(bad, records=10**6)
 
 
-def test_a_plan_without_a_clip_says_nothing_of_sums() -> None:
-    bare = replace(FRESH, claim=replace(FRESH.claim, clip=None))
-    with pytest.raises(InputError, match=r"plan.claim.clip: expected the norm .* got none"):
+@pytest.mark.parametrize("missing", ["clip", "rule"])
+def test_a_plan_without_a_clip_or_a_participation_says_nothing_of_sums(missing: str) -> None:
+    bare = replace(FRESH, claim=replace(FRESH.claim, **{missing: None}))
+    with pytest.raises(InputError, match=f"plan.claim.{missing}: expected .* got none. State eps"):
         source(bare).add_([np.zeros(3)], 0)
+
+
+def test_of_two_numbers_the_lesser_counts() -> None:
+    """At most so many are in the sum: those told of, or drawn, and those that are stated."""
+    for made, present in ((source(), 3), (source(RANDOM), 9)):
+        if present == 3:
+            made.attendance().check(["ann", "bob", "eve"], 0)
+        else:
+            made.batches(30)
+        for stated in (2, 100):
+            count = min(stated, present)
+            with pytest.raises(InputError, match=f"of {count} records clipped"):
+                made.add_([np.array([1.01 * count * CLIP])], 0, records=stated)
 
 
 def test_numbers_of_records_that_are_none() -> None:
