@@ -12,7 +12,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.noise.attendance import Attendance
 from noisedesign.noise.batches import Batches, RandomBatches
 from noisedesign.noise.plan import agrees
-from noisedesign.noise.source import NodeNoise
+from noisedesign.noise.source import NodeNoise, list_of_arrays
 
 
 class Run:
@@ -82,9 +82,8 @@ class Run:
                 got=f"{claim.participation}, which the node has to draw in secret",
                 remedy="Design for fixed-epoch or min-separation.",
             )
-        self._drawn: RandomBatches | None = None
-        self._attendance = None if self._random else noise.attendance()
-        self.step = 0
+        self._records: int | None = None
+        self.step = noise.next_step
         self._shapes: list[list[int]] | None = None
 
     @property
@@ -105,9 +104,7 @@ class Run:
         Raises:
             InputError: participation is random, and nobody has asked for :meth:`batches`.
         """
-        if self._attendance is None:
-            self._attendance = self.noise.attendance(self._drawn)
-        return self._attendance
+        return self.noise.attendance()
 
     def batches(
         self, records: int, *, batch_size: int | None = None, seed: int | None = None
@@ -143,23 +140,14 @@ class Run:
                 got=str(seed),
                 remedy="Privacy rests on nobody knowing them. Leave it out.",
             )
-        found = self._drawn_for(records)
+        found = self.noise.batches(records)
+        self._records = found.records
         if batch_size is not None:
             size, mean = _checks.positive_int(batch_size, field="batch_size"), found.expected_size
             if abs(size - mean) >= 1:
                 expected = f"{mean:g}, rounded: the mean size of batches that are drawn, or none"
                 raise InputError("batch_size", expected=expected, got=str(size))
         return found
-
-    def _drawn_for(self, records: int) -> RandomBatches:
-        """Drawn once: a record of other data, or of another number of them, was drawn before."""
-        records = _checks.positive_int(records, field="records")
-        if self._drawn is None:
-            self._drawn = self.noise.batches(records)
-        elif self._drawn.records != records:
-            expected = f"{self._drawn.records} records, as before"
-            raise InputError("records", expected=expected, got=str(records))
-        return self._drawn
 
     def attend(self, records: Iterable[Hashable]) -> None:
         """That ``records`` are all that is in the sum of the next step, and that they may be.
@@ -182,21 +170,22 @@ class Run:
             records: those whose gradients are in it.
 
         Raises:
-            InputError: past the horizon; records more often or closer together than the design is
-                for; a model of other shapes than before; see :meth:`NodeNoise.add_`.
+            InputError: past the horizon; a norm above the clip times the number of records (over
+                the batch size, where the plan has one); records more often or closer together than
+                the design is for; a model of other shapes than before; see
+                :meth:`NodeNoise.add_`.
         """
-        arrays = _checks.listed(arrays, field="parameters", expected="a list of arrays")
+        arrays = list_of_arrays(arrays, field="parameters")
         shapes = [list(np.shape(array)) for array in arrays]
         if self._shapes not in (None, shapes):
             expected = "the shapes of the steps before"
             raise InputError("parameters", expected=expected, got="others", remedy=_SIZE)
-        self.attend(records)
-        self.noise.add_(arrays, self.step)
+        self.noise.add_(arrays, self.step, records=records)
         self._shapes = shapes
         self.step += 1
 
     def skip(self, records: Iterable[Hashable]) -> None:
-        """Go on with the step after, where noise was added to other data before a crash.
+        """Go on with the step after, where these took part in this one in another way.
 
         Args:
             records: those that took part in it, which are counted.
@@ -206,6 +195,20 @@ class Run:
         """
         self.attend(records)
         self.step += 1
+
+    def skip_used(self) -> range:
+        """Go on after all steps whose noise was added, with a model from an older checkpoint.
+
+        What was added then stays used, and who took part in it stays counted. It is for training
+        that does not compute the same sums again, bit by bit; what does goes on from the step of
+        the checkpoint, and has the same noise.
+
+        Returns:
+            The steps that are left out.
+        """
+        first = self.step
+        self.step = max(first, 1 + max(self.noise.steps, default=-1))
+        return range(first, self.step)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, beside the secret.
@@ -218,7 +221,7 @@ class Run:
             "shapes": self._shapes,
             "noise": self.noise.state_dict(),
             "attendance": {} if self._random else self.attendance.state_dict(),
-            "drawn": None if self._drawn is None else self._drawn.records,
+            "drawn": self._records,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -238,7 +241,7 @@ class Run:
         self.noise.load_state_dict(state["noise"])
         if self._random:
             if (drawn := state.get("drawn")) is not None:
-                self._drawn_for(drawn)
+                self.batches(drawn)
         else:
             self.attendance.load_state_dict(state["attendance"])
         self.step, self._shapes = step, state["shapes"]

@@ -310,7 +310,9 @@ def real(value: Any, *, field: str, low: float = -math.inf, high: float = math.i
         wanted = "a finite number"
         if low > -math.inf or high < math.inf:
             wanted = f"a number in ({low:g}, {high:g})"
-        raise InputError(field, expected=wanted, got=describe(value))
+        short = isinstance(value, np.floating) and not isinstance(value, np.float64)
+        remedy = "It has lost digits: give a Python number or a float64." if short else ""
+        raise InputError(field, expected=wanted, got=describe(value), remedy=remedy)
     return number
 
 

@@ -20,7 +20,7 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import Array, InputError, describe
 from noisedesign.files.design_arrays import arrays_of
 from noisedesign.noise.plan import Claim, Plan, claim_of_json
-from noisedesign.program.calibration import Calibration, calibrate
+from noisedesign.program.calibration import Calibration, calibration_of
 from noisedesign.program.design import AGAINST_OBSERVERS, Design
 from noisedesign.program.node_plan import node_plan
 from noisedesign.program.noise import Noise, noise_of_arrays
@@ -240,7 +240,7 @@ def to_json(values: dict[str, Any]) -> str:
 
 def facts(design: Design, *, problem_text: str = "") -> dict[str, Any]:
     """What a reader of an exported matrix needs to know, as JSON values."""
-    return _facts(design, design.problem, calibrate(design.problem), problem_text)
+    return _facts(design, design.problem, calibration_of(design.problem), problem_text)
 
 
 def _facts(
@@ -369,7 +369,7 @@ def content_of(
         found, stored = design.calibration, {}
     else:
         stated = design.problem
-        found, stored = calibrate(stated), arrays_of(design)
+        found, stored = calibration_of(stated), arrays_of(design)
     known = _facts(design, stated, found, problem_text)
     beside = {name: stored[name] for name in PROBLEM_ARRAYS if name in stored}
     target = found.epsilon is not None

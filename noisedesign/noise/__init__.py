@@ -5,7 +5,7 @@ It loads numpy and cryptography and nothing else, so that a node needs no solver
     from noisedesign.noise import Secret, noise
 
     source = noise("node-0.plan", secret=Secret.new())
-    source.add_(gradients, step)  # the sum of clipped gradients, a list of arrays
+    source.add_(gradients, step, records=batch)  # the sum of clipped gradients, a list of arrays
 
 What there is, by what it is for:
 
@@ -17,8 +17,10 @@ What there is, by what it is for:
 
 # A name is loaded with its module when it is first asked for (PEP 562).
 
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from noisedesign.noise.agreement import (
@@ -74,3 +76,13 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES})
+
+
+class _Callable(ModuleType):
+    """A package that is called as its function of the same name: nd.noise(design, ...)."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.noise(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -8,9 +8,9 @@ before its gradient is used.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,14 +202,20 @@ def _listed(steps: tuple[int, ...]) -> str:
 
 
 def _key(record: Any) -> Hashable:
-    """A record's number, as Python's where it is one of numpy or a trainer."""
+    """A record's number or word, which is the same in every process: a number as Python's, whole
+    ones as integers."""
     try:
-        key: Hashable = record.item() if hasattr(record, "item") else record
-        hash(key)
+        key = record.item() if hasattr(record, "item") else record
     except (TypeError, ValueError, RuntimeError):
-        expected, got = "a number or a word for every record", _checks.describe(record)
-        raise InputError("records", expected=expected, got=got) from None
-    return key
+        key = None
+    if isinstance(key, tuple):
+        return tuple(map(_key, key))
+    if isinstance(key, (bool, int, float)):
+        return int(key) if key == key // 1 else float(key)
+    if isinstance(key, (str, bytes)):
+        return key
+    expected, got = "a number or a word for every record", _checks.describe(record)
+    raise InputError("records", expected=expected, got=got)
 
 
 def _unlike(rule: Rule, got: str) -> InputError:
@@ -233,8 +239,24 @@ def _check_drawn(batches: Any, rule: Rule, horizon: int) -> None:
         raise _unlike(rule, "those of another design")
 
 
+class Register(Protocol):
+    """Where an attendance is kept beyond the process."""
+
+    def name(self, record: Hashable) -> str:
+        """What a record is called there."""
+
+    def known(self) -> Mapping[int, Sequence[str]]:
+        """Who is kept, by step."""
+
+    def keep(self, t: int, names: Sequence[str]) -> None:
+        """That these, too, took part in step t."""
+
+
 class Attendance:
     """The steps every record took part in, in one run.
+
+    That of a node's noise, :meth:`noisedesign.noise.NodeNoise.attendance`, is kept in its record
+    and goes on after a restart; names of records are kept as hashes, keyed by the node's secret.
 
     Where the participation of the design is random, the records of a step are those that were
     drawn for it in secret, all of them and no others: that a batch is random cannot be seen.
@@ -243,6 +265,7 @@ class Attendance:
         rule: of the design.
         horizon: T, the number of steps.
         batches: those of the node, where participation is random.
+        register: where it is kept, or None.
 
     Raises:
         InputError: no such rule, or no number of steps; no batches where participation is random,
@@ -261,7 +284,14 @@ class Attendance:
         records
     """
 
-    def __init__(self, rule: Rule, *, horizon: int, batches: RandomBatches | None = None) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        *,
+        horizon: int,
+        batches: RandomBatches | None = None,
+        register: Register | None = None,
+    ) -> None:
         _checks.instance(rule, Rule, field="rule", expected=RULE)
         self.rule, self.horizon = rule, _checks.positive_int(horizon, field="horizon")
         if (rule.random is None) != (batches is None):
@@ -270,6 +300,22 @@ class Attendance:
             _check_drawn(batches, rule, self.horizon)
         self._drawn = batches
         self._steps: dict[Hashable, tuple[int, ...]] = {}
+        self._told: dict[int, int] = {}
+        self._register = register
+        if register is not None:
+            for t, names in register.known().items():
+                self._add(t, names)
+
+    def number(self, t: int) -> int | None:
+        """How many records are in the batch of a step.
+
+        Args:
+            t: the step, zero-based.
+
+        Returns:
+            Their number; None where nobody has said.
+        """
+        return len(self._drawn[t]) if self._drawn is not None else self._told.get(t)
 
     def check(self, records: Iterable[Hashable], t: int) -> None:
         """That ``records`` may be in the batch of step ``t``, and that they are: all, or none.
@@ -284,6 +330,23 @@ class Attendance:
         Raises:
             InputError: a record more often, or closer together, than the design is for.
         """
+        found = self.allowed(records, t)
+        self._keep(found, t)
+        self.note(found, t)
+
+    def allowed(self, records: Iterable[Hashable], t: int) -> dict[Hashable, tuple[int, ...]]:
+        """That ``records`` may be in the batch of step ``t``; :meth:`note` says that they are.
+
+        Args:
+            records: of the batch, by number or word.
+            t: the step, zero-based.
+
+        Returns:
+            All steps of each, this one among them.
+
+        Raises:
+            InputError: a record more often, or closer together, than the design is for.
+        """
         t = _checks.positive_int(t, field="step", minimum=0)
         if t >= self.horizon:
             raise InputError("step", expected=f"0 to {self.horizon - 1}", got=str(t))
@@ -292,17 +355,54 @@ class Attendance:
         given = _checks.listed(records, field="records", expected=expected)
         if self._drawn is not None:
             self._check_all(given, t)
-            return
+            return found
         for record in given:
             key = _key(record)
-            if key in found:
+            name = key if self._register is None else self._register.name(key)
+            if name in found:
                 raise self._refusal(key, f"twice in the batch of step {t}")
-            before = self._steps.get(key, ())
+            before = self._steps.get(name, ())
             steps = before if t in before else tuple(sorted((*before, t)))
             if reason := self.rule.broken(steps):
                 raise self._refusal(key, reason)
-            found[key] = steps
+            found[name] = steps
+        return found
+
+    def new(self, found: Iterable[Hashable], t: int) -> list[Any]:
+        """Which of these nobody has said to be in the batch of step ``t``.
+
+        Args:
+            found: of :meth:`allowed`.
+            t: the step, zero-based.
+
+        Returns:
+            What they are called.
+        """
+        return [name for name in found if t not in self._steps.get(name, ())]
+
+    def note(self, found: Mapping[Hashable, tuple[int, ...]], t: int) -> None:
+        """That these records are in the batch of step ``t``, in this process.
+
+        Args:
+            found: of :meth:`allowed`.
+            t: the step, zero-based.
+        """
+        self._told[t] = self._told.get(t, 0) + len(self.new(found, t))
         self._steps |= found
+
+    @property
+    def told(self) -> Set[int]:
+        """The steps of which somebody said who took part, be it nobody."""
+        return self._told.keys()
+
+    def _add(self, t: int, names: Iterable[Hashable]) -> None:
+        steps = {name: tuple(sorted({*self._steps.get(name, ()), t})) for name in names}
+        self.note(steps, t)
+
+    def _keep(self, found: Iterable[Hashable], t: int) -> None:
+        new = self.new(found, t)
+        if self._register is not None and self._drawn is None and (new or t not in self._told):
+            self._register.keep(t, new)
 
     def _check_all(self, records: list[Any], t: int) -> None:
         """That they are those drawn for the step. Nothing is kept: it would tell of the draws."""
@@ -331,12 +431,16 @@ class Attendance:
         """What a checkpoint keeps, for records that are numbers or words.
 
         Returns:
-            JSON values.
+            JSON values; in the attendance of a node's noise hashes in place of names.
         """
-        return {"steps": [[record, list(steps)] for record, steps in self._steps.items()]}
+        return {
+            "steps": [[name, list(steps)] for name, steps in self._steps.items()],
+            "told": sorted(self._told),
+            "keyed": self._register is not None,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after :meth:`state_dict`.
+        """Go on after :meth:`state_dict`; who is known to have taken part besides, did.
 
         Args:
             state: what it gave.
@@ -346,7 +450,19 @@ class Attendance:
         """
         expected = "what Attendance.state_dict gave"
         _checks.instance(state, Mapping, field="state", expected=expected)
+        keyed, register = state.get("keyed", False), self._register
         try:
-            self._steps = {_key(record): tuple(map(int, steps)) for record, steps in state["steps"]}
+            batches: dict[int, list[Any]] = {int(t): [] for t in state.get("told", ())}
+            for record, steps in state["steps"]:
+                name = _key(record)
+                if register is not None and not keyed:
+                    name = register.name(name)
+                for t in steps:
+                    batches.setdefault(int(t), []).append(name)
+            if keyed and register is None:
+                raise KeyError("keyed")
         except (KeyError, TypeError, ValueError, OverflowError):
             raise InputError("state", expected=expected, got=_checks.describe(state)) from None
+        for t, names in batches.items():
+            self._keep(names, t)
+            self._add(t, names)

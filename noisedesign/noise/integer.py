@@ -35,10 +35,17 @@ from noisedesign.noise.keys import Secret
 from noisedesign.noise.lattice import LARGEST, Integers, lattice_of
 from noisedesign.noise.plan import DEALT, OWN, Plan, Stream, agrees
 from noisedesign.noise.record import Record
-from noisedesign.noise.source import BLOCK, NodeSource, new_secret, output, plan_of
+from noisedesign.noise.source import (
+    BLOCK,
+    OVER_CLIP,
+    NodeSource,
+    Records,
+    list_of_arrays,
+    new_secret,
+    output,
+    plan_of,
+)
 
-OVER_CLIP = 1e-3
-"""Relative excess over the clip that rounding of float32 explains; more is refused."""
 _INT64 = np.dtype(np.int64)
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -118,6 +125,8 @@ class IntegerNoise(NodeSource):
     """
 
     use = "integers"
+    _sums = "gradients"
+    _divisor = 1
 
     def __init__(
         self,
@@ -220,7 +229,8 @@ class IntegerNoise(NodeSource):
             InputError: numbers that are not finite, of other dtypes, or past the clip.
         """
         clip = _checks.flag(clip, field="clip")
-        arrays = [_float_gradient(array, at) for at, array in enumerate(_arrays(gradients))]
+        given = list_of_arrays(gradients, field="gradients")
+        arrays = [_float_gradient(array, at) for at, array in enumerate(given)]
         if not arrays or len({len(array) for array in arrays}) > 1:
             expected = "arrays with one record a row, as many in each"
             got = ", ".join(str(array.shape) for array in arrays) or "none"
@@ -263,7 +273,9 @@ class IntegerNoise(NodeSource):
             whole = np.where(whole < 0, -shrunk, shrunk)
         return whole
 
-    def release(self, gradients: Iterable[Any], t: int) -> list[Integers]:
+    def release(
+        self, gradients: Iterable[Any], t: int, *, records: Records | None = None
+    ) -> list[Integers]:
         """What the node may send at one step: gradients and noise, in steps of the lattice.
 
         :meth:`values` makes floats of it. The step is recorded with a hash of the sums, as
@@ -273,23 +285,26 @@ class IntegerNoise(NodeSource):
             gradients: a list of arrays: either int64, sums as :meth:`lattice_sum` makes them, or
                 float32 or float64 with one clipped gradient a row, of which sums are made.
             t: the step, zero-based.
+            records: as of ``NodeNoise.add_``; of gradients in rows as many as there are rows, where
+                nobody says.
 
         Returns:
             int64, an array for each sum.
 
         Raises:
-            InputError: what :meth:`lattice_sum` refuses; integers beyond what the batch of the
-                plan can sum to; a model of another size than before; a step outside the horizon,
-                or one that other data had.
+            InputError: what :meth:`lattice_sum` refuses; a norm that is no sum's of clipped
+                gradients; a model of another size than before; a step outside the horizon, or one
+                that other data had; records more often or closer together than the design is for.
         """
         t = self._checked_step(t)
-        arrays = _arrays(gradients)
+        arrays = list_of_arrays(gradients, field=self._sums)
         if arrays and all(isinstance(a, np.ndarray) and a.dtype == _INT64 for a in arrays):
             sums = [np.array(array, order="C", ndmin=1) for array in arrays]
         else:
             sums = self.lattice_sum(arrays)
-        self._check_sums(sums)
-        self._hides(sums, t)
+            records = len(arrays[0]) if records is None else records
+        with self._lock:
+            self._hides(sums, t, records)
         released, start = [], 0
         for total in sums:
             message = np.empty(total.shape, dtype=np.int64)
@@ -300,18 +315,13 @@ class IntegerNoise(NodeSource):
         self._added = max(self._added, t)
         return released
 
-    def _check_sums(self, sums: Sequence[Integers]) -> None:
-        size = self.claim.batch_size
-        most = LARGEST if size is None else size * math.isqrt(self.lattice.clip_squared)
+    def _norm(self, sums: Sequence[Integers]) -> float:
         for at, total in enumerate(sums):
-            if not _is_below(total, min(most, LARGEST)):
-                of = "" if size is None else f", {size} times the clip"
+            if not _is_below(total, LARGEST):
+                expected = f"sums up to {LARGEST} steps of the lattice"
                 peak = max(int(total.max()), -int(total.min()))
-                raise InputError(
-                    f"gradients[{at}]",
-                    expected=f"sums up to {most} steps of the lattice{of}",
-                    got=str(peak),
-                )
+                raise InputError(f"gradients[{at}]", expected=expected, got=str(peak))
+        return super()._norm(sums) * self.grid
 
     def values(self, released: Iterable[Integers]) -> list[Array]:
         """In units of the gradients, divided by the batch size where the plan has one.
@@ -327,7 +337,7 @@ class IntegerNoise(NodeSource):
         Raises:
             InputError: no list of arrays of int64.
         """
-        arrays = _arrays(released, field="released")
+        arrays = list_of_arrays(released, field="released")
         for at, array in enumerate(arrays):
             if not isinstance(array, np.ndarray) or array.dtype != _INT64:
                 got = _checks.describe(array)
@@ -351,13 +361,6 @@ def _squared_norm(integers: Integers) -> int:
     squares = integers * integers
     low = int((squares & np.int64(2**32 - 1)).sum())
     return (int((squares >> np.int64(32)).sum()) << 32) + low
-
-
-def _arrays(value: Any, *, field: str = "gradients") -> list[Any]:
-    """One array alone could be taken for a list of its rows, which are records."""
-    if isinstance(value, np.ndarray):
-        raise InputError(field, expected="a list of arrays", got=_checks.describe(value))
-    return _checks.listed(value, field=field, expected="a list of arrays")
 
 
 def _float_gradient(array: Any, at: int) -> NDArray[Any]:

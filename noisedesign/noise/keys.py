@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,8 @@ from noisedesign.base.checks import InputError
 SECRET_BYTES = 32
 DIGEST_BYTES = 32
 VERSION = b"noisedesign noise 1"
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+"""What users other than its owner may do with a file."""
 _SECRET = f"{SECRET_BYTES} bytes, as Secret.new() draws them"
 
 
@@ -66,6 +69,19 @@ class Secret:
         """
         return cls(secrets.token_bytes(SECRET_BYTES))
 
+    def __copy__(self) -> Self:
+        """Itself: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """Itself: it never changes."""
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refused: a pickle has its bytes in clear, wherever it is sent or kept."""
+        remedy = "Save it, secret.save(path), and give the path to whoever needs it."
+        raise InputError("secret", expected="a file of its own", got="a pickle", remedy=remedy)
+
     @classmethod
     def of(cls, value: Any, *, field: str = "secret") -> Secret:
         """What was meant.
@@ -100,10 +116,20 @@ class Secret:
             The secret.
 
         Raises:
-            InputError: no such file, or no secret in it.
+            InputError: no such file, or no secret in it; one that other users may read or write,
+                where the system knows of users.
         """
         file = _checks.path(path, field="secret")
         try:
+            if os.name == "posix" and (mode := stat.S_IMODE(file.stat().st_mode)) & OTHERS:
+                raise InputError(
+                    "secret",
+                    expected=f"a file {file} that its owner alone may read",
+                    got=f"mode {mode:03o}",
+                    remedy=f"Others may know it already: draw a new one, or chmod 600 {file} where "
+                    "they do not. Where a mount allows no other mode, read its text yourself: "
+                    "Secret(bytes.fromhex(text)).",
+                )
             text = file.read_bytes()[: 4 * SECRET_BYTES].decode("ascii").strip()
             return cls(bytes.fromhex(text))
         except OSError as error:

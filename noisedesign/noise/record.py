@@ -2,8 +2,12 @@
 
 Noise hides a gradient once. The same noise on other data shows the difference of the two, so a
 secret serves one node, one design and one run, and a step of it one sum of gradients. Batches that
-are drawn from it are as secret, and serve that run alone. What happens on another machine cannot be
-seen here.
+are drawn from it are as secret, and serve that run alone. Who took part in which step is kept, too:
+the privacy of a run is that of records that take part as its design says. What happens on another
+machine cannot be seen here.
+
+Data and names of records are kept as hashes, keyed by the secret. Who reads the file learns how
+many records were in the sum of a step, and which steps had one in common, but can try out no names.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,7 +23,9 @@ from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
 
 ENVIRONMENT = "NOISEDESIGN_RECORDS"
-_VERSION = 1
+_VERSION = 2
+HASH_BYTES = 16
+"""Of what is kept of data and names: two of 1e9 names have one hash with a chance of 1e-21."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS uses (
     secret TEXT NOT NULL, node INTEGER NOT NULL, digest TEXT NOT NULL, streams TEXT NOT NULL,
@@ -29,9 +35,18 @@ CREATE TABLE IF NOT EXISTS steps (
     secret TEXT NOT NULL, node INTEGER NOT NULL, step INTEGER NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (secret, node, step)
 );
+CREATE TABLE IF NOT EXISTS attendance (
+    secret TEXT NOT NULL, node INTEGER NOT NULL, step INTEGER NOT NULL, who BLOB NOT NULL,
+    PRIMARY KEY (secret, node, step)
+);
+CREATE TABLE IF NOT EXISTS batches (
+    secret TEXT NOT NULL, node INTEGER NOT NULL, records INTEGER NOT NULL,
+    PRIMARY KEY (secret, node)
+);
 """
 _HERE = "WHERE secret = ? AND node = ?"
 _NEW = "Draw a new one: Secret.new()."
+ALL_OF_THEM = "A run goes on with all its secrets; for another run draw all of them anew."
 
 
 def default_path() -> Path:
@@ -80,7 +95,7 @@ class Record:
         self.path = default_path() if path is None else _checks.path(path, field="record")
         with self._open() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version not in (0, _VERSION):
+            if version > _VERSION:
                 got = f"version {version}"
                 raise InputError("record", expected=f"version {_VERSION} in {self.path}", got=got)
             database.executescript(_TABLES)
@@ -104,64 +119,61 @@ class Record:
 
     def claim(
         self,
+        served: Mapping[str, tuple[str, bool]],
         *,
-        secret: str,
         node: int,
         digest: str,
-        streams: str,
-        shared: bool,
         run: str,
         resume: bool,
     ) -> None:
-        """That the secret with this fingerprint serves a node in one run.
+        """That secrets serve a node in one run: all of them, or none.
 
         Args:
-            secret: its fingerprint.
+            served: by their fingerprints what is drawn from them, in words, and whether other nodes
+                may draw from them too.
             node: zero-based.
             digest: of the design.
-            streams: what is drawn from it, in words.
-            shared: whether other nodes may draw from it too.
             run: a name of this run that no other has.
             resume: whether this run goes on with one before, which then cannot go on itself.
 
         Raises:
-            InputError: it served another node, another design, or another run.
+            InputError: one served another node, another design, or another run; nothing is known of
+                a run that goes on, or not of all its secrets.
         """
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
-            known = database.execute(
-                "SELECT node, digest, streams FROM uses WHERE secret = ?", (secret,)
-            ).fetchall()
-            for other, design, served in known:
-                if design != digest:
-                    got = f"one that served the design {design[:12]}"
-                    raise InputError(
-                        "secret", expected="a secret of this design alone", got=got, remedy=_NEW
-                    )
-                if other != node and not (shared and served == streams):
-                    got = f"that of node {other}"
-                    raise InputError(
-                        "secret", expected=f"a secret of node {node} alone", got=got, remedy=_NEW
-                    )
-                if other == node and served != streams:
-                    got = f"one that served {served}"
-                    raise InputError(
-                        "secret", expected=f"a secret for {streams}", got=got, remedy=_NEW
-                    )
-            database.execute(
-                "INSERT OR IGNORE INTO uses VALUES (?, ?, ?, ?, NULL, NULL)",
-                (secret, node, digest, streams),
-            )
-            where = (secret, node)
-            if resume:
-                database.execute(f"UPDATE uses SET run = ? {_HERE}", (run, *where))
-            elif _run_of(database, where) is not None:
+            known = [
+                _serves(database, (secret, node), digest=digest, streams=streams, shared=shared)
+                for secret, (streams, shared) in served.items()
+            ]
+            if resume and not any(known):
+                raise InputError(
+                    "record",
+                    expected=f"a record in {self.path} of the run that goes on",
+                    got="one that does not know it",
+                    remedy="Name the record that the run began with. Where that is lost, nobody "
+                    "sees which noise was used: take new secrets. A run begins once without "
+                    "resume=True.",
+                )
+            steps = [self._steps(database, (secret, node)) for secret in served]
+            if resume and not (all(known) and all(found == steps[0] for found in steps)):
                 raise InputError(
                     "secret",
-                    expected="one that no run has used",
-                    got=f"one whose noise {_progress(database, where)}",
-                    remedy=f"Go on with that run by resume=True. For another run: {_NEW}",
+                    expected="the secrets of the run that goes on",
+                    got="some that served other steps than the others",
+                    remedy=ALL_OF_THEM,
                 )
+            for secret in served:
+                where = (secret, node)
+                if resume:
+                    database.execute(f"UPDATE uses SET run = ? {_HERE}", (run, *where))
+                elif _run_of(database, where) is not None:
+                    raise InputError(
+                        "secret",
+                        expected="one that no run has used",
+                        got=f"one whose noise {_progress(database, where)}",
+                        remedy=f"Go on with that run by resume=True. For another run: {_NEW}",
+                    )
 
     def begin(self, secrets: Sequence[str], *, node: int, run: str) -> None:
         """That noise from these secrets is drawn from now on, in this run and no other.
@@ -180,7 +192,15 @@ class Record:
                 _begin(database, (secret, node), run)
 
     def use(
-        self, secrets: Sequence[str], *, node: int, run: str, step: int, data: bytes, dimension: int
+        self,
+        secrets: Sequence[str],
+        *,
+        node: int,
+        run: str,
+        step: int,
+        data: bytes,
+        dimension: int,
+        who: bytes | None = None,
     ) -> None:
         """That the noise of a step, from all these secrets, is added to what has this hash.
 
@@ -191,6 +211,8 @@ class Record:
             step: zero-based.
             data: hash of what the noise hides.
             dimension: how many numbers that is.
+            who: hashes of the records in it that :meth:`attend` was not told of; None where nobody
+                says.
 
         Raises:
             InputError: it was added to something else, or to a model of another size; another
@@ -201,6 +223,61 @@ class Record:
             for secret in secrets:
                 _begin(database, (secret, node), run)
                 _use(database, (secret, node), step=step, data=data, dimension=dimension)
+            if who is not None:
+                _attend(database, (secrets[0], node), step=step, who=who)
+
+    def attend(self, secrets: Sequence[str], *, node: int, run: str, step: int, who: bytes) -> None:
+        """That these records, too, are in the sum of a step.
+
+        Args:
+            secrets: fingerprints of those of the run.
+            node: zero-based.
+            run: the name that :meth:`claim` was given.
+            step: zero-based.
+            who: their hashes, HASH_BYTES each, one after another.
+
+        Raises:
+            InputError: another run goes on with these secrets.
+        """
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            for secret in secrets:
+                _begin(database, (secret, node), run)
+            _attend(database, (secrets[0], node), step=step, who=who)
+
+    def attendance(self, *, secret: str, node: int) -> dict[int, bytes]:
+        """Who took part in which step, as :meth:`attend` was told.
+
+        Args:
+            secret: fingerprint of the first of the run.
+            node: zero-based.
+
+        Returns:
+            Hashes by step; none in an empty batch.
+        """
+        with self._open() as database:
+            found = database.execute(f"SELECT step, who FROM attendance {_HERE}", (secret, node))
+            return dict(found.fetchall())
+
+    def draw(self, *, secret: str, node: int, records: int) -> None:
+        """That batches of so many records are drawn from a secret.
+
+        Args:
+            secret: its fingerprint.
+            node: zero-based.
+            records: how many the node has.
+
+        Raises:
+            InputError: it was another number before.
+        """
+        with self._open() as database:
+            database.execute(
+                "INSERT OR IGNORE INTO batches VALUES (?, ?, ?)", (secret, node, records)
+            )
+            query = f"SELECT records FROM batches {_HERE}"
+            (known,) = database.execute(query, (secret, node)).fetchone()
+            if known != records:
+                raise other_records(known, records)
 
     def steps(self, *, secret: str, node: int) -> frozenset[int]:
         """The steps whose noise a node added.
@@ -218,10 +295,40 @@ class Record:
         _checks.text(secret, field="secret")
         node = _checks.positive_int(node, field="node", minimum=0)
         with self._open() as database:
-            found = database.execute(
-                "SELECT step FROM steps WHERE secret = ? AND node = ?", (secret, node)
+            return self._steps(database, (secret, node))
+
+    @staticmethod
+    def _steps(database: sqlite3.Connection, where: tuple[str, int]) -> frozenset[int]:
+        found = database.execute(f"SELECT step FROM steps {_HERE}", where)
+        return frozenset(step for (step,) in found)
+
+
+def _serves(
+    database: sqlite3.Connection, where: tuple[str, int], *, digest: str, streams: str, shared: bool
+) -> bool:
+    """Whether a secret served this node before; from now on it does."""
+    secret, node = where
+    known = database.execute(
+        "SELECT node, digest, streams FROM uses WHERE secret = ?", (secret,)
+    ).fetchall()
+    for other, design, served in known:
+        expected, got = "", ""
+        if design != digest:
+            expected, got = (
+                "a secret of this design alone",
+                f"one that served the design {design[:12]}",
             )
-            return frozenset(step for (step,) in found)
+        elif other != node and not (shared and served == streams):
+            expected, got = f"a secret of node {node} alone", f"that of node {other}"
+        elif other == node and served != streams:
+            expected, got = f"a secret for {streams}", f"one that served {served}"
+        if expected:
+            raise InputError("secret", expected=expected, got=got, remedy=_NEW)
+    database.execute(
+        "INSERT OR IGNORE INTO uses VALUES (?, ?, ?, ?, NULL, NULL)",
+        (secret, node, digest, streams),
+    )
+    return any(other == node for other, _, _ in known)
 
 
 def _run_of(database: sqlite3.Connection, where: tuple[str, int]) -> str | None:
@@ -265,9 +372,33 @@ def _use(
         database.execute(f"UPDATE uses SET dimension = ? {_HERE}", (dimension, *where))
         database.execute("INSERT INTO steps VALUES (?, ?, ?, ?)", (*where, step, data))
     elif found[0] != data:
-        raise InputError(
-            "step",
-            expected="noise of every step for one sum of gradients",
-            got=f"other data at step {step}, whose noise was added before",
-            remedy="The difference of both would show the data. Go on with the next step.",
-        )
+        raise other_data(step)
+
+
+def _attend(database: sqlite3.Connection, where: tuple[str, int], *, step: int, who: bytes) -> None:
+    query = f"SELECT who FROM attendance {_HERE} AND step = ?"
+    before = database.execute(query, (*where, step)).fetchone()
+    known: bytes = b"" if before is None else before[0]
+    database.execute(
+        "INSERT OR REPLACE INTO attendance VALUES (?, ?, ?, ?)", (*where, step, known + who)
+    )
+
+
+def other_data(step: int) -> InputError:
+    """What is raised for noise of a step that hid something else."""
+    return InputError(
+        "step",
+        expected="noise of every step for one sum of gradients",
+        got=f"other data at step {step}, whose noise was added before",
+        remedy="The difference of both would show the data. Go on with the next step.",
+    )
+
+
+def other_records(before: int, now: int) -> InputError:
+    """What is raised where batches are drawn for another number of records."""
+    return InputError(
+        "records",
+        expected=f"{before} records, as before",
+        got=str(now),
+        remedy="Batches of other data are another run: draw a new secret for it.",
+    )

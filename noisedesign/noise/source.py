@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import secrets
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
@@ -24,7 +25,7 @@ from noisedesign.noise.filters import DOUBLE, Recursion
 from noisedesign.noise.keys import Secret
 from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Normals
 from noisedesign.noise.plan import DEALT, OWN, SHARED, Claim, Plan, Stream, agrees
-from noisedesign.noise.record import Record
+from noisedesign.noise.record import ALL_OF_THEM, HASH_BYTES, Record, other_data, other_records
 
 BLOCK = 1 << 15
 """Numbers that are carried from step to step together."""
@@ -33,12 +34,17 @@ LATEST = 32
 SECOND_ORDER = 2.0**-20
 """Products of roundings, in terms of the roundings themselves."""
 STATE_VERSION = 1
+OVER_CLIP = 1e-3
+"""Relative excess over the clip that rounding explains; more is refused, and so a larger one would
+let sums pass that are no sums of clipped gradients. In float32 a sum of n gradients is off by at
+most n 2^-24 of n clips, which is 1e-3 for 16,000 records that all round the same way (Higham 2002,
+Accuracy and Stability of Numerical Algorithms, section 4.2)."""
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-
-_ALL_OF_THEM = "A run goes on with all its secrets; for another run draw all of them anew."
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Numbers = NDArray[Any]
+Records = int | Iterable[Hashable]
+"""Those in a sum, by number or word; or how many there are at most."""
 
 
 class NodeSource(ABC):
@@ -54,6 +60,8 @@ class NodeSource(ABC):
 
     use: str
     """What keys are derived for: sources of two uses draw nothing alike."""
+    _sums = "parameters"
+    """What an argument of sums is called."""
 
     def __init__(
         self,
@@ -78,17 +86,19 @@ class NodeSource(ABC):
         self._of = {stream.name: self._secret_of(stream, seeds) for stream in plan.streams}
         self._drawn = {stream.name: self._drawn_from(stream) for stream in plan.streams}
         self._record = record
-        self._run, self._begun = secrets.token_hex(16), -1
+        self._run, self._begun, self._process = secrets.token_hex(16), -1, os.getpid()
         self._recursion: Recursion = plan.filter
         self._lanes: dict[tuple[int, np.dtype[Any]], _Lane] = {}
         self._latest: OrderedDict[tuple[int, np.dtype[Any]], Numbers] = OrderedDict()
         self._key = lru_cache(maxsize=4 * len(plan.streams) + 64)(self._fresh_key)
-        self._added = -1
-        self._steps: set[int] = set()
+        self._hidden: dict[int, bytes] = {}
         self._lock = RLock()
         self._used: tuple[str, ...] = ()
         self._batches: RandomBatches | None = None
+        self._attendance: Attendance | None = None
         self._claim(resume)
+        self._untold = set(self.steps)
+        self._added = max(self._untold, default=-1)
 
     def _secret_of(self, stream: Stream, seeds: Mapping[str, Secret]) -> Secret:
         if stream.source != OWN and stream.name in seeds:
@@ -151,31 +161,31 @@ class NodeSource(ABC):
                 raise InputError("batch_secret", expected=expected, got=got)
             entries[print_] = (BATCHES, False)
         self._used = tuple(entries)
-        if self._record is None:
-            return
-        if resume:
-            self._check_same_steps()
-        for print_, (served, shared) in entries.items():
+        if self._record is not None:
             self._record.claim(
-                secret=print_,
-                node=self.plan.node,
-                digest=self.plan.digest,
-                streams=served,
-                shared=shared,
-                run=self._run,
-                resume=resume,
+                entries, node=self.plan.node, digest=self.plan.digest, run=self._run, resume=resume
+            )
+        elif resume:
+            raise InputError(
+                "record",
+                expected="the record of the run that goes on",
+                got="none",
+                remedy="Without one nobody sees which noise was used: leave record=False out.",
             )
 
-    def _check_same_steps(self) -> None:
-        """A run that goes on has all its secrets: noise of later steps takes back what earlier ones
-        had from each."""
-        assert self._record is not None
-        node = self.plan.node
-        found = [self._record.steps(secret=used, node=node) for used in self._used]
-        if any(steps != found[0] for steps in found):
-            expected = "the secrets of the run that goes on"
-            got = "some that served other steps than the others"
-            raise InputError("secret", expected=expected, got=got, remedy=_ALL_OF_THEM)
+    def __copy__(self) -> Self:
+        """Itself, as :meth:`__deepcopy__`."""
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refused: what is unpickled would be a second run, and a pickle has the secrets in it."""
+        raise InputError(
+            "noise",
+            expected="noise in the process that made it",
+            got="a pickle of it",
+            remedy="Send the plan, and make the noise where it is drawn, from the file of its "
+            "secret; a checkpoint keeps state_dict().",
+        )
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:
         """Itself: its secrets serve one run, whoever copies the trainer that draws from it."""
@@ -207,7 +217,18 @@ class NodeSource(ABC):
             with self._lock:
                 flat[first - start : last - start] = self._block(t, block, place, flat.dtype)
 
+    def _here(self) -> None:
+        """That this is the process that made it: a fork draws the same noise for other data."""
+        if os.getpid() != self._process:
+            raise InputError(
+                "noise",
+                expected=f"the process that made it, {self._process}",
+                got=f"a fork of it, {os.getpid()}",
+                remedy="Make it in the process that draws from it, after the fork.",
+            )
+
     def _checked_step(self, t: Any) -> int:
+        self._here()
         step = _checks.positive_int(t, field="step", minimum=0)
         if step >= self.plan.horizon:
             raise InputError(
@@ -277,8 +298,57 @@ class NodeSource(ABC):
 
     # --- what it hides --------------------------------------------------------------------------
 
-    def _hides(self, arrays: Sequence[Numbers], t: int) -> None:
-        """Noise of step t hides these, and nothing else."""
+    @property
+    def _divisor(self) -> int:
+        """What sums are divided by before noise is added to them."""
+        return self.plan.claim.batch_size or 1
+
+    def check_sum(self, norm: float, *, records: int | None = None) -> None:
+        """That a sum of clipped gradients may have this norm: no more than the clip a record.
+
+        ``add_`` asks it of every sum. Whoever adds :meth:`step` in another place asks it there.
+
+        Args:
+            norm: of the sum over all of its arrays together, divided as the plan says; not squared.
+            records: how many gradients are in it at most. None: one or, where the plan has a batch
+                size, so many.
+
+        Raises:
+            InputError: a larger norm but for rounding (1e-3 of it), or none that is a number; a
+                plan without a clip.
+        """
+        clip, size = self.plan.claim.clip, self._divisor
+        if clip is None:
+            raise _without("clip", "the norm that gradients are clipped to")
+        count = self.plan.claim.batch_size or 1
+        remedy = f"Clip the gradient of every record to {clip:g}, and scale nothing after."
+        if records is not None:
+            count = _checks.positive_int(records, field="records", minimum=0)
+        else:
+            remedy = f"Say who is in the sum, records=[...], or how many, records=n. {remedy}"
+        norm = _checks.nonnegative(norm, field="norm")
+        if norm <= (1 + OVER_CLIP) * clip * count / size:
+            return
+        of = f"{count} record{'s' * (count != 1)} clipped to {clip:g}"
+        if size > 1:
+            of = f"{of} and divided by {size}"
+            remedy = f"{remedy} Divide the sum by {size} before noise is added."
+        expected = f"a sum of norm at most {clip * count / size:g}, of {of}"
+        raise InputError(self._sums, expected=expected, got=f"norm {norm:g}", remedy=remedy)
+
+    def _norm(self, sums: Sequence[Numbers]) -> float:
+        """Euclidean norm, not squared, of all numbers together, in float64; no square overflows."""
+        norms = [0.0]
+        for array in sums:
+            flat = array.reshape(-1)
+            for low in range(0, flat.size, BLOCK):
+                part = flat[low : low + BLOCK].astype(np.float64)
+                if peak := float(np.abs(part).max()):
+                    norms.append(peak * float(np.linalg.norm(part / peak)))
+        return math.hypot(*norms)
+
+    def _hides(self, arrays: Sequence[Numbers], t: int, records: Records | None) -> None:
+        """Noise of step t hides these sums of the gradients of ``records``, and nothing else."""
         if self.batch_secret is not None and self._batches is None:
             raise InputError(
                 "batches",
@@ -292,19 +362,63 @@ class NodeSource(ABC):
         dimension = sum(array.size for array in arrays)
         if dimension > MOST_SAMPLES:
             expected = f"at most {MOST_SAMPLES} numbers"
-            raise InputError("parameters", expected=expected, got=f"{dimension}")
+            raise InputError(self._sums, expected=expected, got=f"{dimension}")
+        attendance, found = self.attendance(), None
+        number = attendance.number(t)
+        if isinstance(records, (int, np.integer)):
+            stated = _checks.positive_int(records, field="records", minimum=0)
+            number = stated if number is None else min(number, stated)
+        elif records is not None:
+            expected = "the records in the sum, a list, or how many they are"
+            records = _checks.listed(records, field="records", expected=expected)
+            number, found = len(records), attendance.allowed(records, t)
+        self.check_sum(self._norm(arrays), records=number)
+        who, data = None, self._hash(arrays)
+        if self._batches is None:  # of batches that are drawn again nothing is kept
+            self._all_told(attendance, t, now=found is not None)
+            who = None if found is None else _joined(attendance.new(found, t))
         if self._record is not None:
-            data, run = self._hash(arrays), self._run
-            node, used = self.plan.node, self._used
-            self._record.use(used, node=node, run=run, step=t, data=data, dimension=dimension)
+            self._record.use(
+                self._used,
+                node=self.plan.node,
+                run=self._run,
+                step=t,
+                data=data,
+                dimension=dimension,
+                who=who,
+            )
+        elif self._hidden.setdefault(t, data) != data:
+            raise other_data(t)
+        if found is not None:
+            attendance.note(found, t)
         self._begun = t
-        self._steps.add(t)
+        self._untold.add(t)
+
+    def _all_told(self, attendance: Attendance, t: int, *, now: bool) -> None:
+        """That who is in the sums is known of every step, once it is of one: else a record would
+        take part unseen."""
+        told = attendance.told
+        if not (now or told):
+            return
+        self._untold = {step for step in self._untold if step not in told}
+        missing = self._untold if t in told else self._untold | {t}
+        if missing := missing - ({t} if now else set()):
+            raise InputError(
+                "records",
+                expected=f"who is in the sum of step {min(missing)}, as of other steps",
+                got="nobody's word",
+                remedy="Say it of every step: add_(sums, t, records=[...]), or before it "
+                "source.attendance().check([...], t).",
+            )
+
+    def _record_key(self, of: str) -> bytes:
+        """Who reads the record cannot try out guesses of what is hashed by it."""
+        secret = self._of[self.plan.streams[0].name]
+        return secret.step_key(of, 0, digest=self.plan.digest, use="record")
 
     def _hash(self, arrays: Sequence[Numbers]) -> bytes:
-        """Of shapes and bytes, keyed: who reads the record cannot try out guesses of the data."""
-        secret = self._of[self.plan.streams[0].name]
-        key = secret.step_key("data", 0, digest=self.plan.digest, use="record")
-        found = hashlib.blake2b(digest_size=16, key=key)
+        """Of shapes and bytes."""
+        found = hashlib.blake2b(digest_size=HASH_BYTES, key=self._record_key("data"))
         for array in arrays:
             found.update(repr((array.shape, array.dtype.str)).encode())
             found.update(array.data)
@@ -321,29 +435,45 @@ class NodeSource(ABC):
 
         Raises:
             InputError: participation is not random; no number of records, or another one than
-                an account was made for.
+                an account was made for or than before.
         """
+        self._here()
         if self.batch_secret is None:
             remedy = "Batches of a fixed order are noisedesign.noise.Batches."
             expected, got = "a design for random participation", f"{self.plan.claim.participation}"
             raise InputError("participation", expected=expected, got=got, remedy=remedy)
-        self._batches = RandomBatches(self.plan, records=records, secret=self.batch_secret)
+        if self._batches is None or self._batches.records != records:
+            made = RandomBatches(self.plan, records=records, secret=self.batch_secret)
+            if self._batches is not None:
+                raise other_records(self._batches.records, made.records)
+            if self._record is not None:
+                print_, node = self.batch_secret.fingerprint, self.plan.node
+                self._record.draw(secret=print_, node=node, records=made.records)
+            self._batches = made
         return self._batches
 
     def attendance(self, batches: RandomBatches | None = None) -> Attendance:
-        """Who takes part when, from the first step on.
+        """Who takes part when, from the first step on: before a restart, too, as recorded.
+
+        What is recorded of a record is a hash, keyed by the secret.
 
         Args:
-            batches: those of :meth:`batches`, where participation is random.
+            batches: those of :meth:`batches`, where participation is random, which is the default.
 
         Returns:
-            An attendance with nobody in it.
+            The attendance of this run, the same one whenever it is asked for.
 
         Raises:
             InputError: no batches where participation is random, or those of another design.
         """
-        assert self.plan.claim.rule is not None
-        return Attendance(self.plan.claim.rule, horizon=self.plan.horizon, batches=batches)
+        if self.plan.claim.rule is None:
+            raise _without("rule", "who may take part when")
+        if self._attendance is None or batches is not None:
+            batches = self._batches if batches is None else batches
+            rule, horizon = self.plan.claim.rule, self.plan.horizon
+            register = _Register(self)
+            self._attendance = Attendance(rule, horizon=horizon, batches=batches, register=register)
+        return self._attendance
 
     # --- resuming -------------------------------------------------------------------------------
 
@@ -368,7 +498,8 @@ class NodeSource(ABC):
             state: what it gave.
 
         Raises:
-            InputError: of another design, node or secret, or of a newer version.
+            InputError: of another design, node or secret, or of a newer version; one that knows of
+                a step that the record does not.
         """
         own = self.state_dict()
         if not isinstance(state, Mapping):
@@ -382,18 +513,28 @@ class NodeSource(ABC):
         if added >= self.plan.horizon:
             expected = f"a step before the horizon, {self.plan.horizon}"
             raise InputError("state.added", expected=expected, got=f"{added}")
+        if self._record is not None and added >= 0 and added not in self.steps:
+            raise InputError(
+                "record",
+                expected=f"step {added} among those whose noise was added",
+                got="one that does not know it",
+                remedy="Name the record that the run began with. Where that is lost, nobody sees "
+                "which noise was used: take new secrets.",
+            )
         self._added = added
 
     @property
     def steps(self) -> frozenset[int]:
         """The steps whose noise was added, as recorded, or without a record by this object."""
         if self._record is None:
-            return frozenset(self._steps)
+            return frozenset(self._hidden)
         return self._record.steps(secret=self._used[0], node=self.plan.node)
 
     @property
     def next_step(self) -> int:
-        """The step after the last whose noise was added."""
+        """The step after the last whose noise was added, as recorded; after
+        :meth:`load_state_dict` that of the checkpoint, from which on the same sums may be computed
+        again."""
         return self._added + 1
 
     # --- what is claimed --------------------------------------------------------------------------
@@ -407,6 +548,41 @@ class NodeSource(ABC):
     def fingerprints(self) -> tuple[str, ...]:
         """Those of the secrets it draws from, by which a ledger knows runs."""
         return self._used
+
+
+class _Register:
+    """An attendance in the record of a node's noise, where it has one: names are hashes."""
+
+    def __init__(self, source: NodeSource) -> None:
+        self._source, self._key = source, source._record_key("who")
+
+    def name(self, record: Hashable) -> str:
+        text = repr(record).encode()
+        return hashlib.blake2b(text, digest_size=HASH_BYTES, key=self._key).hexdigest()
+
+    def known(self) -> dict[int, list[str]]:
+        source = self._source
+        if source._record is None:
+            return {}
+        kept = source._record.attendance(secret=source._used[0], node=source.plan.node)
+        places = {t: range(0, len(who), HASH_BYTES) for t, who in kept.items()}
+        return {t: [kept[t][at : at + HASH_BYTES].hex() for at in places[t]] for t in kept}
+
+    def keep(self, t: int, names: Sequence[str]) -> None:
+        source = self._source
+        source._here()
+        if source._record is not None:
+            used, node, run = source._used, source.plan.node, source._run
+            source._record.attend(used, node=node, run=run, step=t, who=_joined(names))
+
+
+def _without(key: str, expected: str) -> InputError:
+    remedy = "State epsilon, delta and clip in [privacy], and make the node's plan anew."
+    return InputError(f"plan.claim.{key}", expected=expected, got="none", remedy=remedy)
+
+
+def _joined(names: Iterable[str]) -> bytes:
+    return bytes.fromhex("".join(names))
 
 
 class NodeNoise(NodeSource):
@@ -508,26 +684,35 @@ class NodeNoise(NodeSource):
 
     # --- adding ---------------------------------------------------------------------------------
 
-    def add_(self, parameters: Iterable[Any], t: int) -> None:
+    def add_(self, parameters: Iterable[Any], t: int, *, records: Records | None = None) -> None:
         """Noise of one step added in place to the sum of clipped gradients.
 
         Sums divided by the batch size get noise divided by it, where the plan has one. The step is
         recorded with a hash of what the noise hides: the same again, after a crash, is the same
         again; anything else at that step is refused.
 
+        A sum of n gradients that are clipped has a norm of at most n clips (over the batch size,
+        where the plan has one), and a longer one is refused.
+
         Args:
             parameters: the sum, a list of arrays of float32 or float64, which are changed.
             t: the step, zero-based.
+            records: those whose gradients are in it, by number or word, which :meth:`attendance` is
+                told; or how many they are at most. None: those that the attendance was told of at
+                this step or that were drawn for it, else a single one or, where the plan has a
+                batch size, as many.
 
         Raises:
-            InputError: numbers that are not finite, not float32 or float64; a model of another
-                size than before; a step outside the horizon, or one that other data had; random
-                participation whose :meth:`batches` nobody has asked for.
+            InputError: a norm that is no sum's of clipped gradients; numbers that are not finite,
+                not float32 or float64; a model of another size than before; a step outside the
+                horizon, or one that other data had; records more often or closer together than
+                the design is for; random participation whose :meth:`batches` nobody has asked for.
         """
         t = self._checked_step(t)
-        given = _checks.listed(parameters, field="parameters", expected="a list of arrays")
+        given = list_of_arrays(parameters, field=self._sums)
         arrays = [_gradient(array, at) for at, array in enumerate(given)]
-        self._hides(arrays, t)
+        with self._lock:
+            self._hides(arrays, t, records)
         start = 0
         for array in arrays:
             flat = array.reshape(-1)
@@ -647,6 +832,15 @@ def _gradient(array: Any, at: int) -> Floats:
     return found
 
 
+def list_of_arrays(value: Any, *, field: str) -> list[Any]:
+    """What is in a list; one array alone could be taken for a list of its rows."""
+    expected = "a list of arrays"
+    if isinstance(value, np.ndarray):
+        got, remedy = _checks.describe(value), "Put it into a list, [array]."
+        raise InputError(field, expected=expected, got=got, remedy=remedy)
+    return _checks.listed(value, field=field, expected=expected)
+
+
 def _writeable(array: NDArray[Any], *, field: str) -> None:
     got = "" if array.flags.writeable else "one that is read-only"
     if not array.flags.c_contiguous:
@@ -682,8 +876,9 @@ def noise(
         batch_size: what sums of gradients are divided by before noise is added: so is the noise
             that ``add_`` adds. Must be that of a plan, where ``design`` is one, and be stated.
         record: where uses of secrets are recorded, by default ``$NOISEDESIGN_RECORDS`` or the
-            user's state folder; False records nothing, and then nothing is refused.
-        resume: go on with a run that used this secret before.
+            user's state folder; False records nothing, and then nobody sees what another process
+            drew, or this one before a restart.
+        resume: go on with a run that began before: its record knows it.
         batch_secret: of a design for random participation whose noise is of no secret that this
             node has alone: what its batches are drawn from, by default a new one, kept in
             ``.batch_secret``. Others draw batches from ``secret``.
@@ -692,8 +887,9 @@ def noise(
         The noise, step by step.
 
     Raises:
-        InputError: no such node; a secret that another node, design or run has used; a seed that
-            is missing; a clip or batch size that the design was not made for.
+        InputError: no such node; a secret that another node, design or run has used; a run that
+            goes on and that the record does not know; a seed that is missing; a clip or batch size
+            that the design was not made for.
 
     Examples:
         >>> import numpy as np
@@ -704,7 +900,7 @@ def noise(
         >>> design = nd.solve(problem).design
         >>> source = noise(design, node=0, secret=Secret.new(), clip=1.0, record=False)
         >>> gradients = [np.ones((2, 2)), np.zeros(3)]  # the sum of clipped ones
-        >>> source.add_(gradients, 0)
+        >>> source.add_(gradients, 0, records=["ann", "bob"])
         >>> bool((gradients[0] != 1).all()), source.next_step
         (True, 1)
     """
@@ -741,7 +937,7 @@ def new_secret(resume: Any, *, field: str = "secret") -> Secret:
     """
     if resume is True:
         expected = "that of the run that goes on"
-        raise InputError(field, expected=expected, got="none", remedy=_ALL_OF_THEM)
+        raise InputError(field, expected=expected, got="none", remedy=ALL_OF_THEM)
     return Secret.new()
 
 

@@ -20,8 +20,9 @@ from noisedesign.system.participation import Participation
 class Calibration(Shown):
     """How much to scale a design's noise to meet a privacy target.
 
-    Without a target there is nothing to meet: ``noise_stddev`` and ``noise_multiplier`` are 1, a
-    step changes by at most 1, and what a target would say is None.
+    Of a design without a target there is nothing to meet, and its reports have one of unit noise:
+    ``noise_stddev`` and ``noise_multiplier`` are 1, a step changes by at most 1, and what a target
+    would say is None. :func:`calibrate` refuses such a problem.
 
     Attributes:
         noise_stddev: factor on the standard deviation of the design's noise, so that its square
@@ -92,7 +93,8 @@ def calibrate(problem: Problem) -> Calibration:
         The scale, and the target that it meets.
 
     Raises:
-        InputError: a target that no finite noise meets; neither a problem nor what has one.
+        InputError: no target, or one that no finite noise meets; neither a problem nor what has
+            one.
 
     Examples:
         Full batches for 16 steps: with a budget of 1 per step and replace adjacency the noise
@@ -105,6 +107,24 @@ def calibrate(problem: Problem) -> Calibration:
         >>> calibration = nd.calibrate(problem)
         >>> print(f"{calibration.noise_multiplier * calibration.mu:.4f}")
         8.0000
+    """
+    found = calibration_of(problem)
+    if found.epsilon is None:
+        raise no_target()
+    return found
+
+
+def no_target() -> InputError:
+    """What is raised where noise is asked for and nothing says how much."""
+    remedy = "State epsilon, delta and clip in [privacy]: noise is scaled to meet them."
+    return InputError("privacy", expected="a target", got="none", remedy=remedy)
+
+
+def calibration_of(problem: Problem) -> Calibration:
+    """The scale of :func:`calibrate`, or that of unit noise for a problem without a target.
+
+    Raises:
+        InputError: a target that no finite noise meets; neither a problem nor what has one.
     """
     problem = problem_of(problem, sparse=True)
     if problem.privacy is None:

@@ -16,7 +16,7 @@ from noisedesign.base.shown import Shown, words
 from noisedesign.noise.plan import Claim, Plan
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.privacy.sensitivity import squared_sensitivity
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.certificate import Certificate
 from noisedesign.program.family import family_of
 from noisedesign.program.node_plan import claim_of, node_plan
@@ -242,10 +242,10 @@ class Design(Shown):
         if self.trust != "local" or not self.certificate.feasible:
             got = "one that is not feasible" if self.trust == "local" else f"trust {self.trust!r}"
             raise InputError("design", expected="one that protects every message", got=got)
-        found = claim_of(calibrate(self.problem), trust=self.trust)
+        found = claim_of(calibration_of(self.problem), trust=self.trust)
         if found.mu is not None:
             return found
-        account = self.certificate.account or calibrate(self.problem).account
+        account = self.certificate.account or calibration_of(self.problem).account
         confidence = None if account is None else account.confidence
         return replace(found, mu=self.fixed_mu, confidence=confidence)
 
@@ -255,7 +255,7 @@ class Design(Shown):
         when; not squared. It says what random participation is worth. None without a target.
         """
         problem = self.problem
-        found = calibrate(problem)
+        found = calibration_of(problem)
         if problem.privacy is None or problem.use is None or not problem.use.random:
             return found.mu
         squared = problem.sensitivity**2

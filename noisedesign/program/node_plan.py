@@ -15,7 +15,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.noise.filters import Filter, Fresh, filter_of
 from noisedesign.noise.plan import DEALT, SHARED, Claim, Plan, Stream
 from noisedesign.privacy.seeds import SeedPlan
-from noisedesign.program.calibration import Calibration
+from noisedesign.program.calibration import Calibration, no_target
 from noisedesign.program.noise import Noise, PairwiseCovariance
 from noisedesign.program.noise.streams import covariance_root
 
@@ -28,8 +28,7 @@ def claim_of(found: Calibration, *, trust: str) -> Claim:
     """
     scheme = found.participation
     if found.epsilon is None or scheme is None:
-        remedy = "State epsilon, delta and clip in [privacy]: noise is scaled to meet them."
-        raise InputError("privacy", expected="a target", got="none", remedy=remedy)
+        raise no_target()
     return Claim(
         noise_stddev=found.noise_stddev,
         mu=found.mu,

@@ -32,7 +32,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.linalg import inner, inverse_of_positive
 from noisedesign.base.shown import Listing, Shown
 from noisedesign.files.tables import is_node, row_of
-from noisedesign.program.calibration import Calibration, calibrate
+from noisedesign.program.calibration import Calibration, calibration_of
 from noisedesign.program.design import Design, design_of
 from noisedesign.system.gossip import of_every_step
 from noisedesign.system.workloads import ErrorMeasure, Workload
@@ -306,7 +306,7 @@ class _Network:
             covariance=covariance,
             root=seeds,
             budget=budget,
-            calibration=calibrate(problem),
+            calibration=calibration_of(problem),
             step_variance=1.0 if over_time is None else float(np.diagonal(over_time).mean()),
             time_covariance=over_time,
             mu=design.fixed_mu,

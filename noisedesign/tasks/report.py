@@ -15,7 +15,7 @@ from noisedesign.noise.plan import CHANGE_OVER_CLIP
 from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.exposure import UNAMPLIFIED_MU, Exposure
 from noisedesign.privacy.runs import FIXED, NOT_COVERED, THEOREMS
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import AGAINST_OBSERVERS, PROTECTS, Design
 from noisedesign.program.noise import SparseCovariance
 from noisedesign.program.problem import Problem, theorem_of
@@ -98,7 +98,7 @@ def at_target(design: Design | None) -> Record:
     estimated = {"confidence": design.certificate.confidence}
     if design.problem.privacy is None:
         return dict.fromkeys(AT_TARGET) | estimated
-    found = calibrate(design.problem)
+    found = calibration_of(design.problem)
     told = {name: getattr(found, name, None) for name in AT_TARGET} | estimated
     if is_random(design.problem) and (account := account_of(design)) is not None:
         told |= {name: getattr(account, name) for name in ("epsilon", "which", "confidence")}
@@ -125,7 +125,7 @@ def is_random(problem: Problem) -> bool:
 
 def account_of(design: Design) -> Amplified | None:
     """The account of a design at its target under random participation; None without a target."""
-    return design.certificate.account or calibrate(design.problem).account
+    return design.certificate.account or calibration_of(design.problem).account
 
 
 def refused_record(problem: Problem, backend: str, error: InputError) -> Record:
@@ -151,7 +151,7 @@ def print_solutions(records: Sequence[Record], *, structured: bool) -> None:
 
 def privacy_record(design: Design) -> Record:
     """The calibration of a design to its privacy target, in plain numbers."""
-    found = calibrate(design.problem)
+    found = calibration_of(design.problem)
     names = ["mu", "epsilon", "delta", "adjacency", "conversion", "noise_stddev"]
     names += ["noise_multiplier", "clip", "step_sensitivity"]
     used = None if found.participation is None else str(found.participation)

@@ -15,7 +15,7 @@ from noisedesign.base.linalg import gram_factor, inverse_of_positive
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.amplification import Mixture, amplified_delta, bins_of
 from noisedesign.privacy.views import Observer
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import Design, design_of, seed_plan_of
 from noisedesign.program.family import family_of
 from noisedesign.program.noise import SparseCovariance
@@ -241,7 +241,7 @@ def _random_audit(design: Design, how: dict[str, Any]) -> RandomAudit:
     [R^-1]_vu in the log-likelihood ratio of a change of node u at step t; C is the identity where
     noise is drawn afresh at every step, and R where nodes draw their own.
     """
-    problem, found = design.problem, calibrate(design.problem)
+    problem, found = design.problem, calibration_of(design.problem)
     scheme: Any = problem.use
     nodes = 1 if problem.mixing is None else int(problem.mixing.shape[-1])
     strategy, precision = np.eye(scheme.horizon), np.eye(nodes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,11 @@ from tests.support.trainers import CLIP, node_noise, prefix_design, random_noise
 
 
 def sums() -> list[np.ndarray]:
-    return [np.ones(3), np.ones((2, 2), dtype=np.float32)]
+    return [np.full(3, 0.1), np.full((2, 2), 0.1, dtype=np.float32)]
+
+
+def sums_of(batch: np.ndarray) -> list[np.ndarray]:
+    return [array * bool(len(batch)) for array in sums()]
 
 
 def test_steps_follow_one_another_and_end_with_the_horizon() -> None:
@@ -24,7 +29,7 @@ def test_steps_follow_one_another_and_end_with_the_horizon() -> None:
         assert run.step == t
         arrays = sums()
         run.add_(arrays, records=batches[t])
-        np.testing.assert_array_equal(arrays[0], 1 + noise.step(t, 3))
+        np.testing.assert_array_equal(arrays[0], 0.1 + noise.step(t, 3))
     with pytest.raises(InputError, match="step: expected 0 to 11"):
         run.add_(sums(), records=[])
 
@@ -34,14 +39,14 @@ def test_nothing_is_added_and_the_step_stays_on_an_error() -> None:
     run.add_(sums(), records=["a", "b"])
     for arrays, records in (
         (sums(), ["c", "b"]),
-        ([np.ones(3), np.full((2, 2), np.nan)], ["c"]),
-        ([np.ones(3), np.ones(4)], ["c"]),
-        ([np.ones(3)], ["c"]),
+        ([np.full(3, 0.1), np.full((2, 2), np.nan)], ["c"]),
+        ([np.full(3, 0.1), np.full(4, 0.1)], ["c"]),
+        ([np.full(3, 0.1)], ["c"]),
     ):
         with pytest.raises(InputError):
             run.add_(arrays, records=records)
         assert run.step == 1
-        assert (arrays[0] == 1).all()
+        assert (arrays[0] == 0.1).all()
 
 
 def test_state_goes_through_json_and_keeps_who_took_part() -> None:
@@ -73,7 +78,52 @@ def test_a_step_that_is_skipped_counts_its_records() -> None:
         run.add_(sums(), records=["a"])
     arrays = sums()
     run.add_(arrays, records=["b"])
-    np.testing.assert_array_equal(arrays[0], 1 + node_noise(prefix_design()).step(1, 3))
+    np.testing.assert_array_equal(arrays[0], 0.1 + node_noise(prefix_design()).step(1, 3))
+
+
+def test_a_run_goes_on_where_its_record_is_and_knows_who_took_part(tmp_path: Path) -> None:
+    """Without a word from a checkpoint; and noise that was added is not added to other data."""
+    design, where = prefix_design(), tmp_path / "record.sqlite3"
+    run = Run(node_noise(design, record=where))
+    for t in range(2):
+        run.add_(sums(), records=[f"{t}"])
+    again = Run(node_noise(design, record=where, resume=True))
+    assert again.step == 2
+    for name in ("0", "1"):
+        with pytest.raises(InputError, match=f"record '{name}' in steps {name}, 2"):
+            again.add_(sums(), records=[name])
+    arrays = sums()
+    again.add_(arrays, records=["2"])
+    np.testing.assert_array_equal(arrays[0], 0.1 + node_noise(design).step(2, 3))
+
+
+def test_going_on_from_an_older_checkpoint(tmp_path: Path) -> None:
+    """Either with the same sums, which get the same noise, or after all steps that were used."""
+    design, where = prefix_design(), tmp_path / "record.sqlite3"
+    run, state, kept = Run(node_noise(design, record=where)), {}, []
+    for t in range(5):
+        if t == 3:
+            state = json.loads(json.dumps(run.state_dict()))
+        kept.append(sums())
+        run.add_(kept[t], records=[t])
+    again = Run(node_noise(design, record=where, resume=True))
+    again.load_state_dict(state)
+    assert again.step == 3
+    arrays = sums()
+    again.add_(arrays, records=[3])
+    np.testing.assert_array_equal(arrays[0], kept[3][0])
+    with pytest.raises(InputError, match="step: expected .* other data at step 4"):
+        again.add_([array / 2 for array in sums()], records=[4])
+    assert again.skip_used() == range(4, 5)
+    assert (again.step, again.skip_used()) == (5, range(5, 5))
+    with pytest.raises(InputError, match="record 4 in steps 4, 5"):
+        again.add_(sums(), records=[4])
+    arrays = sums()
+    again.add_(arrays, records=[5])
+    np.testing.assert_array_equal(arrays[0], 0.1 + node_noise(design).step(5, 3))
+    unkept = Run(node_noise(design))
+    unkept.load_state_dict(state)
+    assert unkept.skip_used() == range(3, 3)  # nobody knows of more
 
 
 def test_plans_and_clips_that_are_not_for_this_trainer_are_refused() -> None:
@@ -102,19 +152,19 @@ def test_batches_are_drawn_from_the_secret_and_no_others_are_taken() -> None:
     assert [batch.tolist() for batch in batches] == [b.tolist() for b in noise.batches(9)]
     assert not all(len(batch) for batch in batches)  # noise is added to nothing, too
     for t in range(run.horizon):
-        arrays = sums()
+        arrays = sums_of(batches[t])
         for other in (batches[t][1:], [*batches[t], 9], batches[t + 1 if t % 6 < 5 else t - 1]):
             if set(other) != set(batches[t]):
                 with pytest.raises(InputError, match=f"records: .*drawn for step {t}"):
                     run.add_(arrays, records=other)
-        assert (arrays[0] == 1).all()
+        before = arrays[0].copy()
         run.add_(arrays, records=batches[t])
-        np.testing.assert_array_equal(arrays[0], 1 + noise.step(t, 3))
+        np.testing.assert_array_equal(arrays[0], before + noise.step(t, 3))
 
 
 def test_a_run_without_its_own_batches_is_refused() -> None:
     run = Run(random_noise())
-    with pytest.raises(InputError, match=r"batches: expected the batches of the node, drawn"):
+    with pytest.raises(InputError, match="batches: expected the batches of this node, drawn"):
         run.add_(sums(), records=[0])
     assert run.step == 0
 
@@ -138,7 +188,7 @@ def test_a_checkpoint_goes_on_with_the_same_batches_and_tells_of_none() -> None:
     run = Run(random_noise())
     batches = run.batches(9)
     for t in range(4):
-        run.add_(sums(), records=batches[t])
+        run.add_(sums_of(batches[t]), records=batches[t])
     text = json.dumps(run.state_dict())
     told = json.loads(text)
     assert told["attendance"] == {}
@@ -147,5 +197,5 @@ def test_a_checkpoint_goes_on_with_the_same_batches_and_tells_of_none() -> None:
     with pytest.raises(InputError, match="records: expected 9 records, as before"):
         again.batches(10)
     assert [b.tolist() for b in again.batches(9)] == [b.tolist() for b in batches]
-    again.add_(sums(), records=batches[4])
+    again.add_(sums_of(batches[4]), records=batches[4])
     assert again.step == 5

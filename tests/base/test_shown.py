@@ -197,7 +197,9 @@ def test_an_error_about_a_result_is_one_line() -> None:
 def test_showing_a_result_loads_nothing() -> None:
     code = (
         "import sys, noisedesign as nd\n"
-        "problem = nd.SpaceProblem(mixing=nd.mixing_matrix(nd.build_graph('ring', nodes=5)))\n"
+        "target = nd.PrivacyTarget(epsilon=1.0, steps=2)\n"
+        "mixing = nd.mixing_matrix(nd.build_graph('ring', nodes=5))\n"
+        "problem = nd.SpaceProblem(mixing=mixing, privacy=target)\n"
         "solution = nd.solve(problem)\n"
         "before = set(sys.modules)\n"
         "repr(solution), solution._repr_html_(), repr(problem), repr(nd.calibrate(problem))\n"

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.noise import Attendance, Rule
-from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation, Patterns
+from noisedesign.noise import Attendance, RandomBatches, Rule, Secret
+from noisedesign.system.participation import (
+    BallsInBins,
+    FixedEpoch,
+    MinSeparation,
+    Participation,
+    Patterns,
+)
+from tests.support.trainers import random_plan
 
 SCHEMES = [
     FixedEpoch(epochs=3, separation=2),
@@ -20,6 +28,7 @@ SCHEMES = [
     MinSeparation(horizon=6, separation=2, max_participations=2),
     MinSeparation(horizon=6, separation=3, max_participations=2),
     MinSeparation(horizon=6, separation=1, max_participations=4),
+    MinSeparation(horizon=6, separation=2, max_participations=3),
     Patterns(horizon=6, steps=[[0, 1], [2, 5], [1, 3, 4]]),
 ]
 
@@ -97,7 +106,38 @@ def test_a_batch_is_taken_whole_or_not_at_all() -> None:
     attendance.check([1, 2], 0)
     with pytest.raises(InputError, match="got record 2 2 times, where the design is for 1. Batch"):
         attendance.check([3, 2], 1)
-    attendance.check([3, 4], 1)
+    attendance.check([3, 4], 2)  # record 3 was in no step
+    assert [attendance.number(t) for t in range(3)] == [2, None, 2]
+    assert attendance.told == {0, 2}
+
+
+def test_records_are_numbers_and_words_that_are_the_same_in_every_process() -> None:
+    """An object that is told apart by its place in memory is another one after a restart."""
+    attendance = Attendance(Rule(most=1), horizon=4)
+    attendance.check([7, "7", b"7", 7.5, ("7", 7)], 0)
+    for same in (np.int8(7), 7.0, np.float32(7), "7", b"7", 7.5, ("7", np.int64(7))):
+        with pytest.raises(InputError, match="2 times, where the design is for 1"):
+            attendance.check([same], 1)
+    for other in (object(), None, frozenset({7}), {}, (7, object()), np.ones(2)):
+        with pytest.raises(InputError, match="records: expected a number or a word"):
+            attendance.check([other], 1)
+
+
+def test_steps_are_compared_with_all_others() -> None:
+    """The new one is the last, and an earlier pair is too close."""
+    rule = Rule(most=3, min_sep=2)
+    assert rule.broken((0, 1, 5)) == "in steps 0, 1, 5, less than 2 apart"
+    assert rule.broken((0, 2, 5)) == ""
+
+
+def test_batches_of_another_horizon_are_those_of_another_design() -> None:
+    """Of the same rule: most, distance and how steps are drawn."""
+    scheme = BallsInBins(epochs=2, separation=3)
+    plan = random_plan(scheme)
+    longer = RandomBatches(replace(plan, horizon=9), records=6, secret=Secret(bytes(range(32))))
+    assert longer.rule == scheme.rule
+    with pytest.raises(InputError, match="batches: .* got those of another design"):
+        Attendance(scheme.rule, horizon=6, batches=longer)
 
 
 def test_a_step_again_is_the_same_step() -> None:

@@ -100,7 +100,7 @@ def test_messages_are_what_follows_from_y(filter_: Filter, seeds: bool) -> None:
             known = sum(c * messages[s][i] for s, c in enumerate(row[:-1]))
             x.append(nearest(y - known, row[-1]))
         messages.append(x)
-        (sent,) = source.release([gradients[t]], t)
+        (sent,) = source.release([gradients[t]], t, records=50)
         assert sent.tolist() == x
 
 
@@ -325,8 +325,10 @@ def test_values_are_of_what_was_released(released: Any) -> None:
 def test_sums_past_what_a_batch_can_have_are_refused() -> None:
     source = made(plan_with(Fresh(), batch_size=8))
     source.release([np.array([8 * 2**19])], 0)
-    with pytest.raises(InputError, match=r"sums up to 4194304 steps of the lattice, 8 times"):
-        source.release([np.array([8 * 2**19 + 1])], 1)
+    over = np.array([8 * 2**19 + 2**13])
+    with pytest.raises(InputError, match=r"gradients: .* at most 8, of 8 records .* got norm 8.01"):
+        source.release([over], 1)
+    source.release([over], 1, records=9)
 
 
 @pytest.mark.parametrize("step", [-1, 6, 1.0, None])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from noisedesign.base.checks import InputError
-from noisedesign.noise import Secret
+from noisedesign.noise import Identity, Secret
 from noisedesign.noise.keys import derived
 from tests.support import noise_reference as reference
 
@@ -140,6 +142,7 @@ def test_no_secrets(value: Any, got: str) -> None:
 def test_files_without_a_secret(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(content)
+    path.chmod(0o600)
     with pytest.raises(InputError, match=r"^secret: expected"):
         Secret.load(path)
 
@@ -149,3 +152,27 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         Secret.load(tmp_path / "nowhere")
     with pytest.raises(OSError, match="could not write"):
         SECRET.save(tmp_path / "no folder" / "secret")
+
+
+# --- where it may be ------------------------------------------------------------------------------
+
+
+def test_a_secret_is_in_no_pickle_and_its_copy_is_itself() -> None:
+    secret = Secret.new()
+    for held in (secret, [secret], {"a": secret}, Identity(secret)):
+        with pytest.raises(InputError, match="^secret: expected a file of its own, got a pickle"):
+            pickle.dumps(held)
+    assert copy.copy(secret) is copy.deepcopy([secret])[0] is secret
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_a_file_that_others_may_read_holds_no_secret(tmp_path: Path) -> None:
+    path = Secret.new().save(tmp_path / "secret")
+    for mode in (0o600, 0o400):
+        path.chmod(mode)
+        Secret.load(path)
+    for mode in (0o640, 0o604, 0o620, 0o644):
+        path.chmod(mode)
+        for load in (Secret.load, Secret.of, Identity.load):
+            with pytest.raises(InputError, match=f"^secret: .*owner alone.* got mode {mode:o}"):
+                load(path)

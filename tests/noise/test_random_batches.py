@@ -304,7 +304,22 @@ def test_what_is_kept_of_attendance_tells_of_no_draw() -> None:
     batches = source.batches(9)
     attendance = source.attendance(batches)
     attendance.check(batches[0], 0)
-    assert attendance.state_dict() == {"steps": []}
+    assert attendance.state_dict() == {"steps": [], "told": [0], "keyed": True}
+
+
+def test_batches_are_drawn_for_one_number_of_records(tmp_path: Path) -> None:
+    """Two draws from one secret tell of each other; also after a restart."""
+    record = tmp_path / "record.sqlite3"
+    for how in ({"record": False}, {"record": record}):
+        source = noise_of(**how)
+        first = source.batches(9)
+        assert source.batches(9) is first
+        with pytest.raises(InputError, match="records: expected 9 records, as before, got 6"):
+            source.batches(6)
+    again = noise_of(record=record, resume=True)
+    with pytest.raises(InputError, match="records: expected 9 records, as before, got 6"):
+        again.batches(6)
+    assert [x.tolist() for x in again.batches(9)] == [x.tolist() for x in first]
 
 
 def test_a_loader_that_is_not_random_is_refused() -> None:

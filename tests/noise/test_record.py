@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -9,7 +10,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from noisedesign.adapters.run import Run
 from noisedesign.base.checks import InputError
-from noisedesign.noise import NodeNoise, Plan, Record, Secret, integer_noise, noise
+from noisedesign.noise import (
+    IntegerNoise,
+    NodeNoise,
+    Plan,
+    Record,
+    Rule,
+    Secret,
+    integer_noise,
+    noise,
+)
 from noisedesign.noise.record import default_path
 from tests.support import ROOT, noise_plans
 from tests.support.noise_plans import HORIZON, SECRET, SEEDS, drawn
@@ -39,7 +52,12 @@ def started(path: Path, plan: Plan = BANDED, **kwargs: Any) -> NodeNoise:
     return noise(plan, seeds=seeds, record=path, **kwargs)
 
 
+ONE = 2.0**-7
+"""Small, so that sums of nine or fifty thousand are within the clip."""
+
+
 def data(value: float = 1.0) -> list[np.ndarray]:
+    value *= ONE
     return [np.full(5, value), np.full((2, 2), value, dtype=np.float32)]
 
 
@@ -77,7 +95,7 @@ def test_two_runs_at_once(path: Path) -> None:
     for use in (lambda: other.step(1, 3), lambda: other.add_(sums, 1)):
         with pytest.raises(InputError, match="secret: expected one that no other run uses"):
             use()
-    np.testing.assert_array_equal(sums[0], 2.0)
+    np.testing.assert_array_equal(sums[0], 2 * ONE)
     assert other.next_step == 0
     one.add_(data(), 1)
 
@@ -98,7 +116,9 @@ def test_whose_run_was_taken_over_draws_no_more(path: Path) -> None:
         one.step(1, 3)
 
 
-def test_going_on_with_what_never_began(path: Path) -> None:
+def test_going_on_with_what_was_announced_and_drew_nothing(path: Path) -> None:
+    """As where a run begins once, and every process goes on with it."""
+    started(path)
     started(path, resume=True).add_(data(), 0)
     with pytest.raises(InputError, match="no run has used"):
         started(path)
@@ -146,13 +166,13 @@ def test_a_dealers_secret_serves_all_nodes(path: Path) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        [np.full(5, 1.0 + 2.0**-52), np.ones((2, 2), dtype=np.float32)],
-        [np.ones(5), np.ones((2, 2))],
-        [np.ones(5), np.ones(4, dtype=np.float32)],
-        [np.ones((2, 2), dtype=np.float32), np.ones(5)],
-        [np.ones(5), np.array([[1, 1], [1, 2]], dtype=np.float32)],
-        [np.ones(9)],
-        [-np.ones(5), np.ones((2, 2), dtype=np.float32)],
+        [np.full(5, ONE + 2.0**-59), data()[1]],
+        [data()[0], data()[1].astype(np.float64)],
+        [data()[0], data()[1].reshape(-1)],
+        data()[::-1],
+        [data()[0], data()[1] * np.array([[1, 1], [1, 2]], dtype=np.float32)],
+        [np.full(9, ONE)],
+        [-data()[0], data()[1]],
     ],
 )
 def test_other_data_at_a_step_that_was_used(other: list[np.ndarray], path: Path) -> None:
@@ -180,10 +200,10 @@ def test_a_model_of_another_size(path: Path) -> None:
     source = started(path)
     source.add_(data(), 0)
     with pytest.raises(InputError, match="parameters: expected 9 numbers, as in the steps before"):
-        source.add_([np.ones(10)], 1)
+        source.add_([np.full(10, ONE)], 1)
     with pytest.raises(InputError, match="parameters: expected 9 numbers"):
-        started(path, resume=True).add_([np.ones(8)], 1)
-    started(path, resume=True).add_([np.ones(9)], 1)
+        started(path, resume=True).add_([np.full(8, ONE)], 1)
+    started(path, resume=True).add_([np.full(9, ONE)], 1)
 
 
 @pytest.mark.parametrize("make", [noise, integer_noise])
@@ -218,6 +238,173 @@ def test_who_reads_the_record_learns_no_secret_and_cannot_try_data(path: Path) -
     assert kept != keyed
 
 
+# --- who took part ----------------------------------------------------------------------------
+
+TWICE = Rule(most=2, min_sep=3)
+SPACED = replace(BANDED, claim=replace(BANDED.claim, rule=TWICE))
+
+
+def test_who_took_part_is_known_after_a_restart(path: Path) -> None:
+    """By what was told with the sums, or before them; numbers, words, and an empty batch."""
+    source = started(path, SPACED)
+    source.add_(data(), 0, records=[7, "ann", (1, "b")])
+    source.attendance().check(np.array([8]), 1)
+    source.attendance().check([9], 1)
+    source.add_(data(), 1)
+    source.add_([np.zeros(5), np.zeros((2, 2), dtype=np.float32)], 2, records=[])
+    again = started(path, SPACED, resume=True)
+    assert again.next_step == 3
+    attendance = again.attendance()
+    assert [attendance.number(t) for t in range(4)] == [3, 2, 0, None]
+    for record, t in ((7, 2), (np.int64(7), 1), ("ann", 2), ((1, "b"), 1), (8, 3), (9.0, 2)):
+        with pytest.raises(InputError, match="in steps ., ., less than 3 apart"):
+            again.add_(data(), t, records=[record])
+        with pytest.raises(InputError, match="in steps ., ., less than 3 apart"):
+            attendance.check([record], t)
+    again.add_(data(), 3, records=[7, "ann"])
+    third = started(path, SPACED, resume=True)
+    with pytest.raises(InputError, match="record 7 3 times, where the design is for 2"):
+        third.attendance().check([7], 6)
+    third.attendance().check([8], 6)
+    third.add_(data(), 1, records=[8, 9])  # the same step again
+
+
+def test_noise_in_integers_knows_who_took_part(path: Path) -> None:
+    def made(resume: bool) -> IntegerNoise:
+        return integer_noise(SPACED, secret=SECRET, record=path, resume=resume)
+
+    made(False).release([np.array([[0.25], [0.5]])], 0, records=["ann", "bob"])
+    with pytest.raises(InputError, match="record 'bob' in steps 0, 2, less than 3 apart"):
+        made(True).release([np.array([[0.25]])], 2, records=["bob"])
+
+
+def test_who_is_in_the_sums_is_said_of_every_step_or_of_none(path: Path) -> None:
+    source = started(path, SPACED)
+    source.add_(data(), 0)
+    for how in ({}, {"resume": True}):
+        if how:
+            source = started(path, SPACED, **how)
+        with pytest.raises(InputError, match="records: expected who is in the sum of step 0"):
+            source.add_(data(), 1, records=[7])
+        source.attendance().check([7], 1)
+        with pytest.raises(InputError, match="records: expected who is in the sum of step 0"):
+            source.add_(data(), 1)
+    source.attendance().check([8], 0)
+    source.add_(data(), 1)
+    for made in (source, started(path, SPACED, resume=True)):
+        for told in (None, 3):
+            with pytest.raises(InputError, match="records: expected who is in the sum of step 2"):
+                made.add_(data(), 2, records=told)
+    assert source.steps == {0, 1}
+
+
+def test_a_checkpoint_adds_to_who_is_known(path: Path) -> None:
+    """An older one takes nobody back; one without a record says it all."""
+    source = started(path, SPACED)
+    source.add_(data(), 0, records=[7])
+    older = json.loads(json.dumps(source.attendance().state_dict()))
+    source.add_(data(), 1, records=[8])
+    newer = json.loads(json.dumps(source.attendance().state_dict()))
+    for made in (source, started(path, SPACED, resume=True)):
+        made.attendance().load_state_dict(older)
+        with pytest.raises(InputError, match="record 8 in steps 1, 2"):
+            made.attendance().check([8], 2)
+    unkept = noise(SPACED, secret=SECRET, record=False)
+    unkept.attendance().load_state_dict(newer)
+    assert unkept.attendance().told == {0, 1}
+    with pytest.raises(InputError, match="record 8 in steps 1, 2"):
+        unkept.add_(data(), 2, records=[8])
+    named = {"steps": [[7, [0]], ["8", [1]]]}  # as checkpoints once had them
+    first = noise(SPACED, secret=OTHER, record=path)
+    first.attendance().load_state_dict(named)
+    for made in (first, noise(SPACED, secret=OTHER, record=path, resume=True)):
+        with pytest.raises(InputError, match="record '8' in steps 1, 2"):
+            made.attendance().check(["8"], 2)
+
+
+def test_who_reads_the_record_cannot_try_names(path: Path) -> None:
+    started(path, SPACED).add_(data(), 0, records=["alice@example.org", 1234567])
+    content = path.read_bytes()
+    assert b"alice" not in content
+    assert b"1234567" not in content
+    state = json.dumps(started(path, SPACED, resume=True).attendance().state_dict())
+    assert "alice" not in state
+    with sqlite3.connect(path) as database:
+        ((kept,),) = database.execute("SELECT who FROM attendance").fetchall()
+    other = noise(SPACED, secret=OTHER, record=path)
+    other.add_(data(), 0, records=["alice@example.org", 1234567])
+    with sqlite3.connect(path) as database:
+        found = {who for (who,) in database.execute("SELECT who FROM attendance")}
+    assert len(kept) == 32
+    assert len(found) == 2
+    assert not {who[:16] for who in found} & {who[16:] for who in found}
+
+
+def test_who_took_part_belongs_to_the_run(path: Path) -> None:
+    one = started(path, SPACED)
+    one.add_(data(), 0, records=[7])
+    started(path, SPACED, resume=True)
+    with pytest.raises(InputError, match="one that another process draws from"):
+        one.attendance().check([8], 1)
+
+
+def test_records_of_the_version_before_know_no_attendance(path: Path) -> None:
+    """So that who took part has to be told, as of a checkpoint."""
+    source = started(path, SPACED)
+    source.add_(data(), 0, records=[7])
+    state = source.attendance().state_dict()
+    with sqlite3.connect(path) as database:
+        database.executescript("DROP TABLE attendance; DROP TABLE batches; PRAGMA user_version = 1")
+    again = started(path, SPACED, resume=True)
+    assert again.next_step == 1
+    with pytest.raises(InputError, match="records: expected who is in the sum of step 0"):
+        again.add_(data(), 1, records=[7])
+    again.attendance().load_state_dict(state)
+    with pytest.raises(InputError, match="record 7 in steps 0, 1"):
+        again.add_(data(), 1, records=[7])
+    again.add_(data(), 1, records=[8])
+
+
+# --- a run that goes on -----------------------------------------------------------------------
+
+
+def test_the_next_step_is_that_of_the_record(path: Path) -> None:
+    started(path).step(3, 2)
+    assert started(path, resume=True).next_step == 0
+    source = started(path, resume=True)
+    for t in (0, 1, 4):
+        source.add_(data(), t)
+    assert source.next_step == started(path, resume=True).next_step == 5
+
+
+def test_a_record_that_does_not_know_the_run_is_no_record_of_it(path: Path) -> None:
+    """Lost, empty, another one, or none: else the same noise would hide other data."""
+    source = started(path)
+    source.add_(data(), 0)
+    state = source.state_dict()
+    said = "record: expected a record in .* of the run that goes on, got one that does not know it"
+    for other in (path.with_name("other"), path):
+        if other == path:
+            path.unlink()
+        with pytest.raises(InputError, match=said):
+            started(other, resume=True)
+    with pytest.raises(InputError, match="record: expected the record of the run .* got none"):
+        noise(BANDED, secret=SECRET, record=False, resume=True)
+    begun = started(path)  # nobody can see that it once was
+    with pytest.raises(InputError, match="record: expected step 0 among those whose noise was"):
+        begun.load_state_dict(state)
+
+
+def test_a_run_that_is_known_in_part_does_not_go_on(path: Path) -> None:
+    plan = PLANS["seeds, banded"]
+    started(path, plan).step(0, 3)
+    with pytest.raises(InputError, match="secret: expected the secrets of the run that goes on"):
+        started(path, plan, secret=OTHER, resume=True)
+    with sqlite3.connect(path) as database:
+        kept = database.execute("SELECT count(*), count(DISTINCT run) FROM uses").fetchone()
+    assert kept == (3, 1)  # nothing of it was written
+
+
 # --- processes --------------------------------------------------------------------------------
 
 
@@ -238,6 +425,73 @@ def test_of_many_processes_one_draws(path: Path) -> None:
     assert found == ["drawn"] + ["secret"] * 5
 
 
+def in_a_fork(use: Any) -> str:
+    """What it is refused for there."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:  # pragma: no cover
+        try:
+            use()
+            said = "taken"
+        except InputError as error:
+            said = f"{error}"
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as stream:
+        return stream.read()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_fork_is_no_second_process_of_the_run(recorded: bool, path: Path) -> None:
+    """Neither draws what the other draws, nor has records take part unseen."""
+    source = noise(SPACED, secret=SECRET, record=path if recorded else False)
+    source.add_(data(), 0, records=[1])
+    source.step(1, 2)
+    attendance, run = source.attendance(), Run(source)
+    integers = integer_noise(SPACED, secret=OTHER, record=False)
+    for use in (
+        lambda: source.step(1, 2),
+        lambda: source.add_(data(), 1, records=[7]),
+        lambda: attendance.check([7], 1),
+        lambda: run.add_(data(), records=[7]),
+        lambda: run.skip([7]),
+        lambda: integers.release([np.array([1])], 0),
+    ):
+        assert in_a_fork(use).startswith("noise: expected the process that made it, ")
+    source.add_(data(), 2, records=[7])
+    with pytest.raises(InputError, match="record 7 in steps 1, 2"):
+        attendance.check([7], 1)
+
+
+def test_a_claim_holds_the_record_until_it_is_written(path: Path) -> None:
+    """Else two processes would both find a secret that nobody has used."""
+    record, begun = Record(path), []
+
+    class Watched(Record):
+        @contextmanager
+        def _open(self) -> Iterator[sqlite3.Connection]:
+            with super()._open() as database:
+                database.set_trace_callback(begun.append)
+                yield database
+
+    watched = Watched(path)
+    claim = {"node": 2, "digest": BANDED.digest, "run": "1", "resume": False}
+    use = {"node": 2, "run": "1", "step": 0}
+    for ask in (
+        lambda: watched.claim({"s": ("own", False)}, **claim),
+        lambda: watched.begin(["s"], node=2, run="1"),
+        lambda: watched.use(["s"], data=b"d", dimension=1, **use),
+        lambda: watched.attend(["s"], who=b"", **use),
+    ):
+        begun.clear()
+        ask()
+        assert begun[0] == "BEGIN IMMEDIATE"
+    assert record.steps(secret="s", node=2) == {0}
+
+
 RUN = """
 import json, sys
 import numpy as np
@@ -245,8 +499,8 @@ from pathlib import Path
 from noisedesign.noise import Plan, noise
 folder, stop = Path(sys.argv[1]), int(sys.argv[2])
 plan, secret = folder / "node.plan", folder / "secret"
-source = noise(plan, secret=secret, record=folder / "record", resume=True)
-kept = folder / "checkpoint.npz"
+kept, record = folder / "checkpoint.npz", folder / "record"
+source = noise(plan, secret=secret, record=record, resume=record.exists())
 start, model = 0, np.zeros(50_000, dtype=np.float32)
 if kept.exists():
     found = np.load(kept)
@@ -254,7 +508,7 @@ if kept.exists():
     source.load_state_dict(json.loads(str(found["state"])))
     assert source.next_step == start
 for t in range(start, source.plan.horizon):
-    sums = np.full(50_000, float(t), dtype=np.float32)
+    sums = np.full(50_000, t / 2**16, dtype=np.float32)
     source.add_([sums[:7], sums[7:]], t)
     if t == stop:
         print("added", flush=True)
@@ -292,7 +546,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_noise(name: str, tmp_path: 
         assert process.communicate()[0] == "done\n"
     straight, model = drawn(plan), np.zeros(50_000, dtype=np.float32)
     for t in range(HORIZON):
-        model += np.float32(t) + straight.step(t, 50_000, dtype=np.float32)
+        model += np.float32(t / 2**16) + straight.step(t, 50_000, dtype=np.float32)
     np.testing.assert_array_equal(np.load(tmp_path / "checkpoint.npz")["model"], model)
 
 
@@ -348,8 +602,8 @@ def test_a_record_that_is_damaged(damage: Any, tmp_path: Path) -> None:
 def test_a_record_of_a_later_version(path: Path) -> None:
     started(path).step(0, 1)
     with sqlite3.connect(path) as database:
-        database.execute("PRAGMA user_version = 2")
-    with pytest.raises(InputError, match="record: expected version 1 in .*, got version 2"):
+        database.execute("PRAGMA user_version = 3")
+    with pytest.raises(InputError, match="record: expected version 2 in .*, got version 3"):
         started(path, resume=True)
 
 
@@ -390,4 +644,4 @@ def test_a_record_that_went_away(again: bool, path: Path) -> None:
     sums = data()
     with pytest.raises(InputError, match=r"^record: expected"):
         source.add_(sums, 1)
-    np.testing.assert_array_equal(sums[0], 1.0)
+    np.testing.assert_array_equal(sums[0], ONE)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import noisedesign
 from noisedesign.base.checks import InputError
 from noisedesign.families.toeplitz.solver import (
     optimize_banded_inverse,
@@ -296,7 +297,7 @@ def test_noise_added_to_a_list_is_the_noise_of_the_steps(name: str, dtype: type)
     for t in range(4):
         sums = [np.full(shape, 0.25, dtype=dtype) for shape in shapes]
         views = [np.asarray(array) for array in sums]
-        source.add_(sums, t)
+        source.add_(sums, t, records=100)
         noise_ = steps.step(t, sum(sizes), dtype=dtype)
         expected = np.split(dtype(0.25) + noise_, np.cumsum(sizes)[:-1])
         for array, view, part in zip(sums, views, expected, strict=True):
@@ -377,12 +378,42 @@ def test_a_copy_is_the_same_run() -> None:
     """A trainer may copy what draws its noise, and not make a second run of it."""
     source = noise(PLANS["banded"])
     copied = copy.deepcopy({"optimizer": [source]})["optimizer"][0]
-    copied.add_([np.ones(3)], 0)
+    copied.add_([np.full(3, 0.1)], 0)
     assert source.next_step == 1
     with pytest.raises(InputError, match="other data at step 0"):
         source.add_([np.zeros(3)], 0)
-    with pytest.raises((TypeError, pickle.PicklingError)):
-        pickle.dumps(source)
+
+
+def test_noise_stays_in_its_process() -> None:
+    source = noise(PLANS["banded"], record=False)
+    assert copy.copy(source) is source
+    for held in (source, {"optimizer": [source]}, source.attendance()):
+        with pytest.raises(InputError, match="^noise: expected noise in the process that made it"):
+            pickle.dumps(held)
+
+
+def test_without_a_record_too_one_source_hides_one_sum_a_step() -> None:
+    source, first = noise(PLANS["banded"], record=False), [np.full(3, 0.1)]
+    for use in (source, copy.copy(source)):
+        use.add_([np.full(3, 0.1)], 2)
+        other = [np.full(3, 0.2)]
+        with pytest.raises(InputError, match="step: expected .* other data at step 2"):
+            use.add_(other, 2)
+        np.testing.assert_array_equal(other[0], 0.2)
+    source.add_(first, 2)
+    again = [np.full(3, 0.1)]
+    source.add_(again, 2)
+    np.testing.assert_array_equal(first, again)
+
+
+def test_the_package_is_called_as_its_function() -> None:
+    found = noisedesign.noise(PLANS["banded"], secret=SECRET, clip=0.5, record=False)
+    np.testing.assert_array_equal(found.step(1, 4), drawn(PLANS["banded"]).step(1, 4))
+    with pytest.raises(InputError, match="clip: expected 0.5"):
+        noisedesign.noise(PLANS["banded"], clip=1.0)
+    message = "got np.float32.0.5. .float32.. It has lost digits: give a Python number or a float64"
+    with pytest.raises(InputError, match=message):
+        noise(PLANS["banded"], clip=np.float32(0.5))
 
 
 # --- what is refused --------------------------------------------------------------------------
@@ -445,7 +476,7 @@ def test_outputs_that_cannot_be_written(how: dict[str, Any], message: str) -> No
     [
         ([], "parameters: expected at least one array, got none"),
         ([np.zeros(3), [1.0]], r"parameters\[1\]: expected a numpy array"),
-        (np.zeros(3), r"parameters\[0\]: expected a numpy array"),
+        (np.zeros(3), r"parameters: expected a list of arrays, got an array .* Put it into a list"),
         ([np.zeros(3, dtype=np.float16)], r"parameters\[0\]: expected float32 or .* got float16"),
         ([np.zeros(3, dtype=np.int64)], r"parameters\[0\]: expected float32 or float64, got int64"),
         ([np.zeros(3), np.array([1.0, np.nan])], r"parameters\[1\]: expected finite numbers"),
@@ -462,7 +493,7 @@ def test_gradients_that_get_no_noise(parameters: Any, message: str, record: Path
         source.add_(parameters, 0)
     for array, value in zip(parameters, before, strict=True):
         np.testing.assert_array_equal(array, value)
-    source.add_([np.ones(3)], 0)  # and the step was not used up
+    source.add_([np.full(3, 0.1)], 0)  # and the step was not used up
 
 
 @pytest.mark.parametrize(

@@ -165,10 +165,18 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "NodeNoise.step out": (lambda **kwargs: source().step(0, **kwargs), {"out": np.empty(3)}),
     "NodeNoise.add_": (
         lambda **kwargs: source().add_(**kwargs),
-        {"parameters": [np.ones(3), np.ones((2, 2), dtype=np.float32)], "t": 0},
+        {
+            "parameters": [np.full(3, 0.1), np.full((2, 2), 0.1, dtype=np.float32)],
+            "t": 0,
+            "records": range(1000),
+        },
+    ),
+    "NodeNoise.check_sum": (
+        lambda **kwargs: source().check_sum(**kwargs),
+        {"norm": 0.25, "records": 2},
     ),
     "NodeNoise.add_ one": (
-        lambda **kwargs: source().add_([np.ones(2), kwargs["array"]], 0),
+        lambda **kwargs: source().add_([np.ones(2), kwargs["array"]], 0, records=6),
         {"array": np.ones(3)},
     ),
     "NodeNoise.load_state_dict": (

@@ -14,9 +14,10 @@ from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
 from noisedesign.files.problem_file import parse_problem
+from noisedesign.noise import noise
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.accounting import delta_of, epsilon_of, mu_of
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibrate, calibration_of
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
 from noisedesign.system.workloads import ErrorMeasure
@@ -495,11 +496,26 @@ def test_the_largest_of_uneven_budgets_says_the_noise() -> None:
     assert calibrate(observed).noise_stddev == pytest.approx(2 * 0.7 * 3 / mu, rel=1e-12)
 
 
-def test_without_a_target_noise_is_left_as_it_is() -> None:
-    found = calibrate(space(tau=[1.0, 4.0, 2.0]))
+def test_without_a_target_nobody_says_how_much_noise() -> None:
+    """As noise() does: no number for a design that protects nobody, in any family."""
+    time = TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=3))
+    for bare in (space(tau=[1.0, 4.0, 2.0]), time, solve(time).design):
+        with pytest.raises(InputError) as caught:
+            calibrate(bare)
+        assert str(caught.value) == (
+            "privacy: expected a target, got none. State epsilon, delta and clip in [privacy]: "
+            "noise is scaled to meet them."
+        )
+    with pytest.raises(InputError) as other:
+        noise(solve(time).design, node=0)
+    assert str(other.value) == str(caught.value)
+
+
+def test_reports_of_a_design_without_a_target_are_of_unit_noise() -> None:
+    found = calibration_of(space(tau=[1.0, 4.0, 2.0]))
     assert found.noise_stddev == 1.0
     assert (found.mu, found.epsilon, found.horizon) == (None, None, None)
-    timed = calibrate(TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=3)))
+    timed = calibration_of(TimeProblem.prefix(participation=FixedEpoch(epochs=2, separation=3)))
     assert (timed.mu, timed.noise_stddev, timed.noise_multiplier) == (None, 1.0, 1.0)
     assert timed.horizon == 6
 

@@ -28,7 +28,8 @@ def test_drawing_noise_on_a_node(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NOISEDESIGN_RECORDS", str(tmp_path / "elsewhere"))
     exec(examples(LOOP), {})
-    assert capsys.readouterr().out == examples(LOOP, language="text")
+    told = [line for line in examples(LOOP, language="text").splitlines() if line]
+    assert capsys.readouterr().out.splitlines() == told
     written = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert written.keys() == {"alice.plan", "alice.secret", "alice.sqlite3"}
     assert written["alice.plan"] < 2.5e3

@@ -99,7 +99,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"records": 4, "batch_size": None, "seed": 0},
     ),
     "Run.attend": (of(lambda: Run(noise()), "attend"), {"records": [1]}),
-    "Run.add_": (of(lambda: Run(noise()), "add_"), {"arrays": [np.zeros(3)], "records": [1]}),
+    "Run.add_": (
+        of(lambda: Run(noise()), "add_"),
+        {"arrays": [np.zeros(3)], "records": range(10**4)},
+    ),
     "Run.skip": (of(lambda: Run(noise()), "skip"), {"records": [1]}),
     "Run.load_state_dict": (
         of(lambda: Run(noise()), "load_state_dict"),

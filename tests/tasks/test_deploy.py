@@ -233,6 +233,7 @@ def test_what_a_node_says_is_said(tmp_path: Path) -> None:
     state = tmp_path / "out/nodes/2-2"
     state.mkdir(parents=True)
     (state / "secret").write_text("12 monkeys\n")
+    (state / "secret").chmod(0o600)
     with pytest.raises(InputError, match="node 2 to train to the end, got secret: expected 64 hex"):
         rehearse(tmp_path / "out", file, seconds=5)
 

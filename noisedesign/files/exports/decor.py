@@ -23,7 +23,7 @@ from noisedesign.files import launchers
 from noisedesign.files.array_files import require_own_description
 from noisedesign.files.exported import to_json, trainer_facts
 from noisedesign.privacy.seeds import edge_shares
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import Design, fixed_mixing
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
@@ -69,7 +69,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
         remedy = "The program beside it has that name."
         raise InputError("output", expected="a name in .json", got=str(path), remedy=remedy)
     problem = cast("SpaceProblem", design.problem)
-    scale = calibrate(problem).noise_stddev
+    scale = calibration_of(problem).noise_stddev
     metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     numbers = {
         "to": "decor",

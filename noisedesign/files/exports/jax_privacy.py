@@ -20,7 +20,7 @@ from noisedesign.base.checks import Array, InputError
 from noisedesign.base.regular_files import read_regular
 from noisedesign.files.archive import NPY, float64_array, npy_bytes, pack, plain_array, unpack
 from noisedesign.files.exported import factor, to_json, trainer_facts
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import Design
 
 ACCEPTS = ("time",)
@@ -43,7 +43,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
     it has none it is 1 and protects nobody yet: the metadata say what to multiply it by, and
     ``calibrated`` is False.
     """
-    calibration = calibrate(design.problem)
+    calibration = calibration_of(design.problem)
     metadata = trainer_facts(design, note=_NOTE, problem_text=problem_text)
     members = {
         "noising_matrix": design.noising_matrix,

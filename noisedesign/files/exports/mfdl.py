@@ -30,7 +30,7 @@ from noisedesign.base.settings import STOCHASTIC_TOLERANCE
 from noisedesign.files.archive import npy_bytes
 from noisedesign.files.array_files import require_own_description
 from noisedesign.files.exported import facts, to_json
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, TimeProblem
 from noisedesign.system.participation import FixedEpoch
@@ -109,7 +109,7 @@ def _how_to_run(design: Design) -> dict[str, Any]:
     multiplier = None
     if target is not None:
         # The trainer multiplies by the clip itself.
-        multiplier = calibrate(problem).noise_multiplier
+        multiplier = calibration_of(problem).noise_multiplier
     return {
         "participation_interval": scheme.separation,
         "trainer_sensitivity": trainer_sensitivity(design.strategy, scheme),

@@ -15,7 +15,7 @@ from noisedesign.base.atomic import write_bytes
 from noisedesign.base.checks import InputError
 from noisedesign.files.archive import NPY, npy_bytes, pack
 from noisedesign.files.exported import to_json, trainer_facts
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import Design, fixed_mixing
 
 ACCEPTS = ("space",)
@@ -42,7 +42,7 @@ def export(design: Design, path: Path, *, problem_text: str = "") -> tuple[Path,
         InputError: the design is for examples that are in some of its steps only; W is drawn or
             changes, or models mix several times a step.
     """
-    found = calibrate(design.problem)
+    found = calibration_of(design.problem)
     scheme = found.participation
     if scheme is not None and scheme.largest_size < scheme.horizon:
         raise InputError(

@@ -95,9 +95,8 @@ class Run:
         divisor = claim.batch_size or 1
         rate = self.step_size * divisor / schedule.expected_size
         for t in range(start, self.plan.horizon):
-            attendance.check((int(e) for e in schedule[t]), t)
             total = self.examples.clipped_sum(model, schedule[t], clip=claim.clip) / divisor
-            source.add_([total], t)
+            source.add_([total], t, records=schedule[t].tolist())
             model = model - rate * total
             for k in range(t * self.plan.rounds, (t + 1) * self.plan.rounds):
                 board.show(MODEL, k, model.astype("<f8").tobytes())
@@ -133,15 +132,18 @@ class Run:
         record = self.folder / "record.sqlite3"
         claim = self.plan.claim
         drawn = not own and claim.rule is not None and claim.rule.random is not None
-        return noise(
+        begun = self.folder / "begun"
+        found = noise(
             self.plan,
             secret=secret,
             seeds=seeds,
             batch_size=claim.batch_size,
             record=record,
-            resume=True,
+            resume=begun.exists() or (self.folder / "model.npz").exists(),
             batch_secret=self._secret("batch-secret") if drawn else None,
         )
+        begun.touch()  # the record knows the run: from now on one that does not was lost
+        return found
 
     def _secret(self, name: str) -> Secret:
         file = self.folder / name

@@ -17,7 +17,7 @@ from noisedesign.files.toml import opened, renamed
 from noisedesign.privacy import drawn, exposure
 from noisedesign.privacy.exposure import Exposure
 from noisedesign.privacy.views import Algorithm, Observer
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import Design, design_of
 from noisedesign.system.participation import Participation
 from noisedesign.tasks.account import algorithms
@@ -112,7 +112,7 @@ def parse_account(text: str, *, folder: str | Path, name: str = FIELD) -> Accoun
         except InputError as error:
             raise error.told(field="algorithm.file") from error
         if "noise_multiplier" not in table.model_fields_set:
-            noise_multiplier = calibrate(design.problem).noise_multiplier
+            noise_multiplier = calibration_of(design.problem).noise_multiplier
     keys = ("epochs", "separation") if isinstance(file.participation, HorizonTable) else ()
     with renamed({f"participation.{key}": "participation.horizon" for key in keys}):
         algorithm = _algorithm(file, participation, folder, design)

@@ -17,7 +17,7 @@ from noisedesign.privacy.runs import ANY, Responses, responses_of
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, DEFAULT_DELTA
 from noisedesign.privacy.views import Algorithm, Observer
 from noisedesign.privacy.views.noise import MessageNoise, NodeNoise
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import Design
 from noisedesign.system.participation import Participation, every_step
 from noisedesign.tasks.account import algorithms as catalogue
@@ -159,7 +159,7 @@ def setting_of(
         InputError: steps for a design whose use is known; none for one whose use is not; steps < 1;
             a design that protects only a released average.
     """
-    problem, calibration = design.problem, calibrate(design.problem)
+    problem, calibration = design.problem, calibration_of(design.problem)
     participation = _use(calibration.participation, steps)
     graph = problem.mixing is not None
     algorithm = catalogue.of_design(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import Design
 from noisedesign.program.noise import SparseCovariance
 from noisedesign.tasks.page.content import Facts, Section, Table, Text
@@ -49,7 +49,7 @@ def _sharing(space: SparseCovariance) -> Section:
 
 
 def _privacy(design: Design) -> Section:
-    found = calibrate(design.problem)
+    found = calibration_of(design.problem)
     rows: list[list[Any]] = [
         ["eavesdropper on all messages (ldp)", found.mu, "everything that is sent, and no noise"],
         ["node, if one seed makes all noise (shared-seed)", float("inf"), "no ε holds"],

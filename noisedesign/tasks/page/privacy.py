@@ -12,7 +12,7 @@ from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.exposure import epsilon_at
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer, ldp
-from noisedesign.program.calibration import Calibration, calibrate
+from noisedesign.program.calibration import Calibration, calibration_of
 from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
 from noisedesign.tasks import plot
@@ -76,7 +76,7 @@ def privacy_section(design: Design, made: Pictures) -> Section:
         )
         parts: list[Part] = [Text(text, "warning")]
     else:
-        promise = promise_of(design.problem.privacy, calibrate(design.problem))
+        promise = promise_of(design.problem.privacy, calibration_of(design.problem))
         account = account_of(design) if is_random(design.problem) else None
         parts = [*promise, *_at_random(design, account), Text(insider_note(design))]
     if not design.certificate.feasible and design.trust != CENTRAL:
@@ -167,7 +167,7 @@ def _account(design: Design, made: Pictures) -> list[Part]:
     rows = _with_seeds(design, rows, setting)
     drawn = setting.participation.random
     parts.append(_rows_of(rows, drawn=drawn))
-    calibration = calibrate(design.problem)
+    calibration = calibration_of(design.problem)
     target, symbol = (calibration.epsilon, "ε") if drawn else (calibration.mu, "μ")
     losses = {MODELS.get(row.model, row.model): row.loss for row in rows}
     numbered = {name: loss for name, loss in losses.items() if loss is not None}

@@ -15,7 +15,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.base.file_kinds import PAGE
 from noisedesign.base.version import version
 from noisedesign.files.design_file import StoredDesign, StoredStreamingDesign, as_stored
-from noisedesign.program.calibration import calibrate
+from noisedesign.program.calibration import calibration_of
 from noisedesign.program.design import PROTECTS, Design
 from noisedesign.tasks.baselines import published
 from noisedesign.tasks.page import large, noise, privacy, proof, streaming
@@ -138,7 +138,7 @@ def _summary(design: Design) -> str:
 
 
 def _facts(design: Design) -> Facts:
-    problem, found = design.problem, calibrate(design.problem)
+    problem, found = design.problem, calibration_of(design.problem)
     target = problem.privacy
     promised = None
     if target is not None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -207,13 +208,19 @@ def test_a_folder_of_other_data_is_told_apart(tmp_path: Path) -> None:
             run.train(dict, Board(digest="0" * 64, node=0, horizon=6))
 
 
-@pytest.mark.parametrize("lost", ["record", "state"])
+@pytest.mark.parametrize("lost", ["record", "record and state", "steps", "state"])
 def test_a_node_that_forgot_what_it_did_stops(lost: str, tmp_path: Path) -> None:
     design, parts = design_of(private_problems.ring()), data(3)
     train(design, tmp_path, parts)
-    if lost == "record":
+    if lost.startswith("record"):
         (tmp_path / "0/record.sqlite3").unlink()
-        expected = "folder: expected the record of what noise was added, got none of step 0, in"
+        if lost != "record":
+            (tmp_path / "0/model.npz").unlink()
+        expected = "record: expected a record in .* of the run that goes on, got one that does not"
+    elif lost == "steps":
+        with sqlite3.connect(tmp_path / "0/record.sqlite3") as database:
+            database.execute("DELETE FROM steps WHERE step > 0")
+        expected = "folder: expected the record of what noise was added, got none of step 1, in"
     else:
         (tmp_path / "0/model.npz").write_bytes(b"PK and no more")
         expected = "folder: expected a whole state, got "
