@@ -30,17 +30,12 @@ from flint import arb, arb_mat, ctx
 ctx.prec = 106
 ROOM = 1e-10  # what a claim, which was computed in float64, may differ by from what is proved
 ALIKE = 1e-12  # what entries of W, H or C^-1 in a file may differ by, relative to the largest
-MOST = 2000  # nodes or steps
+MOST = 1000  # nodes or steps
 
-COVARIANCE = {"covariance": "R"}
-STRATEGY = {"strategy": "C", "noising_matrix": "C^-1"}
-STATED = {"max_variance": "cap on diag(R)", "min_variance": "floor on diag(R)"}
-STATED |= {"gram": "H", "mixing": "W", "budget": "tau"}
-WEIGHTS = {"dual_weights": "v"}
-PRICES = {"max_variance": {"dual_cap": "w"}, "min_variance": {"dual_floor": "u"}}
-BLOCKS = {"dual_blocks": "U"}
-PATTERNS = {"pattern_lengths": "k of every U_pi", "pattern_steps": "steps of every U_pi"}
-PATTERNS |= {"pattern_blocks": "U_pi"}
+LIMITS = {
+    "max_variance": ("cap on diag(R)", "dual_cap", "w"),
+    "min_variance": ("floor on diag(R)", "dual_floor", "u"),
+}
 BUDGETS = {
     "space": "[R^-1]_ii <= tau_i (squared sensitivity); R and the objective are at these budgets",
     "time": "squared sensitivity <= 1; C and the objective are at unit sensitivity",
@@ -137,14 +132,19 @@ def array_of(content, name):
 
 
 class Problem(NamedTuple):
-    """What its text asks for: what a manifest has to say of it, and in balls W^T W or another H, W,
-    the arrays that state it by name, budgets, limits, and sets of coordinates in which one record
-    may take part; a pattern whose number is j is within the budget of number j."""
+    """What its text asks for.
+
+    In this order: what a manifest has to say; H, and W where it is W^T W, in balls; arrays of noise
+    and problem, and those that prove a bound, by name: what they are, and their shape, numbers or
+    balls; budgets and limits; coordinates in which one record may take part, of which number j is
+    within budget number j.
+    """
 
     said: dict
     h: arb_mat
     factor: arb_mat | None
-    stated: dict
+    arrays: dict
+    proof: dict
     budget: list
     limits: dict
     patterns: list
@@ -188,7 +188,10 @@ def mixing_of(table, folder):
     keys = {key: x for key, x in table.items() if key not in ("kind", "weights")}
     covered = table["kind"] in GRAPHS and all(keys[k] <= MOST for k in set(keys) - {"seed"})
     require(covered and "directed" not in keys, f"a graph of kind {table['kind']!r:.40}", 2)
-    graph = GRAPHS[table["kind"]](**keys)
+    try:
+        graph = GRAPHS[table["kind"]](**keys)
+    except TypeError:
+        require(False, f"a graph of kind {table['kind']!r:.40} with such keys", 2)
     nodes, weights = list(graph), table.get("weights", "metropolis-hastings")
     most = max(degree for _, degree in graph.degree)
     require(0 < len(nodes) <= MOST, "so many nodes", 2)
@@ -252,33 +255,34 @@ def numbers(values, size):
     """One a node, or the same for all."""
     values = values if isinstance(values, list) else [values] * size
     require(len(values) == size, "a list of the problem has another length than it has nodes")
-    return [arb(float(value)) for value in values]
+    require(all(x > 0 for x in values), "a number of the problem is not positive")
+    return [arb(float(x)) for x in values]
 
 
 def problem_of(text, folder):
     """The problem of a text, by its words alone; files are those of ``folder``, or not read."""
     file = tomllib.loads(text)
-    people = ("name", "description", "source", "tags", "reference", "design", "privacy")
-    axes, privacy = file["design"], None
-    require(axes in BUDGETS, f"a design in {axes!r:.40}", 2)
-    own = ("budget", "limits") if axes == "space" else ("workload",)
-    only(file, *people, *own, "graph", "participation")
+    require(file["design"] in BUDGETS, f"a design in {file['design']!r:.40}", 2)
+    space, entry, T, patterns, privacy = file["design"] == "space", None, None, None, None
+    only(file, "name", "description", "source", "tags", "reference", "design", "privacy", "graph",
+         "participation", *(("budget", "limits") if space else ("workload",)))  # fmt: skip
     w, nodes = mixing_of(file["graph"], folder) if "graph" in file else (None, [])
-    entry, T, listed = None, None, None
+    workload = None if space else only(file["workload"], "kind", "file")["kind"]
+    require(nodes or not (space or workload == "decentralized"), "a problem without a graph")
     if "participation" in file:
-        entry, T, listed = participation_of(file["participation"])
-    require(nodes or axes == "time", "a problem without a graph")
-    stated, limits, workload = {} if w is None else {"mixing": w}, {}, None
-    if axes == "space":
-        budget = numbers(only(file.get("budget", {}), "tau").get("tau", 1.0), len(nodes))
-        h, patterns = w.transpose() * w, [(i,) for i in range(len(nodes))]
-        for key, limit in only(file.get("limits", {}), "max_variance", "min_variance").items():
-            limits[key] = numbers(limit, len(nodes))
-        stated |= {"budget": arb_mat([budget])} | {k: arb_mat([x]) for k, x in limits.items()}
+        entry, T, patterns = participation_of(file["participation"])
+    arrays, limits, n = {} if w is None else {"mixing": ("W", w)}, {}, len(nodes)
+    if space:
+        budget = numbers(only(file.get("budget", {}), "tau").get("tau", 1.0), n)
+        h, patterns, proof = w.transpose() * w, [(i,) for i in range(n)], {"dual_weights": "v"}
+        arrays |= {"covariance": ("R", (n, n)), "budget": ("tau", budget)}
+        for key, values in only(file.get("limits", {}), *LIMITS).items():
+            what, price, u = LIMITS[key]
+            limits[key] = numbers(values, n)
+            arrays[key], proof[price] = (what, limits[key]), u
+        proof = {name: (what, (n,)) for name, what in proof.items()}
     else:
-        workload, patterns, budget = file["workload"]["kind"], listed, [arb(1)]
-        only(file["workload"], "kind", "file")
-        require(nodes or workload != "decentralized", "a problem without a graph")
+        budget = [arb(1)]
         if workload == "decentralized":
             h = all_iterates(w, T)
         elif workload == "prefix":
@@ -287,14 +291,19 @@ def problem_of(text, folder):
             require(workload == "gram" and folder, f"a workload {workload!r:.40} without data", 2)
             h = balls(np.load(folder / file["workload"]["file"], allow_pickle=False))
             require(h.nrows() == h.ncols() == T and h == h.transpose(), "H has another shape")
-        stated["gram"] = h
+        arrays |= {"strategy": ("C", (T, T)), "noising_matrix": ("C^-1", (T, T)), "gram": ("H", h)}
+        proof = {"dual_blocks": ("U", (len(patterns), entry["epochs"], entry["epochs"]))}
+        if not entry["epochs"]:
+            what = {"lengths": "k of every U_pi", "steps": "steps of every U_pi", "blocks": "U_pi"}
+            proof = {f"pattern_{key}": (value, None) for key, value in what.items()}
     if "privacy" in file:
         privacy = PRIVACY | only(file["privacy"], *PRIVACY)
         privacy |= {key: float(privacy[key]) for key in ("epsilon", "delta", "clip")}
-    said = {"name": file["name"], "design": axes, "horizon": T, "nodes": nodes}
-    said |= {"participation": entry, "workload": workload, "budget": BUDGETS[axes]}
+    said = {"name": file["name"], "design": file["design"], "horizon": T, "nodes": nodes}
+    said |= {"participation": entry, "workload": workload, "budget": BUDGETS[file["design"]]}
     said |= {"privacy": privacy, "adjacency": privacy and privacy["adjacency"]}
-    return Problem(said, h, w if axes == "space" else None, stated, budget, limits, patterns)
+    said["matrix"] = "covariance" if space else "strategy"
+    return Problem(said, h, w if space else None, arrays, proof, budget, limits, patterns)
 
 
 # --- the proof ----------------------------------------------------------------------------------
@@ -331,8 +340,10 @@ def multipliers(arrays, patterns):
     if "dual_weights" in arrays:
         blocks = arrays["dual_weights"][:, None, None]
     if "pattern_blocks" in arrays:
-        lengths = arrays["pattern_lengths"].astype(int)
-        steps = np.split(arrays["pattern_steps"].astype(int), np.cumsum(lengths)[:-1])
+        lengths, steps = (arrays[f"pattern_{x}"].astype(int) for x in ("lengths", "steps"))
+        whole = (lengths == arrays["pattern_lengths"]).all()
+        require(whole and (steps == arrays["pattern_steps"]).all(), "steps of no number")
+        steps = np.split(steps, np.cumsum(lengths)[:-1])
         flat = np.split(arrays["pattern_blocks"], np.cumsum(lengths**2)[:-1])
         blocks = [x.reshape(k, k) for x, k in zip(flat, lengths, strict=True)]
         require({tuple(s.tolist()) for s in steps} <= set(patterns), "steps of no pattern")
@@ -385,74 +396,60 @@ def noise_of(problem, arrays):
 
 
 def ratios_of(problem, x, r):
-    """Squared sensitivity over its budget, what gradients of some signs have of it, the largest
-    variance over its cap and floor over its variance; proved to be at most 1."""
+    """Squared sensitivity over its budget, variance over its cap and floor over its variance, of
+    which none is above 1; and what gradients of some signs have of the first."""
     used = had = arb(0)
     for j, where in enumerate(problem.patterns):
-        block, budget = arb_mat([[x[s, t] for t in where] for s in where]), problem.budget
-        signs = balls(np.sign(floats(block)[:1]))
-        used = used.max(sum(row_sums(block), arb(0)) / budget[j % len(budget)])
-        had = had.max((signs * block * signs.transpose())[0, 0] / budget[j % len(budget)])
+        block = arb_mat([[x[s, t] for t in where] for s in where])
+        budget, signs = problem.budget[j % len(problem.budget)], balls(np.sign(floats(block)[:1]))
+        used = used.max(sum(row_sums(block), arb(0)) / budget)
+        had = had.max((signs * block * signs.transpose())[0, 0] / budget)
     require(used <= 1, "a budget is not proved to be kept")
-    ratios = dict.fromkeys(("max_variance", "min_variance"))
+    found = {"sensitivity": used, "variance_ratio": None, "floor_ratio": None}
     for name, limits in problem.limits.items():
-        pairs = [(r[i, i], limit) for i, limit in enumerate(limits)]
-        above = name == "max_variance"
-        ratios[name] = largest(v / y if above else y / v for v, y in pairs)
+        above, pairs = name == "max_variance", [(r[i, i], y) for i, y in enumerate(limits)]
         require(all(v <= y if above else y <= v for v, y in pairs), f"{name} is not kept")
-    return used, had, ratios
+        key = "variance_ratio" if above else "floor_ratio"
+        found[key] = largest(v / y if above else y / v for v, y in pairs)
+    return found, had
 
 
 def close(a, b):
     """Whether an array has the entries of balls, but for roundings."""
-    a = balls(np.atleast_2d(a))
-    if (a.nrows(), a.ncols()) != (b.nrows(), b.ncols()):
+    if a.shape != (b.nrows(), b.ncols()):
         return False
-    away = largest(map(abs, (a - b).entries()))
+    away = largest(map(abs, (balls(a) - b).entries()))
     return away <= ALIKE * largest(map(abs, b.entries()))
 
 
-def checked_arrays(problem, arrays):
-    """That they are those which were asked for, and state the problem."""
-    space = problem.said["design"] == "space"
-    asked = (COVARIANCE if space else STRATEGY) | {key: STATED[key] for key in problem.stated}
-    size, proof = problem.h.nrows(), WEIGHTS.copy()
-    for name in problem.limits:
-        proof |= PRICES[name]
-    shapes = dict.fromkeys(proof, (size,)) | dict.fromkeys((*COVARIANCE, *STRATEGY), (size, size))
-    if not space:
-        fixed = problem.said["participation"]["epochs"]
-        proof = BLOCKS if fixed else PATTERNS
-        shapes["dual_blocks"] = (len(problem.patterns), fixed, fixed)
-    missing = next((name for name in asked if name not in arrays), None)
-    require(missing is None, f"no array {missing}")
+def entries_of(problem, arrays):
+    """What the manifest has to say of arrays, once they are those which were asked for."""
+    known, entries = problem.arrays | problem.proof, {}
+    for name in problem.arrays:
+        require(name in arrays, f"no array {name}")
     for name, a in arrays.items():
-        require(name in asked | proof, f"an array {name!r:.40} that is not asked for")
-        require(a.shape == shapes.get(name, a.shape), f"{name}: its shape")
-    require(all(name in arrays for name in proof if "floor" not in name), "no multipliers", 2)
-    for name, entries in problem.stated.items():
-        exact = "variance" in name or name == "budget"
-        alike = balls(np.atleast_2d(arrays[name])) == entries if exact else True
-        require(alike and close(arrays[name], entries), f"{name} is not that of the problem")
-    kinds = asked | proof
-    return {
-        name: {
-            "kind": kinds[name],
-            "shape": list(a.shape),
-            "dtype": "float64",
-            "sha256": hashlib.sha256(a.data).hexdigest(),
-        }
-        for name, a in arrays.items()
-    }
+        require(name in known, f"an array {name!r:.40} that is not asked for")
+        what, form = known[name]
+        if isinstance(form, tuple):
+            require(a.shape == form, f"{name}: its shape")
+        elif isinstance(form, list):
+            require(list(map(arb, a.tolist())) == form, f"{name} is not that of the problem")
+        elif form is not None:
+            require(close(a, form), f"{name} is not that of the problem")
+        digest = hashlib.sha256(a.data).hexdigest()
+        entries[name] = {"kind": what, "shape": list(a.shape), "sha256": digest}
+        entries[name]["dtype"] = "float64"
+    held = all(name in arrays for name in problem.proof if name != "dual_floor")
+    require(held, "a design without multipliers", 2)
+    return entries
 
 
 def check(path, problem_path=None):
     said, arrays = read(path)
     text = own = said["problem"]["text"]
     require(own or problem_path, "no text of a problem in the file: name its PROBLEM.toml", 2)
-    require(
-        said.get("trust") not in ("central", "observers"), "noise of a server or against some", 2
-    )
+    others = said.get("trust") in ("central", "observers")
+    require(not others, "noise of a server, or against some observers", 2)
     if problem_path:
         text = Path(problem_path).read_text(encoding="utf-8")
         require(own in ("", text), "the text in the file is another than the problem's")
@@ -460,35 +457,33 @@ def check(path, problem_path=None):
     digest = hashlib.sha256(own.encode()).hexdigest()
     asked = problem.said | dict.fromkeys(NOT_ASKED) | {"observers": [], "rounds": 1, "local": False}
     asked |= {"format": "noisedesign-design", "version": 4, "trust": "local", "feasible": True}
-    asked |= {"problem": {"text": own, "sha256": digest}, "matrix": next(iter(arrays), None)}
-    asked |= {"arrays": checked_arrays(problem, arrays)}
+    asked |= {"problem": {"text": own, "sha256": digest}, "arrays": entries_of(problem, arrays)}
     x, r = noise_of(problem, arrays)
-    used, had, ratios = ratios_of(problem, x, r)
+    found, had = ratios_of(problem, x, r)
     objective, proved = inner(problem.h, r), bound(problem, arrays)
-    which = "vector-exact" if had >= used * (1 - ROOM) else "abs-sum-upper-bound"
-    claims = {"objective": objective, "lower_bound": None, "gap": None}
-    claims |= {"variance_ratio": ratios["max_variance"], "floor_ratio": ratios["min_variance"]}
+    exact = had >= found["sensitivity"] * (1 - ROOM)
+    value, which = said["sensitivity"]["value"], "vector-exact" if exact else "abs-sum-upper-bound"
+    asked |= {key: None for key, ratio in found.items() if ratio is None}
+    asked["sensitivity"] = {"value": value, "which": which, "squared": True}
+    found = {"objective": objective} | {k: ratio for k, ratio in found.items() if ratio is not None}
+    claimed = said | {"sensitivity": value}
+    types = {"library": str} | dict.fromkeys(("lower_bound", "gap", *found), float)
     for key in said:
-        known = key in asked or key in claims or key in ("sensitivity", "library", "provenance")
+        known = key in asked or key in types or key == "provenance"
         require(known, f"a key {key!r:.40} that is not asked for")
     for key, value in asked.items():
         require(key in said and same(said[key], value), f"{key} is not what was asked for")
-    value = said["sensitivity"]["value"]
-    entry = {"value": value, "which": which, "squared": True}
-    require(same(said["sensitivity"], entry), "the sensitivity is of another kind")
-    for key, found in (claims | {"sensitivity": used}).items():
-        claim = value if key == "sensitivity" else said[key]
-        absent = key.endswith("ratio") and found is None
-        require(type(claim) is (type(None) if absent else float), f"{key} is no number")
-        agrees = found is None or abs(arb(claim) / found - 1) < ROOM
-        require(agrees, f"the {key} is another")
+    for key, kind in types.items():
+        require(type(claimed[key]) is kind, f"{key} is no {kind.__name__}")
+    for key, value in found.items():
+        require(abs(arb(claimed[key]) / value - 1) < ROOM, f"the {key} is another")
     gap, low = said["gap"], said["lower_bound"]
-    require(0 <= gap == said["objective"] / low - 1, "the gap is another, or negative")
+    require(low > 0 and 0 <= gap == said["objective"] / low - 1, "the gap is another, or negative")
     require(low <= proved * (1 + ROOM), "the lower bound is not proved")
-    require(objective / proved - 1 <= arb(gap) + 3 * ROOM, "the gap is not proved")
     made = said["provenance"]
     typed = set(made) == set(MADE) and all(type(made[key]) is kind for key, kind in MADE.items())
-    require(typed and type(said["library"]) is str, "provenance is not what was asked for")
+    typed = typed and all(set(x) == {"seconds", "lower", "upper"} for x in made["history"])
+    require(typed, "provenance is not what was asked for")
     left = "; not part of it: epsilon and delta" if problem.said["privacy"] else ""
     upper = float((objective / proved - 1).upper())
     print(f"proved: feasible, gap at most {upper:.2e}{left}")

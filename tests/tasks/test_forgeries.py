@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import mpmath
+import numpy as np
 import pytest
 
 from noisedesign.base.checks import InputError
@@ -16,8 +21,8 @@ from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads.toeplitz import prefix_workload
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Verification, verify
-from tests.support.check_design import checked
-from tests.support.forgeries import forged
+from tests.support.check_design import checked, checker
+from tests.support.forgeries import Arrays, all_of, forged, opened, put, with_gap, written
 
 AT_LEAST = 50
 """Forgeries of each kind of noise."""
@@ -115,8 +120,7 @@ def judged(path: Path) -> Verification | None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FILES],
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FILES]
 )
 def test_no_forgery_passes(name: str, tmp_path: Path) -> None:
     content, path = honest(name, tmp_path), tmp_path / "forged.npz"
@@ -143,3 +147,162 @@ def test_no_forgery_passes(name: str, tmp_path: Path) -> None:
             passed.append(f"{forgery}: checker, {said}")
     assert not passed
     assert tried >= AT_LEAST
+
+
+# --- forgeries that hang together -----------------------------------------------------------------
+
+Manifest = dict[str, Any]
+
+
+def of_another_text(manifest: Manifest, old: str, new: str) -> None:
+    """The problem asks for something else, and the file says so."""
+    text = manifest["problem"]["text"]
+    assert old in text
+    text = text.replace(old, new)
+    manifest["problem"] = {"text": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def twice_the_noise(manifest: Manifest, arrays: Arrays) -> None:
+    """And a bound, which is not proved, that has as good as no gap."""
+    if "covariance" in arrays:
+        arrays["covariance"] *= 2
+    else:
+        arrays["strategy"] *= 0.5**0.5
+        arrays["noising_matrix"] *= 2**0.5
+    for key, factor in (("variance_ratio", 2), ("floor_ratio", 0.5), ("objective", 2)):
+        if manifest[key] is not None:
+            manifest[key] *= factor
+    manifest["sensitivity"]["value"] /= 2
+    manifest["lower_bound"] = manifest["objective"] * (1 - 1e-6)
+    with_gap(manifest, arrays)
+
+
+def caps_that_are_free(manifest: Manifest, arrays: Arrays) -> None:
+    twice_the_noise(manifest, arrays)
+    arrays["dual_cap"] = np.full(4, 100.0)
+
+
+def floors_that_are_free(manifest: Manifest, arrays: Arrays) -> None:
+    twice_the_noise(manifest, arrays)
+    arrays["dual_floor"], arrays["min_variance"] = np.full(4, 1e-3), np.full(4, 1e6)
+
+
+def a_budget_in_time(manifest: Manifest, arrays: Arrays) -> None:
+    """C ten times, within a budget of its own."""
+    arrays["strategy"] *= 10
+    arrays["noising_matrix"] /= 10
+    arrays["budget"] = np.full(3, 100.0)
+    for key in ("objective", "lower_bound"):
+        manifest[key] /= 100
+
+
+def steps_without_noise(manifest: Manifest, arrays: Arrays) -> None:
+    """Noise of nothing from the fourth step on, which the problem that is told of does not have."""
+    of_another_text(manifest, "epochs = 2", "epochs = 1")
+    manifest["participation"]["epochs"], manifest["horizon"] = 1, 3
+    for name, factor in (("strategy", 1e9), ("noising_matrix", 1e-9)):
+        arrays[name][:3, 3:] = arrays[name][3:, :3] = 0
+        arrays[name][3:, 3:] = factor * np.eye(3)
+    arrays["dual_blocks"] = arrays["dual_blocks"][:, :1, :1].copy()
+
+
+def steps_of_no_pattern(manifest: Manifest, arrays: Arrays) -> None:
+    """All five steps for the price of one participation."""
+    twice_the_noise(manifest, arrays)
+    arrays["pattern_lengths"], arrays["pattern_steps"] = np.array([5.0]), np.arange(5.0)
+    arrays["pattern_blocks"] = np.eye(5).ravel()
+
+
+def a_multiplier_in_two_readings(manifest: Manifest, arrays: Arrays) -> None:
+    arrays["pattern_steps"] = arrays["pattern_steps"] + 0.3
+
+
+def above_its_caps(manifest: Manifest, arrays: Arrays) -> None:
+    of_another_text(manifest, "max_variance = 1.5", "max_variance = 1.01")
+    arrays["max_variance"][:] = 1.01
+    manifest["variance_ratio"] *= 1.5 / 1.01
+
+
+def below_its_floors(manifest: Manifest, arrays: Arrays) -> None:
+    of_another_text(manifest, "min_variance = 0.9", "min_variance = 1.4")
+    arrays["min_variance"][:] = 1.4
+    manifest["floor_ratio"] *= 1.4 / 0.9
+
+
+def half_the_gap(manifest: Manifest, arrays: Arrays) -> None:
+    """Of noise that is far from its optimum, with the bound to it."""
+    twice_the_noise(manifest, arrays)
+    manifest["lower_bound"] = manifest["objective"] / 1.5
+    with_gap(manifest, arrays)
+
+
+TOLD: list[tuple[str, Callable[[Manifest, Arrays], None], str]] = [
+    ("in space", caps_that_are_free, "an array 'dual_cap' that is not asked for"),
+    ("in space", floors_that_are_free, "an array 'dual_floor' that is not asked for"),
+    ("in space", half_the_gap, "the lower bound is not proved"),
+    ("in time", twice_the_noise, "the lower bound is not proved"),
+    ("in time", half_the_gap, "the lower bound is not proved"),
+    ("in time", a_budget_in_time, "an array 'budget' that is not asked for"),
+    ("in time", steps_without_noise, "its shape"),
+    ("overlapping", steps_of_no_pattern, "steps of no pattern"),
+    ("overlapping", a_multiplier_in_two_readings, "steps of no number"),
+    ("within limits", above_its_caps, "max_variance is not kept"),
+    ("within limits", below_its_floors, "min_variance is not kept"),
+    ("in space", put("version", 99), "version 99 of the format, not 4"),
+    ("in space", put("gap", -1e-3), "the gap is another, or negative"),
+    ("in space", put("sensitivity.squared", False), "sensitivity is not what was asked for"),
+    ("in space", put("sensitivity.value", 0.5), "the sensitivity is another"),
+    ("in time", all_of(put("nodes", ["a"])), "nodes is not what was asked for"),
+]
+
+
+@pytest.mark.parametrize(("name", "edit", "words"), TOLD)
+def test_the_checker_says_what_is_wrong(
+    name: str, edit: Callable[[Manifest, Arrays], None], words: str, tmp_path: Path
+) -> None:
+    manifest, arrays = opened(honest(name, tmp_path))
+    edit(manifest, arrays)
+    path = tmp_path / "forged.npz"
+    path.write_bytes(written(manifest, arrays))
+    found, said = judged(path), checked(path)
+    assert (said.code, said.words.startswith("refused: ")) == (1, True)
+    assert words in said.words
+    assert found is None or not found.ok
+
+
+# --- the steps of its proof -----------------------------------------------------------------------
+
+
+def test_a_matrix_that_only_rounding_makes_positive_definite_has_no_inverse() -> None:
+    """Cholesky's algorithm in float64 takes some matrices with a negative eigenvalue."""
+    rng, tried = np.random.default_rng(1), 0
+    for _ in range(400):
+        g = rng.standard_normal((4, 3))
+        r = g @ g.T
+        r = (r + r.T) / 2
+        with mpmath.workdps(50):
+            if mpmath.det(mpmath.matrix(r.tolist())) >= 0:
+                continue
+        try:
+            np.linalg.cholesky(r)
+        except np.linalg.LinAlgError:
+            continue
+        tried += 1
+        with pytest.raises(SystemExit):
+            checker().inverse(checker().balls(r))
+    assert tried > 5
+
+
+def test_a_factor_is_below_its_matrix_to_fifty_digits() -> None:
+    rng = np.random.default_rng(2)
+    for size in (3, 8, 30):
+        for scale in (1.0, 1e-3):
+            g = rng.standard_normal((size, size)) * np.geomspace(1, scale, size)
+            h = g.T @ g
+            h = (h + h.T) / 2
+            factor = checker().floats(checker().below(checker().balls(h)))
+            with mpmath.workdps(50):
+                f = mpmath.matrix(factor.tolist())
+                left = mpmath.matrix(h.tolist()) - f.T * f
+                assert min(mpmath.eigsy(left, eigvals_only=True)) >= 0
+                assert max(map(abs, left)) < 1e-10 * np.abs(h).max()
