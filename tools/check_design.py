@@ -335,7 +335,8 @@ def inverse(r):
 
 
 def multipliers(arrays, patterns):
-    """For every pattern j: j, its steps, and B with <B B^T, X> <= budget_j max diag(B B^T)."""
+    """For every pattern j: j, its steps, and B with <B B^T, X> <= budget_j max diag(B B^T), of what
+    is positive of U_j."""
     steps, blocks = patterns, arrays.get("dual_blocks")
     if "dual_weights" in arrays:
         blocks = arrays["dual_weights"][:, None, None]
@@ -347,10 +348,8 @@ def multipliers(arrays, patterns):
         flat = np.split(arrays["pattern_blocks"], np.cumsum(lengths**2)[:-1])
         blocks = [x.reshape(k, k) for x, k in zip(flat, lengths, strict=True)]
         require({tuple(s.tolist()) for s in steps} <= set(patterns), "steps of no pattern")
-    require(len(blocks) == len(steps), "multipliers of other patterns")
     for j, (block, where) in enumerate(zip(blocks, steps, strict=True)):
         values, vectors = np.linalg.eigh((block + block.T) / 2)
-        require(values[0] >= -1e-9 * max(values[-1], 0.0), "a multiplier is negative")
         yield j, where, balls(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 

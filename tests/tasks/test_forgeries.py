@@ -19,10 +19,11 @@ from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads.toeplitz import prefix_workload
+from noisedesign.tasks.baselines import baseline
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import Verification, verify
 from tests.support.check_design import checked, checker
-from tests.support.forgeries import Arrays, all_of, forged, opened, put, with_gap, written
+from tests.support.forgeries import Arrays, forged, opened, put, with_gap, written
 
 AT_LEAST = 50
 """Forgeries of each kind of noise."""
@@ -229,6 +230,22 @@ def below_its_floors(manifest: Manifest, arrays: Arrays) -> None:
     manifest["floor_ratio"] *= 1.4 / 0.9
 
 
+def floors_at_a_negative_price(manifest: Manifest, arrays: Arrays) -> None:
+    """As if no variance were above its floor."""
+    twice_the_noise(manifest, arrays)
+    of_another_text(manifest, "max_variance = 1.5", "max_variance = 15.0")
+    arrays["max_variance"][:] = 15
+    manifest["variance_ratio"] /= 10
+    arrays["dual_floor"] = np.full(4, -100.0)
+
+
+def looking_ahead(manifest: Manifest, arrays: Arrays) -> None:
+    """A C with the same C^T C, whose noise of a step is known from that of the next ones."""
+    q, _ = np.linalg.qr(np.random.default_rng(3).standard_normal((6, 6)))
+    arrays["strategy"] = q @ arrays["strategy"] * (1 - 1e-15)
+    arrays["noising_matrix"] = np.linalg.inv(arrays["strategy"])
+
+
 def half_the_gap(manifest: Manifest, arrays: Arrays) -> None:
     """Of noise that is far from its optimum, with the bound to it."""
     twice_the_noise(manifest, arrays)
@@ -248,11 +265,14 @@ TOLD: list[tuple[str, Callable[[Manifest, Arrays], None], str]] = [
     ("overlapping", a_multiplier_in_two_readings, "steps of no number"),
     ("within limits", above_its_caps, "max_variance is not kept"),
     ("within limits", below_its_floors, "min_variance is not kept"),
+    ("within limits", floors_at_a_negative_price, "a multiplier is negative"),
+    ("in time", looking_ahead, "C is not causal"),
     ("in space", put("version", 99), "version 99 of the format, not 4"),
     ("in space", put("gap", -1e-3), "the gap is another, or negative"),
     ("in space", put("sensitivity.squared", False), "sensitivity is not what was asked for"),
     ("in space", put("sensitivity.value", 0.5), "the sensitivity is another"),
-    ("in time", all_of(put("nodes", ["a"])), "nodes is not what was asked for"),
+    ("in time", put("nodes", ["a"]), "nodes is not what was asked for"),
+    ("in time", put("objective", 25), "objective is no float"),
 ]
 
 
@@ -267,7 +287,93 @@ def test_the_checker_says_what_is_wrong(
     found, said = judged(path), checked(path)
     assert (said.code, said.words.startswith("refused: ")) == (1, True)
     assert words in said.words
+    assert said.words.count("\n") == 1
     assert found is None or not found.ok
+
+
+DIRECTED = '"ring"\nnodes = 4\ndirected = true'
+TEXTS: list[tuple[str, str, str, int, str]] = [
+    ("in space", '"path"', '"hypercube"', 2, "a graph of kind 'hypercube'"),
+    ("in space", '"path"', '"grid"', 2, "a graph of kind 'grid' with such keys"),
+    ("in space", "nodes = 4", "nodes = 4000", 2, "a graph of kind 'path'"),
+    ("in space", '"path"\nnodes = 4', DIRECTED, 2, "a graph of kind 'ring'"),
+    ("in space", '"path"', '"path"\nweights = "fastest-mixing"', 2, "weights 'fastest-mixing'"),
+    ("in space", '"path"\nnodes = 4', '"grid"\nrows = 90\ncolumns = 90', 2, "so many nodes"),
+    ("in space", "[budget]", '[structure]\nspace = "decor"\n[budget]', 2, "the key 'structure'"),
+    ("in space", "tau = [1.0, ", "tau = [-1.0, ", 1, "a number of the problem is not positive"),
+    ("in space", "tau = [1.0, ", "tau = [", 1, "has another length than it has nodes"),
+    ("in space", '[graph]\nkind = "path"\nnodes = 4', "", 1, "a problem without a graph"),
+    ("in space", '"space"', '"space-time"', 2, "a design in 'space-time'"),
+    ("in time", '"prefix"', '"gram"', 2, "a workload 'gram' without data"),
+    ("in time", '"prefix"', '"decentralized"', 1, "a problem without a graph"),
+    ("in time", "epochs = 2", "epochs = 0", 1, "participation: no counts"),
+    ("in time", "separation = 3", "separation = 3000", 2, "so many steps"),
+    ("in time", "epochs = 2", 'kind = "balls-in-bins"\nepochs = 2', 2, "of kind 'balls-in-bins'"),
+    ("in time", "epochs = 2\nseparation = 3", 'kind = "single"\nhorizon = 6', 1, "its shape"),
+    ("overlapping", "horizon = 5", "horizon = 90", 2, "participation in so many patterns"),
+]
+
+
+def test_the_checker_says_which_problems_it_does_not_cover(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    for name, old, new, code, words in TEXTS:
+        manifest, arrays = opened(honest(name, tmp_path))
+        if name == "overlapping":
+            of_another_text(manifest, "max_participations = 2", "max_participations = 9")
+        of_another_text(manifest, old, new)
+        path.write_bytes(written(manifest, arrays))
+        said = checked(path)
+        assert (said.code, words in said.words) == (code, True), (words, said)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("ldp", "a design without multipliers"), ("cdp", "noise of a server")]
+)
+def test_the_checker_does_not_cover_baselines(name: str, words: str, tmp_path: Path) -> None:
+    text = FILES["in space"]
+    design = baseline(parse_problem(text, folder=tmp_path).problem, name)
+    said = checked(save_design(design, tmp_path / "d.npz", problem_text=text))
+    assert (said.code, words in said.words) == (2, True), said
+
+
+def test_the_problem_that_is_named_is_the_one_in_the_file(tmp_path: Path) -> None:
+    path, problem = tmp_path / "d.npz", tmp_path / "problem.toml"
+    path.write_bytes(honest("in time", tmp_path))
+    problem.write_text(FILES["in time"])
+    assert checked(path, problem).code == 0
+    problem.write_text(FILES["in time"] + "\n")
+    said = checked(path, problem)
+    assert (said.code, "text in the file is another" in said.words) == (1, True)
+
+
+GRAPHS = {
+    "florentine": "",
+    "karate": 'weights = "max-degree"',
+    "ring": 'nodes = 5\nweights = "row-normalized"',
+    "complete": "nodes = 4",
+    "star": 'nodes = 5\nweights = "lazy-metropolis-hastings"',
+    "grid": "rows = 2\ncolumns = 3",
+    "torus": "rows = 3\ncolumns = 4",
+    "erdos-renyi": "nodes = 9\np = 0.3\nseed = 2",
+}
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_the_checker_forms_the_same_problem_of_every_graph_that_it_knows(
+    kind: str, tmp_path: Path
+) -> None:
+    """One step between nodes; of a time design H is formed of all powers of W."""
+    graph = f'[graph]\nkind = "{kind}"\n{GRAPHS[kind]}\n'
+    for text in (
+        f'name = "g"\ndesign = "space"\n{graph}[limits]\nmax_variance = 9.0\n',
+        f'name = "g"\ndesign = "time"\n{graph}[workload]\nkind = "decentralized"\n'
+        "[participation]\nepochs = 2\nseparation = 2\n",
+    ):
+        design = solve(parse_problem(text, folder=tmp_path).problem).design
+        assert design is not None
+        path = save_design(design, tmp_path / "d.npz", problem_text=text, overwrite=True)
+        said = checked(path)
+        assert said.code == 0, said.words
 
 
 # --- the steps of its proof -----------------------------------------------------------------------
