@@ -201,10 +201,14 @@ def steps_without_noise(manifest: Manifest, arrays: Arrays) -> None:
     """Noise of nothing from the fourth step on, which the problem that is told of does not have."""
     of_another_text(manifest, "epochs = 2", "epochs = 1")
     manifest["participation"]["epochs"], manifest["horizon"] = 1, 3
-    for name, factor in (("strategy", 1e9), ("noising_matrix", 1e-9)):
-        arrays[name][:3, 3:] = arrays[name][3:, :3] = 0
-        arrays[name][3:, 3:] = factor * np.eye(3)
-    arrays["dual_blocks"] = arrays["dual_blocks"][:, :1, :1].copy()
+    h, scales = arrays["gram"], np.repeat([1.0, 1e9], 3)
+    arrays["strategy"], arrays["noising_matrix"] = np.diag(scales), np.diag(1 / scales)
+    arrays["dual_blocks"] = np.ones((3, 1, 1))
+    manifest["objective"] = float(np.diagonal(h) @ scales**-2)
+    first = np.linalg.svd(np.linalg.cholesky(h).T[:, :3], compute_uv=False)
+    manifest["lower_bound"] = float(first.sum() ** 2 / 3) * (1 - 1e-12)
+    manifest["sensitivity"]["value"] = 1.0
+    with_gap(manifest, arrays)
 
 
 def steps_of_no_pattern(manifest: Manifest, arrays: Arrays) -> None:
@@ -273,6 +277,7 @@ TOLD: list[tuple[str, Callable[[Manifest, Arrays], None], str]] = [
     ("in space", put("sensitivity.value", 0.5), "the sensitivity is another"),
     ("in time", put("nodes", ["a"]), "nodes is not what was asked for"),
     ("in time", put("objective", 25), "objective is no float"),
+    ("in time", put("provenance.status", 3), "provenance is not what was asked for"),
 ]
 
 
