@@ -150,6 +150,14 @@ def test_no_forgery_passes(name: str, tmp_path: Path) -> None:
     assert tried >= AT_LEAST
 
 
+def test_what_proves_an_account_is_found_again(tmp_path: Path) -> None:
+    manifest, arrays = opened(honest("random", tmp_path))
+    for proof, ok in ((manifest["account"]["which"], True), ("exact", False)):
+        manifest["account"]["which"] = proof
+        (tmp_path / "d.npz").write_bytes(written(manifest, arrays))
+        assert verify(load_design(tmp_path / "d.npz")).ok == ok
+
+
 # --- forgeries that hang together -----------------------------------------------------------------
 
 Manifest = dict[str, Any]
