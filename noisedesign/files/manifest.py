@@ -6,6 +6,7 @@ Problems are the same where they are stated alike.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -551,9 +552,17 @@ def format_of(content: bytes) -> str:
     """What a manifest says it is one of.
 
     Raises:
-        InputError: not JSON, or it says nothing.
+        InputError: not JSON, it says nothing, or says something twice.
     """
-    return validated(_Header, content).format
+    found = validated(_Header, content).format
+    json.loads(content, object_pairs_hook=_once, parse_int=str)  # of any number of digits
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    """Of two keys of one name some readers take the first and some the last."""
+    if len(dict(pairs)) < len(pairs):
+        raise InputError(f"{FIELD}.manifest", expected="every key once", got="one of them twice")
 
 
 def validated(model: type[Model], content: bytes) -> Model:

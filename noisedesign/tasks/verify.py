@@ -481,7 +481,7 @@ def _random_checks(claimed: Certificate, found: Certificate, stored: StoredDesig
         note = f"at most {target.epsilon:g} at delta {target.delta:g}, {account.which}"
         if account.confidence is not None:
             note += f", confidence {account.confidence!r}, from samples drawn for these arrays"
-        ok = kept and (said.delta, said.adjacency) == (account.delta, account.adjacency)
+        ok = kept and _accounted(said) == _accounted(account)
         ok = ok and all(
             _close(x, y, _sampled(account))
             for x, y in zip(_epsilons(said), _epsilons(account), strict=True)
@@ -492,6 +492,11 @@ def _random_checks(claimed: Certificate, found: Certificate, stored: StoredDesig
             ok = ok and said.confidence <= account.confidence
         checks.append(Check("epsilon", ok, said.epsilon, account.epsilon, note))
     return [*checks, fixed]
+
+
+def _accounted(account: Amplified) -> tuple[object, ...]:
+    """Of what it says epsilon, and by what proof."""
+    return account.delta, account.adjacency, account.which
 
 
 def _epsilons(account: Amplified) -> tuple[float, ...]:
@@ -668,7 +673,8 @@ def _problem_checks(stored: StoredDesign, problem: Problem | None) -> list[Check
 
 
 def _target_check(target: PrivacyTarget, *, ok: bool | None, note: str) -> Check:
-    claimed = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}"
+    claimed = f"epsilon {target.epsilon:g} at delta {target.delta:g}, {target.adjacency}, "
+    claimed += f"clip {target.clip:g}"
     return Check("privacy target", ok, claimed, note=note)
 
 

@@ -617,7 +617,9 @@ def test_a_privacy_target_is_verified_by_the_problem_alone(tmp_path: Path) -> No
     assert "only the manifest says so" in by_name(alone)["privacy target"].note
     with_text = verified(design, path, text=text)
     assert (with_text.ok, with_text.not_checked) == (True, ())
-    assert "epsilon 1 at delta 1e-05" in str(by_name(with_text)["privacy target"].claimed)
+    assert "epsilon 1 at delta 1e-05, replace, clip 1" in str(
+        by_name(with_text)["privacy target"].claimed
+    )
 
     def weaker(manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         manifest["privacy"]["epsilon"] = 0.1

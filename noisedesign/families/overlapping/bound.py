@@ -66,10 +66,12 @@ def multipliers_of(arrays: Mapping[str, Array]) -> list[PatternBlocks]:
     blocks = arrays["pattern_blocks"]
     if (
         lengths.ndim != 1
+        or (lengths != arrays["pattern_lengths"]).any()
+        or (steps != arrays["pattern_steps"]).any()
         or lengths.min(initial=1) < 1
         or (steps.shape, blocks.shape) != ((lengths.sum(),), (np.square(lengths).sum(),))
     ):
-        expected = "blocks of the lengths of their patterns"
+        expected = "blocks of the lengths of their patterns, and steps that are whole numbers"
         got = f"{blocks.size} entries"
         raise InputError("design file.pattern_blocks", expected=expected, got=got)
     starts, squares = np.cumsum(lengths) - lengths, np.cumsum(lengths**2) - lengths**2
