@@ -30,8 +30,8 @@ from noisedesign.files.tables import (
     SpaceErrorTable,
     SpaceStructureTable,
     TimeStructureTable,
-    error_of,
     cap_of,
+    error_of,
     limits_of,
     models_of,
 )

@@ -188,7 +188,9 @@ def cap_of(table: LimitsTable | None, *, design: str) -> Any:
     cap, floor = limits_of(table)
     if floor is not None:
         expected = "no floor but in space designs without a structure"
-        raise InputError("limits.min_variance", expected=expected, got=f'one for design = "{design}"')
+        raise InputError(
+            "limits.min_variance", expected=expected, got=f'one for design = "{design}"'
+        )
     return cap
 
 

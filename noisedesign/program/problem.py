@@ -121,16 +121,14 @@ def _in_time(structure: TimeStructure, participation: Participation) -> TimeStru
     return replace(structure, nonnegative=True)
 
 
-def _check_against_budget(
-    limit: Array, budget: Array, *, field: str, each: str = "node"
-) -> None:
+def _check_against_budget(limit: Array, budget: Array, *, field: str) -> None:
     """Limits in units of 1 / tau can be computed with."""
     worst = int((limit * budget).argmax())
     if limit[worst] * budget[worst] > _checks.MOST_OF_MANY:
         raise InputError(
             field,
             expected=f"at most {_checks.MOST_OF_MANY:g} / tau = "
-            f"{_checks.MOST_OF_MANY / budget[worst]:.6g} ({each} {worst})",
+            f"{_checks.MOST_OF_MANY / budget[worst]:.6g} (node {worst})",
             got=f"{limit[worst]:.6g}",
         )
 
@@ -694,9 +692,7 @@ class TimeProblem(_OnGraph):
             raise InputError("limits.max_variance", expected=expected, got=got)
         scheme, field = self.fixed_epoch, "limits.max_variance"
         cap = _checks.positive_vector(self.max_variance, field=field, length=scheme.horizon)
-        once = np.ones(scheme.horizon)
-        _check_against_budget(cap, once, field=field, each="step")
-        check_cap_over_time(cap, scheme.epochs * once)
+        check_cap_over_time(cap, np.full(scheme.horizon, float(scheme.epochs)))
         return cap
 
     @property

@@ -14,11 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.program import repair
 from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.program.program import Program
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import Workload
 

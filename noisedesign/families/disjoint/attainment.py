@@ -211,9 +211,10 @@ def remark(program: Program, noise: Noise) -> str:
     if ratio < LARGE:
         return ""
     cap = f"{suggested_cap(program):g}"
+    singular = "singular" if program.null_space.shape[1] else "nearly singular"
     return (
-        f"{matrix} is singular and little bounds the noise along its null directions: the largest "
-        f"variance of this design is {variance:.2g}, {ratio:.2g} times that of independent noise. "
-        f"A cap bounds it: max_variance={cap} in Python, [limits] max_variance = {cap} in a "
+        f"{matrix} is {singular} and little bounds the noise along its null directions: the "
+        f"largest variance of this design is {variance:.2g}, {ratio:.2g} times that of independent "
+        f"noise. A cap bounds it: max_variance={cap} in Python, [limits] max_variance = {cap} in a "
         "problem file."
     )

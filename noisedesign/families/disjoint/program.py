@@ -78,8 +78,11 @@ def program_of(problem: Any) -> Program:
 
 
 def unlimited(program: Program) -> bool:
-    """Whether H is singular and nothing caps the noise that it does not see."""
-    return program.cap is None and program.null_space.shape[1] > 0
+    """Whether H is singular, over time perhaps nearly so, and nothing caps the noise that it does
+    not see."""
+    if program.cap is not None:
+        return False
+    return program.null_space.shape[1] > 0 or (program.axes != "space" and program.nearly_singular)
 
 
 def doubtful(program: Program) -> bool:

@@ -5,7 +5,7 @@ Where H is singular a block U_j becomes so too, X has null directions, and noise
 What there is room for in the budgets is hence an unknown of its own, S_j >= 0, as is the room s
 below the caps, and the equations are
 
-    X_jj + S_j = Diag(y_j),  sum(y_j) = 1,      diag(X^-1) + s = cap,      U_j S_j = mu I,  w s = mu.
+    X_jj + S_j = Diag(y_j),  sum(y_j) = 1,    diag(X^-1) + s = cap,    U_j S_j = mu I,  w s = mu.
 
 X with Diag(y_j) in the place of its blocks is feasible and positive definite, as S_j > 0, and worth
 t = tr (U^1/2 N U^1/2)^1/2; the bound of U and w is t less (the number of unknown eigenvalues) mu.
@@ -119,7 +119,7 @@ class Point(NamedTuple):
     @property
     def mu(self) -> float:
         product = float(np.sum(self.blocks * self.room)) + float(self.caps @ self.slack)
-        return product / (len(self.blocks) * self.blocks.shape[1] + len(self.caps))
+        return float(product / (len(self.blocks) * self.blocks.shape[1] + len(self.caps)))
 
     @property
     def trace(self) -> float:
@@ -135,11 +135,11 @@ def evaluate(path: Path, blocks: Array, caps: Array, room: Array, slack: Array) 
     factor = path.factor
     if len(caps):
         factor = np.linalg.cholesky(path.gram + np.diag(caps)).T
-    root = np.linalg.cholesky(blocks)
+    root: Array = np.asarray(np.linalg.cholesky(blocks))
     split = factor.reshape(len(factor), path.b, path.k).transpose(1, 0, 2) @ root
     half = split.transpose(1, 0, 2).reshape(factor.shape)
     left, values, right = np.linalg.svd(half, full_matrices=False)
-    values = np.maximum(values, settings.EPS * values[0])
+    values = np.asarray(np.maximum(values, settings.EPS * values[0]), dtype=np.float64)
     outer = (factor.T @ left) / np.sqrt(values)
     inner = (root @ (right.T / np.sqrt(values)).reshape(path.b, path.k, -1)).reshape(outer.shape)
     frame = Frame(outer, inner[: len(caps)], values)
@@ -248,12 +248,14 @@ class System:
         """The inverse of a matrix near that of :meth:`product`."""
         path, frame = self.path, self.point.frame
         size, caps, (i, j) = path.size, len(path.cap), path.upper
-        # Pairs of rows of T, first those on the diagonal, and of B: what an unknown is the price of.
+        # Pairs of rows of T, and of B: what an unknown is the price of.
         starts = path.k * np.arange(path.b)[:, None]
         alone, capped = np.arange(size), size + np.arange(caps)
         first = np.concatenate([alone, (starts + i).ravel(), capped])
         second = np.concatenate([alone, (starts + j).ravel(), capped])
-        weight = np.concatenate([np.ones(size), np.full(path.b * len(i), np.sqrt(2)), -np.ones(caps)])
+        weight = np.concatenate(
+            [np.ones(size), np.full(path.b * len(i), np.sqrt(2)), -np.ones(caps)]
+        )
         total = np.zeros((len(first), len(first)))
         rows, root = np.vstack([frame.outer, frame.inner]), frame.root
         unit, spread = np.sqrt(root.min() * root.max()), max(root.max() / root.min(), 2.0)
@@ -303,7 +305,7 @@ class System:
 
 
 def _factored(matrix: Array) -> tuple[Array, bool]:
-    """The Cholesky factor of a positive matrix of unit diagonal that rounding may leave indefinite."""
+    """The Cholesky factor of a matrix of unit diagonal that rounding may leave indefinite."""
     ridge = settings.rank_tolerance(len(matrix))
     while True:
         try:
@@ -380,9 +382,7 @@ def _advance(path: Path, point: Point, *, least: float) -> Point:
     )
     f, seen = system.change(x)
     right = system.slope + trust * system.bent(f, seen)
-    right += path.packed(
-        aim * system.inverse + curved[0], aim / point.caps + curved[1]
-    )
+    right += path.packed(aim * system.inverse + curved[0], aim / point.caps + curved[1])
     x = x + system.solve(right - system.product(x), enough=SOLVED * aim)
     step = change(x, aim, curved)
     reach = _lengths(point, step)
