@@ -218,8 +218,10 @@ def solve(
     if best is None:
         wanted = answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED)
     else:
-        reached = best[1]
-        wanted = reached.gap > asked and reached.objective > family.independent_error(problem)
+        reached, rounded = best[1], 1 + settings.sqrt_eps()
+        wanted = reached.gap > asked and (
+            reached.objective > rounded * family.independent_error(problem)
+        )
     if wanted and (independent := verdict.independent()) is not None:
         best, method = independent, STAND_IN
     searched = family.searched(program)

@@ -134,15 +134,15 @@ def evaluate(path: Path, blocks: Array, caps: Array, room: Array, slack: Array) 
     """
     factor = path.factor
     if len(caps):
-        factor = np.linalg.cholesky(path.gram + np.diag(caps)).T
-    root: Array = np.asarray(np.linalg.cholesky(blocks))
+        factor = np.asarray(np.linalg.cholesky(path.gram + np.diag(caps)).T, dtype=np.float64)
+    root = np.asarray(np.linalg.cholesky(blocks), dtype=np.float64)
     split = factor.reshape(len(factor), path.b, path.k).transpose(1, 0, 2) @ root
     half = split.transpose(1, 0, 2).reshape(factor.shape)
     left, values, right = np.linalg.svd(half, full_matrices=False)
-    values = np.asarray(np.maximum(values, settings.EPS * values[0]), dtype=np.float64)
-    outer = (factor.T @ left) / np.sqrt(values)
-    inner = (root @ (right.T / np.sqrt(values)).reshape(path.b, path.k, -1)).reshape(outer.shape)
-    frame = Frame(outer, inner[: len(caps)], values)
+    roots = np.asarray(np.maximum(values, settings.EPS * values[0]), dtype=np.float64)
+    outer = (factor.T @ left) / np.sqrt(roots)
+    inner = (root @ (right.T / np.sqrt(roots)).reshape(path.b, path.k, -1)).reshape(outer.shape)
+    frame = Frame(outer, inner[: len(caps)], roots)
     return Point(blocks, caps, room, slack, root, frame, path.on_patterns(outer, outer))
 
 
