@@ -123,6 +123,8 @@ def precision(points: Array, gain: Array, price: Array, *, degree: int, top: flo
             length /= 2
             if length < 1e-12:
                 break
+        if length < 1e-12:
+            break
         found = found + length * step
         current = value(found)
     result = Chebyshev(found, domain=[0.0, top])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ import scipy.optimize
 
 from noisedesign.base.checks import InputError
 from noisedesign.base.monitor import Monitor, Stop
+from noisedesign.families.disjoint.family import FAMILY
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import central_path
 from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.problem_file import load_problem
-from noisedesign.program.problem import SpaceTimeProblem, TimeProblem
-from noisedesign.program.structure import TimeStructure
+from noisedesign.program.family import Answer
+from noisedesign.program.noise import DenseStrategy, Noise
+from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.solve import Solution, solve
@@ -313,3 +317,31 @@ def test_one_participation_by_two_methods() -> None:
         lower, upper = monitor.history[-1].lower, monitor.history[-1].upper
         assert lower <= other.design.objective * (1 + 1e-9)
         assert other.design.lower_bound <= upper * (1 + 1e-9)
+
+
+def test_an_answer_that_is_worse_than_independent_noise_is_not_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever made it: here of twice the noise."""
+    problem = asked(np.eye(4), 2, 2)
+    worse = Noise.of_strategy(DenseStrategy(strategy=np.eye(4) / 2))
+    answer = Answer(stop=Stop.INACCURATE, noises=[worse])
+    monkeypatch.setattr(FAMILY, "solve", lambda *_, **__: answer)
+    found = solve(problem, gap=1e-9)
+    assert found.design is not None
+    assert found.design.objective == pytest.approx(8.0)  # k tr H, and not 16
+    capped = asked(np.eye(4), 2, 2, max_variance=3.0)
+    assert solve(capped).feasible
+
+
+def test_polynomial_noise_on_a_ring_of_six_warns_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ring = SpaceProblem(
+            mixing=oracles.metropolis(nx.cycle_graph(6)),
+            structure=SpaceStructure(kind="polynomial"),
+        )
+        assert solve(ring).feasible
+    with pytest.raises(InputError, match="but polynomial and pairwise") as caught:
+        solve(ring, backend="scs")
+    assert caught.value.remedy == "Use --backend native."
