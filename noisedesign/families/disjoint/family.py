@@ -51,7 +51,7 @@ class Disjoint(Family):
         "nuclear",
     )
     proof: ClassVar[Mapping[str, ArraySpec]] = {
-        "dual_weights": ArraySpec("v", "m"),
+        "dual_weights": ArraySpec("v", "i"),
         "dual_blocks": ArraySpec("U", "bkk"),
         "dual_cap": ArraySpec("w", "m"),
         "dual_floor": ArraySpec("u", "m"),
@@ -218,7 +218,7 @@ class Disjoint(Family):
 
     def sizes(self, problem: Any) -> dict[str, int]:
         if problem.axes == "space":
-            return {"m": len(problem.nodes)}
+            return {"i": len(problem.nodes), "m": len(problem.nodes)}
         scheme = problem.use
         return {"m": scheme.horizon, "b": scheme.stride, "k": scheme.largest_size}
 
