@@ -39,7 +39,7 @@ STATED = {
     "schedule": ArraySpec("W of every step, in turn", ANY),
     "budget": ArraySpec("tau", "n"),
     "pair_factors": ArraySpec("factors on tau, observers by nodes", ANY),
-    "max_variance": ArraySpec("cap on diag(R)", "n"),
+    "max_variance": ArraySpec("cap on variances, of nodes or, of designs in time, of steps", ANY),
     "min_variance": ArraySpec("floor on diag(R)", "n"),
 }
 """What a problem states in arrays, by its attributes: n nodes, T steps."""
@@ -58,7 +58,7 @@ _IN_TIME = dict.fromkeys(_STRATEGY, False)
 _OF_AXES = {
     "space": _IN_SPACE
     | dict.fromkeys([*MIXING_ARRAYS, *_FORMS, "min_variance", "pair_factors"], False),
-    "time": _IN_TIME | {"gram": False, "mixing": False, "schedule": False},
+    "time": _IN_TIME | {"gram": False, "mixing": False, "schedule": False, "max_variance": False},
     "space-time": _IN_TIME | _IN_SPACE,
 }
 """Which of these a file has, by the axes of its noise, and whether it must: C is in one form, and H
@@ -319,6 +319,7 @@ def _observers(manifest: Manifest) -> tuple[Observer, ...] | Coalitions:
 def _time(arrays: Mapping[str, Array], manifest: Manifest, fields: dict[str, Any]) -> Problem:
     if manifest.structure is not None:
         fields["structure"] = manifest.structure.in_time()
+    fields["max_variance"] = arrays.get("max_variance")
     workload = _workload(manifest)
     if "gram" in arrays:
         return TimeProblem(gram=arrays["gram"], workload=workload, **fields)

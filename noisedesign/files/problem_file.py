@@ -30,6 +30,7 @@ from noisedesign.files.tables import (
     SpaceErrorTable,
     SpaceStructureTable,
     TimeStructureTable,
+    cap_of,
     error_of,
     limits_of,
     models_of,
@@ -197,6 +198,7 @@ class TimeFile(_ProblemFile):
     workload: Annotated[WorkloadTable, of_kind(workload_tables)]
     graph: GraphOfKind | None = None
     participation: ParticipationTable
+    limits: LimitsTable | None = None
     structure: TimeStructureTable = TimeStructureTable()
     error: ErrorTable | None = None
 
@@ -206,6 +208,7 @@ class TimeFile(_ProblemFile):
     def problem(self, folder: Path, known: Array | None) -> TimeProblem:
         fields = self._common() | {
             "participation": self.participation.scheme(),
+            "max_variance": cap_of(self.limits, design="time"),
             "structure": self.structure.in_time(),
         }
         kind = self.workload.kind
@@ -258,11 +261,7 @@ class SpaceTimeFile(_ProblemFile):
             got=self.participation.kind,
         )
         mixing, nodes = self.graph.mixing(folder, known=known)
-        cap, floor = limits_of(self.limits)
-        if floor is not None:
-            expected = "no floor but in space designs without a structure"
-            got = 'one for design = "space-time"'
-            raise InputError("limits.min_variance", expected=expected, got=got)
+        cap = cap_of(self.limits, design="space-time")
         fields = self._common() | self._with_models(
             self.graph,
             self.error,

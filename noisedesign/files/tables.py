@@ -184,6 +184,17 @@ def limits_of(table: LimitsTable | None) -> tuple[Any, Any]:
     return table.max_variance, table.min_variance
 
 
+def cap_of(table: LimitsTable | None, *, design: str) -> Any:
+    """The cap of a [limits] table, of a design over time, which has no floors."""
+    cap, floor = limits_of(table)
+    if floor is not None:
+        expected = "no floor but in space designs without a structure"
+        raise InputError(
+            "limits.min_variance", expected=expected, got=f'one for design = "{design}"'
+        )
+    return cap
+
+
 class PrivacyTable(Table):
     """[privacy] of problem files, ``privacy`` of design files."""
 

@@ -151,7 +151,8 @@ class Conic(Backend):
 
     def check(self, family: Family, program: Any, formulation: str | None) -> str:
         if not family.formulations:
-            raise not_convex("backend", f"{self.name}, and noise of the kind {family.name!r}")
+            got = f"{self.name}, and noise of the kind {family.name!r}"
+            raise not_convex("backend", got).told(remedy="Use --backend native.")
         chosen = family.formulations[0] if formulation is None else formulation
         one_of(chosen, field="formulation", allowed=family.formulations)
         reason = family.unable(program, chosen) or self.too_large(family, program, chosen)

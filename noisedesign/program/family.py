@@ -402,7 +402,10 @@ def formulations() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for family in families for name in family.formulations))
 
 
-CONVEX = "dense and banded in time, any structure in space, and joint = 'full' in space-time"
+CONVEX = (
+    "dense and banded in time, structures in space but polynomial and pairwise ones, and "
+    "joint = 'full' in space-time"
+)
 
 
 def not_convex(field: str, got: str) -> InputError:

@@ -188,6 +188,23 @@ def _checked_cap(max_variance: Any, budget: Array) -> Array | None:
     return cap
 
 
+def check_cap_over_time(cap: Array, independent: Array) -> None:
+    """Caps, shape (m,), are above the variances of independent noise, that of k participations
+    being k times that of one.
+
+    Raises:
+        InputError: naming ``limits.max_variance``.
+    """
+    worst = int((cap / independent).argmin())
+    if cap[worst] <= independent[worst]:
+        raise InputError(
+            "limits.max_variance",
+            expected=f"more than {independent[worst]:.6g}, the variance of independent noise of as "
+            "many participations",
+            got=f"{cap[worst]:.6g}",
+        )
+
+
 def _checked_floor(
     min_variance: Any, cap: Array | None, structure: SpaceStructure, budget: Array
 ) -> Array | None:
@@ -628,6 +645,9 @@ class TimeProblem(_OnGraph):
         workload: what H is of: one of :data:`noisedesign.system.workloads.WORKLOADS`.
         mixing: W, shape (n, n), row stochastic; column stochastic under an error with push-sum
             weights. Of a decentralized workload, and of no other.
+        max_variance: cap on diag((C^T C)^-1), the variance of the noise of every step at unit
+            sensitivity, scalar or shape (T,), or None; of noise without a structure under (k, b)
+            participation, whose independent noise has variance k.
         structure: of C.
         error: what error of which steps counts; None: all nodes, every step.
         random: the distribution W is drawn from at every step; None: W is what it is.
@@ -639,7 +659,8 @@ class TimeProblem(_OnGraph):
 
     Raises:
         InputError: gram not square, not symmetric, not positive semidefinite, or of another size
-            than the horizon; a value of another type, naming its field.
+            than the horizon; a cap that independent noise does not keep, or one of noise that can
+            have none; a value of another type, naming its field.
 
     Examples:
         Prefix sums of two steps, each record in one of them: the optimum is the golden ratio
@@ -658,6 +679,7 @@ class TimeProblem(_OnGraph):
     participation: Participation
     workload: str = "gram"
     mixing: Array | None = None
+    max_variance: Any = None
     structure: TimeStructure = ANY_TIME
     error: ErrorMeasure | None = None
     random: RandomMixing | None = None
@@ -682,6 +704,7 @@ class TimeProblem(_OnGraph):
                 "participation", expected=f"{keys} = {len(gram)}, the size of the workload", got=got
             )
         self._set(gram=gram, structure=_in_time(self.structure, self.participation))
+        self._set(max_variance=self._checked_cap())
         if (buffers := self.structure.buffers) is not None and buffers > horizon:
             expected = f"at most {horizon}, the number of steps"
             raise InputError("structure.buffers", expected=expected, got=str(buffers))
@@ -700,6 +723,19 @@ class TimeProblem(_OnGraph):
             field_ = "workload.rounds" if self.rounds != 1 else "schedule"
             expected = "none but for a decentralized workload"
             raise InputError(field_, expected=expected, got="some")
+
+    def _checked_cap(self) -> Array | None:
+        """Caps on the variance of every step, shape (T,)."""
+        if self.max_variance is None:
+            return None
+        if self.structure.restricts or not self.participation.disjoint:
+            expected = "no cap but for noise without a structure under (k, b) participation"
+            got = f'one for "{self.structure}", {self.participation}'
+            raise InputError("limits.max_variance", expected=expected, got=got)
+        scheme, field = self.fixed_epoch, "limits.max_variance"
+        cap = _checks.positive_vector(self.max_variance, field=field, length=scheme.horizon)
+        check_cap_over_time(cap, np.full(scheme.horizon, float(scheme.epochs)))
+        return cap
 
     @property
     def use(self) -> Participation:

@@ -165,7 +165,7 @@ def _capped(program: Program, gram: Array, *, variance: Array) -> Array:
     enough.
     """
     assert program.cap is not None
-    independent = program.coordinate_budget
+    independent = program.coordinate_budget / program.participation.epochs
     margin = _linalg.inversion_margin(np.diagonal(gram), variance)
     excess = variance - program.cap * (1 - margin)
     over = excess > 0

@@ -14,11 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from noisedesign.base import settings
 from noisedesign.base.checks import Array, InputError
-from noisedesign.program import repair
 from noisedesign.program.problem import SpaceTimeProblem
-from noisedesign.program.program import DualPoint, Program
+from noisedesign.program.program import Program
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import Workload
 
@@ -116,34 +114,3 @@ class SpaceTimeProgram:
             exact_factor=self.workload.factor(),
             axes="space-time",
         )
-
-
-def refuse_divergent(program: Program, gram: Array, dual: DualPoint, *, capped: bool) -> None:
-    """Refuse noise in a null direction that nothing seems to bound.
-
-    Args:
-        gram: a nearly optimal X of ``program.normalized()``, and ``dual`` its multipliers.
-        capped: whether a cap on the variance could bound it.
-
-    Raises:
-        InputError: with the weights, or the cap, that would bound it.
-    """
-    if repair.unbounded_direction(program.normalized(), gram, dual=dual) is None:
-        return
-    remedy = (
-        "Take weights whose W is not singular, such as lazy-metropolis-hastings, and an error that "
-        "sees all noise."
-    )
-    if capped:
-        cap = f"{settings.SUGGESTED_CAP / program.coordinate_budget.min():.2g}"
-        remedy = (
-            f"Cap the variance: max_variance={cap} in Python, [limits] max_variance = {cap} in a "
-            f"problem file. Or {remedy[0].lower()}{remedy[1:]}"
-        )
-    raise InputError(
-        "mixing",
-        expected="a matrix W, and an error, whose optimal noise is bounded",
-        got="a singular H: noise along a null direction costs nothing, and no budget seems to "
-        "bound it",
-        remedy=remedy,
-    )

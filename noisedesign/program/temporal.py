@@ -76,8 +76,10 @@ def temporal_program(*, gram: Any, participation: Participation) -> TemporalProg
             expected="a positive definite Gram matrix",
             got=f"one that is singular to rounding (smallest eigenvalue {values[0]:.3g}, "
             f"largest {values[-1]:.3g})",
-            remedy="Noise along its null direction costs nothing and may grow without limit; add a "
-            "multiple of the identity, the price of that noise.",
+            remedy="Noise along its null direction costs nothing and may grow without limit. Give "
+            "it a price: of models, count all iterates by small step_weights; of H itself, add a "
+            "multiple of the identity. Noise without a structure under (k, b) participation needs "
+            "neither.",
         )
     return TemporalProgram(gram=h, participation=participation)
 

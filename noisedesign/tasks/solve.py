@@ -215,8 +215,15 @@ def solve(
     verdict = _Verdict(family, program, answer.proof, everywhere, monitor.gap)
     with solver.blamed():
         best, method = verdict.best(answer.noises), "optimal"
-    if best is None and answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
-        best, method = verdict.best([family.independent(program)]), STAND_IN
+    if best is None:
+        wanted = answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED)
+    else:
+        reached, rounded = best[1], 1 + settings.sqrt_eps()
+        wanted = reached.gap > asked and (
+            reached.objective > rounded * family.independent_error(problem)
+        )
+    if wanted and (independent := verdict.independent()) is not None:
+        best, method = independent, STAND_IN
     searched = family.searched(program)
     status, remedy = _status(best and best[1], method, family, searched, answer, solver, asked)
     design = None
@@ -313,6 +320,15 @@ class _Verdict:
             if best[1].gap <= self.gap:
                 break
         return best
+
+    def independent(self) -> tuple[Noise, Certificate] | None:
+        """Independent noise, and its certificate; None where it is not feasible."""
+        before, specs = self.proof, self.family.proof
+        self.proof = {name: a for name, a in before.items() if specs[name].multiplier}
+        found = self.best([self.family.independent(self.program)])
+        if found is None:
+            self.proof = before
+        return found
 
     def _bound(self, noise: Noise) -> ProvedBound:
         """Of what was proved; of what is known without a proof where that proves nothing."""

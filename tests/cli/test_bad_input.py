@@ -132,11 +132,6 @@ MATRICES: dict[str, tuple[Command, str, str]] = {
         "semidefinite",
     ),
     "gram nan": (with_matrix(np.array([[np.nan]]), "gram"), "workload.file", "finite"),
-    "gram singular with divergent noise": (
-        with_matrix(np.ones((2, 2)), "gram"),
-        "workload",
-        "null direction",
-    ),
 }
 
 

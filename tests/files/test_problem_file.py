@@ -170,7 +170,11 @@ REFUSED = [
     (SPACE + "budget = 1\n" + RING, "budget", ["a table", "1 (int)"]),
     # which tables belong to which design
     (SPACE + RING + PREFIX, "workload.kind", ["only the keys rounds in [workload]"]),
-    (TIME + PREFIX + TWO_BY_TWO + LIMIT, "limits", ['belongs to design = "space"']),
+    (
+        TIME + PREFIX + TWO_BY_TWO + LIMIT.replace("max", "min"),
+        "limits.min_variance",
+        ["no floor but in space"],
+    ),
     (TIME + PREFIX + TWO_BY_TWO + "[budget]\n", "budget", ['belongs to design = "space"']),
     (TIME + PREFIX, "participation", ["a [participation] table", "nothing"]),
     (TIME + TWO_BY_TWO, "workload", ["a [workload] table", "nothing"]),

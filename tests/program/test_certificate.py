@@ -630,10 +630,11 @@ def test_a_cap_bounds_everything() -> None:
     assert repair.unbounded_direction(CAPPED, np.full((5, 5), 0.2)) is None
 
 
-def test_a_singular_workload_in_time_is_refused() -> None:
-    # Steps 0 and 1 enter the error only through their sum: equal and opposite noise is free.
+def test_a_singular_workload_in_time_is_solved() -> None:
+    # Steps 0 and 1 enter the error only through their sum: equal and opposite noise is free, so
+    # that they cost as much as one, and step 2 as much again.
     gram = np.array([[1.0, 1, 0], [1, 1, 0], [0, 0, 1]])
     problem = TimeProblem.from_gram(gram=gram, participation=FixedEpoch(epochs=1, separation=3))
-    with pytest.raises(InputError, match="null direction") as caught:
-        solve(problem)
-    assert caught.value.field == "workload"
+    found = solve(problem).design
+    assert found is not None
+    assert found.objective == pytest.approx(2, rel=1e-6)

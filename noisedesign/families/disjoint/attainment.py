@@ -24,9 +24,8 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.disjoint import solver
-from noisedesign.families.disjoint.program import Found
+from noisedesign.families.disjoint.program import Found, independent_gram
 from noisedesign.families.disjoint.solver import barrier
-from noisedesign.program import repair
 from noisedesign.program.noise import Noise
 from noisedesign.program.program import DualPoint, Program
 
@@ -111,12 +110,7 @@ def refuse_divergent(program: Program, answer: Found, *, time_limit: float | Non
     if answer.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED) or answer.dual is None:
         return
     assert answer.gram is not None
-    rank = program.size - program.null_space.shape[1]
-    if program.participation.epochs > 1 or rank == 0:
-        direction = repair.unbounded_direction(program.normalized(), answer.gram, dual=answer.dual)
-        if direction is not None:
-            raise _refusal(program, answer, direction, "no budget seems to bound it")
-        return
+    assert program.null_space.shape[1] < program.size
     if program.normalized().null_space.shape[1] == 0:
         return  # singular by rounding alone, where budgets are uneven
     found = along_null_direction(program, answer.dual)
@@ -152,26 +146,24 @@ def _refusal(program: Program, answer: Found, direction: Array, bounded: str) ->
     terms = ", ".join(f"{names[i]}: {direction[i]:+.3f}" for i in sorted(top))
     more = ", ..." if np.count_nonzero(direction) > len(top) else ""
     where = f"noise along the null direction {{{terms}{more}}}"
-    field, matrix, got = "workload", "a Gram matrix H", f"a singular H: {where} costs nothing"
-    remedy = "Add a small multiple of the identity to H, which puts a price on all noise."
-    if program.axes == "space":
-        field, matrix, cap = "mixing", "a matrix W, and an error,", suggested_cap(program)
-        share = 100 * cost_of_cap(program, answer, cap=cap)
-        remedy = (
-            f"Cap diag(R) by limits.max_variance: max_variance={cap:g} in Python, [limits] "
-            f"max_variance = {cap:g} in a problem file, which costs at most {share:.2g} % more "
-            "than the infimum of all designs."
-        )
-        if program.exact_factor is not None:
-            got, matrix = f"a singular W: {where} is cancelled by mixing", "a matrix W"
-            remedy = f"{remedy} {LAZY}"
+    matrix, got = "a matrix W, and an error,", f"a singular H: {where} costs nothing"
+    cap = suggested_cap(program)
+    share = 100 * cost_of_cap(program, answer, cap=cap)
+    remedy = (
+        f"Cap diag(R) by limits.max_variance: max_variance={cap:g} in Python, [limits] "
+        f"max_variance = {cap:g} in a problem file, which costs at most {share:.2g} % more "
+        "than the infimum of all designs."
+    )
+    if program.exact_factor is not None:
+        got, matrix = f"a singular W: {where} is cancelled by mixing", "a matrix W"
+        remedy = f"{remedy} {LAZY}"
     expected = f"{matrix} whose optimal noise is bounded"
-    return InputError(field, expected=expected, got=f"{got}, and {bounded}", remedy=remedy)
+    return InputError("mixing", expected=expected, got=f"{got}, and {bounded}", remedy=remedy)
 
 
 def suggested_cap(program: Program) -> float:
     """SUGGESTED_CAP times the variance of independent noise at the least budget, to two digits."""
-    value = settings.SUGGESTED_CAP / float(program.coordinate_budget.min())
+    value = settings.SUGGESTED_CAP / float(independent_gram(program).diagonal().min())
     digit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.ceil(value / digit * (1 - settings.sqrt_eps())) * digit:.2g}")
 
@@ -209,18 +201,20 @@ def cost_of_cap(program: Program, answer: Found, *, cap: float) -> float:
 def remark(program: Program, noise: Noise) -> str:
     """What there is to say of a design whose noise is large because H is singular; else nothing."""
     if program.axes == "space":
-        variances, cap = np.diagonal(noise.covariance), f"{suggested_cap(program):g}"
-        variance, ratio = float(variances.max()), float((variances * program.budget).max())
-        matrix, way = "W", f" A cap bounds it: max_variance={cap} in Python, [limits] "
-        way += f"max_variance = {cap} in a problem file."
+        matrix, variances = "W", np.diagonal(noise.covariance)
     else:
         assert noise.strategy is not None
-        variance = ratio = float(np.square(noise.strategy.dense_noising()).sum(axis=1).max())
-        matrix, way = "H", ""
+        matrix = "H"
+        variances = np.square(noise.strategy.dense_noising()).sum(axis=1)
+    variance = float(variances.max())
+    ratio = float((variances * np.diagonal(independent_gram(program))).max())
     if ratio < LARGE:
         return ""
+    cap = f"{suggested_cap(program):g}"
+    singular = "singular" if program.null_space.shape[1] else "nearly singular"
     return (
-        f"{matrix} is singular and little bounds the noise along its null directions: the largest "
-        f"variance of this design is {variance:.2g}, {ratio:.2g} times that of independent noise."
-        f"{way}"
+        f"{matrix} is {singular} and little bounds the noise along its null directions: the "
+        f"largest variance of this design is {variance:.2g}, {ratio:.2g} times that of independent "
+        f"noise. A cap bounds it: max_variance={cap} in Python, [limits] max_variance = {cap} in a "
+        "problem file."
     )

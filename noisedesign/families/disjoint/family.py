@@ -19,6 +19,7 @@ from noisedesign.families.disjoint.program import (
     dual_of,
     independent_gram,
     program_of,
+    unlimited,
 )
 from noisedesign.program import repair, rigorous
 from noisedesign.program.certificate import (
@@ -50,7 +51,7 @@ class Disjoint(Family):
         "nuclear",
     )
     proof: ClassVar[Mapping[str, ArraySpec]] = {
-        "dual_weights": ArraySpec("v", "m"),
+        "dual_weights": ArraySpec("v", "i"),
         "dual_blocks": ArraySpec("U", "bkk"),
         "dual_cap": ArraySpec("w", "m"),
         "dual_floor": ArraySpec("u", "m"),
@@ -113,7 +114,7 @@ class Disjoint(Family):
         attainment.refuse_divergent(program, found, time_limit=time_limit)
 
     def remark(self, program: Program, noise: Noise) -> str:
-        if not doubtful(program):
+        if not unlimited(program):
             return ""
         from noisedesign.families.disjoint import attainment
 
@@ -176,12 +177,23 @@ class Disjoint(Family):
         """Of a covariance R, or of a strategy C."""
         if program.axes == "space":
             return judge_covariance(program, noise.covariance, bound=bound)
-        return judge_strategy(program, noise.dense_strategy, bound=bound)
+        strategy = noise.dense_strategy
+        judged = judge_strategy(program, strategy, bound=bound, root=_root(program))
+        if program.cap is None:
+            return judged
+        variance = np.square(np.linalg.inv(strategy)).sum(axis=1)
+        return replace(judged, variance_ratio=float((variance / program.cap).max()))
 
     def rigorous_judge(self, program: Program, noise: Noise, proof: Arrays) -> Judged:
         if program.axes == "space":
             return rigorous.judge_covariance(program, noise.covariance)
-        return rigorous.judge_strategy(program, noise.dense_strategy)
+        return rigorous.judge_strategy(
+            program,
+            noise.dense_strategy,
+            exact_factor=program.exact_factor,
+            root=_root(program),
+            cap=program.cap,
+        )
 
     def rigorous_release(self, program: Program, noise: Noise) -> Judged:
         if program.axes == "space":
@@ -206,8 +218,9 @@ class Disjoint(Family):
 
     def sizes(self, problem: Any) -> dict[str, int]:
         if problem.axes == "space":
-            return {"m": len(problem.nodes)}
-        return {"b": problem.use.stride, "k": problem.use.largest_size}
+            return {"i": len(problem.nodes), "m": len(problem.nodes)}
+        scheme = problem.use
+        return {"m": scheme.horizon, "b": scheme.stride, "k": scheme.largest_size}
 
     def _noise(self, program: Program, gram: Array) -> Noise:
         """What is exported of a feasible X."""
@@ -239,6 +252,11 @@ class Disjoint(Family):
                 continue
             del feasible  # freed early: peak memory
             yield noise
+
+
+def _root(program: Program) -> Array | None:
+    """Square roots of the budgets, where they are not 1."""
+    return None if program.unit else np.sqrt(program.coordinate_budget)
 
 
 FAMILY = Disjoint()

@@ -69,16 +69,30 @@ def program_of(problem: Any) -> Program:
     if problem.axes != "time":
         raise InputError("design", expected="space or time", got=problem.axes)
     scheme = problem.fixed_epoch
-    return Program(gram=problem.gram, participation=scheme, budget=np.ones(scheme.separation))
+    return Program(
+        gram=problem.gram,
+        participation=scheme,
+        budget=np.ones(scheme.separation),
+        cap=problem.max_variance,
+    )
+
+
+def unlimited(program: Program) -> bool:
+    """Whether H is singular, over time perhaps nearly so, and nothing caps the noise that it does
+    not see."""
+    if program.cap is not None:
+        return False
+    return program.null_space.shape[1] > 0 or (program.axes != "space" and program.nearly_singular)
 
 
 def doubtful(program: Program) -> bool:
-    """Whether it takes an optimum to tell that it is attained: H is singular and nothing capped.
+    """Whether it takes an optimum to tell that it is attained: in space, where H is singular and
+    nothing capped. Noise over time that is free along some direction is as large as its gap asks.
 
     Raises:
         InputError: floors besides, without caps.
     """
-    if program.cap is not None or program.null_space.shape[1] == 0:
+    if program.axes != "space" or not unlimited(program):
         return False
     if program.raising:
         raise InputError(

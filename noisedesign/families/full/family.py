@@ -4,23 +4,19 @@ order."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from noisedesign.base.checks import Array, InputError
-from noisedesign.base.monitor import Stop
+from noisedesign.base.checks import Array
 from noisedesign.families.disjoint.family import Disjoint
-from noisedesign.families.disjoint.program import Found
-from noisedesign.program import repair, rigorous
-from noisedesign.program.certificate import Certificate, judge_strategy
-from noisedesign.program.family import Arrays, ArraySpec
+from noisedesign.families.disjoint.program import independent_gram
+from noisedesign.program import repair
+from noisedesign.program.family import ArraySpec
 from noisedesign.program.noise import DenseStrategy, Noise
-from noisedesign.program.problem import SpaceTimeProblem
+from noisedesign.program.problem import SpaceTimeProblem, check_cap_over_time
 from noisedesign.program.program import Program
-from noisedesign.program.rigorous import Judged
-from noisedesign.program.space_time import SpaceTimeProgram, refuse_divergent
+from noisedesign.program.space_time import SpaceTimeProgram
 
 
 class Full(Disjoint):
@@ -35,42 +31,13 @@ class Full(Disjoint):
     }
 
     def program(self, problem: SpaceTimeProblem) -> Program:
-        steps = problem.participation
-        if problem.max_variance is not None and steps.epochs > 1:
-            raise InputError("max_variance", expected="single participation", got=f"{steps}")
-        return SpaceTimeProgram.of(problem).full_program()
+        program = SpaceTimeProgram.of(problem).full_program()
+        if program.cap is not None:
+            check_cap_over_time(program.cap, 1 / independent_gram(program).diagonal())
+        return program
 
     def without_options(self, program: Program) -> str | None:
         return "those of structured and space-time designs"
-
-    def _refuse(self, program: Program, found: Found, *, time_limit: float | None) -> None:
-        if found.stop in (Stop.TIME_LIMIT, Stop.INTERRUPTED):
-            return
-        assert found.gram is not None
-        assert found.dual is not None
-        capped = program.participation.epochs == 1
-        refuse_divergent(program, found.gram, found.dual, capped=capped)
-
-    def judge(self, program: Program, noise: Noise, proof: Arrays, *, bound: float) -> Certificate:
-        strategy = noise.dense_strategy
-        root = np.sqrt(program.coordinate_budget)
-        judged = judge_strategy(program, strategy, bound=bound, root=root)
-        if program.cap is None:
-            return judged
-        variance = np.square(np.linalg.inv(strategy)).sum(axis=1)
-        return replace(judged, variance_ratio=float((variance / program.cap).max()))
-
-    def rigorous_judge(self, program: Program, noise: Noise, proof: Arrays) -> Judged:
-        return rigorous.judge_strategy(
-            program,
-            noise.dense_strategy,
-            exact_factor=program.exact_factor,
-            root=np.sqrt(program.coordinate_budget),
-            cap=program.cap,
-        )
-
-    def remark(self, program: Program, noise: Noise) -> str:
-        return ""
 
     def independent_error(self, problem: SpaceTimeProblem) -> float:
         return SpaceTimeProgram.of(problem).independent_objective

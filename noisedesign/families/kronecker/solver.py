@@ -32,10 +32,11 @@ import numpy as np
 import scipy.optimize
 
 from noisedesign.base import linalg as _linalg, settings
-from noisedesign.base.checks import Array
+from noisedesign.base.checks import Array, InputError
 from noisedesign.base.monitor import Monitor, Search, Stop
 from noisedesign.families.disjoint import solver
-from noisedesign.families.disjoint.program import Found, independent_gram
+from noisedesign.families.disjoint.attainment import LAZY
+from noisedesign.families.disjoint.program import Found, independent_gram, unlimited
 from noisedesign.families.kronecker import turned
 from noisedesign.families.kronecker.bound import Witness, mode_traces, on_patterns
 from noisedesign.families.kronecker.program import KroneckerProgram
@@ -44,7 +45,7 @@ from noisedesign.program import repair
 from noisedesign.program.family import Answer, Arrays
 from noisedesign.program.noise import DenseStrategy, Noise, Strategy, strategy_of_structure
 from noisedesign.program.program import Program, denormalized_gram
-from noisedesign.program.space_time import MAX_COORDINATES, SpaceTimeProgram, refuse_divergent
+from noisedesign.program.space_time import MAX_COORDINATES, SpaceTimeProgram
 from noisedesign.system.workloads import Workload
 
 Step = Callable[[Array], Array]
@@ -54,6 +55,10 @@ MAX_SWEEPS = 200
 
 STEP_GAP_SHARE = 0.1
 """Gap of a step of the alternation, as a share of what a sweep must gain to go on."""
+
+UNLIMITED_GAP = 1e-4
+"""Least gap of a step in time whose H is singular: noise that costs nothing grows as its inverse,
+and no product is as near to its bound."""
 
 WITNESS_GAP = 1e-5
 """Relative gain below which the lower bound of a Kronecker design is no further improved: the
@@ -186,7 +191,12 @@ def design_kronecker(
 
     def optimal_space(gram: Array) -> Array:
         in_space = program.space_program(gram)
-        return repair.covariance_of(in_space, optimal_gram(in_space, monitor))
+        try:
+            return repair.covariance_of(in_space, optimal_gram(in_space, monitor))
+        except InputError as error:
+            if program.workload.modes is None:
+                raise
+            raise error.told(remedy=f"{error.remedy} {LAZY}") from None
 
     in_space = np.diag(1 / program.budget) if space_start is None else space_start
     start = program.participation.epochs * np.eye(program.workload.horizon), in_space
@@ -239,7 +249,10 @@ def alternate(
 
 def _answer(program: Program, monitor: Monitor) -> Found:
     """The native solver's answer to a program, at unit budgets, that is one step of many."""
-    step = Monitor(gap=STEP_GAP_SHARE * monitor.gap, time_limit=monitor.time_left)
+    gap = STEP_GAP_SHARE * monitor.gap
+    if program.axes == "time" and unlimited(program):
+        gap = max(gap, UNLIMITED_GAP)
+    step = Monitor(gap=gap, time_limit=monitor.time_left)
     answer = solver.solve(program.normalized(), monitor=step)
     if answer.stop is Stop.INTERRUPTED:
         raise KeyboardInterrupt
@@ -250,13 +263,24 @@ def optimal_gram(program: Program, monitor: Monitor) -> Array:
     """A feasible X of a program, shape (m, m), to a tenth of the monitor's gap.
 
     Raises:
-        InputError: noise in a null direction of H is free, and nothing caps it.
+        InputError: noise of nodes in a null direction of H is free, and nothing caps it.
     """
     unit, answer = program.normalized(), _answer(program, monitor)
     assert answer.gram is not None
     assert answer.dual is not None
-    if answer.stop is not Stop.TIME_LIMIT:
-        refuse_divergent(program, answer.gram, answer.dual, capped=True)
+    direction = None
+    if program.axes == "space" and answer.stop is not Stop.TIME_LIMIT:
+        direction = repair.unbounded_direction(unit, answer.gram, dual=answer.dual)
+    if direction is not None:
+        cap = f"{settings.SUGGESTED_CAP / program.coordinate_budget.min():.2g}"
+        raise InputError(
+            "mixing",
+            expected="a matrix W, and an error, whose optimal noise is bounded",
+            got="a singular H: noise of the nodes along a null direction costs nothing, and no "
+            "budget seems to bound it",
+            remedy=f'Cap the variance, of joint = "kronecker": max_variance={cap} in Python, '
+            f"[limits] max_variance = {cap} in a problem file.",
+        )
     gram = repair.feasible_gram(unit, answer.gram, dual=answer.dual)
     return denormalized_gram(program, independent_gram(unit) if gram is None else gram)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy.optimize import linprog
 
+from noisedesign.base import settings
 from noisedesign.base.checks import Array
 
 POINTS_PER_DEGREE = 32
@@ -104,7 +105,8 @@ def precision(points: Array, gain: Array, price: Array, *, degree: int, top: flo
 
     def value(coefficients: Array) -> float:
         p = basis @ coefficients
-        return float(seen @ (1 / p) + w @ p) if p.min() > 0 else math.inf
+        # Where nothing counts for 1 / p, p goes to 0, and its cube is not to vanish.
+        return float(seen @ (1 / p) + w @ p) if p.min() > settings.EPS**4 * p.max() else math.inf
 
     found = np.zeros(degree + 1)
     found[0] = math.sqrt(float(seen.sum()) / float(w.sum()))
@@ -121,6 +123,8 @@ def precision(points: Array, gain: Array, price: Array, *, degree: int, top: flo
             length /= 2
             if length < 1e-12:
                 break
+        if length < 1e-12:
+            break
         found = found + length * step
         current = value(found)
     result = Chebyshev(found, domain=[0.0, top])

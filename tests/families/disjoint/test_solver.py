@@ -14,6 +14,7 @@ from noisedesign.base.monitor import Bounds, Monitor, Stop
 from noisedesign.families.disjoint import solver
 from noisedesign.families.disjoint.program import program_of
 from noisedesign.families.disjoint.solver import (
+    central_path,
     diagonal,
     fixed_epoch,
     fixed_epoch as fixed_epoch_newton,
@@ -719,14 +720,14 @@ def test_scaling_the_workload_scales_the_objective() -> None:
         np.testing.assert_allclose(scaled.strategy, base.strategy, atol=1e-4)
 
 
-def test_a_cap_with_several_epochs_is_refused() -> None:
+def test_a_floor_with_several_epochs_is_refused() -> None:
     program = Program(
         gram=np.eye(4),
         participation=FixedEpoch(epochs=2, separation=2),
         budget=np.ones(2),
-        cap=np.full(4, 5.0),
+        floor=np.full(4, 5.0),
     )
-    with pytest.raises(InputError, match="cap"):
+    with pytest.raises(InputError, match="floor"):
         solver.solve(program, monitor=Monitor(gap=1e-6))
 
 
@@ -776,7 +777,7 @@ def test_ctrl_c(name: str, calls: int) -> None:
 
 @pytest.mark.parametrize("name", STOPPABLE)
 def test_too_few_iterations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (diagonal, active_caps, capped, fixed_epoch):
+    for module in (diagonal, active_caps, capped, central_path, fixed_epoch):
         monkeypatch.setattr(module, "MAX_EVALUATIONS", 3)
     found = solve(STOPPABLE[name])
     assert found.status == "inaccurate"

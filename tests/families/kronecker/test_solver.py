@@ -397,15 +397,18 @@ def test_an_infeasible_step_is_not_certified() -> None:
 # --- singular W -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solve", [design_full, design_kronecker])
 @pytest.mark.parametrize("epochs", [1, 2])
 @pytest.mark.parametrize("name", ["ring-6, singular", "complete-3, singular"])
-def test_noise_that_diverges_is_refused(solve: Any, epochs: int, name: str) -> None:
+def test_noise_that_diverges_is_refused(epochs: int, name: str) -> None:
     with pytest.raises(InputError, match="^mixing: .*null direction") as caught:
-        solve(all_iterates(GRAPHS[name], epochs, 2))
-    # No cap on a full design of several epochs, so none is advised.
-    can_be_capped = solve is design_kronecker or epochs == 1
-    assert ("max_variance" in caught.value.remedy) == can_be_capped
+        design_kronecker(all_iterates(GRAPHS[name], epochs, 2))
+    assert "max_variance" in caught.value.remedy
+    assert "lazy-metropolis-hastings" in caught.value.remedy
+    # Noise of any covariance is as large as the gap asks for, and says so.
+    scheme = FixedEpoch(epochs=epochs, separation=2)
+    full = solve_any(SpaceTimeProblem(mixing=GRAPHS[name], participation=scheme, joint="full"))
+    assert full.status == "optimal"
+    assert "max_variance" in full.remedy
 
 
 @pytest.mark.parametrize("joint", ["kronecker", "full"])
@@ -419,10 +422,12 @@ def test_the_cap_that_is_advised_works(
     kind: str, graph: nx.Graph, tau: float, joint: str, tmp_path: Path
 ) -> None:
     asked = SpaceTimeProblem.from_graph(graph, participation=single(3), joint=joint, budget=tau)
-    with pytest.raises(InputError) as caught:
-        solve_any(asked)
-    python = re.search(r"max_variance=(\S+) in Python", caught.value.remedy)
-    line = re.search(r"(\[limits\]) (max_variance = \S+) in a problem file", caught.value.remedy)
+    try:
+        told = solve_any(asked).remedy
+    except InputError as error:
+        told = error.remedy
+    python = re.search(r"max_variance=(\S+) in Python", told)
+    line = re.search(r"(\[limits\]) (max_variance = \S+) in a problem file", told)
     assert python is not None
     assert line is not None
     capped = replace(asked, max_variance=float(python[1]))
@@ -524,8 +529,8 @@ def test_bad_input() -> None:
         return SpaceTimeProblem(mixing=w, participation=scheme, joint=joint, **words)
 
     epochs = FixedEpoch(epochs=2, separation=2)
-    with pytest.raises(InputError, match="max_variance: expected single participation"):
-        solve_any(asked("full", epochs, max_variance=5.0))
+    with pytest.raises(InputError, match="max_variance: expected more than 2, the variance of"):
+        solve_any(asked("full", epochs, max_variance=2.0))
     with pytest.raises(InputError, match="max_variance: expected more than 1 / tau = 0.5"):
         solve_any(asked("full", single(2), budget=2.0, max_variance=0.5))
     with pytest.raises(InputError, match="max_variance: expected more than 1 / tau = 1"):
