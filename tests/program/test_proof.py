@@ -16,7 +16,7 @@ import scipy.linalg
 from scipy.sparse import issparse
 
 from noisedesign.base import enclosures, linalg
-from noisedesign.base.enclosures import exactly
+from noisedesign.base.enclosures import EPS, Interval, exactly
 from noisedesign.files.problem_file import load_problem
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.design import Design
@@ -24,7 +24,7 @@ from noisedesign.program.family import family_of
 from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.proof import Proof, proof_on_save, prove
-from noisedesign.program.rigorous import NotProvedError, sensitivity_above
+from noisedesign.program.rigorous import UNPROVED, NotProvedError, sensitivity_above
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.graph import build_graph
 from noisedesign.system.participation import BallsInBins, FixedEpoch, single
@@ -497,6 +497,30 @@ def test_designs_for_random_participation_are_no_pass() -> None:
     outcome = verify(design, rigorous=True)
     assert not outcome.ok
     assert not outcome.rigorous
+
+
+def test_what_names_something_that_is_not_proved_is_not_rigorous() -> None:
+    """Whatever its numbers are; and neither is what has no finite gap, or exceeds something."""
+    whole = Proof(
+        objective=Interval(1.0, 2.0),
+        lower_bound=Interval(1.0, 1.0),
+        sensitivity_squared=1.0,
+        variance_ratio=1.0,
+        floor_ratio=1.0,
+    )
+    assert whole.rigorous
+    assert replace(whole, bounded=False, lower_bound=UNPROVED).rigorous
+    for lacking in (
+        {"why_not": "the lower bound: it is an estimate"},
+        {"sensitivity_squared": 1 + EPS},
+        {"variance_ratio": 1 + EPS},
+        {"floor_ratio": 1 + EPS},
+        {"sensitivity_squared": math.nan},
+        {"lower_bound": UNPROVED},
+        {"objective": UNPROVED},
+        {"objective": UNPROVED, "bounded": False},
+    ):
+        assert not replace(whole, **lacking).rigorous, lacking
 
 
 def test_what_a_proof_leaves_out_it_says() -> None:
