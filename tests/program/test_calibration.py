@@ -65,7 +65,7 @@ def test_chance_is_counted_for_the_least_protected_node(epochs: int, budget: lis
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
 def test_only_the_largest_budget_and_how_often_a_record_is_used_count(adjacency: str) -> None:
-    """Under chance too: k steps at budget b are one at k b, which takes sqrt(k b) times the noise."""
+    """Under chance too: k steps at budget b are one at k b, of sqrt(k b) times the noise."""
     one = nd.calibrate(
         in_space([1.0] * 4, nd.BallsInBins(epochs=1, separation=3), adjacency=adjacency)
     )
