@@ -259,7 +259,7 @@ class Diagonal:
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
-    """What |E z|^2 is said to be on average, and with which failure, as deviations are asked for."""
+    """What |E z|^2 is said to be on average, and with which failure, where deviations are asked."""
     said: list[tuple[float, float]] = []
     original = bound.deviation
 
