@@ -16,13 +16,13 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Two processes; a file's tests stay in one, where they share what they set up.
 PYTEST := pytest --numprocesses 2 --dist loadfile
 
-.PHONY: demo test test-slow test-kernels test-trainers test-pythons bench notebooks docs runtime lock clean
+.PHONY: demo test test-slow test-kernels test-trainers test-pythons mutants bench notebooks docs runtime lock clean
 
 demo: $(NEEDED)
 	$(BIN)/noisedesign demo -o out
 
 # The matrices of the tests are small: a second BLAS thread only waits for the first.
-test test-slow test-kernels test-trainers test-pythons: export OPENBLAS_NUM_THREADS ?= 1
+test test-slow test-kernels test-trainers test-pythons mutants: export OPENBLAS_NUM_THREADS ?= 1
 
 test: $(STAMP)
 	$(BIN)/ruff check .
@@ -50,6 +50,11 @@ test-trainers: .venv-trainers/.installed .venv-trainers-jax/.installed
 # are arguments for pytest.
 test-pythons:
 	$(PYTHON) tools/pythons.py $(WHAT)
+
+# Small wrong changes, each of which some test has to notice: a sample of them, another one every day;
+# WHAT="--all" or WHAT="noisedesign/noise": see tests/support/mutants.py.
+mutants: $(STAMP)
+	$(BIN)/python -m tests.support.mutants $(WHAT)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed

@@ -15,8 +15,11 @@ from noisedesign.base.enclosures import (
     EPS,
     PIECE,
     SPARSE,
+    TINY,
     Enclosure,
     Interval,
+    Outer,
+    U,
     column_norms,
     contraction,
     exactly,
@@ -340,3 +343,175 @@ def test_an_error_in_a_contraction_shows_in_its_norm(ulps: int) -> None:
     honest = found[0].norm - 1
     assert 0 < honest < 512 * EPS
     assert (largest > found[0].norm) == (ulps * EPS > honest)
+
+
+# --- what is not known of the factors ------------------------------------------------------------
+
+
+def added(a: Exact, b: Exact, sign: int = 1) -> Exact:
+    return [[x + sign * y for x, y in zip(r, s, strict=True)] for r, s in zip(a, b, strict=True)]
+
+
+def transposed(a: Exact) -> Exact:
+    return [list(column) for column in zip(*a, strict=True)]
+
+
+def ends(found: Enclosure) -> list[Exact]:
+    """The two matrices that are farthest from its midpoint, all entries to one side."""
+    return [added(exact(found.mid), exact(found.rad), sign) for sign in (1, -1)]
+
+
+UNITS = 2.0 ** np.array([-3, 0, 5])
+
+OF_TWO: dict[str, tuple[Callable[..., Enclosure], Callable[..., Exact]]] = {
+    "sum": (Enclosure.plus, lambda x, y, mid: added(x, y)),
+    "difference": (Enclosure.minus, lambda x, y, mid: added(x, y, -1)),
+    "product": (product, lambda x, y, mid: times_exactly(x, y)),
+    "finer product": (finer_product, lambda x, y, mid: times_exactly(x, y)),
+    "product with a matrix": (
+        lambda a, b: product(a.mid, b),
+        lambda x, y, mid: times_exactly(mid, y),
+    ),
+    "product of a matrix": (
+        lambda a, b: product(b, a.mid),
+        lambda x, y, mid: times_exactly(y, mid),
+    ),
+    "finer product with a matrix": (
+        lambda a, b: finer_product(exactly(a.mid), b),
+        lambda x, y, mid: times_exactly(mid, y),
+    ),
+    "finer product of a matrix": (
+        lambda a, b: finer_product(b, exactly(a.mid)),
+        lambda x, y, mid: times_exactly(y, mid),
+    ),
+    "residual": (
+        lambda a, b: residual(b, a.mid, a.mid),
+        lambda x, y, mid: added(y, times_exactly(mid, mid), -1),
+    ),
+    "residual of a gram": (
+        lambda a, b: gram_residual(Enclosure(b.mid + b.mid.T, b.rad + b.rad.T), a.mid),
+        lambda x, y, mid: added(added(y, transposed(y)), times_exactly(transposed(mid), mid), -1),
+    ),
+    "multiple": (
+        lambda a, b: a.scaled_by(0.1),
+        lambda x, y, mid: [[Fraction(0.1) * one for one in row] for row in x],
+    ),
+    "other units": (
+        lambda a, b: a.scaled(UNITS),
+        lambda x, y, mid: [
+            [Fraction(u) * one * Fraction(v) for v, one in zip(UNITS.tolist(), row, strict=True)]
+            for u, row in zip(UNITS.tolist(), x, strict=True)
+        ],
+    ),
+}
+"""What is made of two enclosures, and of two matrices in them and the midpoint of the first."""
+
+
+def wide(seed: int) -> list[Enclosure]:
+    """Around positive numbers, whose ends are as far away as ends may be, around 0, and around what
+    cancels; with radii from a thousandth to the whole."""
+    rng = np.random.default_rng(seed)
+    positive, mixed = rng.uniform(0.5, 1.0, (3, 3)), rough(3, 3, seed)
+    return [
+        Enclosure(positive, 1e-3 * rng.uniform(0.5, 1.0, (3, 3))),
+        Enclosure(np.zeros((3, 3)), np.ones((3, 3))),
+        Enclosure(mixed, np.abs(mixed)),
+        Enclosure(-positive, np.diag([0.3, 0.0, 0.7])),
+    ]
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_ends_are_held_however_far_they_are(name: str) -> None:
+    """Without a tolerance: what an operation forgets of a radius is as large as the radius."""
+    of, truly = OF_TWO[name]
+    for a in wide(31):
+        for b in wide(32):
+            found = of(a, b)
+            for x in ends(a):
+                for y in ends(b):
+                    assert holds(found, truly(x, y, exact(a.mid)))
+
+
+def test_norms_and_sums_of_enclosures_hold_those_of_their_ends() -> None:
+    weights, signs = np.abs(rough(3, 3, 34)), rough(3, 3, 35)
+    for a in wide(36):
+        found, by_row = inner(a, weights), inner(a, signs)
+        for end in ends(a):
+            flat = [x for row in end for x in row]
+            assert sum(x * x for x in flat) <= Fraction(a.norm()) ** 2
+            for norms, lines in ((a.row_norms(), end), (a.column_norms(), transposed(end))):
+                for norm, line in zip(norms.tolist(), lines, strict=True):
+                    assert sum(x * x for x in line) <= Fraction(norm) ** 2
+            assert all(abs(x) <= Fraction(y) for x, y in zip(flat, a.largest.flat, strict=True))
+            for interval, by in ((found, weights), (by_row, signs)):
+                dot = sum(x * Fraction(y) for x, y in zip(flat, by.ravel().tolist(), strict=True))
+                assert Fraction(interval.lower) <= dot <= Fraction(interval.upper)
+
+
+@pytest.mark.parametrize("size", [1.0, 0.0])
+@pytest.mark.parametrize("around", [1.0, 0.0])
+def test_norms_and_sums_of_radii_by_rows_and_columns(size: float, around: float) -> None:
+    """Of radii r_i c_j + TINY, which is all there is where nothing else is known."""
+    rng = np.random.default_rng(33)
+    rows, columns = size * rng.uniform(1e-3, 1.0, 3), rng.uniform(1e-3, 1.0, 4)
+    outer = Outer(around * rng.standard_normal((3, 4)), rows, columns)
+    spread = [[Fraction(r) * Fraction(c) + Fraction(TINY) for c in columns] for r in rows]
+    by = np.abs(rough(3, 4, 37))
+    interval = inner(outer, by)
+    for sign in (1, -1):
+        end = added(exact(outer.mid), spread, sign)
+        flat = [x for row in end for x in row]
+        assert sum(x * x for x in flat) <= Fraction(outer.norm()) ** 2
+        for norm, column in zip(outer.column_norms().tolist(), transposed(end), strict=True):
+            assert sum(x * x for x in column) <= Fraction(norm) ** 2
+        dot = sum(x * Fraction(y) for x, y in zip(flat, by.ravel().tolist(), strict=True))
+        assert Fraction(interval.lower) <= dot <= Fraction(interval.upper)
+    weights = np.abs(rough(4, 3, 38))
+    sums = times_exactly(exact(weights), spread)
+    for i, weighed in enumerate((outer.weighed(weights) * (1 + 100 * EPS)).tolist()):
+        assert sums[i][i] <= Fraction(weighed)
+
+
+# --- roundings as bad as they may be --------------------------------------------------------------
+
+
+def of_bits(rng: np.random.Generator, shape: tuple[int, int], bits: int) -> Array:
+    """Numbers about 1 of so many bits."""
+    return np.asarray(1 + rng.integers(1, 2 ** (bits - 1), shape) / 2.0 ** (bits - 1))
+
+
+@pytest.mark.parametrize("left", [24, 53])
+@pytest.mark.parametrize("right", [24, 53])
+def test_products_that_cancel_leave_roundings_that_radii_hold(left: int, right: int) -> None:
+    """[U, U] [V; -V] is 0, and so is the product of two columns (u, v) and (v, -u): what is found
+    instead is of the roundings of sums whose terms are not small. Of 24 bits nothing is cut off."""
+    rng = np.random.default_rng(41)
+    u, v = of_bits(rng, (8, 11), left), of_bits(rng, (11, 8), right)
+    a, b = np.hstack([u, u]), np.vstack([v, -v])
+    zero = [[Fraction(0)] * 8 for _ in range(8)]
+    target = exactly(np.zeros((8, 8)))
+    for found in (product(a, b), residual(target, a, b), finer_product(exactly(a), exactly(b))):
+        assert holds(found, zero)
+    outer = outer_product(a, b)
+    assert holds(as_enclosure(outer), zero)
+    one, other = of_bits(rng, (11, 4), left), of_bits(rng, (11, 4), right)
+    both = np.block([[one, other], [other, -one]])
+    truth = times_exactly(exact(both.T), exact(both))
+    assert all(truth[j][4 + j] == 0 for j in range(4))
+    assert holds(gram(both), truth)
+    minus = [[-x for x in row] for row in truth]
+    assert holds(gram_residual(target, both), minus)
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_sums_that_lose_every_term_but_the_first_are_held(few: bool) -> None:
+    """1 and then halves of its last place, each of which is rounded away where terms are added in
+    turn; of a sparse matrix in one long row among short ones."""
+    length = 20 * SPARSE
+    a = np.zeros((2 * SPARSE, length)) if few else np.full((2, length), U)
+    a[0, 1:], a[:, 0] = U, 1.0
+    b = np.ones((length, 2))
+    found = product(a, b)
+    assert holds(found, times_exactly(exact(a), exact(b)))
+    if few:
+        assert found.mid[0, 0] == 1  # all of them were

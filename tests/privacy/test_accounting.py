@@ -16,7 +16,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.files.problem_file import parse_problem
 from noisedesign.noise import noise
 from noisedesign.privacy import views as threats
-from noisedesign.privacy.accounting import delta_of, epsilon_of, mu_of
+from noisedesign.privacy.accounting import delta_above, delta_of, epsilon_of, mu_of
 from noisedesign.program.calibration import calibrate, calibration_of
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.system.participation import FixedEpoch, MinSeparation, every_step, single
@@ -166,6 +166,17 @@ def test_delta_is_never_smaller_than_the_truth(mu: float, epsilon: float) -> Non
     delta, truth = delta_of(mu=mu, epsilon=epsilon), exact_delta(mu, epsilon)
     assert truth <= delta
     assert delta <= 1e-300 or delta <= truth * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 1.0, 50.0, 3e3, 1e5, 1e6])
+def test_what_cancels_in_epsilon_over_mu_less_half_of_it_is_allowed_for(mu: float) -> None:
+    """epsilon = mu (x + mu / 2): x is off by a rounding of mu, which deep in the tail is many of
+    delta. Of many x, so that some roundings are to the wrong side; without a tolerance."""
+    for x in np.random.default_rng(17).uniform(0.0, 36.0, 12).tolist():
+        epsilon = mu * (x + mu / 2)
+        delta, truth = delta_above(mu, epsilon), exact_delta(mu, epsilon)
+        assert truth <= delta
+        assert delta <= truth * (1 + 1e-9 + 1e-13 * mu)
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)

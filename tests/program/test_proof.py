@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+import scipy.linalg
 from scipy.sparse import issparse
 
-from noisedesign.base.enclosures import exactly
+from noisedesign.base import enclosures, linalg
+from noisedesign.base.enclosures import EPS, Interval, exactly
 from noisedesign.files.problem_file import load_problem
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.design import Design
@@ -21,7 +24,7 @@ from noisedesign.program.family import family_of
 from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.proof import Proof, proof_on_save, prove
-from noisedesign.program.rigorous import NotProvedError, sensitivity_above
+from noisedesign.program.rigorous import UNPROVED, NotProvedError, sensitivity_above
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.graph import build_graph
 from noisedesign.system.participation import BallsInBins, FixedEpoch, single
@@ -107,15 +110,27 @@ def exact_gram(problem: Any) -> Any:
     return many_digits(problem.gram)
 
 
+@cache
+def optimum(name: str) -> float:
+    return CASES[name].optimum()
+
+
+@cache
+def exact_objective(name: str) -> Any:
+    """tr(H cov(z)), to fifty digits."""
+    design, _ = solved(name)
+    with mpmath.workdps(DIGITS):
+        noise, gram = exact_noise(design), exact_gram(design.problem)
+        return sum(x * y for x, y in zip(gram, noise, strict=True))
+
+
 @pytest.mark.parametrize("name", COVERED)
 def test_the_objective_of_fifty_digits_is_in_the_interval_and_above_the_bound(name: str) -> None:
     """Weak duality without a tolerance, as the noise is feasible."""
-    design, proof = solved(name)
-    with mpmath.workdps(DIGITS):
-        noise, gram = exact_noise(design), exact_gram(design.problem)
-        truth = sum(x * y for x, y in zip(gram, noise, strict=True))
-        assert proof.objective.lower <= truth <= proof.objective.upper
-        assert proof.lower_bound.lower <= truth
+    _, proof = solved(name)
+    truth = exact_objective(name)
+    assert proof.objective.lower <= truth <= proof.objective.upper
+    assert proof.lower_bound.lower <= truth
     assert proof.objective.width <= 1e-12 * proof.objective.upper
 
 
@@ -124,11 +139,9 @@ def test_it_is_proved_feasible_and_near_an_optimum_known_without_the_library(nam
     design, proof = solved(name)
     assert proof.rigorous, proof.why_not
     assert proof.why_not == ""
-    case = CASES[name]
-    optimum = case.optimum()
     known = 1e-8  # that is how well
-    assert proof.lower_bound.lower <= optimum * (1 + known)
-    assert proof.objective.upper >= optimum * (1 - known)
+    assert proof.lower_bound.lower <= optimum(name) * (1 + known)
+    assert proof.objective.upper >= optimum(name) * (1 - known)
     assert proof.gap >= proof.objective.upper / proof.lower_bound.lower - 1
     assert proof.gap <= design.gap + 1e-9
 
@@ -305,6 +318,87 @@ def test_strategies_without_negative_entries_are_proved_under_fixed_participatio
     assert found.gap == math.inf
 
 
+# --- arithmetic that is worse than it is ----------------------------------------------------------
+
+
+def scaled_by(factor: float, original: Any) -> Any:
+    """A function whose numbers are that much larger."""
+
+    def wrong(*given: Any, **how: Any) -> Any:
+        found = original(*given, **how)
+        return tuple(x * factor for x in found) if isinstance(found, tuple) else found * factor
+
+    return wrong
+
+
+def holds(name: str, monkeypatch: pytest.MonkeyPatch, patched: list[tuple[Any, str, Any]]) -> Proof:
+    """The proof of a design by other functions, which claims no more than is true."""
+    design, honest = solved(name)
+    with monkeypatch.context() as patch:
+        for module, function, other in patched:
+            patch.setattr(module, function, other)
+        found = prove(design)
+    known = 1e-8  # that is how well optima are
+    assert exact_objective(name) <= found.objective.upper, name
+    assert found.lower_bound.lower <= optimum(name) * (1 + known), name
+    for proved, truth in (
+        (found.sensitivity_squared, honest.sensitivity_squared),
+        (found.variance_ratio, honest.variance_ratio),
+        (found.floor_ratio, honest.floor_ratio),
+    ):
+        assert proved is None or truth is None or proved >= truth * (1 - known), name
+    return found
+
+
+ASKED = {
+    "inverses of triangles": (linalg, "inverse_of_triangular"),
+    "inverses": (np.linalg, "inv"),
+    "eigenvalues": (np.linalg, "eigh"),
+    "factors": (scipy.linalg, "cholesky"),
+}
+"""Whose answers a proof takes for guesses."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("what", ASKED)
+@pytest.mark.parametrize("by", [1e-3, -1e-3])
+def test_answers_that_are_off_prove_less_and_nothing_that_is_wrong(
+    what: str, by: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a thousandth, which everything that follows from them has to allow for."""
+    module, function = ASKED[what]
+    wrong = [(module, function, scaled_by(1 + by, getattr(module, function)))]
+    proved = {name: holds(name, monkeypatch, wrong) for name in COVERED}
+    for name, found in proved.items():
+        assert found.objective.lower <= exact_objective(name), name
+    assert any(found.rigorous for found in proved.values())
+
+
+ROUNDED = {
+    "up": 1e-3,
+    "row_norms": 1e-3,
+    "column_norms": 1e-3,
+    "sum_up": 1e-3,
+    "products_up": 1e-3,
+    "products_down": -1e-3,
+}
+
+
+@pytest.mark.parametrize("function", ROUNDED)
+def test_roundings_are_to_the_side_on_which_less_is_proved(
+    function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made larger than any rounding is, so that one to the other side shows."""
+    wrong = scaled_by(1 + ROUNDED[function], getattr(enclosures, function))
+    users = [module for name, module in sys.modules.items() if name.startswith("noisedesign.")]
+    patched = [(module, function, wrong) for module in users if hasattr(module, function)]
+    assert len(patched) > 1
+    for name in COVERED:
+        found = holds(name, monkeypatch, patched)
+        if not (function == "up" and CASES[name].family == "modal"):  # undone for the lower end
+            assert found.objective.lower <= exact_objective(name), name
+
+
 # --- what is not proved ---------------------------------------------------------------------------
 
 
@@ -403,6 +497,30 @@ def test_designs_for_random_participation_are_no_pass() -> None:
     outcome = verify(design, rigorous=True)
     assert not outcome.ok
     assert not outcome.rigorous
+
+
+def test_what_names_something_that_is_not_proved_is_not_rigorous() -> None:
+    """Whatever its numbers are; and neither is what has no finite gap, or exceeds something."""
+    whole = Proof(
+        objective=Interval(1.0, 2.0),
+        lower_bound=Interval(1.0, 1.0),
+        sensitivity_squared=1.0,
+        variance_ratio=1.0,
+        floor_ratio=1.0,
+    )
+    assert whole.rigorous
+    assert replace(whole, bounded=False, lower_bound=UNPROVED).rigorous
+    for lacking in (
+        {"why_not": "the lower bound: it is an estimate"},
+        {"sensitivity_squared": 1 + EPS},
+        {"variance_ratio": 1 + EPS},
+        {"floor_ratio": 1 + EPS},
+        {"sensitivity_squared": math.nan},
+        {"lower_bound": UNPROVED},
+        {"objective": UNPROVED},
+        {"objective": UNPROVED, "bounded": False},
+    ):
+        assert not replace(whole, **lacking).rigorous, lacking
 
 
 def test_what_a_proof_leaves_out_it_says() -> None:

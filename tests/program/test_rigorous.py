@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
 
+from noisedesign.base import linalg
 from noisedesign.base.enclosures import EPS, PIECE, Enclosure, Interval, exactly
+from noisedesign.privacy import sensitivity
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program import rigorous
+from noisedesign.program.family import family_of
 from noisedesign.program.polar import nuclear_norm
+from noisedesign.program.problem import SpaceProblem, TimeProblem
+from noisedesign.program.program import DualPoint
 from noisedesign.program.rigorous import (
     Noising,
     NotProvedError,
+    Through,
+    disjoint_bound,
     dominant,
     factor_below,
+    forms_above,
+    judge_covariance,
+    judge_strategy,
+    matrix_bound,
     noising_of,
     on_patterns,
     precisions_above,
     ratio_above,
     sensitivity_above,
 )
-from noisedesign.system.participation import FixedEpoch, MinSeparation
+from noisedesign.program.temporal import TemporalProgram
+from noisedesign.system.participation import FixedEpoch, MinSeparation, Patterns, single
 from noisedesign.system.workloads import prefix_gram
 
 Array = np.ndarray
@@ -247,3 +260,192 @@ def test_around_holds_what_an_inverse_may_be() -> None:
         assert found.lower <= float(np.sum(np.square(np.linalg.inv(c)))) * (1 + 1e-15)
         assert found.upper >= float(np.sum(np.square(np.linalg.inv(c)))) * (1 - 1e-15)
         assert found.width <= 5 * error * found.upper + 1e-14 * found.upper
+
+
+# --- where allowances are large -------------------------------------------------------------------
+
+
+WIDE = [1e-3, 0.1, 0.3]
+"""Radii, relative to what they are about."""
+
+
+def ends(a: Array, rad: Array) -> list[mpmath.matrix]:
+    return [many_digits(a) + sign * many_digits(rad) for sign in (-1, 1)]
+
+
+@pytest.mark.parametrize("radius", WIDE)
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("off", [1.0, 0.97, 1.03])
+def test_bounds_by_an_inverse_hold_at_the_ends_of_wide_enclosures(
+    off: float, size: int, radius: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a diagonal R, whose own ends are what a bound is for, and of others; by an inverse as it
+    is and by one that is off; without a tolerance."""
+    original = linalg.inverse_of_triangular
+    monkeypatch.setattr(linalg, "inverse_of_triangular", lambda a: off * original(a))
+    rng = np.random.default_rng(11)
+    diagonal = np.diag(rng.uniform(1.0, 2.0, size))
+    dense = conditioned(size, 2.0, 12)
+    g, unknown = rng.uniform(0.5, 1.0, (size, 3)), radius * rng.uniform(0.0, 1.0, (size, 3))
+    for r, rad in (
+        (diagonal, radius * diagonal / size),
+        (dense, radius * np.abs(dense) / (4 * size)),
+    ):
+        found = Enclosure(r, rad)
+        for about in (exactly(g), Enclosure(g, unknown)):
+            forms = forms_above(found, about)
+            assert np.isfinite(forms).all()
+            with mpmath.workdps(DIGITS):
+                for end in ends(r, rad):
+                    inverse = mpmath.inverse(end)
+                    for of_g in ends(g, 0 * g if about.exact else unknown):
+                        truth = of_g.T * inverse * of_g
+                        assert all(truth[j, j] <= forms[j] for j in range(3))
+        for above in precisions_above(found):
+            assert np.isfinite(above).all()
+            with mpmath.workdps(DIGITS):
+                for end in ends(r, rad):
+                    inverse = mpmath.inverse(end)
+                    assert all(inverse[i, i] <= above[i] for i in range(size))
+
+
+def test_what_an_inverse_is_off_by_counts_for_positive_definiteness() -> None:
+    """R = J / n + t I has n - 1 eigenvalues t: Y is off M^T M by n^2 u / t at most, R Y off 1 by
+    less by the root of n, and between the two nothing is known of signs."""
+    n = 64
+    ones = np.full((n, n), 1.0 / n)
+    for t, known in ((1e-9, True), (66 * 32 * EPS / 2, False)):
+        r = ones + t * np.eye(n)
+        if known:
+            assert next(precisions_above(exactly(r))).min() > 0
+        else:
+            with pytest.raises(NotProvedError, match="positive definite"):
+                next(precisions_above(exactly(r)))
+
+
+@pytest.mark.parametrize("error", [1e-12, 1e-3, 0.5, 0.99])
+def test_an_inverse_that_is_off_is_allowed_for_in_full(error: float) -> None:
+    """C = 1 and D = 1 - e, where the allowance is all that there is: 1 <= factor (1 - e)."""
+    for sign in (1, -1):
+        d = 1 - sign * error
+        exact, found = Fraction(d), Noising(np.array([[d]]), error)
+        assert Fraction(found.factor) * exact >= 1
+        square = float(exact * exact)
+        around = found.around(Interval(*(square * (1 + side * EPS) for side in (-1, 1))))
+        assert around.lower <= 1 <= around.upper
+    assert noising_of(np.ones((1, 1))).error < 1e-14
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("off", [-1.5, 2.0, 2.5])
+def test_an_inverse_that_is_none_proves_nothing(
+    off: float, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = linalg.inverse_of_triangular
+    monkeypatch.setattr(linalg, "inverse_of_triangular", lambda a: off * original(a))
+    with pytest.raises(NotProvedError, match="not proved invertible"):
+        noising_of(np.eye(size))
+    with pytest.raises(NotProvedError):
+        next(precisions_above(exactly(np.eye(size))))
+
+
+def test_strategies_of_any_condition_are_judged_as_by_fifty_digits_or_not_at_all() -> None:
+    """Objective and variances, without a tolerance, with an inverse as it is and off by 1e-3."""
+    original, judged_at = linalg.inverse_of_triangular, set()
+    for condition in (1.0, 1e6, 1e12, 1e17):
+        for off in (1.0, 1 - 1e-3, 1 + 1e-3):
+            c = np.eye(6) - np.tril(np.full((6, 6), condition**0.2), -1)  # whose inverse grows
+            gram = conditioned(6, 10.0, 14) + np.eye(6)
+            program = TemporalProgram(gram=gram, participation=single(6))
+            with mpmath.workdps(DIGITS):
+                noising = mpmath.inverse(many_digits(c))
+                noise = noising * noising.T
+                truth = sum(x * y for x, y in zip(many_digits(gram), noise, strict=True))
+                cap = np.array([float(noise[i, i]) for i in range(6)])
+                worst = max(noise[i, i] / mpmath.mpf(x) for i, x in enumerate(cap.tolist()))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(linalg, "inverse_of_triangular", lambda a, off=off: off * original(a))
+                try:
+                    found = judge_strategy(program, c, cap=cap)
+                except NotProvedError:
+                    continue
+            judged_at.add((condition, off))
+            assert found.objective.lower <= truth <= found.objective.upper
+            assert found.variance_ratio is not None
+            assert worst <= found.variance_ratio
+    assert (1e6, 1 - 1e-3) in judged_at
+    assert (1e17, 1.0) not in judged_at
+
+
+def test_the_pattern_that_is_worst_is_found_in_whichever_group_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Patterns of one, two and three steps, of a diagonal C: the largest sum of squares, by hand;
+    all at once, a few at a time, and one at a time."""
+    scheme = Patterns(horizon=6, steps=((0,), (1, 2), (3, 4, 5)))
+    two = FixedEpoch(epochs=2, separation=3)
+    for chunk in (sensitivity.CHUNK, 8, 1):
+        monkeypatch.setattr(sensitivity, "CHUNK", chunk)
+        for worst in range(6):
+            c = np.where(np.arange(6) == worst, 10.0, 1.0)
+            truth = 100.0 + (0, 1, 1, 2, 2, 2)[worst]
+            for limit in (1.0, 1e6):
+                assert sensitivity_above(exactly(np.diag(c)), scheme, limit=limit) == (
+                    pytest.approx(truth, rel=1e-12)
+                )
+                assert sensitivity_above(exactly(np.diag(c)), two, limit=limit) == (
+                    pytest.approx(101.0, rel=1e-12)
+                )
+                wide = Enclosure(np.diag(c), np.diag(1e-3 * c))
+                assert sensitivity_above(wide, scheme, limit=limit) >= truth * 1.001**2
+
+
+def test_an_h_that_is_known_to_some_digits_widens_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of H = W^T M W both ends of M are held."""
+    w, m, r = conditioned(3, 4.0, 15), conditioned(3, 4.0, 16), conditioned(3, 4.0, 17)
+    problem = SpaceProblem(mixing=np.full((3, 3), 1 / 3))
+    program = family_of(problem).program(problem)
+    for radius in (0.0, 1e-3, 0.1):
+        inside = Enclosure(m, np.full(m.shape, radius))
+        through = Through(w, inside, np.linalg.cholesky(m).T)
+        monkeypatch.setattr(rigorous, "_through", lambda program, found=through: found)
+        objective = judge_covariance(program, r).objective
+        with mpmath.workdps(DIGITS):
+            seen = many_digits(w) * many_digits(r) * many_digits(w).T
+            signs = np.sign(np.array(seen.tolist(), dtype=float))
+            for sign in (-1, 1):
+                end = many_digits(m) + sign * radius * many_digits(signs)
+                truth = sum(x * y for x, y in zip(end, seen, strict=True))
+                assert objective.lower <= truth <= objective.upper
+
+
+@pytest.mark.parametrize("radius", [0.0, 1e-3, 0.1])
+def test_bounds_hold_at_the_ends_of_their_multipliers(radius: float) -> None:
+    """(tr (L U L^T)^1/2)^2 over the price, without a tolerance, and no less than it has to be."""
+    below = np.linalg.cholesky(conditioned(3, 10.0, 18)).T
+    for u in (np.diag([1.0, 2.0, 4.0]), conditioned(3, 2.0, 19)):
+        rad = radius * (np.diag(np.diagonal(u)) if u[0, 1] == 0 else np.abs(u) / 12)
+        found = matrix_bound(below, Enclosure(u, rad) if radius else exactly(u), 2.0, enough=0.0)
+        with mpmath.workdps(DIGITS):
+            half = many_digits(below)
+            for end in ends(u, rad):
+                values = mpmath.eigsy(half * end * half.T, eigvals_only=True)
+                truth = sum(mpmath.sqrt(x) for x in values) ** 2 / 2
+                assert found.lower <= truth
+        if not radius:
+            assert found.lower >= truth * (1 - mpmath.mpf(10) ** -9)
+
+
+def test_multipliers_cost_their_largest_diagonal_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever blocks are made of them: diag(1, 4) costs 4, as a record takes part in either step.
+    Of H = 1 and that U the bound is (1 + 2)^2 / 4, and the optimum 4: X = diag(1, 1) / 2."""
+    monkeypatch.setattr(rigorous, "repaired_blocks", lambda blocks: blocks)
+    scheme = FixedEpoch(epochs=2, separation=1)
+    problem = TimeProblem.from_gram(gram=np.eye(2), participation=scheme)
+    program = family_of(problem).program(problem)
+    for uneven in ([1.0, 4.0], [4.0, 1.0]):
+        dual = DualPoint(blocks=np.diag(uneven)[None])
+        found = disjoint_bound(program, dual)
+        assert 2.25 * (1 - 1e-12) <= found.lower <= 2.25

@@ -21,7 +21,7 @@ from noisedesign.privacy import views
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.design import Design
 from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
-from noisedesign.program.proof import STREAMED
+from noisedesign.program.proof import STREAMED, prove_streaming
 from noisedesign.system.graph import build_graph
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
 from noisedesign.system.workloads import ErrorMeasure
@@ -514,6 +514,10 @@ def test_streaming_designs_are_proved(search: Any, scheme: Any, tmp_path: Path) 
         factor = 1 + 1e-8 if words.startswith("lower") else 1 - 1e-8
         forged = replace(design, **{words: getattr(design, words) * factor})
         assert not verify(forged, rigorous=True).ok
+    for room in (1e-3, 1e-6, 5e-10, 1e-12):  # below the truth, and nothing is proved
+        less = prove_streaming(replace(design, squared_sensitivity=truth * (1 - room)))
+        assert less.sensitivity_squared > 1
+        assert not less.rigorous
 
 
 def test_streaming_designs_of_many_steps_are_not_covered() -> None:

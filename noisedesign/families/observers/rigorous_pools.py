@@ -36,9 +36,9 @@ def told_above(pools: Pools, noise: Array, budget: Array) -> Array:
 
 
 def by_need(worst: Array) -> Iterator[int]:
-    """Places of those whose bound is above 1, the largest first: worth a better one."""
+    """Places of those whose bound is not at most 1, the largest first: worth a better one."""
     order: Indices = np.argsort(-worst, kind="stable")
-    yield from (int(place) for place in order[: int((~(worst <= 1)).sum())])
+    yield from (int(place) for place in order if not worst[place] <= 1)
 
 
 def _diagonals_above(k: Array) -> Array:

@@ -72,6 +72,27 @@ def test_no_private_pair_of_bins_is_worth_more(epsilon: float, delta: float) -> 
         assert np.max([allowed @ prices, allowed @ prices[::-1]]) <= found * mu**2 * prices.sum()
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "replaced"),
+    [(0.5, 1e-6, False), (2.0, 1e-4, True), (2.0, 1e-2, False), (2.0, 1e-2, True)],
+)
+def test_no_two_bins_that_a_region_allows_are_worth_more(
+    epsilon: float, delta: float, replaced: bool
+) -> None:
+    """Of all pairs on a fine grid: what bins add to delta is negative where they have little, which
+    leaves the more to others. However uneven prices are."""
+    region = best_region(2, epsilon=epsilon, delta=delta, replaced=replaced)
+    assert region is not None
+    assert region.chi(0.0) < 0
+    s = np.linspace(0.0, largest_alone(2, epsilon=epsilon, delta=delta), 100)
+    chi = np.array([region.chi(value) for value in s])
+    allowed = np.add.outer(chi, chi) <= 2 * delta
+    assert allowed.any(axis=1).mean() > 0.5
+    for prices in ([1.0, 0.0], [0.0, 1.0], [1.0, 1e-3], [1.0, 0.3], [1.0, 1.0]):
+        worth = np.add.outer(prices[0] * s, prices[1] * s)[allowed].max()
+        assert worth <= largest_price(np.array(prices), region, delta=delta)
+
+
 def test_probability_of_a_region_by_sampling() -> None:
     """Its cells are those of the lognormals themselves, five standard errors."""
     region = Region(bins=3, epsilon=0.5, gram=0.8, log_level=0.5, replaced=False, cells=64)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
-from noisedesign.base import memory
+from noisedesign.base import linalg, memory
 from noisedesign.base.checks import InputError
 from noisedesign.families.modal import bound, rigorous, solver
+from noisedesign.privacy.sensitivity import EXACT, UPPER_BOUND, Sensitivity
 from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
 from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
@@ -169,6 +170,72 @@ def test_the_proof_is_of_the_node_that_overspends_most(poor: int) -> None:
     assert proved.sensitivity_squared <= told.sensitivity_squared * (1 + 1e-6)
     assert proved.objective.lower <= told.objective * (1 + 1e-9)
     assert proved.objective.upper >= told.objective * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("worst", range(4))
+def test_the_kind_of_a_sensitivity_is_that_of_the_worst_node(
+    worst: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exact of nodes that are not the worst, over their budgets, and an upper bound of that."""
+    budget = np.array([1.0, 4.0, 0.5, 2.0])
+    program = SpaceTimeProgram.of(problem(budget=budget))
+    for kind, other in ((UPPER_BOUND, EXACT), (EXACT, UPPER_BOUND)):
+        kinds = iter(np.where(np.arange(4) == worst, kind, other).tolist())
+        ratios = iter((np.where(np.arange(4) == worst, 3.0, 2.0) * budget).tolist())
+        monkeypatch.setattr(
+            bound,
+            "squared_sensitivity",
+            lambda gram, scheme, kinds=kinds, ratios=ratios: Sensitivity(
+                per_pattern=np.array([next(ratios)]), kind=next(kinds)
+            ),
+        )
+        found = bound.judge_modal(program, form(nodes=4, seed=3), bound=0.0)
+        assert found.sensitivity_squared == pytest.approx(3.0)
+        assert found.sensitivity_kind == kind
+
+
+@pytest.mark.parametrize("condition", [1.0, 1e4, 1e8, 1e11])
+def test_sensitivities_are_raised_by_what_the_inverse_of_the_modes_may_be_off_by(
+    condition: float,
+) -> None:
+    """Against fifty digits, of modes of any condition: never below, neither judged nor proved."""
+    budget = np.array([1.0, 2.0, 0.5, 1.5])
+    program = SpaceTimeProgram.of(problem(budget=budget))
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        left, right = (np.linalg.qr(rng.standard_normal((4, 4)))[0] for _ in range(2))
+        modes = (left * np.geomspace(1.0, 1 / condition, 4)) @ right
+        found = replace(form(nodes=4, seed=seed), modes=modes)
+        judged = bound.judge_modal(program, found, bound=0.0).sensitivity_squared
+        with mpmath.workdps(50):
+            _, exact = in_many_digits(found, PATH)
+            worst = max(x / mpmath.mpf(b) for x, b in zip(exact, budget, strict=True))
+            assert worst <= judged <= worst * (1 + 1e-10 * condition)
+            assert worst <= rigorous.judge(program, found).sensitivity_squared
+
+
+@pytest.mark.parametrize("off", [1 - 1e-3, 1 + 1e-3])
+@pytest.mark.parametrize("spoiled", range(3))
+def test_an_inverse_that_is_off_of_any_mode_is_allowed_for(
+    spoiled: int, off: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one of three, by a thousandth, the others as they are: both ways hold the error still."""
+    found, w = form(nodes=3, seed=4), np.full((3, 3), 0.2) + 0.4 * np.eye(3)
+    program = SpaceTimeProgram.of(problem(w))
+    modes = program.workload.modes
+    assert modes is not None
+    with mpmath.workdps(50):
+        truth, _ = in_many_digits(found, w)
+    original = linalg.inverse_of_triangular
+    wrong = found.strategies[spoiled]
+
+    def inverse(c: np.ndarray) -> np.ndarray:
+        factor = off if (c == wrong).all() else 1.0
+        return factor * original(c)  # which writes over c
+
+    monkeypatch.setattr(linalg, "inverse_of_triangular", inverse)
+    for told in (rigorous.by_modes(program, found, modes.basis), rigorous.on_all(program, found)):
+        assert told.lower <= truth <= told.upper
 
 
 def in_many_digits(of: ModalStrategy, w: np.ndarray) -> tuple[mpmath.mpf, list[mpmath.mpf]]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 
 import mpmath
 import numpy as np
 import pytest
 
-from noisedesign.base.enclosures import exactly
+from noisedesign.base.enclosures import Enclosure, exactly
+from noisedesign.families.observers import bound, rigorous
+from noisedesign.families.observers.bound import Multipliers
+from noisedesign.families.observers.family import FAMILY
 from noisedesign.families.observers.program import ObserverProblem
-from noisedesign.families.observers.rigorous import judge, seen_by
+from noisedesign.families.observers.rigorous import judge, lower_bound, seen_by
 from noisedesign.families.observers.rigorous_sums import (
     MOST_NODES,
     Eliminated,
@@ -24,6 +28,7 @@ from noisedesign.families.observers.rigorous_sums import (
 from noisedesign.privacy import views
 from noisedesign.privacy.exposure import account
 from noisedesign.privacy.views import Observer
+from noisedesign.privacy.views.noise import Knowledge
 from noisedesign.program.design import Design
 from noisedesign.program.noise import Noise
 from noisedesign.program.problem import SpaceProblem
@@ -289,3 +294,149 @@ def test_singular_noise_is_proved() -> None:
 def test_rows_that_are_independent_before_they_are_rounded_are_kept_as_they_are() -> None:
     rows = [Scaled([[1 << 1100, 0]], 1100), Scaled([[0, 1]], 1100)]  # 2^-1100 is no float
     np.testing.assert_array_equal(_orthonormal(rows, 2), [[1.0, 0.0], [0.0, 0.0]])
+
+
+# --- where allowances are large -------------------------------------------------------------------
+
+
+def fractions(a: Array) -> list[list[Fraction]]:
+    return [[Fraction(x) for x in row] for row in a.tolist()]
+
+
+def exact_product(a: list[list[Fraction]], b: list[list[Fraction]]) -> list[list[Fraction]]:
+    columns = list(zip(*b, strict=True))
+    return [[sum(map(Fraction.__mul__, row, c), Fraction(0)) for c in columns] for row in a]
+
+
+@pytest.mark.parametrize("kind", ["a node", "a node that counts its noise", "two nodes", "a tap"])
+@pytest.mark.parametrize("radius", [0.0, 1e-3, 1.0])
+def test_what_is_seen_over_several_steps_is_held_in_exact_arithmetic(
+    kind: str, radius: float
+) -> None:
+    """K of every two steps from W, R and who is heard, in fractions and without a tolerance, at
+    both ends of what is known of R."""
+    n, steps = 5, 4
+    w, r = directed(n, 9), noise(n, 10)
+    observer = KINDS[kind]
+    problem = ObserverProblem(mixing=w, horizon=steps, observers=(observer,), max_variance=50.0)
+    seen = seen_by(problem, observer)
+    spread = radius * np.abs(r)
+    found = seen.covariance(Enclosure(r, spread) if radius else exactly(r))
+    hears = set(observer.listened or observer.coalition)
+    if observer.sees == "received":
+        hears |= set(np.flatnonzero((w[list(observer.coalition)] != 0).any(axis=0)).tolist())
+    hidden = sorted(set(range(n)) - hears)
+    rows = sorted(hears | observer.knows.silenced)
+    assert seen.rows.tolist() == rows
+    lags = [[[Fraction(int(i == j)) for j in range(n)] for i in rows]]
+    reach = [
+        [Fraction(0 if i in observer.knows.silenced else w[i, h]) for h in hidden] for i in rows
+    ]
+    for _ in range(1, steps):
+        lags.append(
+            [
+                [row[hidden.index(j)] if j in hidden else Fraction(0) for j in range(n)]
+                for row in reach
+            ]
+        )
+        reach = exact_product(reach, fractions(w[np.ix_(hidden, hidden)]))
+    m = len(rows)
+    for sign in (1, -1):
+        end = [
+            [x + sign * y for x, y in zip(*pair, strict=True)]
+            for pair in zip(fractions(r), fractions(spread), strict=True)
+        ]
+        for t in range(steps):
+            for s in range(steps):
+                total = [[Fraction(0)] * m for _ in range(m)]
+                for before in range(min(s, t) + 1):
+                    right = [list(c) for c in zip(*lags[s - before], strict=True)]
+                    part = exact_product(exact_product(lags[t - before], end), right)
+                    total = [
+                        [x + y for x, y in zip(*pair, strict=True)]
+                        for pair in zip(total, part, strict=True)
+                    ]
+                for i in range(m):
+                    for j in range(m):
+                        mid, rad = (
+                            found.mid[t * m + i, s * m + j],
+                            found.rad[t * m + i, s * m + j] if found.rad.ndim else found.rad,
+                        )
+                        assert abs(Fraction(float(mid)) - total[i][j]) <= Fraction(float(rad))
+
+
+def test_noise_that_is_known_of_nodes_that_are_not_heard_tells_nothing_of_them() -> None:
+    """Whoever hears 0 and knows the noise of 3 learns more of 0, and nothing of 3."""
+    r = noise(5, 11)
+    observer = Observer(
+        model="tap", sees="sent", listened=(0,), knows=Knowledge(values=frozenset({3}))
+    )
+    problem = ObserverProblem(
+        mixing=directed(5, 12), horizon=1, observers=(observer,), max_variance=50.0
+    )
+    seen = seen_by(problem, observer)
+    told = dict(zip(seen.victims.tolist(), seen.told(exactly(r)).tolist(), strict=True))
+    left = r[0, 0] - r[0, 3] ** 2 / r[3, 3]
+    assert told[0] == pytest.approx(1 / left, rel=1e-11)
+    assert [told[node] for node in (1, 2, 3, 4)] == [0.0] * 4
+
+
+def test_a_node_that_knows_its_noise_and_hears_itself_alone_is_not_covered() -> None:
+    """What it sends tells what it received before, which rows of known noise leave out."""
+    observer = Observer(
+        model="tap",
+        sees="sent",
+        coalition=(0,),
+        listened=(0,),
+        knows=Knowledge(values=frozenset({0})),
+    )
+    problem = ObserverProblem(
+        mixing=directed(5, 13), horizon=2, observers=(observer,), max_variance=50.0
+    )
+    assert (problem.mixing[0, 1:] != 0).any()
+    with pytest.raises(NotProvedError, match="not covered"):
+        seen_by(problem, observer)
+
+
+@cache
+def multipliers() -> tuple[ObserverProblem, Multipliers, float]:
+    """Of a small problem, with the objective of feasible noise."""
+    design = solved(1)
+    problem = FAMILY.program(design.problem)
+    _, found = bound.proved(problem, design.proof)
+    return problem, found, design.objective
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9, 1 - 1e-3, 1 - 1e-6])
+def test_multipliers_that_are_scaled_down_gain_as_much_less(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too large by 1 / share, and used at that share: they prove what they did, and no more."""
+    problem, found, objective = multipliers()
+    honest = lower_bound(problem, found)
+    monkeypatch.setattr(rigorous, "SCALES", (share,))
+    larger = replace(found, factors=tuple(f / math.sqrt(share) for f in found.factors))
+    scaled = lower_bound(problem, larger)
+    assert scaled.lower <= objective
+    assert scaled.lower == pytest.approx(honest.lower, rel=1e-9)
+    assert lower_bound(problem, found).lower < honest.lower * (1 - (1 - share) / 3)
+
+
+def test_every_coalition_that_a_rough_bound_does_not_pass_is_judged_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until one is over its budget; a bound that is no number passes nobody."""
+    graph = build_graph("ring", nodes=5)
+    problem = SpaceProblem.from_graph(
+        graph, max_variance=10.0, observers=views.coalitions(nodes=range(5), size=2)
+    )
+    design = solve(problem, gap=1e-4).design
+    assert design is not None
+    program, r = FAMILY.program(problem), design.covariance
+    assert judge(program, r).sensitivity_squared <= 1
+    count = len(program.observers)
+    rough = np.full(count, 1 + 1e-3)
+    for told in (rough, np.where(np.arange(count) == 3, math.nan, 0.5), rough * math.nan):
+        monkeypatch.setattr(rigorous, "told_above", lambda *given, told=told: told.copy())
+        assert judge(program, r).sensitivity_squared <= 1
+        assert not judge(program, 0.1 * r).sensitivity_squared <= 1

@@ -17,6 +17,7 @@ from noisedesign.families.polynomial import bound, neighbourhoods
 from noisedesign.families.polynomial.family import FAMILY
 from noisedesign.families.polynomial.operator import Weighted
 from noisedesign.families.polynomial.program import SparseProgram
+from noisedesign.families.polynomial.traces import Probes
 from noisedesign.program.noise import PolynomialCovariance
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
@@ -219,3 +220,122 @@ def test_a_judge_draws_vectors_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     other = {bound.error(FAMILY.afresh(program), space).high for _ in range(2)}
     assert len(same) == 1
     assert len(other | same) == 3
+
+
+def test_error_and_bound_have_vectors_of_their_own() -> None:
+    """Else what is drawn by chance would err in both, and the gap be less than it is."""
+    program = SparseProgram(mixing=sparse.csr_array(W), budget=BUDGET, seed=7)
+    for seeded in (program, FAMILY.afresh(program)):
+        first, second = (bound._vectors(seeded, use).standard_normal(8) for use in (0, 1))
+        assert not np.isin(first, second).any()
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
+def test_noise_that_says_too_little_of_its_eigenvalues_serves_no_bound(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known of it is of polynomials beyond where they are told: as without any noise."""
+    monkeypatch.setattr(bound, "PROBED", 0)
+    program = SparseProgram(mixing=sparse.csr_array(W), budget=BUDGET, seed=7)
+    space = designed()
+    v = np.random.default_rng(0).uniform(0.5, 1.0, 60)
+    alone, honest = bound.proved(program, v), bound.proved(program, v, space)
+    assert honest != alone
+    assert bound.proved(program, v, replace(space, bound=share * space.bound)) == alone
+    nuclear = np.linalg.svd(W * np.sqrt(v), compute_uv=False).sum() ** 2 / float(BUDGET @ v)
+    for found in (alone, honest):
+        assert found.low < nuclear < found.high
+
+
+class Diagonal:
+    """K = diag(values), which is known."""
+
+    def __init__(self, values: Array) -> None:
+        self.diagonal = values
+        self.ends = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+
+    def apply(self, block: Array) -> Array:
+        return np.asarray(self.diagonal[:, None] * block)
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
+    """What |E z|^2 is said to be on average, and with which failure, where deviations are asked."""
+    said: list[tuple[float, float]] = []
+    original = bound.deviation
+
+    def deviation(squared: float, *ends: float, probes: int, failure: float) -> float:
+        said.append((squared, failure))
+        return original(squared, *ends, probes=probes, failure=failure)
+
+    monkeypatch.setattr(bound, "deviation", deviation)
+    return said
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_is_estimated_may_be_off_to_either_side_by_its_own_ends(
+    sign: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of S = c I, which one step tells, and K far from symmetric about 0, by the words of Laurent
+    and Massart: tr(S - K) is above the mean of z^T (S - K) z by 2 f s^(1/2) + 2 s e, e the largest
+    eigenvalue of K - S or 0, and below it by the same of S - K, all by the ends of K and S."""
+    squares = watched(monkeypatch)
+    failure, count, n, c = 1e-3, 400, 5, 1e3
+    values = sign * np.array([1.0, 2.0, 3.0, 4.0, 100.0])
+    known = Diagonal(values)
+    starts = Probes(n, count, np.random.default_rng(3))
+    found = bound.rest_of_root(
+        lambda x: c * x,
+        lambda y: c * y,
+        known,  # type: ignore[arg-type]
+        top=c**2,
+        starts=starts,
+        failure=failure,
+    )
+    z = np.hstack([starts.block(i) for i in range(len(starts))])
+    share = np.log(2 / failure) / count
+    left = (c - values)[:, None] * z
+    largest, least = c - min(0.0, sign * 100), -max(0.0, sign * 100)
+    shift = max(largest, -least) * np.sqrt(share)
+    frobenius = shift + np.sqrt(shift**2 + squares[0][0])
+    mean = float(values.sum() + np.mean(np.sum(z * left, axis=0)))
+    high = mean + 2 * frobenius * np.sqrt(share) - 2 * least * share
+    low = mean - 2 * frobenius * np.sqrt(share) - 2 * largest * share
+    assert found.high == pytest.approx(high, rel=1e-6)
+    assert found.low == pytest.approx(low, rel=1e-6)
+    assert low < n * c < high
+
+
+@pytest.mark.parametrize("most", [1, 2, 4, 30])
+@pytest.mark.parametrize("stretched", [False, True])
+def test_what_is_left_of_a_root_is_no_less_than_it_is(
+    most: int, stretched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """|(S - K) z| by dense eigenvectors, however few steps tell S z, and whatever Q is beside it;
+    the failures of both sides are those that were asked for."""
+    said = watched(monkeypatch)
+    rng = np.random.default_rng(4)
+    a = W * np.sqrt(BUDGET)
+    q = np.diag(rng.uniform(0.5, 7.0, 60)) if stretched else np.eye(60)
+    values, vectors = np.linalg.eigh(a.T @ a)
+    root = (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
+    whole = q @ root @ q
+    known = Diagonal(np.diagonal(whole) * rng.uniform(0.9, 1.1, 60))
+    starts = Probes(60, 16, rng)
+    found = bound.rest_of_root(
+        lambda x: a @ x,
+        lambda y: a.T @ y,
+        known,  # type: ignore[arg-type]
+        outer=(lambda x: q @ x) if stretched else None,
+        stretch=float(np.linalg.norm(q, 2)),
+        top=float(np.linalg.norm(whole, 2)) ** 2,
+        starts=starts,
+        failure=1e-3,
+        apart=0.0,
+        most=most,
+    )
+    z = np.hstack([starts.block(i) for i in range(len(starts))])
+    left = whole @ z - known.apply(z)
+    truth = float(np.mean(np.sum(left**2, axis=0)))
+    assert [failure for _, failure in said] == [1e-3, 1e-3]
+    assert all(squared >= truth * (1 - 1e-9) for squared, _ in said)
+    assert found.low < whole.trace() < found.high

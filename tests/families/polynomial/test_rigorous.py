@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -150,3 +151,40 @@ def test_nothing_is_proved_of_eigenvalues_at_the_bound() -> None:
         rigorous.squared_sensitivity(space, np.ones(4))
     wider = replace(space, bound=1 + 1e-12)
     assert 1 <= rigorous.squared_sensitivity(wider, np.ones(4)) <= 1 + 1e-14
+
+
+def dense(mixing: Array, bound: float, degrees: Sequence[int]) -> list[list[mpmath.mpf]]:
+    """Diagonals of T_j(2 B / b - 1), B = W^T W, to forty digits."""
+    with mpmath.workdps(40):
+        w = mpmath.matrix(mixing.tolist())
+        x = w.T * w * (2 / mpmath.mpf(bound))
+        for i in range(x.rows):
+            x[i, i] -= 1
+        values, vectors = mpmath.eigsy(x)
+        n, found = x.rows, []
+        for j in degrees:
+            terms = [mpmath.chebyt(j, value) for value in values]
+            seen = (mpmath.fsum(vectors[i, k] ** 2 * terms[k] for k in range(n)) for i in range(n))
+            found.append(list(seen))
+    return found
+
+
+@pytest.mark.parametrize("name", ["complete", "ring"])
+def test_diagonals_of_every_degree_are_above_forty_digits_where_errors_grow(name: str) -> None:
+    """Of one Chebyshev polynomial alone, and with either sign, without a tolerance. A bound that is
+    just above the eigenvalue 1 has errors grow with the square of the degree: those of A by 360 000
+    times, and a polynomial says nothing of its own rounding."""
+    graph = nx.complete_graph(4) if name == "complete" else nx.cycle_graph(5)
+    mixing = oracles.metropolis(graph)
+    degrees = (0, 1, 2, 7, 60, 600)
+    for bound in (1 + 1e-9, 1 + 3e-7, 1.1):
+        operator = Weighted(mixing=sparse.csr_array(mixing), weights=np.ones(len(mixing)))
+        object.__setattr__(operator, "top", bound)
+        for degree, truth in zip(degrees, dense(mixing, bound, degrees), strict=True):
+            for sign in (1.0, -1.0):
+                coefficients = sign * np.eye(1, degree + 1, degree)[0]
+                found = rigorous.diagonal_above(operator, coefficients)
+                pairs = zip(found.tolist(), truth, strict=True)
+                off = [float(mpmath.mpf(x) - sign * y) for x, y in pairs]
+                assert min(off) >= 0
+                assert max(off) <= 1e-14 * (degree + 10) ** 2.5

@@ -10,6 +10,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse
 from hypothesis import given, settings, strategies as st
 
@@ -253,3 +254,23 @@ def test_ten_thousand_steps_of_opposite_signs() -> None:
     assert squared_sensitivity(m, min_separation(size, 1, 2)).squared == pytest.approx(6)
     apart = squared_sensitivity(m, min_separation(size, 2, 5))
     assert (apart.squared, apart.kind) == (10, EXACT)
+
+
+@pytest.mark.parametrize("above", [1e-7, 1e-4, 1e-3, 1e-2, 0.2])
+@pytest.mark.parametrize("first", [True, False])
+def test_patterns_that_are_hardly_above_the_worst_are_looked_at_too(
+    above: float, first: bool
+) -> None:
+    """A pattern of two steps of sum 1, and one of three whose signs no vectors fit: its absolute
+    sum is above 1 by little, and what vectors reach, by a conic solver, is not."""
+    pair = np.full((2, 2), 0.25)
+    frustrated = np.array([[1.0, -0.5, -0.5], [-0.5, 1.0, -0.5], [-0.5, -0.5, 1.0]])
+    _, reached = oracles.elliptope(frustrated)
+    scale = (1 + above) / np.abs(frustrated).sum()
+    assert reached * scale < 1
+    parts = (pair, scale * frustrated)
+    gram = scipy.linalg.block_diag(*(parts if first else parts[::-1]))
+    steps = ((0, 1), (2, 3, 4)) if first else ((0, 1, 2), (3, 4))
+    found = squared_sensitivity(gram, Patterns(horizon=5, steps=steps))
+    assert found.squared == pytest.approx(1.0, rel=1e-9)
+    assert found.kind == EXACT

@@ -266,6 +266,23 @@ def test_every_algorithm_before_every_observer(name: str, schedule: str, rounds:
             raise AssertionError(f"{observer} ({observer.knows}): {error}") from error
 
 
+ALONE = np.array([[1.0, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 3]]) / 3
+"""Node 3 sends nothing."""
+
+
+@pytest.mark.parametrize("order", ["AP", "PA", "APA", "AAP", "PAA", "AAA"])
+def test_a_step_without_noise_tells_what_entered_before_it(order: str) -> None:
+    """Zip-DL whose noise cancels among what a node sends to others, so that nothing hides it; node
+    3 sends in the steps marked P: exposed is all up to the last of them, and nothing after it."""
+    schedule = [PATH if letter == "P" else ALONE for letter in order]
+    algorithm = views.zip_dl(mixing=schedule, horizon=len(order), neighbourhood="open")
+    for observer in (views.ldp(), views.insider(nodes=(1,))):
+        check(algorithm, observer)
+    until = order.rfind("P") + 1
+    for node, (_, exposed) in views.grams(views.view(algorithm, views.ldp()), range(4)):
+        assert exposed.tolist() == [node < 3 or t < until for t in range(len(order))]
+
+
 @pytest.mark.parametrize("name", [name for name in algorithms(PATH, 1) if "cdp" not in name])
 def test_every_node_scales_the_noise_it_adds(name: str) -> None:
     for schedule, rounds in (("path", 1), ("three", 2)):
