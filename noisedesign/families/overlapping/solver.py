@@ -12,8 +12,12 @@ of the first term on the pairs of steps that meet in some pattern, a Newton step
 
     (mu D^-1 + A^T F A) x = g,   so   x = D (g - A^T w) / mu,   (mu F^-1 + A D A^T) w = A D g:
 
-one Cholesky factorisation of the order of the number of pairs. It loses digits as mu falls, which
-conjugate gradients, preconditioned with it, win back.
+one Cholesky factorisation of the order of the number of pairs. Blocks are singular up to mu and H
+may be up to rounding, so that no product that squares either is formed: roots are singular values
+of L K with K K^T = U, and D is applied through factors of the blocks.
+
+Patterns are never left out on the way, as nothing says which of them are tight before the end; what
+is proved at the end is proved without those that are not.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import numpy as np
 
 from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.device import solver_of_positive
 from noisedesign.base.machine import one_thread
 from noisedesign.base.monitor import REACHED, Monitor, Search, Stop
 from noisedesign.families.disjoint.solver.pattern_pairs import (
@@ -45,10 +50,9 @@ FIRST_BARRIER = 0.1
 """The barrier's share of the objective at the start."""
 FALL = 0.1
 """Factor between barriers."""
-DROP_BELOW = 1e-3
-"""Share of the barrier in the objective below which patterns with slack are recognised..."""
-DROP_SLACK = 0.02
-"""...by this much of it. A fiftieth of that leaves out patterns that turn out to be tight."""
+SLACK = 0.02
+"""Share of its limit that a pattern leaves free, above which its multiplier is left out of what is
+proved; a larger one keeps more of them."""
 CENTRED = 1.0
 """Newton decrement over mu below which a point is near enough to the central path to move on."""
 TO_BOUNDARY = 0.9
@@ -99,7 +103,7 @@ class _Search:
         self.iterations = 0
         self.point = self._start()
         self.feasible = self.point.gram
-        self.proof = self.pairs.groups, self.point.blocks
+        self.proof = self.point.blocks
         self.upper, self.lower = np.inf, 0.0
 
     def _start(self) -> Point:
@@ -115,8 +119,8 @@ class _Search:
         """Raises: numpy.linalg.LinAlgError: a block is not positive definite."""
         roots = [np.linalg.cholesky(u) for u in blocks]
         log_det = 2 * sum(float(np.log(np.einsum("jii->ji", r)).sum()) for r in roots)
-        squared, basis = np.linalg.eigh(self.factor @ self.pairs.scatter(blocks) @ self.factor.T)
-        root = np.sqrt(np.maximum(squared, settings.EPS**2 * squared[-1]))
+        basis, root, _ = np.linalg.svd(self.factor @ np.linalg.cholesky(self.pairs.scatter(blocks)))
+        root = np.maximum(root, settings.EPS * root[0])
         spread = self.factor.T @ basis
         return Point(
             blocks=blocks,
@@ -124,21 +128,36 @@ class _Search:
             spread=spread,
             gram=(spread / root) @ spread.T,
             trace=float(root.sum()),
-            price=sum(float(u[:, 0, 0].sum()) for u in blocks),
+            price=_price(blocks),
             log_det=log_det,
         )
 
-    def bound(self) -> None:
-        """t^2 / sum q, and t = tr(H X^-1) times the squared sensitivity of X."""
+    def bound(self, barrier: float) -> None:
+        """t^2 / sum q, and t = tr(H X^-1) times the squared sensitivity of X.
+
+        On the central path <U_pi, X_pi> = q_pi - k mu, so that a pattern with slack costs more than
+        it proves.
+        """
         point = self.point
         gram = _linalg.symmetrized(point.gram)
         upper = point.trace * squared_sensitivity(gram, self.participation).squared
         if upper <= self.upper:
             self.feasible, self.upper = gram, upper
-        lower = point.trace**2 / point.price
-        if lower >= self.lower:
-            self.proof, self.lower = (self.pairs.groups, point.blocks), lower
+        tight = [
+            np.where(u.shape[1] * barrier <= SLACK * u[:, :1, :1], u, 0.0) for u in point.blocks
+        ]
+        for blocks in (point.blocks, tight):
+            if (lower := self._proved(blocks)) >= self.lower:
+                self.proof, self.lower = blocks, lower
         self.monitor.report(lower=self.lower * self.scale, upper=self.upper * self.scale)
+
+    def _proved(self, blocks: Blocks) -> float:
+        """The bound of some blocks, which may be zero; 0 where they leave out a step."""
+        try:
+            half = self.factor @ np.linalg.cholesky(self.pairs.scatter(blocks))
+        except np.linalg.LinAlgError:
+            return 0.0
+        return float(np.linalg.svd(half, compute_uv=False).sum()) ** 2 / _price(blocks)
 
     def run(self, search: Search) -> None:
         """Follow the central path; bounds are taken where it is met, and at the end."""
@@ -148,38 +167,17 @@ class _Search:
             if decrement is None:
                 break
             if decrement <= CENTRED * barrier:
-                self.bound()
-                if self.size * barrier <= DROP_BELOW * self.point.trace:
-                    self._drop(barrier)
+                self.bound(barrier)
                 barrier *= FALL
             if search.ended(solved=self.solved):
                 break
         if not self.solved:
-            self.bound()
+            self.bound(barrier)
             search.ended(solved=self.solved)
 
     @property
     def solved(self) -> bool:
         return self.upper - self.lower <= REACHED * self.monitor.gap * self.lower
-
-    def _drop(self, barrier: float) -> None:
-        """Leave out patterns with slack: on the central path <U_pi, X_pi> = q_pi - k mu.
-
-        Each adds to the gap and to rounding and nothing else. Were one of them to become tight
-        again the upper bound, which is over all patterns, would show it.
-        """
-        kept = [
-            steps.shape[1] * barrier <= DROP_SLACK * u[:, 0, 0]
-            for steps, u in zip(self.pairs.groups, self.point.blocks, strict=True)
-        ]
-        if all(k.all() for k in kept):
-            return
-        groups = [g[k] for g, k in zip(self.pairs.groups, kept, strict=True)]
-        blocks = [u[k] for u, k in zip(self.point.blocks, kept, strict=True)]
-        left = [(g, u) for g, u in zip(groups, blocks, strict=True) if len(g)]
-        self.pairs = Pairs(self.pairs.horizon, [g for g, _ in left])
-        self.size = sum(steps.size for steps in self.pairs.groups)
-        self.point = self._evaluate([u for _, u in left])
 
     def _advance(self, barrier: float) -> float | None:
         """One Newton step; its decrement, squared, or None where rounding leaves none."""
@@ -188,7 +186,9 @@ class _Search:
             newton = Newton(self.pairs, self.point, barrier)
         except np.linalg.LinAlgError:
             return None
-        direction, decrement = newton.direction(newton.gradient())
+        gradient = newton.gradient()
+        direction = newton.direction(gradient)
+        decrement = inner(gradient, direction)
         if not decrement > 0:
             return None
         length = self._longest_step(direction)
@@ -219,10 +219,10 @@ class _Search:
         return length
 
     def answer(self, stop: Stop) -> OverlappingAnswer:
-        multipliers = [
-            PatternBlocks(steps=steps, blocks=blocks * self.scale)
-            for steps, blocks in zip(*self.proof, strict=True)
-        ]
+        multipliers = []
+        for steps, blocks in zip(self.pairs.groups, self.proof, strict=True):
+            used = blocks[:, 0, 0] > 0
+            multipliers.append(PatternBlocks(steps=steps[used], blocks=blocks[used] * self.scale))
         return OverlappingAnswer(
             stop=stop, gram=self.feasible, multipliers=multipliers, evaluations=self.iterations
         )
@@ -240,12 +240,9 @@ def solve(program: TemporalProgram, *, monitor: Monitor) -> OverlappingAnswer:
     return path.answer(search.stop)
 
 
-SYSTEM_FLOOR = 1e-8
-"""Least barrier, as a share of the price, that the factorised system is built with: below it the
-factor has no digits left. What is built with a larger one is still a good preconditioner."""
-CG_STEPS = 60
-CG_ACCURACY = 1e-2
-"""Error of a Newton step, squared and relative, in the metric of the Hessian."""
+def _price(blocks: Blocks) -> float:
+    """The sum of the q_pi."""
+    return sum(float(u[:, 0, 0].sum()) for u in blocks)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -264,68 +261,70 @@ class Point:
         return 2 * self.trace - self.price + barrier * self.log_det
 
 
+class Inverse(ConstantDiagonal):
+    """The same map from a factorisation U = K K^T, for blocks that are nearly singular.
+
+    K^T (.) K takes what is symmetric to where the metric is the identity; there the map is the
+    projection onto what gives a constant diagonal, off the span of k_i k_i^T - k_j k_j^T, the rows
+    of K being k_i. Errors grow with the condition number of U, not with its square.
+    """
+
+    def __init__(self, blocks: Array) -> None:
+        self.blocks = blocks
+        self.half = np.linalg.cholesky(blocks)
+        self.places = np.tril_indices(blocks.shape[1])
+        self.weight = np.where(self.places[0] == self.places[1], 1.0, np.sqrt(2.0))
+        rows = self.half / np.sqrt(blocks[:, :1, :1])
+        squares = self._flat(rows[:, :, :, None] * rows[:, :, None, :])
+        self.basis = np.linalg.qr(np.diff(squares, axis=1).transpose(0, 2, 1))[0]
+
+    def _flat(self, matrices: Array) -> Array:
+        return np.asarray(matrices[..., self.places[0], self.places[1]] * self.weight)
+
+    def __call__(self, right: Array) -> Array:
+        i, j = self.places
+        across = self.half.transpose(0, 2, 1)
+        flat = self._flat(across @ right @ self.half)[:, :, None]
+        for _ in range(2):  # once more takes out what rounding left
+            flat = flat - self.basis @ (self.basis.transpose(0, 2, 1) @ flat)
+        local = np.empty_like(right)
+        local[:, i, j] = local[:, j, i] = flat[:, :, 0] / self.weight
+        return np.asarray(onto_constant_diagonal(self.half @ local @ across))
+
+
 class Newton:
     """The system of one Newton step at a point."""
 
     def __init__(self, pairs: Pairs, point: Point, barrier: float) -> None:
         self.pairs, self.point, self.barrier = pairs, point, barrier
-        self.inverse = [np.linalg.inv(u) for u in point.blocks]
+        self.scaled = [Inverse(u) for u in point.blocks]
         root = point.root
-        self.weights = 1 / (np.multiply.outer(root, root) * np.add.outer(root, root))
-        self.scaled = [ConstantDiagonal(u) for u in point.blocks]
-        self.half = np.linalg.cholesky(pairs.curvature(point.spread, self.weights))
+        weights = 1 / (np.multiply.outer(root, root) * np.add.outer(root, root))
+        curvature = pairs.curvature(point.spread, weights)
+        diagonal = np.einsum("ii->i", curvature)
+        diagonal *= 1 + settings.rank_tolerance(len(curvature))  # H may be singular to rounding
+        self.half = np.linalg.cholesky(curvature)
         system = self.half.T @ pairs.metric(self.scaled) @ self.half
-        system[np.diag_indices(len(system))] += max(barrier, SYSTEM_FLOOR * point.price)
-        self.factor = np.linalg.cholesky(system)
+        system[np.diag_indices(len(system))] += barrier
+        self.solve = solver_of_positive(system)
 
     def gradient(self) -> Blocks:
         """Of the objective with its barrier, by every block."""
         gram = self.pairs.gather(self.point.gram)
         return [
-            onto_constant_diagonal(x + self.barrier * v - np.eye(x.shape[1]) / x.shape[1])
-            for x, v in zip(gram, self.inverse, strict=True)
+            onto_constant_diagonal(
+                x + self.barrier * np.linalg.inv(u) - np.eye(x.shape[1]) / x.shape[1]
+            )
+            for x, u in zip(gram, self.point.blocks, strict=True)
         ]
 
-    def product(self, direction: Blocks) -> Blocks:
-        """Minus the Hessian times a direction."""
-        spread = self.point.spread
-        change = self.pairs.scatter(direction)
-        change = spread @ ((spread.T @ change @ spread) * self.weights) @ spread.T
-        return [
-            onto_constant_diagonal(c + self.barrier * (v @ d @ v))
-            for c, v, d in zip(self.pairs.gather(change), self.inverse, direction, strict=True)
-        ]
-
-    def solve(self, right: Blocks) -> Blocks:
-        """The direction whose product is ``right``, up to rounding."""
-        summed = self.pairs.pack(self.pairs.scatter(self._scale(right)))
-        lower = np.linalg.solve(self.factor, self.half.T @ summed)
-        w = np.asarray(self.half @ np.linalg.solve(self.factor.T, lower), dtype=np.float64)
-        rest = self.pairs.gather(self.pairs.unpack(w))
-        return [
-            d / self.barrier for d in self._scale([g - a for g, a in zip(right, rest, strict=True)])
-        ]
+    def direction(self, gradient: Blocks) -> Blocks:
+        """What minus the Hessian takes to ``gradient``."""
+        summed = self.pairs.pack(self.pairs.scatter(self._scale(gradient)))
+        w = self.half @ self.solve(self.half.T @ summed)
+        across = self.pairs.gather(self.pairs.unpack(w))
+        rest = [g - a for g, a in zip(gradient, across, strict=True)]
+        return [d / self.barrier for d in self._scale(rest)]
 
     def _scale(self, right: Blocks) -> Blocks:
         return [d(g) for d, g in zip(self.scaled, right, strict=True)]
-
-    def direction(self, gradient: Blocks) -> tuple[Blocks, float]:
-        """Newton direction and decrement, squared: the ascent it predicts, twice."""
-        x = [np.zeros_like(g) for g in gradient]
-        residual = [g.copy() for g in gradient]
-        step = self.solve(residual)
-        size = start = inner(residual, step)
-        for _ in range(CG_STEPS):
-            image = self.product(step)
-            along = inner(step, image)
-            if not (size > 0 and along > 0):
-                break
-            length = size / along
-            x = [a + length * b for a, b in zip(x, step, strict=True)]
-            residual = [a - length * b for a, b in zip(residual, image, strict=True)]
-            preconditioned = self.solve(residual)
-            previous, size = size, inner(residual, preconditioned)
-            if size <= CG_ACCURACY * start:
-                break
-            step = [a + size / previous * b for a, b in zip(preconditioned, step, strict=True)]
-        return x, inner(gradient, x)

@@ -89,6 +89,13 @@ theorem 24.2, has 7 unit roundoffs (3.5 EPS) for radix 2 with accurate twiddles.
 TAILS = 1e-11
 """Relative rounding of the normal distribution function, up to 40 standard deviations."""
 
+LARGEST_EXPONENT = 700.0
+"""Of what is a double; exp(709.8) is the largest."""
+
+LOST = 1e-322
+"""More than products lose that are below the least normal double: each loses half a least double of
+5e-324, and is a sum of three."""
+
 UNDERFLOW = 1e-290
 """What masses below the least double can come to."""
 
@@ -231,9 +238,9 @@ class _Tilt(NamedTuple):
 class _Coarse:
     """One bin at some points up to a quantile, from which the tilt is chosen."""
 
-    def __init__(self, root: float, bins: int, sign: int, top: float) -> None:
+    def __init__(self, root: float, bins: int, sign: int, bottom: float, top: float) -> None:
         self.bins, self.sign = bins, sign
-        z = np.linspace(-12.0, max(top, -11.0), POINTS)
+        z = np.linspace(bottom, max(top, -11.0), POINTS)
         self.values = np.exp(root * z - root * root / 2)
         self.logs = -z * z / 2 - math.log(math.sqrt(2 * math.pi) / (z[1] - z[0]))
 
@@ -340,14 +347,17 @@ class _Sum:
         """t that makes the a priori error least, and where the law of a bin is cut off."""
         bins, sign, root, c = self.bins, self.sign, self.root, self.c
         top = (math.log(self.level) + c / 2) / root if sign > 0 else 12.0
-        coarse = _Coarse(root, bins, sign, top)
+        # Puts lie where every bin is below its share of the strike.
+        share = (math.log(self.level / bins) + c / 2) / root
+        bottom = -12.0 if sign > 0 else min(-12.0, share - 6.0)
+        coarse = _Coarse(root, bins, sign, bottom, top)
         t = coarse.slope(self.level)
         if sign > 0:  # above the cut a bin counts for little
             guess = min(coarse.log_option(t, self.level), 0.0)
             cut = root - float(ndtri(min(max(CUT * math.exp(max(guess, -640.0)), 1e-280), 0.4)))
             cut = max(cut, root / 2)
             if cut < top:
-                coarse = _Coarse(root, bins, sign, cut)
+                coarse = _Coarse(root, bins, sign, bottom, cut)
                 t = coarse.slope(self.level)
             highest = max(min(math.exp(root * min(cut, top) - c / 2), self.level), 1.0)
         else:
@@ -447,7 +457,11 @@ class _Sum:
         return total
 
     def option(self, level: float) -> float:
-        """E(sign (w_1 + ... + w_b - level))_+ / b, rounded up, or down where nothing is spread."""
+        """E(sign (w_1 + ... + w_b - level))_+ / b, rounded up, or down where nothing is spread.
+
+        Where no double holds what is known of the tilted law it is the mean of the sum, for a
+        call, or the strike.
+        """
         t, sign = self.tilt.t, self.sign
         gain = sign * (self.sums - level)
         held = slice(int(np.searchsorted(self.sums, level)), None)
@@ -455,14 +469,16 @@ class _Sum:
             held = slice(None, held.start)
         value = float(self.chances[held] @ (gain[held] * np.exp(-t * gain[held])))
         if self.spread:
-            value += self._beyond(level)
+            value += self._beyond(level) + LOST * float(gain[held].sum() + len(gain))
         else:
             value -= self.outside / (math.e * t)
         exponent = self.bins * self.log_sum - sign * t * (level - self.level)
         size = self.bins * (abs(self.log_sum) + 1000) + abs(exponent) + t * self.level
         rounding = 8 * settings.EPS * size
-        side = 1 if self.spread else -1
-        value = max(value, 0.0) * math.exp(min(exponent + side * rounding, 700.0)) / self.bins
+        exponent += rounding if self.spread else -rounding
+        if self.spread and exponent > LARGEST_EXPONENT:
+            return max(1.0, level / self.bins)
+        value = max(value, 0.0) * math.exp(min(exponent, LARGEST_EXPONENT)) / self.bins
         if self.spread:
             return (value + self.cap) * (1 + 1e-9) + UNDERFLOW
         value += self.cap if self.end >= level else 0.0

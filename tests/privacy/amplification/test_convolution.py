@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -212,3 +214,78 @@ def test_bins_that_hardly_matter_are_quick_and_bounded(c: float) -> None:
     for bound in (even_remove, even_add):
         truth = delta_above(mu, mu / 2)
         assert truth * (1 - 1e-3) <= bound(c, 16, mu / 2) <= 1.1 * truth
+
+
+def two_bins_in_digits(c: float, epsilon: float) -> tuple[mpmath.mpf, mpmath.mpf]:
+    """Both directions for two bins, (remove, add), in 30 digits: Black and Scholes in the second
+    bin, quadrature over the first."""
+    root, strike = mpmath.sqrt(c), mpmath.exp(epsilon)
+
+    def put(level: mpmath.mpf) -> mpmath.mpf:
+        """E(level - w)_+"""
+        if level <= 0:
+            return mpmath.mpf(0)
+        z = (mpmath.log(level) + c / 2) / root
+        return level * mpmath.ncdf(z) - mpmath.ncdf(z - root)
+
+    def call(level: mpmath.mpf) -> mpmath.mpf:
+        if level <= 0:
+            return 1 - level
+        z = (mpmath.log(level) + c / 2) / root
+        return mpmath.ncdf(root - z) - level * mpmath.ncdf(-z)
+
+    def lognormal(z: mpmath.mpf) -> mpmath.mpf:
+        return mpmath.exp(root * z - c / 2)
+
+    def over(value: Callable[[mpmath.mpf], mpmath.mpf], end: mpmath.mpf) -> mpmath.mpf:
+        """The integral below ``end``, by the trapezoidal rule in the logarithm of the distance."""
+        step = mpmath.mpf(1) / 16
+        distances = [mpmath.exp(step * i) for i in range(-256, 60)]
+        return step * mpmath.fsum(x * mpmath.npdf(end - x) * value(end - x) for x in distances)
+
+    low = (mpmath.log(2 / strike) + c / 2) / root  # here one bin alone is at the strike
+    high = (mpmath.log(2 * strike) + c / 2) / root
+    add = strike / 2 * over(lambda z: put(2 / strike - lognormal(z)), low)
+    remove = over(lambda z: call(2 * strike - lognormal(z)), high) / 2
+    # Above it the second bin adds its mean: E(w_1 + 1 - 2 K; w_1 > 2 K) / 2.
+    remove += (mpmath.ncdf(root - high) - (2 * strike - 1) * mpmath.ncdf(-high)) / 2
+    return remove, add
+
+
+def test_two_bins_are_never_understated_however_small_delta_is() -> None:
+    """Where 1e-290 was given for 1e-67: exponents were cut, as the tilt was sought too high."""
+    shares = []
+    with mpmath.workdps(30):
+        for c, epsilons in (
+            (1e-4, (0.05, 0.1225)),
+            (0.01, (1.225,)),
+            (0.2, (5.48,)),
+            (1.0, (4.0, 12.5)),
+            (5.0, (29.63,)),
+            (30.0, (20.0, 80.0)),
+        ):
+            for epsilon in epsilons:
+                exact = two_bins_in_digits(c, epsilon)
+                for bound, value in zip(even_deltas(c, 2, epsilon), exact, strict=True):
+                    assert value * (1 - 1e-6) <= bound, (c, epsilon)
+                    if value > 1e-90:
+                        shares.append(float(bound / value))
+    assert len(shares) >= 10
+    assert max(shares) < 1.01
+
+
+@pytest.mark.slow
+def test_bins_that_are_all_small_are_a_lower_bound_of_add() -> None:
+    """P(all w_j <= x) (1 - K x) for any x, in 30 digits."""
+    with mpmath.workdps(30):
+        for bins in (2, 3, 4, 8, 16, 64):
+            for c in (1e-6, 1e-3, 0.1, 1.0, 10.0):
+                root = mpmath.sqrt(c)
+                for sigmas in np.linspace(3, 25, 23):
+                    epsilon = float(sigmas * root)
+                    if epsilon > 60:
+                        continue
+                    for share in (0.5, 0.9, 0.99):
+                        z = (mpmath.log(share) - epsilon + c / 2) / root
+                        least = mpmath.ncdf(z) ** bins * (1 - share)
+                        assert even_add(c, bins, epsilon) >= least, (bins, c, epsilon)
