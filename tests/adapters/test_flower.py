@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.adapters import audit_noise, check_noise, designed_covariance
 from tests.support.trainers import (
     CLIP,
     california,
+    follow,
     node_noise,
     pair_secrets,
     prefix_design,
@@ -42,6 +44,7 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from noisedesign.adapters.flower import DesignedNoise, dropout_metrics
+from noisedesign.adapters.run import Run
 
 NODES, STEPS, HIDDEN = 4, 4, 200
 Model = dict[str, np.ndarray]
@@ -115,7 +118,6 @@ def run_simulation(folder: Path) -> Any:
 
     design, x_y = seeds_design(nodes=NODES, steps=STEPS), california()
     plans = [design.node_plan(u).save(folder / f"{u}.plan") for u in range(NODES)]
-    seeds = [pair_secrets(design, u) for u in range(NODES)]
 
     def node_of(context: Context) -> int:
         return int(context.node_config["partition-id"])
@@ -125,7 +127,8 @@ def run_simulation(folder: Path) -> Any:
         u = node_of(context)
         own = secret(u) if "own" in {s.source for s in design.node_plan(u).streams} else None
         path = folder / f"{u}.sqlite3"
-        return noise(plans[u], secret=own, seeds=seeds[u], record=path, resume=True)
+        seeds = pair_secrets(design, u)
+        return noise(plans[u], secret=own, seeds=seeds, record=path, resume=path.exists())
 
     def train(model: Model, context: Context) -> Model:
         part = slice(node_of(context), None, NODES)
@@ -143,6 +146,7 @@ def run_simulation(folder: Path) -> Any:
             replies = list(replies)
             found = {}
             for reply in replies:
+                assert not reply.has_error(), reply.error.reason
                 content = reply.content
                 assert dict(content["metrics"]) == {"num-examples": 1}  # no loss of training
                 node = content.config_records["noisedesign"]["node"]
@@ -236,7 +240,7 @@ def test_a_round_alone_has_the_noise_of_its_step_in_any_order(tmp_path: Path) ->
     where = tmp_path / "records.sqlite3"
 
     def made(_: Context) -> Any:
-        return node_noise(design, record=where, resume=True)
+        return node_noise(design, record=where, resume=where.exists())
 
     for round_ in (1, 2, 5, 3):
         reply = client(DesignedNoise(made, clip=CLIP), same)(sent(zeros(), round_), context())
@@ -316,20 +320,116 @@ def test_nothing_else_that_comes_from_the_data_leaves_the_client() -> None:
     assert dict(content["m"]) == {"num-examples": 3, "loss": 0.25}
 
 
-def test_other_messages_are_not_touched() -> None:
-    mod = DesignedNoise(node_noise(prefix_design(**EVERY_ROUND)), clip=CLIP)
-    reply = client(mod, same)(sent(zeros(), None, kind="evaluate"), context())
-    assert dict(reply.content["metrics"]) == {"loss": 0.5}
+@pytest.mark.parametrize("kind", ["evaluate", "query", "evaluate.other"])
+def test_replies_to_other_messages_keep_public_metrics_alone(kind: str) -> None:
+    """FedAvg asks for evaluations where nobody says otherwise."""
+    noise, action = node_noise(prefix_design(**EVERY_ROUND)), kind.partition(".")[2]
+
+    def replies(**public: Any) -> Message:
+        app = ClientApp(mods=[DesignedNoise(noise, clip=CLIP, **public)])
+        kinds = {"evaluate": app.evaluate, "query": app.query}
+        named = [action] if action else []
+
+        @kinds[kind.partition(".")[0]](*named)
+        def _(message: Message, _: Context) -> Message:
+            metrics = MetricRecord({"num-examples": 7, "loss": float(california()[0][0, 0])})
+            said = ConfigRecord({"labels": [1, 2]})
+            content = RecordDict({"m": metrics, "c": said, "arrays": record(start())})
+            return Message(content, reply_to=message)
+
+        return app(sent(zeros(), None, kind=kind), context())
+
+    reply = replies()
+    assert list(reply.content) == ["m"]
+    assert dict(reply.content["m"]) == {"num-examples": 7}
+    assert set(replies(public=("loss",)).content["m"]) == {"loss"}
+    assert dict(FedAvg().aggregate_evaluate(1, [reply]) or {}) == {}
+    assert noise.steps == frozenset()
 
 
-def answers(nodes: Any, step: int = 0) -> list[Message]:
-    design, found = seeds_design(), []
+def test_the_client_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = prefix_design(**EVERY_ROUND, clip=1.0).node_plan(0)
+    plan.save("0.plan")
+    scope: dict[str, Any] = {"seeds_of": lambda u: {}}
+    follow("Flower", scope, plan, monkeypatch)
+    app = scope["app"]
+
+    @app.train()
+    def _(message: Message, _: Context) -> Message:
+        metrics = MetricRecord({"num-examples": 1, "loss": 0.25})
+        content = RecordDict({"arrays": message.content["arrays"], "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def _(message: Message, _: Context) -> Message:
+        metrics = MetricRecord({"num-examples": 1, "loss": 0.25})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    node = {"partition-id": 0}
+    for round_ in (1, 2, 4):
+        reply = app(sent(zeros(), round_), context(**node))
+        exact = noise(plan, secret="0.secret", record=False).step(round_ - 1, (50,))
+        np.testing.assert_array_equal(flat(model_of(reply.content["arrays"])), exact)
+        _, metrics = scope["strategy"].aggregate_train(round_, [reply])
+        assert (metrics["noise-missing"], "loss" in metrics) == ([], False)
+        judged = app(sent(zeros(), round_, kind="evaluate"), context(**node))
+        assert "loss" not in (scope["strategy"].aggregate_evaluate(round_, [judged]) or {})
+
+
+def test_what_is_clipped_is_no_longer_than_the_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In exact arithmetic, of the numbers as they are rounded, which noise is added to."""
+    clipped: list[np.ndarray] = []
+    monkeypatch.setattr(Run, "add_", lambda _, arrays, **__: clipped.extend(arrays))
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float64):
+        for d in (1, 2, 3, 50, 50, 50, 50, 1000):
+            clipped.clear()
+            far = {name: rng.normal(size=a.shape).astype(dtype) for name, a in zeros(d).items()}
+            mod = DesignedNoise(node_noise(prefix_design(**EVERY_ROUND)), clip=CLIP)
+            client(mod, lambda _, __, far=far: far)(sent(zeros(d, dtype), 1), context())
+            square = sum(Fraction(float(u)) ** 2 for array in clipped for u in array)
+            assert square <= Fraction(CLIP) ** 2
+            assert square > (1 - Fraction(1, 10**5)) * min(
+                Fraction(CLIP) ** 2, sum(Fraction(float(u)) ** 2 for a in far.values() for u in a)
+            )
+
+
+def test_the_model_learns_what_the_right_one_learns() -> None:
+    """A target so weak that noise hides little of it."""
+    design, (x, y) = seeds_design(epsilon=1e4), california()
+
+    def local(model: Model, u: int) -> Model:
+        return trained(model, x[u::NODES], y[u::NODES], rate=0.01)
+
+    model, by_hand = start(), start()
+    for t in range(STEPS):
+        replies = answers(
+            range(NODES),
+            t,
+            design=design,
+            model=model,
+            train=lambda m, c: local(m, **c.node_config),
+        )
+        arrays, _ = FedAvg(train_metrics_aggr_fn=dropout_metrics).aggregate_train(t + 1, replies)
+        model = model_of(arrays)
+        moves = [clipped(flat(local(by_hand, u)) - flat(by_hand)) for u in range(NODES)]
+        parts = np.split(flat(by_hand) + np.mean(moves, axis=0), [8 * HIDDEN])
+        by_hand = {"hidden": parts[0].reshape(8, HIDDEN), "out": parts[1]}
+    assert loss(by_hand) < 0.75 * loss(start())
+    assert loss(model) < (loss(start()) + loss(by_hand)) / 2
+
+
+def answers(
+    nodes: Any, step: int = 0, *, design: Any = None, model: Any = None, train: Any = same
+) -> list[Message]:
+    design, found = seeds_design() if design is None else design, []
     for u in nodes:
         plan = design.node_plan(u)
         own = secret(u) if "own" in plan.sources else None
         made = noise(plan, secret=own, seeds=pair_secrets(design, u), record=False)
-        app = client(DesignedNoise(made, clip=CLIP), same)
-        found.append(app(sent(zeros(4000), step + 1), context()))
+        app = client(DesignedNoise(made, clip=CLIP), train)
+        found.append(app(sent(model or zeros(4000), step + 1), context(u=u)))
     return found
 
 
@@ -385,10 +485,10 @@ def refusal(mod: DesignedNoise, message: Message, train: Any = same) -> str:
 
 def test_a_client_that_answers_too_often_or_too_soon_is_refused(tmp_path: Path) -> None:
     """Its rounds are in the record of what was drawn, so that a client made anew sees them."""
-    design = prefix_design(epochs=2, separation=3)
+    design, where = prefix_design(epochs=2, separation=3), tmp_path / "records.sqlite3"
 
     def made(_: Context) -> Any:
-        return node_noise(design, record=tmp_path / "records.sqlite3", resume=True)
+        return node_noise(design, record=where, resume=where.exists())
 
     mod = DesignedNoise(made, clip=CLIP)
     assert client(mod, same)(sent(zeros(), 2), context()).has_content()
@@ -429,6 +529,8 @@ def test_rounds_outside_the_horizon_are_refused(round_: Any, said: str) -> None:
         (lambda m, _: {k: a.astype(np.int64) for k, a in m.items()}, "reply['a']"),
         (lambda m, _: {"a": m["a"][1:], "b": m["b"]}, "reply['a']"),
         (lambda m, _: {"a": m["a"]}, "the arrays of the message"),
+        (lambda m, _: {"b": m["a"], "a": m["a"]}, "the arrays of the message"),
+        (lambda m, _: {"a": m["a"], "c": m["b"]}, "the arrays of the message"),
     ],
 )
 def test_updates_that_noise_cannot_be_added_to_are_refused(train: Any, said: str) -> None:
