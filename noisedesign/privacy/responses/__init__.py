@@ -23,9 +23,13 @@ from noisedesign.privacy.runs import Responses
 from noisedesign.privacy.views.mechanism import LinearMechanism
 from noisedesign.system.participation import Participation
 
-BARRIERS = (1e-1, 1e-2, 1e-3, 1e-4, 2e-5)
-"""Weights of the barrier, over the bound and the number of multipliers, one after the other. Larger
-first ones drive multipliers to where slopes vanish; with smaller last ones proofs fail."""
+BARRIERS = ((1e-1, 1e-2, 1e-3, 1e-4, 2e-5), (1e-3, 1e-4, 2e-5), (1e-2, 1e-3, 1e-4, 2e-5))
+"""Weights of the barrier, over the bound and the number of multipliers, one after the other; the
+later ways are tried where a gap is left. Large first ones may drive multipliers to where slopes
+vanish, small ones stop at the edge; with smaller last ones proofs fail."""
+
+TIGHT = 5e-3
+"""Gap, relative, above which another way is tried."""
 
 EVALUATIONS = 200
 """For each weight: the bounds of the shipped accounts change by less than .2 % after that."""
@@ -42,6 +46,9 @@ to rounding, and more of the bound."""
 
 MOST_PATTERNS = 1000
 """Patterns, those that others cover left out, each of which takes about a second."""
+
+MOST_LISTED = 20_000
+"""Patterns that are looked at to find those."""
 
 CLOSE = 1e-4
 """What a pattern has to be below the worst one, relatively, before the search for less ends."""
@@ -107,12 +114,19 @@ def _of_victim(
             rho=asked.rho,
             radius=asked.radius,
         )
-        found, x = _certified(recursion, enclosed, enough=most * (1 - CLOSE))
-        if math.isinf(found):
+        enough, reached = most * (1 - CLOSE), 0.0
+        least = math.inf
+        for weights in BARRIERS:
+            found, x = _certified(recursion, enclosed, weights, enough=enough)
+            least = min(least, found)
+            if math.isinf(found) or least <= most:
+                break
+            reached = max(reached, search.climbed(_starts(recursion, x)))
+            if least <= reached * (1 + TIGHT):
+                break
+        if math.isinf(least):
             return Responsive(math.inf, 0.0)
-        if found > most:
-            most = found
-            lower = max(lower, search.climbed(_starts(recursion, x)))
+        most, lower = max(most, least), max(lower, reached)
     return Responsive(most, min(lower, most))
 
 
@@ -120,27 +134,33 @@ def _different(
     game: Game, participation: Participation, arrives: NDArray[np.bool_]
 ) -> list[tuple[int, ...]]:
     """Patterns that no other one covers, of steps from which something arrives. Where all steps are
-    alike a pattern that starts later is covered by the same from the start: the run is longer."""
-    moved = set()
+    alike a pattern is covered by one that starts earlier and has its steps, all moved."""
+    found: set[tuple[int, ...]] = set()
     for pattern in participation.maximal_patterns():
-        start = pattern[0] if game.still else 0
-        kept = tuple(t - start for t in pattern if arrives[t - start])
-        if kept:
-            moved.add(kept)
-        if len(moved) > MOST_PATTERNS:
+        if kept := tuple(t for t in pattern if arrives[t]):
+            found.add(kept)
+        if len(found) > MOST_LISTED:
             break
-    sets = [set(pattern) for pattern in moved]
-    return sorted(p for p in moved if not any(set(p) < other for other in sets))
+    moved: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for pattern in sorted(found, reverse=game.still):
+        # The earliest comes last, and takes the place of those that it covers.
+        moved[tuple(t - pattern[0] for t in pattern) if game.still else pattern] = pattern
+    sets = {key: set(key) for key in moved}
+    return sorted(
+        pattern
+        for key, pattern in moved.items()
+        if not any(sets[key] < sets[other] and moved[other][0] <= pattern[0] for other in moved)
+    )
 
 
 def _certified(
-    recursion: Recursion, enclosed: list[Enclosed], *, enough: float
+    recursion: Recursion, enclosed: list[Enclosed], weights: Sequence[float], *, enough: float
 ) -> tuple[float, Array]:
     """The least bound that is proved, or about ``enough``, and its multipliers as logarithms."""
     x = _feasible(recursion)
     if x is None:
         return math.inf, np.zeros(0)
-    for weight in BARRIERS:
+    for weight in weights:
         x = minimized(recursion, x, weight=weight, most=EVALUATIONS, enough=enough)
         now = recursion.evaluate(x, 0.0)
         if now is not None and now.bound <= enough:

@@ -59,11 +59,11 @@ class Worst:
 
     def value(self, linear: _Linear) -> tuple[float, _Linear]:
         """M, and its derivatives."""
-        first, horizon = int(self.pattern[0]), self.game.horizon
+        horizon = self.game.horizon  # from the start: shifts may come before the record does
         nodes, p = len(self.game.nodes), len(linear.gradients)
         ahead: Array = np.zeros((0, 0))
         stack = []
-        for t in range(horizon - 1, first - 1, -1):
+        for t in range(horizon - 1, -1, -1):
             stage = self.stages[t]
             size = stage.seen.shape[0]
             cost = _copies(stage.seen, p, corner=0.0)
