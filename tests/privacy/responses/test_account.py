@@ -83,7 +83,8 @@ def test_bounds_meet_those_of_a_semidefinite_program(
             victims=[victim],
         )
         assert reference * (1 - 1e-4) <= found.sensitivity_squared <= reference * 1.004
-        assert found.lower_bound is not None and found.gap is not None
+        assert found.lower_bound is not None
+        assert found.gap is not None
         assert found.lower_bound <= reference * (1 + 1e-4)
         assert found.gap < 0.01
         assert (found.responses, found.theorem) == (str(GLM), 4)
@@ -130,7 +131,8 @@ def test_gradients_that_hardly_answer_are_those_of_fixed_responses(
         # And whoever answers in any way is told no less.
         ordered = [barely, Responses(kind="smooth", smoothness=0.3), "any"]
         numbers = [squared(algorithm, observer, scheme, each, victim) for each in ordered]
-        assert numbers[0] <= numbers[1] * (1 + 1e-3) and numbers[1] <= numbers[2] * (1 + 1e-9)
+        assert numbers[0] <= numbers[1] * (1 + 1e-3)
+        assert numbers[1] <= numbers[2] * (1 + 1e-9)
 
 
 def test_a_reader_of_the_wire_of_zip_dl() -> None:
@@ -222,7 +224,9 @@ def test_steps_that_are_drawn_are_bounded_by_all_messages() -> None:
     (whole,) = nd.account(algorithm, nd.ldp(), victims=[2], **asked)
     (fixed,) = nd.account(algorithm, nd.pndp(nodes=[0]), victims=[2], responses="fixed", **asked)
     assert near.epsilon == pytest.approx(whole.epsilon, rel=1e-6)
-    assert fixed.epsilon is not None and near.epsilon is not None and fixed.epsilon < near.epsilon
+    assert fixed.epsilon is not None
+    assert near.epsilon is not None
+    assert fixed.epsilon < near.epsilon
     assert (near.theorem, whole.theorem, fixed.theorem) == (2, 5, 3)
 
 
@@ -236,8 +240,10 @@ def test_what_is_said_of_numbers() -> None:
             victims=[2],
             responses=responses,
         )
-        assert words in found.words and found.responses == responses
-        assert found.lower_bound is None and found.gap is None
+        assert words in found.words
+        assert found.responses == responses
+        assert found.lower_bound is None
+        assert found.gap is None
 
 
 @pytest.mark.parametrize(
@@ -292,15 +298,20 @@ def test_budgets_before_observers_of_several_steps_say_what_they_are_for(tmp_pat
     several: dict[str, Any] = {"observers": observers, "max_variance": 10.0}
     with pytest.raises(InputError) as error:
         nd.SpaceProblem(mixing=w, error=ErrorMeasure(horizon=2), **several)
-    assert error.value.field == "responses" and '"fixed"' in str(error.value)
+    assert error.value.field == "responses"
+    assert '"fixed"' in str(error.value)
     problem = nd.SpaceProblem(mixing=w, error=ErrorMeasure(horizon=2), responses="fixed", **several)
     design = nd.solve(problem).design
-    assert design is not None and design.certificate.theorem == 3
+    assert design is not None
+    assert design.certificate.theorem == 3
     once = nd.solve(nd.SpaceProblem(mixing=w, **several)).design
-    assert once is not None and once.certificate.theorem == 1
+    assert once is not None
+    assert once.certificate.theorem == 1
     path = tmp_path / "d.npz"
     nd.save_design(design, path)
     found = nd.verify(nd.load_design(path), rigorous=True)
-    assert found.ok and found.proof is not None and "fixed responses" in found.proof.left_out
+    assert found.ok
+    assert found.proof is not None
+    assert "fixed responses" in found.proof.left_out
     (said,) = [check.note for check in found.checks if check.name == "sensitivity"]
     assert "theorem 3" in said

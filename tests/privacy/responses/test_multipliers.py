@@ -1,0 +1,202 @@
+"""What multipliers certify: derivatives by differences, proofs against fifty digits, and shifts that
+are run on gradients that answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import networkx as nx
+import numpy as np
+import pytest
+
+import noisedesign as nd
+from noisedesign.privacy import views
+from noisedesign.privacy.responses.game import Game, game_of
+from noisedesign.privacy.responses.multipliers import Recursion, minimized
+from noisedesign.privacy.responses.proof import bound_above, enclosed_stages
+from noisedesign.privacy.responses.worst import Worst, _Linear
+
+
+def setting(
+    graph: nx.Graph, observer: Any, pattern: tuple[int, ...], *, victim: int, horizon: int = 5
+) -> tuple[Any, Game, Any, Recursion]:
+    w = nd.mixing_matrix(nx.convert_node_labels_to_integers(graph))
+    algorithm = views.dp_d_sgd(mixing=w, horizon=horizon)
+    game = game_of(views.view(algorithm, observer), observer.coalition)
+    assert game is not None
+    enclosed = enclosed_stages(game)
+    assert enclosed is not None
+    recursion = Recursion(
+        game=game,
+        stages=game.stages(enclosed),
+        victim=game.place(victim),
+        pattern=pattern,
+        rho=0.5,
+        radius=0.5,
+    )
+    return w, game, enclosed, recursion
+
+
+CASES = [
+    (nx.path_graph(4), nd.pndp(nodes=[0]), (0,), 2),
+    (nx.star_graph(3), nd.secure_sum(nodes=[0]), (0, 2, 4), 1),
+    (nx.cycle_graph(5), nd.central(), (1, 3), 2),
+]
+
+
+@pytest.mark.parametrize(("graph", "observer", "pattern", "victim"), CASES)
+def test_derivatives_are_those_of_differences(
+    graph: nx.Graph, observer: Any, pattern: tuple[int, ...], victim: int
+) -> None:
+    _, game, _, recursion = setting(graph, observer, pattern, victim=victim)
+    rng = np.random.default_rng(1)
+    x = recursion.start(0.02) + 0.3 * rng.standard_normal(len(recursion.start(0.02)))
+    found, step = recursion.evaluate(x, 1e-2), 1e-6
+    assert found is not None
+    for i in range(len(x)):
+        there = step * np.eye(len(x))[i]
+        up, down = recursion.evaluate(x + there, 1e-2), recursion.evaluate(x - there, 1e-2)
+        assert up is not None
+        assert down is not None
+        assert (up.value - down.value) / (2 * step) == pytest.approx(found.slope[i], abs=1e-5)
+
+    search = Worst(
+        game=game,
+        stages=recursion.stages,
+        victim=recursion.victim,
+        pattern=pattern,
+        low=0.0,
+        high=1.0,
+    )
+    shape = (2, 2, game.horizon, len(game.nodes))
+    responses, gradients = rng.uniform(0, 1, shape), rng.uniform(-1, 1, (2, game.horizon))
+    value, by = search.value(_Linear(responses, gradients))
+    for index in [(0, 1, 2, 1), (1, 1, 3, 0), (0, 0, 1, 2)]:
+        moved = responses.copy()
+        moved[index] += step
+        change = search.value(_Linear(moved, gradients))[0] - value
+        assert change / step == pytest.approx(by.responses[index], abs=1e-5)
+    turned = gradients.copy()
+    turned[1, pattern[-1]] += step
+    change = search.value(_Linear(responses, turned))[0] - value
+    assert change / step == pytest.approx(by.gradients[1, pattern[-1]], abs=1e-4)
+
+
+def by_mpmath(recursion: Recursion, w: Any, observer: Any, found: Any) -> Any:
+    """The recursion as it is in the documents, from W and the rows that are seen."""
+    n, nodes = len(w), recursion.game.nodes.tolist()
+    inside, names = list(observer.coalition), [int(i) for i in recursion.game.nodes]
+    identity = np.eye(n)
+    seen = {
+        "received": identity[[i for i in range(n) if w[0, i] != 0 and i not in inside]],
+        "sums": np.where(np.isin(np.arange(n), inside), 0.0, w[inside]) if inside else w,
+        "mean": w.mean(axis=0, keepdims=True),
+    }[observer.sees]
+    # Noise of those who look is known, so that it is no noise.
+    noise = identity[:, names]
+    h = mpmath.matrix(seen[:, names].tolist())
+    r, q = mpmath.matrix((seen @ noise).tolist()), mpmath.matrix((w @ noise)[names].tolist())
+    f, eye = mpmath.matrix(w[np.ix_(names, names)].tolist()), mpmath.eye(len(nodes))
+    inverse = (r * r.T) ** -1
+    through = f - q * r.T * inverse * h
+    free = q * (mpmath.eye(r.cols) - r.T * inverse * r) * q.T
+    p = h.T * inverse * h
+    information = p.copy()
+    half = mpmath.mpf(1) / 2
+    for t in range(recursion.game.horizon - 1, recursion.pattern[0], -1):
+        s = mpmath.diag([mpmath.mpf(float(v)) for v in found.nodes[t]])
+        bar = s.copy()
+        bar[recursion.victim, recursion.victim] += mpmath.mpf(float(found.record[t]))
+        ahead = half**2 * p * (eye - bar * p) ** -1
+        for i in range(len(nodes)):
+            if s[i, i]:
+                ahead[i, i] += half**2 / s[i, i]
+        p = information + through.T * ahead * (eye + free * ahead) ** -1 * through
+    prices = sum(1 / mpmath.mpf(float(found.record[t])) for t in recursion.pattern[1:])
+    return p[recursion.victim, recursion.victim] + prices
+
+
+@pytest.mark.parametrize(("graph", "observer", "pattern", "victim"), CASES)
+def test_proofs_are_above_the_recursion_in_fifty_digits(
+    graph: nx.Graph, observer: Any, pattern: tuple[int, ...], victim: int
+) -> None:
+    """Also where multipliers are so uneven that floats lose most digits."""
+    w, _, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
+    rng = np.random.default_rng(3)
+    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=60)
+    with mpmath.workdps(50):
+        for spread in (0.0, 3.0, 8.0):
+            low = x
+            if spread:
+                drawn = rng.uniform(0, spread, len(x))
+                low = recursion.start(1e-3) - drawn[0] + 0.1 * drawn
+            assert recursion.evaluate(low, 0.0) is not None
+            found = recursion.multipliers(low)
+            reference = by_mpmath(recursion, w, observer, found)
+            proved = bound_above(recursion, found, enclosed)
+            assert proved >= reference
+            assert proved <= reference * (1 + 1e-6)
+
+
+def test_multipliers_that_are_not_feasible_prove_nothing() -> None:
+    graph, observer, pattern, victim = CASES[1]
+    _, _, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
+    found = recursion.multipliers(recursion.start(50.0))
+    assert recursion.evaluate(recursion.start(50.0), 0.0) is None
+    assert bound_above(recursion, found, enclosed) == np.inf
+
+
+def test_shifts_keep_the_view_and_their_energy_within_the_bound() -> None:
+    """Two worlds are run: gradients are those of convex losses of one parameter that are no
+    quadratics, a record pulls as hard as it may, and shifts follow the policy K = I - P."""
+    horizon, victim, look = 5, 2, 0
+    for graph, observer in (
+        (nx.path_graph(4), nd.pndp(nodes=[look])),
+        (nx.star_graph(3), nd.secure_sum(nodes=[look])),
+    ):
+        pattern = tuple(range(horizon))
+        w, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
+        x = minimized(recursion, recursion.start(0.01), weight=1e-3, most=200)
+        bound = bound_above(recursion, recursion.multipliers(x), enclosed)
+        links = recursion._links(recursion.multipliers(x))
+        assert links is not None
+        _, chain, _ = links
+        n = len(w)
+        rows = w[[look]] if observer.sees == "sums" else np.eye(n)[w[look] != 0]
+        hidden = [i for i in range(n) if i != look]
+        _, s, vt = np.linalg.svd(rows[:, hidden])
+        kernel = np.zeros((n, len(hidden) - int((s > 1e-12).sum())))
+        kernel[hidden] = vt[int((s > 1e-12).sum()) :].T
+        rng, largest = np.random.default_rng(7), 0.0
+        for _ in range(60):
+            centres, sharp = rng.normal(size=n), rng.uniform(0.2, 1.0, n)
+            without, with_ = np.zeros(n), np.zeros(n)
+            energy, seen = 0.0, 0.0
+            for t in range(horizon):
+                z = rng.normal(size=n)
+                step = lambda m, c=centres, k=sharp: m - np.tanh(k * (m - c)) / np.maximum(k, 1)  # noqa: E731
+                d = step(without) - step(with_)
+                d[victim] += np.sign(d[victim]) if d[victim] else 1.0
+                # The cheapest shift r - d with rows r = 0, by the cost to go of the recursion.
+                costs = np.zeros((n, n))
+                if t + 1 < horizon:
+                    link = next(link for link in chain if link.step == t + 1)
+                    ahead = recursion._carried(link.full)
+                    found = recursion.multipliers(x).nodes[t + 1]
+                    for place, value in enumerate(found):
+                        ahead[place, place] += recursion.radius**2 / value if value else 0.0
+                    there = np.zeros((n, n))
+                    there[np.ix_(game.nodes, game.nodes)] = ahead
+                    costs = w.T @ there @ w
+                inner = np.eye(kernel.shape[1]) + kernel.T @ costs @ kernel
+                r = kernel @ np.linalg.solve(inner, kernel.T @ d)
+                shift = r - d
+                energy += float(shift @ shift)
+                ours, theirs = step(with_) + z, step(without) + z + shift
+                theirs[victim] += d[victim] - (step(without) - step(with_))[victim]
+                seen = max(seen, float(np.abs(rows @ (theirs - ours)).max()))
+                with_, without = w @ ours, w @ theirs
+            assert seen < 1e-9
+            largest = max(largest, energy)
+        assert 0 < largest <= bound
