@@ -45,6 +45,10 @@ SHORTEST = 1e-8
 ENOUGH = 1e-8
 """Relative decrease of a bound at which the search for a lower one ends."""
 
+BARRIER_SHARE = 1e-4
+"""Of the weight of the barrier, what a step has to gain at least, relatively: with a barrier the
+minimum is another one anyway."""
+
 EDGE = 1e-7
 """Least pivot of I - Sbar^(1/2) P Sbar^(1/2): below it the next inverse loses too many digits."""
 
@@ -248,6 +252,7 @@ def minimized(
     """
     x, first = start, recursion.evaluate(start, 0.0)
     assert first is not None
+    enough_gained = max(ENOUGH, BARRIER_SHARE * weight)
     weight *= first.bound / max(len(x), 1)
     found = recursion.evaluate(x, weight)
     assert found is not None
@@ -258,7 +263,7 @@ def minimized(
         rate = float(found.slope @ direction)
         scale = min(1.0, LONGEST / float(np.abs(direction).max(initial=1e-300)))
         following = None
-        while rate < -ENOUGH * found.value and evaluations < most and scale > SHORTEST:
+        while rate < -enough_gained * found.value and evaluations < most and scale > SHORTEST:
             step = scale * direction
             following = recursion.evaluate(x + step, weight)
             evaluations += 1
@@ -275,7 +280,7 @@ def minimized(
         if curvature > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             pairs = [*pairs[1 - MEMORY :], (step, change, 1 / curvature)]
         x, before, found = x + step, found.value, following
-        if before - found.value <= ENOUGH * before and len(pairs) > 1:
+        if before - found.value <= enough_gained * before and len(pairs) > 1:
             break
     return x
 

@@ -1,5 +1,5 @@
-"""What multipliers certify: derivatives by differences, proofs against fifty digits, and shifts that
-are run on gradients that answer."""
+"""Derivatives of what multipliers certify, proofs against fifty digits, and shifts that are run on
+gradients that answer."""
 
 from __future__ import annotations
 
