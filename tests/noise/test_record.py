@@ -252,10 +252,11 @@ def test_who_took_part_is_known_after_a_restart(path: Path) -> None:
     source.attendance().check([9], 1)
     source.add_(data(), 1)
     source.add_([np.zeros(5), np.zeros((2, 2), dtype=np.float32)], 2, records=[])
+    source.attendance().check([], 5)
     again = started(path, SPACED, resume=True)
     assert again.next_step == 3
     attendance = again.attendance()
-    assert [attendance.number(t) for t in range(4)] == [3, 2, 0, None]
+    assert [attendance.number(t) for t in range(6)] == [3, 2, 0, None, None, 0]
     for record, t in ((7, 2), (np.int64(7), 1), ("ann", 2), ((1, "b"), 1), (8, 3), (9.0, 2)):
         with pytest.raises(InputError, match="in steps ., ., less than 3 apart"):
             again.add_(data(), t, records=[record])
