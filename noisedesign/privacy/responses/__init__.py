@@ -35,7 +35,8 @@ EVALUATIONS = 200
 """For each weight: the bounds of the shipped accounts change by less than .2 % after that."""
 
 MANY_NODES = 100
-"""Nodes above which half as many evaluations are made, which take a tenth of a second each."""
+"""Nodes above which half as many evaluations are made, which take a tenth of a second each, and
+responses are searched from one start."""
 
 STARTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """First multipliers, over the least variance of what is seen; smaller ones where infeasible."""
@@ -190,10 +191,12 @@ def _feasible(recursion: Recursion) -> Array | None:
 
 
 def _starts(recursion: Recursion, x: Array) -> list[Array]:
-    """Where the search for responses starts: what the multipliers hold to be worst, both ends, the
-    middle, and two drawn ones."""
+    """Where the search for responses starts: what the multipliers hold to be worst, and on graphs
+    that are not large both ends, the middle, and two drawn ones."""
     shape = recursion.game.active.shape
     low, high = recursion.rho - recursion.radius, recursion.rho + recursion.radius
     drawn = np.random.default_rng(0).uniform(low, high, (2, *shape))
     flat = [np.full(shape, value) for value in (high, (low + high) / 2, low)]
+    if len(recursion.game.nodes) > MANY_NODES:
+        return [recursion.worst_responses(x)]
     return [recursion.worst_responses(x), *flat, *drawn]
