@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import diags_array
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
@@ -530,11 +531,10 @@ def _bounds_of_all_messages(
             yield _Number(math.inf, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
         else:
             gram = full.grams[full.which[victim]]
-            dense = np.asarray(gram if isinstance(gram, np.ndarray) else gram.toarray())
-            kept = np.where(np.logical_and.outer(arrives[:, victim], arrives[:, victim]), dense, 0)
-            unit = squared_sensitivity(
-                kept if not arrives[:, victim].all() else gram, participation
-            )
+            if not (kept := arrives[:, victim]).all():
+                mask = diags_array(kept.astype(np.float64)).tocsr()
+                gram = mask @ gram @ mask
+            unit = squared_sensitivity(gram, participation)
             squared = float((unit.per_pattern * float(full.scale[victim])).max())
             yield _Number(squared, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
 
