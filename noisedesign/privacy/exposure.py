@@ -533,7 +533,7 @@ def _bounds_of_all_messages(
             gram = full.grams[full.which[victim]]
             if not (kept := arrives[:, victim]).all():
                 mask = diags_array(kept.astype(np.float64)).tocsr()
-                gram = mask @ (mask @ gram.T).T  # type: ignore[assignment]
+                gram = mask @ gram @ mask  # type: ignore[assignment]
             unit = squared_sensitivity(gram, participation)
             squared = float((unit.per_pattern * float(full.scale[victim])).max())
             yield _Number(squared, OF_ALL_MESSAGES, runs.ALL_MESSAGES, "any")
