@@ -11,8 +11,7 @@ import click
 from noisedesign.base.file_kinds import PICTURE
 from noisedesign.cli._shared import NewFile, Writing, counter, json_option, note, show
 from noisedesign.files.toml import lookup
-from noisedesign.privacy.runs import CLIPPINGS, KINDS, LOSSES
-from noisedesign.privacy.target import ADJACENCIES
+from noisedesign.privacy.target import ADJACENCIES, CLIPPINGS, KINDS, LOSSES
 
 if TYPE_CHECKING:
     from noisedesign.base.tables import Record

@@ -26,7 +26,7 @@ from noisedesign.files.schema import ScalarOrList, Table, Text, did_you_mean, of
 from noisedesign.files.toml import renamed
 from noisedesign.privacy import views
 from noisedesign.privacy.runs import Responses
-from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.privacy.target import Clipping, Kind, Losses, PrivacyTarget
 from noisedesign.privacy.views import Coalitions, Observer, coalitions
 from noisedesign.program.pair_budgets import factors_by_distance
 from noisedesign.program.structure import SpaceStructure, TimeStructure
@@ -392,11 +392,11 @@ RESPONSES = ("responses", "smoothness", "convexity", "losses", "clipping")
 class ResponsesKeys(Table):
     """How gradients answer to models, as keys of the table of an observer or of a target."""
 
-    responses: Literal["any", "convex", "smooth", "fixed"] | None = None
+    responses: Kind | None = None
     smoothness: float | None = None
     convexity: float | None = None
-    losses: Literal["general", "generalised-linear"] | None = None
-    clipping: Literal["record", "none"] | None = None
+    losses: Losses | None = None
+    clipping: Clipping | None = None
 
     def said(self, *, table: str) -> Responses:
         """The responses; "any" where nothing is said.

@@ -10,19 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from noisedesign.base import checks as _checks
 from noisedesign.base.checks import InputError
-
-Kind = Literal["any", "convex", "smooth", "fixed"]
-KINDS: tuple[Kind, ...] = ("any", "convex", "smooth", "fixed")
-
-Losses = Literal["general", "generalised-linear"]
-LOSSES: tuple[Losses, ...] = ("general", "generalised-linear")
-
-Clipping = Literal["record", "none"]
-CLIPPINGS: tuple[Clipping, ...] = ("record", "none")
+from noisedesign.privacy.target import CLIPPINGS, KINDS, LOSSES, Clipping, Kind, Losses
 
 
 class Theorem(NamedTuple):

@@ -13,6 +13,16 @@ from noisedesign.noise.plan import CHANGE_OVER_CLIP
 Adjacency = Literal["replace", "zero-out", "add-remove"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 
+Kind = Literal["any", "convex", "smooth", "fixed"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""How gradients answer to models; see :class:`noisedesign.privacy.runs.Responses`."""
+
+Losses = Literal["general", "generalised-linear"]
+LOSSES: tuple[Losses, ...] = get_args(Losses)
+
+Clipping = Literal["record", "none"]
+CLIPPINGS: tuple[Clipping, ...] = get_args(Clipping)
+
 DEFAULT_ADJACENCY: Adjacency = "replace"
 """The one default of targets and accounts: of the three the one with the largest epsilon."""
 

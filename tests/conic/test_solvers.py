@@ -473,7 +473,7 @@ def test_space_formulations_refuse_epochs(formulation: str) -> None:
     assert error.value.field == "backend"
 
 
-@pytest.mark.parametrize("name", ["native", "clarabel", "scs"])
+@pytest.mark.parametrize("name", ["clarabel", "scs"])
 def test_cap_with_several_epochs_is_refused(name: str) -> None:
     program, backend = program_of(PROBLEMS["epochs"]), get_backend(name)
 

@@ -358,16 +358,10 @@ UNSOLVABLE = [
         "bands",
         ["at most 6", "7"],
     ),
-    # The distance from the mean does not see noise that is the same everywhere.
-    (
-        JOINT + '[structure]\njoint = "full"\n[error]\nof = "consensus"\n',
-        "mixing",
-        ["bounded", "singular"],
-    ),
     (
         JOINT + '[structure]\njoint = "full"\n[limits]\nmax_variance = 2\n',
-        "max_variance",
-        ["single participation"],
+        "limits.max_variance",
+        ["more than 2", "as many participations"],
     ),
 ]
 

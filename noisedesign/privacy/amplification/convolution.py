@@ -275,13 +275,16 @@ class _Coarse:
     def above(self, t: float, share: float) -> int:
         """How many points have more than that share of the tilted mass above them."""
         behind = np.cumsum(np.exp(self.logs)[::-1])[::-1]
-        tilted = np.exp(np.log(behind) + self.sign * t * self.values - self.moment(t))
+        with np.errstate(divide="ignore"):  # no mass that doubles hold
+            exponents = np.log(behind) + self.sign * t * self.values - self.moment(t)
+        tilted = np.exp(np.minimum(exponents, 0.0))
         return int(np.sum(self.bins * tilted > share))
 
     def lowest(self, t: float) -> float:
         """Largest point below which mass, moved to the point and to 0, still counts for little."""
         ends = self.values if self.sign > 0 else np.zeros(len(self.values))
-        exponents = np.log(np.cumsum(np.exp(self.logs))) + self.sign * t * ends - self.moment(t)
+        with np.errstate(divide="ignore"):  # no mass that doubles hold
+            exponents = np.log(np.cumsum(np.exp(self.logs))) + self.sign * t * ends - self.moment(t)
         below = int(np.sum(self.bins * np.exp(np.minimum(exponents, 0.0)) < CUT))
         return float(self.values[below - 1]) if below else 0.0
 
