@@ -33,7 +33,11 @@ ALIKE = 1e-12  # what entries of W, H or C^-1 in a file may differ by, relative 
 MOST = 1000  # nodes or steps
 
 LIMITS = {
-    "max_variance": ("cap on diag(R)", "dual_cap", "w"),
+    "max_variance": (
+        "cap on variances, of nodes or, of designs in time, of steps",
+        "dual_cap",
+        "w",
+    ),
     "min_variance": ("floor on diag(R)", "dual_floor", "u"),
 }
 BUDGETS = {

@@ -40,7 +40,7 @@ design = "space"
 graph = { kind = "path", nodes = 5 }
 budget.by_distance = [9, 4.0, 1.0]
 limits.max_variance = 20.0
-observers = { model = "pndp", horizon = 3 }
+observers = { model = "pndp", responses = "fixed", horizon = 3 }
 """
 
 
@@ -209,7 +209,7 @@ def test_the_simulator_agrees() -> None:
     assert simulate(weak, runs=2000, seed=1).audit.exceeds
 
 
-OBSERVERS = 'observers = { model = "pndp", horizon = 3 }\n'
+OBSERVERS = 'observers = { model = "pndp", responses = "fixed", horizon = 3 }\n'
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from tests.support.small_designs import falsify, space_design
 
 PATH_5 = 'name = "x"\ndesign = "space"\n[graph]\nkind = "path"\nnodes = 5\n'
 CAP = "[limits]\nmax_variance = 20.0\n"
-NEIGHBOURS = '[observers]\nmodel = "pndp"\nhorizon = 3\n'
+NEIGHBOURS = '[observers]\nmodel = "pndp"\nresponses = "fixed"\nhorizon = 3\n'
 TEXT = PATH_5 + CAP + NEIGHBOURS
 W_5 = oracles.metropolis(nx.path_graph(5))
 
@@ -96,7 +96,7 @@ def stacked_error(w: np.ndarray, covariance: np.ndarray, horizon: int) -> float:
     ],
 )
 def test_observers_of_a_file(table: str, expected: list[Observer]) -> None:
-    problem = parse(PATH_5 + CAP + f"[observers]\n{table}\nhorizon = 2\n")
+    problem = parse(PATH_5 + CAP + f'[observers]\n{table}\nresponses = "fixed"\nhorizon = 2\n')
     assert list(problem.observers) == expected
     assert problem.horizon == 2
     assert problem.error is not None
@@ -196,7 +196,7 @@ def test_who_sees_everything_needs_the_noise_of_whisper(model: str) -> None:
     and values of its own noise change nothing (principal submatrices of R^-1)."""
     head = 'name = "x"\ndesign = "space"\n[graph]\nkind = "complete"\nnodes = 4\n'
     head += 'weights = "lazy-metropolis-hastings"\n[budget]\ntau = [1.0, 2.0, 3.0, 4.0]\n'
-    text = head + CAP + f'[observers]\nmodel = "{model}"\nhorizon = 2\n'
+    text = head + CAP + f'[observers]\nmodel = "{model}"\nresponses = "fixed"\nhorizon = 2\n'
     everybody = solve(parse(head + CAP + "[error]\nhorizon = 2\n")).design
     assert everybody is not None
     assert solved(text).objective == pytest.approx(everybody.objective, rel=2e-5)

@@ -86,7 +86,9 @@ def test_what_is_told_is_what_the_account_says(kind: str, horizon: int, rounds: 
         rounds=rounds,
     )
     algorithm = problem.algorithm(r)
-    exposures = account(algorithm, observer, participation=single(horizon), delta=None)
+    exposures = account(
+        algorithm, observer, participation=single(horizon), delta=None, responses="fixed"
+    )
     known = {int(found.node): found.sensitivity_squared for found in exposures}
     seen = seen_by(problem, observer)
     assert seen.victims.tolist() == sorted(known)
