@@ -117,7 +117,7 @@ def pulses_of(case: Case) -> np.ndarray:
 
 
 def library_mu(case: Case) -> float:
-    """mu of the pattern as the account states it, for vector gradients and unit noise.
+    """mu of the pattern for fixed responses as the account states it, vector gradients, unit noise.
 
     Pulses are of the size of the clip: a record that is there or not.
     """
@@ -128,6 +128,7 @@ def library_mu(case: Case) -> float:
         participation=pattern,
         victims=[case.victim],
         adjacency="zero-out",
+        responses="fixed",
     )
     return exposure.mu
 

@@ -68,6 +68,8 @@ def test_fixed_batches_have_the_keys_they_had(tmp_path: Path) -> None:
         "epsilon",
         "delta",
         "adjacency",
+        "responses",
+        "theorem",
     ]
 
 
