@@ -330,8 +330,8 @@ def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
     elif weighted := next((e for e in graph.edges(data="weight") if e[2] not in (None, 1)), None):
         got = f"the weight {weighted[2]} of the edge {weighted[0]}, {weighted[1]}"
         remedy = (
-            "No rule for W uses weights: give W itself, or drop them with "
-            f"nx.{type(graph).__name__}(graph.edges)."
+            "No rule for W uses weights: give W itself, or say that all are alike with "
+            'nx.set_edge_attributes(graph, 1, "weight").'
         )
     elif not (nx.is_strongly_connected if directed else nx.is_connected)(graph):
         find = "strongly_connected_components" if directed else "connected_components"
