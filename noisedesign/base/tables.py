@@ -90,7 +90,7 @@ def _parts(
 ) -> Iterator[RenderableType]:
     """What is printed, with an empty line between every two."""
     if title:
-        yield title
+        yield visible(title)
     filled = [c for c in columns if not records or any(_cell(r.get(c)) for r in records)]
     shared = _shared(records, filled, keep)
     own = [c for c in filled if c not in shared]
@@ -205,7 +205,18 @@ def _length(text: str) -> int:
 
 
 def _words(column: str) -> str:
-    return column.replace("_", " ")
+    return visible(column.replace("_", " "))
+
+
+def visible(text: str) -> str:
+    """A text as it is safe to print: what is not printable, such as control characters and those
+    that turn the direction of writing, as its escape; names may be a stranger's.
+
+    Line breaks stay.
+    """
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def _is_numeric(column: Iterable[Any]) -> bool:
@@ -220,7 +231,7 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1e-3 or abs(value) >= 1e6 else f"{value:.6g}"
-    return "" if value is None else str(value)
+    return "" if value is None else visible(str(value))
 
 
 def to_json(value: Any) -> str:

@@ -14,7 +14,7 @@ import click
 
 from noisedesign.base.checks import InputError
 from noisedesign.cli import accounts, deployments, designs, tables
-from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
+from noisedesign.cli._shared import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, echo
 
 __all__ = ["EXIT_FAILED", "EXIT_INPUT", "EXIT_INTERRUPTED", "commands", "main"]
 
@@ -94,5 +94,5 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    click.echo(f"noisedesign: error: {' '.join(message.split())}", err=True)
+    echo(f"noisedesign: error: {' '.join(message.split())}", err=True)
     sys.exit(code)

@@ -111,23 +111,30 @@ def show(value: Any, *, as_json: bool, columns: Sequence[str] = (), **table: Any
     print_table(records, columns or list(records[0]), **table)
 
 
+def echo(text: str, *, err: bool = False) -> None:
+    """A text for a terminal, which nothing in it can steer."""
+    from noisedesign.base.tables import visible
+
+    click.echo(visible(text), err=err)
+
+
 def show_files(paths: Iterable[Path], *, as_json: bool, **told: str) -> None:
     """Paths, one a line; in JSON besides what is ``told``."""
     files = [str(path) for path in paths]
     if as_json:
         show(told | {"files": files}, as_json=True)
     else:
-        click.echo("\n".join(files))
+        echo("\n".join(files))
 
 
 def note(message: str) -> None:
     """A remark on standard error."""
-    click.echo(_wrapped(message, sys.stderr), err=True)
+    echo(_wrapped(message, sys.stderr), err=True)
 
 
 def say(sentence: str) -> None:
     """A sentence among the results on standard output."""
-    click.echo(_wrapped(sentence, sys.stdout))
+    echo(_wrapped(sentence, sys.stdout))
 
 
 def _wrapped(text: str, stream: TextIO) -> str:

@@ -21,6 +21,7 @@ from noisedesign.cli._shared import (
     Writing,
     counter,
     design_argument,
+    echo,
     folder_option,
     formulation_option,
     gap_option,
@@ -335,7 +336,7 @@ def plot(design: str, output: str, as_json: bool) -> None:
     if as_json:
         show({"picture": path}, as_json=True)
     else:
-        click.echo(path)
+        echo(str(path))
 
 
 @click.command(cls=Writing)
@@ -360,7 +361,7 @@ def report(design: str, output: str, as_json: bool) -> int:
     if as_json:
         show({"report": path, "ok": page.holds}, as_json=True)
     else:
-        click.echo(path)
+        echo(str(path))
     if not page.holds:
         note("the design file does not hold what it claims; the page says so")
     return 0 if page.holds else EXIT_FAILED
@@ -481,7 +482,7 @@ def model(
         }
         show(found, as_json=True)
         return
-    click.echo(path)
+    echo(str(path))
     note(
         f"{program.formulation}: {program.variables:,} variables, {len(sizes):,} blocks of up to "
         f"{max(sizes, default=0):,} rows, {program.rows.size:,} linear rows, "

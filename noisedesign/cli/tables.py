@@ -37,8 +37,8 @@ ALL = "all"
     "--backends",
     "backends",
     multiple=True,
-    required=True,
-    help="Names separated by commas, or all: those installed and licensed.",
+    default=[ALL],
+    help="Names separated by commas [all: those installed and licensed].",
 )
 @gap_option
 @click.option(

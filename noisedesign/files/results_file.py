@@ -18,7 +18,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -300,13 +300,16 @@ def open_results(
 def _alone_with(path: Path) -> Iterator[None]:
     """Alone with the file at ``path``, which need not exist, under whatever name others know it.
 
-    The file that is locked, ``.NAME.lock`` in the same folder, stays: who removes it may remove the
-    one that the next process holds.
+    The file that is locked, ``.NAME.lock`` in the same folder, is removed while it is held; who
+    then gets the lock of a file that is no longer there asks again.
     """
     target = target_of(path)
     lock = filelock.FileLock(target.with_name(f".{target.name}.lock"))
     try:
         lock.acquire(blocking=False)
+        while not os.path.exists(lock.lock_file):
+            lock.release()
+            lock.acquire(blocking=False)
     except filelock.Timeout as error:
         expected = "a table that nobody else is writing"
         got = f"{path}, which another process has open"
@@ -317,6 +320,8 @@ def _alone_with(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):  # Windows removes it when it is released
+            os.unlink(lock.lock_file)
         lock.release()
 
 

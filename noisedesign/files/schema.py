@@ -185,7 +185,10 @@ def _wrong_word(path: Sequence[str], words: Sequence[str], value: Any) -> InputE
 
 def did_you_mean(word: Any, known: Sequence[str]) -> str:
     """A sentence with the word most like one that is not known, or nothing."""
-    close = difflib.get_close_matches(word, known, n=1) if isinstance(word, str) else []
+    if not isinstance(word, str):
+        return ""
+    short = [name for name in known if len(word) > 1 and name.startswith(word)]
+    close = short or difflib.get_close_matches(word, known, n=1)
     return f"Did you mean {close[0]}?" if close else ""
 
 

@@ -55,8 +55,25 @@ def parsed(text: str, *, field: str) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise InputError(field, expected="TOML", got=str(error)) from error
+    except (ValueError, RecursionError) as error:
+        long = _LONG_INTEGER.search(text)
+        if long is None:
+            raise InputError(field, expected="TOML", got=str(error)) from error
+        tables = _TABLE.findall(text, 0, long.start())
+        key = ".".join([*tables[-1:], long["key"]]) if long["key"] else field
+        got = f"an integer of {len(long['digits'])} digits"
+        raise InputError(key, expected=f"at most {MOST_DIGITS} digits", got=got) from error
+
+
+MOST_DIGITS = 4300
+"""Of an integer: Python reads no more, as that takes time quadratic in them."""
+
+_LONG_INTEGER = re.compile(
+    rf"(?:(?P<key>[\w.-]+)\s*=[^=#\n]*?)?(?P<digits>\d{{{MOST_DIGITS + 1},}})"
+)
+_TABLE = re.compile(r"^\s*\[+([^\[\]\n]+)\]+", re.MULTILINE)
 
 
 @contextmanager

@@ -241,3 +241,11 @@ def test_piped_output_knows_no_terminal(tmp_path: Path, monkeypatch: pytest.Monk
         outputs.add(shell("baselines", path, cwd=tmp_path).out)
     (text,) = outputs
     assert "\x1b" not in text
+
+
+def test_names_steer_no_terminal(shown: Terminal) -> None:
+    """By hand: escape, the control of eight bits, and what turns the direction of writing."""
+    record = {"no\u202ede": "A\x1b[31m\x9bn\u202en"}
+    text = shown([record], ["no\u202ede"], columns=80)
+    assert r"A\x1b[31m\x9bn\u202en" in text
+    assert not set("\x1b\x9b\u202e") & set(text)

@@ -106,6 +106,7 @@ def test_an_error_unlocks(tmp_path: Path) -> None:
         pass
     with open_results(tmp_path / "rows.csv", columns=columns):
         pass
+    assert [path.name for path in tmp_path.glob(".*")] == []  # no lock is left behind
 
 
 def test_a_second_time_in_one_process(tmp_path: Path) -> None:

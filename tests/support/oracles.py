@@ -56,6 +56,13 @@ def metropolis(graph: nx.Graph) -> Array:
     return w
 
 
+def karate() -> nx.Graph:
+    """Zachary's club without its counts of meetings."""
+    graph = nx.karate_club_graph()
+    nx.set_edge_attributes(graph, 1, "weight")
+    return graph
+
+
 def row_normalized(graph: nx.Graph) -> Array:
     """Rows of A + I divided by their sums: not symmetric unless the graph is regular."""
     closed = nx.to_numpy_array(graph, weight=None) + np.eye(len(graph))

@@ -9,11 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from noisedesign.base.checks import Array, InputError
+from noisedesign.base.tables import visible
 from noisedesign.files.array_files import read_files, write_files
 from noisedesign.files.exported import FIELD, Exported
 
 ACCEPTS = ("space", "time", "space-time", "streaming")
 DESCRIPTION = "R under a row of node names, or C with C^-1 in PATH-noising.csv, or both, and .json"
+
+FORMULA = ("=", "+", "-", "@")
+"""How a formula begins in a spreadsheet; an apostrophe before it makes it text."""
 
 HEADED = "covariance"
 """The array below a row of node names."""
@@ -32,12 +36,18 @@ def write(content: Exported, path: Path) -> tuple[Path, ...]:
     def encode(name: str, array: Array) -> bytes:
         table = io.StringIO()
         if name == HEADED and names:
-            csv.writer(table, lineterminator="\n").writerow(names)
+            csv.writer(table, lineterminator="\n").writerow(map(_heading, names))
         rows = array.reshape(-1, array.shape[-1]) if array.ndim > 2 else np.atleast_2d(array)
         np.savetxt(table, rows, fmt="%.17g", delimiter=",")
         return table.getvalue().encode("utf-8")
 
     return write_files(content, path, to="csv", encode=encode)
+
+
+def _heading(name: str) -> str:
+    """A name that no spreadsheet takes for a formula, and no terminal for an order."""
+    safe = visible(name).replace("\n", r"\n")
+    return f"'{safe}" if safe.startswith(FORMULA) else safe
 
 
 def read(path: Path) -> Exported:

@@ -24,6 +24,7 @@ from noisedesign.program.program import Program
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.tasks.solve import solve
+from tests.support import oracles
 from tests.support.conic_cases import PROBLEMS, ask, eight, need, solver_of
 
 CASES: dict[str, Problem] = {
@@ -182,7 +183,7 @@ def test_scs_takes_a_third_of_the_iterations(name: str) -> None:
 
 def test_karate_in_a_hundred_iterations() -> None:
     """Thousands, in ``compact``."""
-    karate = SpaceProblem(mixing=mixing_matrix(nx.karate_club_graph()))
+    karate = SpaceProblem(mixing=mixing_matrix(oracles.karate()))
     assert iterations(karate, "scs") <= 100
     solution = solve(karate, backend="scs", gap=1e-6)
     assert solution.status == "optimal"

@@ -31,7 +31,7 @@ from tests.support import ROOT, oracles
 
 FLORENTINE = oracles.metropolis(nx.florentine_families_graph())
 SPARSE20 = oracles.metropolis(oracles.erdos_renyi(20, 0.2))
-KARATE = oracles.metropolis(nx.karate_club_graph())
+KARATE = oracles.metropolis(oracles.karate())
 
 
 def space(w: np.ndarray, **kwargs: Any) -> SpaceProblem:
@@ -151,7 +151,7 @@ def test_oracles_agree_with_each_other() -> None:
 
 GRAPHS = {
     "florentine": nx.florentine_families_graph(),
-    "karate": nx.karate_club_graph(),
+    "karate": oracles.karate(),
     "sparse": oracles.erdos_renyi(20, 0.2),
     "dense": oracles.erdos_renyi(20, 0.8),
     "path": nx.path_graph(13),

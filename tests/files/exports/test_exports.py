@@ -155,6 +155,15 @@ def test_csv_keeps_every_digit_and_the_names(tmp_path: Path) -> None:
     np.testing.assert_allclose(product, np.eye(4), atol=1e-14)
 
 
+def test_csv_has_no_formulas_and_no_control_characters() -> None:
+    """A spreadsheet takes what begins with one of four characters for a formula."""
+    from noisedesign.files.exports.csv import _heading
+
+    hostile = ["=1+1", "+1", "-1", "@A", "\t=1", "a\x1b[0m\u202e", "b\n=1", "Çelik"]
+    safe = ["'=1+1", "'+1", "'-1", "'@A", r"\t=1", r"a\x1b[0m\u202e", r"b\n=1", "Çelik"]
+    assert [_heading(name) for name in hostile] == safe
+
+
 def test_mat(tmp_path: Path) -> None:
     (path,) = export(capped_design(), to="mat", path=tmp_path / "R.mat", problem_text="toml")
     found = loadmat(path)

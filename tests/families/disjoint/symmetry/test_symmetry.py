@@ -26,6 +26,7 @@ from noisedesign.families.disjoint.solver.symmetry import (
     symmetry_of,
     twins_of,
 )
+from tests.support import oracles
 from tests.support.symmetric_cases import (
     Array,
     assert_splits,
@@ -134,7 +135,7 @@ def twins_by_definition(gram: Array) -> set[tuple[int, int]]:
         nx.complete_multipartite_graph(2, 2, 3),
         nx.windmill_graph(3, 4),
         nx.cycle_graph(7),
-        nx.karate_club_graph(),
+        oracles.karate(),
         nx.balanced_tree(2, 5),
     ],
 )

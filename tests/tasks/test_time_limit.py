@@ -1,0 +1,109 @@
+"""A time limit: a little more than it is left to what proves the answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import noisedesign as nd
+
+LIMIT = 1.0
+PAST = 2.0
+"""CPU seconds beyond a limit of up to twenty seconds."""
+
+
+def tree(nodes: int) -> Any:
+    """A graph without symmetry."""
+    return nd.mixing_matrix(nx.random_labeled_tree(nodes, seed=5))
+
+
+def in_space(kind: str, nodes: int, **words: Any) -> nd.SpaceProblem:
+    structure = nd.SpaceStructure(kind=kind, **words)
+    return nd.SpaceProblem(mixing=tree(nodes), structure=structure, max_variance=None)
+
+
+def in_time(kind: str, horizon: int, scheme: Any = None, **words: Any) -> nd.TimeProblem:
+    rows = np.tril(np.random.default_rng(1).standard_normal((horizon, horizon)))
+    gram = rows.T @ rows + np.eye(horizon)
+    return nd.TimeProblem.from_gram(
+        gram=gram,
+        participation=scheme or nd.FixedEpoch(epochs=4, separation=horizon // 4),
+        structure=nd.TimeStructure(kind=kind, **words),
+    )
+
+
+def sums(kind: str, horizon: int, **words: Any) -> nd.TimeProblem:
+    return nd.TimeProblem.prefix(
+        participation=nd.FixedEpoch(epochs=4, separation=horizon // 4),
+        structure=nd.TimeStructure(kind=kind, **words),
+    )
+
+
+def in_both(joint: str, nodes: int, horizon: int) -> nd.SpaceTimeProblem:
+    lazy = (tree(nodes) + np.eye(nodes)) / 2
+    scheme = nd.FixedEpoch(epochs=4, separation=horizon // 4)
+    return nd.SpaceTimeProblem(mixing=lazy, participation=scheme, joint=joint)
+
+
+def at_random() -> nd.TimeProblem:
+    return nd.TimeProblem.prefix(
+        participation=nd.BallsInBins(epochs=5, separation=188),
+        privacy=nd.PrivacyTarget(epsilon=3.0, delta=1e-6, clip=0.5),
+    )
+
+
+LARGE: dict[tuple[str, str], Callable[[], Any]] = {
+    ("space", "dense"): lambda: in_space("dense", 600),
+    ("space", "edge-local"): lambda: in_space("edge-local", 300),
+    ("space", "hops"): lambda: in_space("hops", 200, hops=2),
+    ("space", "neighbourhood"): lambda: in_space("neighbourhood", 200),
+    ("space", "clusters"): lambda: in_space(
+        "clusters", 400, clusters=tuple(i // 100 for i in range(400))
+    ),
+    ("space", "decor"): lambda: in_space("decor", 500),
+    ("space", "independent"): lambda: in_space("independent", 1000),
+    ("space", "polynomial"): lambda: in_space("polynomial", 1500),
+    ("space", "pairwise"): lambda: in_space("pairwise", 1500),
+    ("space", "observers"): lambda: nd.SpaceProblem(
+        mixing=tree(60), max_variance=50.0, observers=tuple(nd.pndp(nodes=[i]) for i in range(60))
+    ),
+    ("time", "dense"): lambda: in_time("dense", 400),
+    ("time", "overlapping"): lambda: in_time(
+        "dense", 40, nd.MinSeparation(horizon=40, separation=8, max_participations=4)
+    ),
+    ("time", "nonnegative"): at_random,
+    ("time", "banded"): lambda: sums("banded", 600, bands=16),
+    ("time", "toeplitz"): lambda: sums("toeplitz", 1200),
+    ("time", "banded-inverse"): lambda: sums("banded-inverse", 800, bands=16),
+    ("time", "blt"): lambda: sums("blt", 1200, buffers=6),
+    ("space-time", "kronecker"): lambda: in_both("kronecker", 150, 120),
+    ("space-time", "modal"): lambda: in_both("modal", 60, 60),
+    ("space-time", "full"): lambda: in_both("full", 15, 16),
+}
+
+
+BEYOND = {("space", "polynomial"), ("time", "nonnegative"), ("time", "toeplitz"), ("time", "blt")}
+"""Families that exceed a limit by more: what judges their answers does not look at the clock."""
+
+WITHIN = sorted(set(LARGE) - BEYOND)
+
+
+def past_limit(problem: Any) -> float:
+    started = time.process_time()
+    nd.solve(problem, time_limit=LIMIT)
+    return time.process_time() - started - LIMIT
+
+
+def test_a_limit_holds_at_once() -> None:
+    assert past_limit(LARGE["time", "overlapping"]()) < PAST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", WITHIN, ids="/".join)
+def test_a_limit_holds_in_every_family(key: tuple[str, str]) -> None:
+    assert past_limit(LARGE[key]()) < PAST
