@@ -106,8 +106,8 @@ class Nonnegative(TemporalFamily):
         found = solver.solve(program, monitor=monitor)
         proof: Arrays = {}
         if program.bounded:
-            monitor.tell("the bound")
-            own = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
+            # Of its own time limit: it is a small share of the work.
+            own = Monitor(gap=monitor.gap, time_limit=monitor.time_limit)
             proof = family_at("time", "dense").multipliers(program.fixed, monitor=own)
         return Answer(
             stop=found.stop,

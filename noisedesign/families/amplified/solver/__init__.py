@@ -139,9 +139,6 @@ class _Run:
         if search.stop is Stop.INACCURATE:  # the rounds are over
             search.stop = Stop.SOLVED
         last = [points[0], *points[1:][-LAST:]]
-        if self.monitor.expired:  # the models tell the last from the first well enough
-            self.best = points[-1]
-            return
         self.best = self._best_of(last, samples=LAST_SAMPLES, seed=ROUNDS + 1)
 
     def _models(self, points: list[Array]) -> Iterator[Variance]:
@@ -188,12 +185,7 @@ class _Run:
             found = sampled(gram, self.goal, samples=self._few(samples), seed=seed)
             return Value(found.log, found.gradient)
 
-        values: list[float] = []
-        for x in points:  # the first always
-            values.append(self.form.objective(x, variance)[0])
-            self.monitor.tell("comparing strategies by samples")
-            if self.monitor.expired:
-                break
+        values = [self.form.objective(x, variance)[0] for x in points]
         best = int(np.argmin(np.where(np.isfinite(values), values, np.inf)))
         self._report(values[best])
         return points[best]
