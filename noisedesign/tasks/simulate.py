@@ -184,9 +184,7 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
     )
 
 
-def _audit(
-    design: Design, how: dict[str, Any], responses: Answers | None = None
-) -> AuditReport:
+def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None) -> AuditReport:
     """The worst change of one record, before a reader of all messages.
 
     Noise against chosen observers is audited by the worst of those.

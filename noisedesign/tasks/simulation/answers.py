@@ -26,8 +26,8 @@ class Answers:
     """Linear gradients, or the sum of those of records, each clipped.
 
     Args:
-        slope: a, by node or by step and node, shape (n,) or (T, n), or one for all; what is added
-            to a model over the model. Of a loss with curvature h, stepped along at rate eta: -eta h.
+        slope: a, what is added to a model over the model, for all, by node or by step and node,
+            shape (n,) or (T, n). A loss of curvature h, at the learning rate eta, has -eta h.
         records: B, how many of them share the slope at every node.
         clip: largest size of the gradient of a record, over that of the audited one; infinite for
             linear gradients.
@@ -53,6 +53,9 @@ class Answers:
 
     def __post_init__(self) -> None:
         slope = _checks.as_array(self.slope, field="slope", ndim=2)
+        if slope.dtype.kind not in "iuf" or slope.ndim > 2 or not np.isfinite(slope).all():
+            expected = "finite numbers, one, (n,) or (T, n)"
+            raise InputError("slope", expected=expected, got=_checks.describe(self.slope))
         object.__setattr__(self, "slope", np.asarray(slope, dtype=np.float64))
         _checks.positive_int(self.records, field="records")
         if self.clip != math.inf:

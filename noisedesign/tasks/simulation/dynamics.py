@@ -32,11 +32,7 @@ Responses = Callable[[int, Array], Array]
 
 
 def run(
-    mixing: Any,
-    updates: Iterable[Array],
-    *,
-    rounds: int = 1,
-    responses: Responses | None = None,
+    mixing: Any, updates: Iterable[Array], *, rounds: int = 1, responses: Responses | None = None
 ) -> Iterator[tuple[Array, Array]]:
     """theta_1 = 0; theta_{t+1/2} = theta_t + x_t is sent; theta_{t+1} = W_t^K theta_{t+1/2}.
 

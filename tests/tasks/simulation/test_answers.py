@@ -13,6 +13,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.privacy import exposure, runs, views
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.participation import every_step
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.simulate import simulate
 from noisedesign.tasks.simulation.answers import Answers, adversarial
 from noisedesign.tasks.simulation.attacks import Watcher, audit_observers
@@ -142,3 +143,19 @@ def test_simulation_before_readers_of_all_messages_refuses_answers() -> None:
     with pytest.raises(InputError) as error:
         simulate(design, runs=100, responses=Answers(slope=1.0))
     assert error.value.field == "responses"
+
+
+def test_design_for_fixed_responses_is_exceeded_by_gradients_that_answer() -> None:
+    design = solve(
+        SpaceProblem(
+            mixing=PATH,
+            observers=(views.pndp(nodes=[0]),),
+            budget=[1.0, 1.0, 0.1],
+            error=ErrorMeasure(horizon=2),
+            responses="fixed",
+            max_variance=10.0,
+        )
+    ).design
+    assert design is not None
+    assert not simulate(design, runs=5000).audit.exceeds
+    assert simulate(design, runs=5000, responses=Answers(slope=[0.0, 1.0, 0.0])).audit.exceeds
