@@ -21,6 +21,7 @@ from noisedesign.program.family import family_of
 from noisedesign.program.noise import SparseCovariance
 from noisedesign.system.workloads import WORKLOADS, ErrorMeasure
 from noisedesign.tasks.simulation import attacks
+from noisedesign.tasks.simulation.answers import Answers
 from noisedesign.tasks.simulation.audit import AuditReport
 from noisedesign.tasks.simulation.random_bins import RandomAudit, audit_random_bins
 from noisedesign.tasks.simulation.variance import VarianceReport, simulate_variance
@@ -117,7 +118,12 @@ class Simulation(Shown):
 
 
 def simulate(
-    design: Design, *, runs: int = 2000, seed: int = 0, progress: Progress | None = None
+    design: Design,
+    *,
+    runs: int = 2000,
+    seed: int = 0,
+    responses: Answers | None = None,
+    progress: Progress | None = None,
 ) -> Simulation:
     """Simulate the exported matrix of a design: variance of the iterates, and a privacy audit.
 
@@ -125,13 +131,17 @@ def simulate(
         design: a design, or a solution or loaded file that has one.
         runs: independent runs of the variance, and of each world of the audit.
         seed: the same seed gives the same report.
+        responses: how the gradients of all other records answer to models in the audit, of designs
+            against observers who see a part of a run (``noisedesign.tasks.simulation.answers``);
+            None for fixed ones, which such designs are made for.
         progress: called with runs done and in total.
 
     Returns:
         What was measured, beside what is claimed.
 
     Raises:
-        InputError: runs too few, or a design that only a trusted server can use.
+        InputError: runs too few, a design that only a trusted server can use, or responses before
+            readers of all messages, who see every model and subtract what is known to follow.
 
     Examples:
         >>> import noisedesign as nd
@@ -143,10 +153,13 @@ def simulate(
     if design.trust == "central":
         got = f"{design.provenance.method}, which needs a trusted server"
         raise InputError("design", expected="one that protects every message", got=got)
+    if responses is not None and not getattr(design.problem, "observers", ()):
+        expected = "nothing: readers of all messages know how gradients answer to what they see"
+        raise InputError("responses", expected=expected, got="gradients that answer")
     how: dict[str, Any] = {"runs": runs, "seed": seed, "progress": progress}
     used = design.problem.use
     at_random = design.problem.privacy is not None and used is not None and used.random
-    audit = _random_audit(design, how) if at_random else _audit(design, how)
+    audit = _random_audit(design, how) if at_random else _audit(design, how, responses)
     return Simulation(variance=_variance(design, how), audit=audit)
 
 
@@ -171,7 +184,7 @@ def _variance(design: Design, how: dict[str, Any]) -> VarianceReport:
     )
 
 
-def _audit(design: Design, how: dict[str, Any]) -> AuditReport:
+def _audit(design: Design, how: dict[str, Any], responses: Answers | None = None) -> AuditReport:
     """The worst change of one record, before a reader of all messages.
 
     Noise against chosen observers is audited by the worst of those.
@@ -193,7 +206,11 @@ def _audit(design: Design, how: dict[str, Any]) -> AuditReport:
             if problem.pair_factors is not None:
                 how["budget"] = problem.budget * problem.pair_factors
             return attacks.audit_observers(
-                covariance=design.covariance, watchers=watchers, horizon=problem.horizon, **how
+                covariance=design.covariance,
+                watchers=watchers,
+                horizon=problem.horizon,
+                responses=responses,
+                **how,
             )
         if known := problem.structure.known_seeds:
             plan = seed_plan_of(design)

@@ -65,6 +65,52 @@ class Responsive(NamedTuple):
     lower_bound: float
 
 
+class Linear(NamedTuple):
+    """Linear responses that were found to show much: the squared sensitivity before them, what a
+    step makes of the models of every node, shape (T, n), and the changes of the record that are
+    seen best, shape (T,), of size 1 where it takes part."""
+
+    squared: float
+    factors: Array
+    changes: Array
+
+
+def worst_linear(
+    mechanism: LinearMechanism,
+    known: tuple[int, ...],
+    victim: int,
+    pattern: Sequence[int],
+    responses: Responses,
+) -> Linear | None:
+    """Responses of scalar models, fixed in advance, that a search found; None where there is none.
+
+    The models of ``known`` nodes are seen: how they are answered tells nothing, and is 1.
+
+    Args:
+        mechanism, known, responses: as for :func:`responsive`.
+        victim: who is looked for.
+        pattern: the steps at which its record takes part.
+    """
+    game = game_of(mechanism, known)
+    enclosed = None if game is None else enclosed_stages(game)
+    if game is None or enclosed is None:
+        return None
+    given = {
+        "game": game,
+        "stages": game.stages(enclosed),
+        "victim": game.place(victim),
+        "pattern": tuple(pattern),
+    }
+    recursion = Recursion(**given, rho=responses.rho, radius=responses.radius)
+    low, high = responses.rho - responses.radius, responses.rho + responses.radius
+    x = _feasible(recursion)
+    starts = [] if x is None else _starts(recursion, x)
+    squared, found, changes = Worst(**given, low=low, high=high).on_the_line(starts)
+    factors = np.ones((game.horizon, len(mechanism.transition)))
+    factors[:, game.nodes] = found
+    return Linear(squared, factors, changes)
+
+
 def responsive(
     mechanism: LinearMechanism,
     known: tuple[int, ...],

@@ -106,15 +106,19 @@ class Worst:
 
     def climbed(self, starts: Sequence[Array]) -> float:
         """The largest M found from some D on the line, shape (T, nodes)."""
-        signs = np.zeros(self.game.horizon)
-        signs[list(self.pattern)] = 1.0
-        found = [self._on_the_line(start, signs) for start in starts]
-        best, responses, turned = max(found, key=lambda one: one[0])
+        best, responses, turned = self.on_the_line(starts)
         if 2 * self.stages[0].seen.shape[0] <= PLANE:
             best = max(best, self._in_the_plane(responses, turned))
         return best
 
-    def _on_the_line(self, start: Array, signs: Array) -> tuple[float, Array, Array]:
+    def on_the_line(self, starts: Sequence[Array]) -> tuple[float, Array, Array]:
+        """The largest M found on the line, its D, shape (T, nodes), and its signs, shape (T,)."""
+        signs = np.zeros(self.game.horizon)
+        signs[list(self.pattern)] = 1.0
+        found = [self._from(start, signs) for start in starts]
+        return max(found, key=lambda one: one[0])
+
+    def _from(self, start: Array, signs: Array) -> tuple[float, Array, Array]:
         shape, responses = start.shape, np.clip(start, self.low, self.high)
         for _ in range(4):
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -32,6 +32,7 @@ from noisedesign.base.linalg import inverse_of_positive
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.program.noise import streams
 from noisedesign.tasks.simulation import dynamics
+from noisedesign.tasks.simulation.answers import Answers
 from noisedesign.tasks.simulation.audit import Attack, AuditReport, Drawn, audit
 
 Source = Callable[[int, np.random.SeedSequence], Iterable[Array]]
@@ -374,13 +375,17 @@ def audit_observers(
     watchers: Sequence[Watcher],
     horizon: int,
     budget: Any = None,
+    changes: Any = None,
+    responses: Answers | None = None,
     claimed_mu: float,
     **how: Any,
 ) -> AuditReport:
     """Audit of spatial noise against observers of a run: the worst of them, node and step.
 
     All that an observer has is Gaussian, with a covariance computed here by running unit noise
-    through the nodes' own recursion.
+    through the nodes' own recursion, gradients that answer to models included. Where these are
+    clipped, the attacker's statistic is that of unclipped ones: no longer the best, and still an
+    attack, of which ``lower_bound`` holds.
 
     Args:
         mixing: W of a step, all rounds of it, shape (n, n), or those of a schedule, shape
@@ -390,11 +395,14 @@ def audit_observers(
         horizon: T, steps of the run, each of which is tried for the changed gradient.
         budget, claimed_mu, how: as for :func:`audit_space`, with the squared sensitivity of what
             one watcher has; ``budget`` may be of pairs, shape (watchers, n).
+        changes: by what the gradients of one record may differ at every step, over the clip, shape
+            (patterns, T), each of which is tried; by default at one step alone.
+        responses: how the gradients of all others answer to models; None for not at all.
 
     Raises:
-        InputError: matrices that are not finite, float64 and square, or of other sizes; no watcher
-            that sees anything; a gradient that is seen without noise; horizon < 1, budget <= 0; see
-            ``how``.
+        InputError: matrices that are not finite, float64 and square, or of other sizes; changes
+            that are no finite matrix of T columns; no watcher that sees anything; a gradient that is
+            seen without noise; horizon < 1, budget <= 0; see ``how``.
     """
     w = dynamics.mixings(mixing)
     n = w.shape[-1]
@@ -404,19 +412,24 @@ def audit_observers(
     if len(rows) != len(watchers):
         raise InputError("budget", expected=f"{len(watchers)} rows", got=f"{len(rows)}")
     taus = [_budgets(row, n) for row in rows]
+    given = np.eye(steps) if changes is None else _checks.matrix(changes, field="changes")
+    if given.shape[1] != steps:
+        expected = f"{steps} columns, one per step"
+        raise InputError("changes", expected=expected, got=f"shape {given.shape}")
+    linear = None if responses is None else responses.linear
     units: Iterable[Array] = np.eye(steps * n).reshape(steps, n, steps * n)
     # Of a run on all updates, shape (T, n, T n), time-major.
-    messages = np.stack([message for message, _ in dynamics.run(w, units)])
+    messages = np.stack([message for message, _ in dynamics.run(w, units, responses=linear)])
     looks = zip(watchers, taus, strict=True)
-    found = [_of_watcher(watcher, w, messages, root, tau) for watcher, tau in looks]
+    found = [_of_watcher(watcher, w, messages, root, tau, given) for watcher, tau in looks]
     shown, attack = max(found, key=lambda item: item[0], default=(0.0, None))
     if attack is None or shown <= 0:
         raise InputError("watchers", expected="one that messages reach", got="none")
-    return audit(attack, claimed_mu=claimed_mu, **how)
+    return audit(replace(attack, responses=responses), claimed_mu=claimed_mu, **how)
 
 
 def _of_watcher(
-    watcher: Watcher, mixing: Array, messages: Array, root: Array, tau: Array
+    watcher: Watcher, mixing: Array, messages: Array, root: Array, tau: Array, changes: Array
 ) -> tuple[float, Attack]:
     """The change that a watcher sees most of, and its squared separation at unit noise."""
     steps, n = messages.shape[:2]
@@ -427,17 +440,18 @@ def _of_watcher(
     left, spread, _ = np.linalg.svd(half, full_matrices=False)
     kept = spread > settings.rank_tolerance(max(half.shape)) * spread.max(initial=0.0)
     whitening = left[:, kept].T / spread[kept, None]
-    moved = np.vstack([seen, np.zeros_like(values)]) / np.tile(np.sqrt(tau), steps)
-    victims = [c for c in range(steps * n) if c % n not in watcher.inside]
+    # By every pattern of changes of every node, shape (rows, patterns n).
+    moved = np.einsum("rtu,kt->rku", seen.reshape(-1, steps, n), changes) / np.sqrt(tau)
+    moved = np.vstack([moved.reshape(len(seen), -1), np.zeros((len(values), len(changes) * n))])
+    victims = [c for c in range(moved.shape[1]) if c % n not in watcher.inside]
     bare = np.linalg.norm(moved - left[:, kept] @ (left[:, kept].T @ moved), axis=0)
     if (bare[victims] > SEEN_BARE * np.linalg.norm(moved[:, victims], axis=0)).any():
         raise _unhidden("covariance", "noise in every direction that is seen", "none in one")
     told = whitening @ moved
     shown = np.square(told).sum(axis=0)
     column = victims[int(shown[victims].argmax())]
-    step, node = divmod(column, n)
-    gradients = np.zeros((steps, 1))
-    gradients[step] = 1 / math.sqrt(tau[node])
+    pattern, node = divmod(column, n)
+    gradients = changes[pattern][:, None] / math.sqrt(tau[node])
     weights = whitening.T @ told[:, column]
     attack = Attack(
         mixing=mixing,
@@ -446,7 +460,7 @@ def _of_watcher(
         weights=(weights[: len(seen)].reshape(steps, -1) @ watcher.readout)[:, :, None],
         draw=_in_space(root, steps, watcher.known),
         known=weights[len(seen) :].reshape(steps, -1),
-        steps=(step,),
+        steps=tuple(np.flatnonzero(changes[pattern]).tolist()),
     )
     return float(shown[column]), attack
 

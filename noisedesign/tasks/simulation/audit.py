@@ -7,7 +7,7 @@ and between the two worlds the statistic separates by exactly mu standard deviat
 sensitivity enters only the verdict.
 
 The gradients common to both worlds are known to the attacker, who subtracts them; they are zero
-here.
+here, unless they answer to models (:mod:`noisedesign.tasks.simulation.answers`).
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ class Attack:
         weights: of the messages, shape (T, n, coordinates).
         draw: (columns, seed) -> noise at each of the T steps.
         known: weights of the noise that the attacker knows, shape (T, k), or None.
+        responses: how gradients answer to models in both worlds, or None.
         steps: as reported, see :class:`AuditReport`.
     """
 
@@ -111,6 +112,7 @@ class Attack:
     weights: Array
     draw: Callable[[int, np.random.SeedSequence], Iterable[Drawn]]
     known: Array | None = None
+    responses: dynamics.Responses | None = None
     steps: tuple[int, ...] = ()
 
     def statistic(
@@ -127,7 +129,7 @@ class Attack:
                 update[self.node] += world * np.repeat(self.gradients[step], runs)
                 yield update
 
-        sent = dynamics.run(self.mixing, updates())
+        sent = dynamics.run(self.mixing, updates(), responses=self.responses)
         for weights, (messages, _) in zip(self.weights, sent, strict=True):
             ratio += weights.ravel() @ messages.reshape(-1, runs)
         return ratio / sigma**2
@@ -138,7 +140,7 @@ class Attack:
         nodes = self.mixing.shape[-1]
         updates = np.zeros((len(self.gradients), nodes, self.gradients.shape[1]))
         updates[:, self.node] = self.gradients
-        sent = dynamics.run(self.mixing, updates)
+        sent = dynamics.run(self.mixing, updates, responses=self.responses)
         return sum(
             float((weights * messages).sum())
             for weights, (messages, _) in zip(self.weights, sent, strict=True)

@@ -27,7 +27,13 @@ def mixings(mixing: Any) -> Any:
     return mixing if _sparse(mixing) else _checks.square_matrices(mixing, field="mixing")
 
 
-def run(mixing: Any, updates: Iterable[Array], *, rounds: int = 1) -> Iterator[tuple[Array, Array]]:
+Responses = Callable[[int, Array], Array]
+"""From a step and its models, shape (n, columns), to what gradients at these models add to them."""
+
+
+def run(
+    mixing: Any, updates: Iterable[Array], *, rounds: int = 1, responses: Responses | None = None
+) -> Iterator[tuple[Array, Array]]:
     """theta_1 = 0; theta_{t+1/2} = theta_t + x_t is sent; theta_{t+1} = W_t^K theta_{t+1/2}.
 
     Args:
@@ -35,6 +41,7 @@ def run(mixing: Any, updates: Iterable[Array], *, rounds: int = 1) -> Iterator[t
             (P, n, n); or what makes iterates of messages in one gossip round.
         updates: x_t for t = 1, 2, ..., each of shape (n, columns): noise, or gradient and noise.
         rounds: K.
+        responses: how gradients answer to models, which x_t does not hold; None for not at all.
 
     Yields:
         (messages theta_{t+1/2}, iterates theta_{t+1}), both of shape (n, columns).
@@ -43,6 +50,8 @@ def run(mixing: Any, updates: Iterable[Array], *, rounds: int = 1) -> Iterator[t
     found = [] if callable(mixing) else _in_turn(mixing)
     for step, update in enumerate(updates):
         messages = iterates + update
+        if responses is not None and step:
+            messages = messages + responses(step, np.asarray(iterates))
         mix: Callable[[Array], Array] = (
             mixing if callable(mixing) else found[step % len(found)].__matmul__
         )

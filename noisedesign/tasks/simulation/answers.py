@@ -1,0 +1,108 @@
+"""Gradients that answer to models, for audits before observers who see a part of a run.
+
+At models x they add a x. Of several records, each of which is clipped, they add the sum of what
+clips leave of it: gradients of quadratic losses, as a trainer computes them. Before an observer who
+does not see the models, they carry a record further than messages that mix do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from noisedesign.base import checks as _checks
+from noisedesign.base.checks import Array, InputError
+from noisedesign.privacy import views as threats
+from noisedesign.privacy.responses import worst_linear
+from noisedesign.privacy.runs import Responses
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answers:
+    """Linear gradients, or the sum of those of records, each clipped.
+
+    Args:
+        slope: a, what is added to a model over the model, for all, by node or by step and node,
+            shape (n,) or (T, n). A loss of curvature h, at the learning rate eta, has -eta h.
+        records: B, how many of them share the slope at every node.
+        clip: largest size of the gradient of a record, over that of the audited one; infinite for
+            linear gradients.
+
+    Raises:
+        InputError: naming the field: not finite, or not positive.
+
+    Examples:
+        Ten records at a model of 5: each has the gradient -0.5, and is clipped to -0.2.
+
+        >>> import numpy as np
+        >>> from noisedesign.tasks.simulation.answers import Answers
+        >>> models = np.array([[5.0], [1.0]])
+        >>> Answers(slope=-1.0, records=10, clip=0.2)(0, models).ravel().tolist()
+        [-2.0, -1.0]
+        >>> Answers(slope=-1.0)(0, models).ravel().tolist()
+        [-5.0, -1.0]
+    """
+
+    slope: Any
+    records: int = 1
+    clip: float = math.inf
+
+    def __post_init__(self) -> None:
+        slope = _checks.as_array(self.slope, field="slope", ndim=2)
+        if slope.dtype.kind not in "iuf" or slope.ndim > 2 or not np.isfinite(slope).all():
+            expected = "finite numbers, one, (n,) or (T, n)"
+            raise InputError("slope", expected=expected, got=_checks.describe(self.slope))
+        object.__setattr__(self, "slope", np.asarray(slope, dtype=np.float64))
+        _checks.positive_int(self.records, field="records")
+        if self.clip != math.inf:
+            _checks.scale(self.clip, field="clip")
+
+    def __call__(self, step: int, models: Array) -> Array:
+        """What is added to the models of a step, shape (n, columns)."""
+        each = self.linear(step, models) / self.records
+        return np.asarray(self.records * np.clip(each, -self.clip, self.clip))
+
+    def linear(self, step: int, models: Array) -> Array:
+        """The same, unclipped."""
+        slope = self.slope[step] if self.slope.ndim == 2 else self.slope
+        return np.asarray(np.reshape(slope, (-1, 1)) * models)
+
+
+def adversarial(
+    algorithm: threats.Algorithm,
+    observer: threats.Observer,
+    *,
+    victim: int,
+    pattern: Sequence[int],
+    responses: Responses,
+    records: int = 1,
+    clip: float = math.inf,
+) -> tuple[Answers, Array]:
+    """The worst answers of a declared class that a search finds, and changes of the record.
+
+    Args:
+        algorithm, observer: as for :func:`noisedesign.account`.
+        victim: whose record it is.
+        pattern: the steps at which it takes part.
+        responses: of a declared class, "convex" or "smooth".
+        records, clip: see :class:`Answers`.
+
+    Returns:
+        The answers, and by what the gradient of the record differs at every step, shape (T,).
+
+    Raises:
+        InputError: a class that is not declared, a view that the search does not take.
+    """
+    if not responses.declared:
+        expected = "a declared class of losses, convex or smooth"
+        raise InputError("responses", expected=expected, got=str(responses))
+    mechanism = threats.view(algorithm, observer)
+    found = worst_linear(mechanism, observer.coalition, victim, pattern, responses)
+    if found is None:
+        expected = "an observer with an account of responses"
+        raise InputError("observer", expected=expected, got="a view with too long a memory")
+    return Answers(slope=found.factors - 1, records=records, clip=clip), found.changes
