@@ -5,7 +5,7 @@
     grads_of = training.clipped_grad(loss)  # of JAX Privacy: the sum of clipped gradients
     state = privatizer.init(params)
     for records in training.batches(len(X)):
-        sums = grads_of(params, X[records], y[records])
+        sums = grads_of(params, X[records], y[records])  # a row of each a record
         noisy, state = privatizer.update(sums, state, records=records)
 
 ``update`` may be compiled (``jax.jit``, ``jax.lax.scan``); noise is drawn on the host, once a step.
@@ -18,7 +18,7 @@ one of a dense matrix repeats its last noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -142,12 +142,19 @@ class Training(Run):
     def clipped_grad(self, fun: Any, **how: Any) -> Any:
         """``jax_privacy.clipping.clipped_grad`` with the clip of the design.
 
+        Every argument of the loss but ``argnums``, the parameters, is of records: a row of each is
+        one. JAX Privacy, left alone, takes the first of them for that, so that every record's
+        gradient is one of the labels of all.
+
         Args:
-            fun: the loss.
-            **how: as of JAX Privacy.
+            fun: the loss, of parameters, features, labels and whatever else is of records.
+            **how: as of JAX Privacy. ``batch_argnums`` are needed where an argument is of no
+                records.
 
         Returns:
-            A function that gives the sum of clipped gradients.
+            A function that gives the sum of clipped gradients. It raises an InputError for
+            arguments of records that have other numbers of rows, and for one of no records that
+            has as many.
 
         Raises:
             InputError: a norm or a scale of the sum that the design is not for.
@@ -159,7 +166,17 @@ class Training(Run):
         if how.setdefault("l2_clip_norm", self.clip) != self.clip:
             expected = f"{self.clip}, which the design is for"
             raise InputError("l2_clip_norm", expected=expected, got=describe(how["l2_clip_norm"]))
-        return clipping.clipped_grad(fun, **how)
+        stated = how.pop("batch_argnums", None)
+        others = {*_numbered(how.get("argnums", 0)), how.get("prng_argnum")}
+        aux = any(how.get(name) for name in ("has_aux", "return_values", "return_grad_norms"))
+
+        def sums(*args: Any, **named: Any) -> Any:
+            rest = tuple(at for at in range(len(args)) if at not in others)
+            of_records = rest if stated is None else _numbered(stated)
+            _check_rows(args, of_records, set(rest).difference(of_records))
+            return clipping.clipped_grad(fun, batch_argnums=of_records, **how)(*args, **named)
+
+        return clipping.BoundedSensitivityCallable(sums, self.clip, aux)
 
     def batch_selection(self, *, batch_size: int | None = None, seed: int | None = None) -> Any:
         """:meth:`batches` as a ``BatchSelectionStrategy`` of JAX Privacy.
@@ -248,6 +265,36 @@ class Training(Run):
         assert secret is not None
         bits = secret.step_key(f"{_JAX_STREAM} {plan.streams[0].name}", 0, digest=plan.digest)
         return jax.random.wrap_key_data(np.frombuffer(bits[:8], np.uint32), impl="threefry2x32")
+
+
+def _numbered(arguments: int | Iterable[int]) -> tuple[int, ...]:
+    """Numbers of arguments, as JAX has them: one, or several."""
+    return (arguments,) if isinstance(arguments, int) else tuple(arguments)
+
+
+def _check_rows(args: Sequence[Any], of_records: Sequence[int], others: Iterable[int]) -> None:
+    """That arguments of records have a row a record, and that no other has as many."""
+
+    def rows(numbers: Iterable[int]) -> set[int | None]:
+        shapes = [np.shape(leaf) for at in numbers for leaf in jax.tree.leaves(args[at])]
+        return {shape[0] if shape else None for shape in shapes}
+
+    found = rows(at for at in of_records if at < len(args))
+    if len(found) != 1 or None in found:
+        expected = f"a row a record in each of the arguments {', '.join(map(str, of_records))}"
+        got = " and ".join("none" if count is None else f"{count} rows" for count in found)
+        remedy = "State those of records as batch_argnums; the loss may be a partial of others."
+        raise InputError("batch_argnums", expected=expected, got=got or "none", remedy=remedy)
+    for at in others:
+        if found & rows([at]):
+            (count,) = found
+            raise InputError(
+                "batch_argnums",
+                expected=f"argument {at} among them: it has {count} rows, as many as records",
+                got=", ".join(map(str, of_records)),
+                remedy="Every record's gradient would see all of it. Where it is of no records, "
+                "make the loss a functools.partial of it.",
+            )
 
 
 def _traced(*values: Any) -> bool:

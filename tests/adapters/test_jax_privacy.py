@@ -21,12 +21,14 @@ from tests.support.trainers import (
     FEATURES,
     a9a,
     california,
+    check_learned,
     node_noise,
     pair_secrets,
     prefix_design,
     random_noise,
     secret,
     seeds_design,
+    sums_by_hand,
 )
 
 jax = pytest.importorskip("jax", reason="needs the package jax")
@@ -59,13 +61,13 @@ def model(dtype: Any = np.float32) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(FEATURES, WIDTH)) / np.sqrt(FEATURES)
     out = rng.normal(size=WIDTH) / np.sqrt(WIDTH)
-    parts = {"hidden": hidden, "out": out, "bias": np.zeros(())}
+    parts = {"hidden": hidden, "out": out, "shift": np.zeros(())}
     return {name: jnp.asarray(part, dtype=dtype) for name, part in parts.items()}
 
 
 def loss(params: Any, features: Any, labels: Any) -> Any:
     """Of one record or of many."""
-    logits = jnp.tanh(features @ params["hidden"]) @ params["out"] + params["bias"]
+    logits = jnp.tanh(features @ params["hidden"]) @ params["out"] + params["shift"]
     return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
 
 
@@ -73,8 +75,13 @@ def flat(tree: Any) -> np.ndarray:
     return np.concatenate([np.asarray(leaf, float).ravel() for leaf in jax.tree.leaves(tree)])
 
 
+def numbers(params: Any) -> dict[str, np.ndarray]:
+    return {name: np.asarray(part, float) for name, part in params.items()}
+
+
 class Loop:
-    """A run over a9a; ``noises`` is what moved the parameters beside the sums of gradients."""
+    """A run over a9a; ``noises`` is what moved the parameters beside the sums of gradients, which
+    are taken by hand."""
 
     def __init__(
         self, noise: NodeNoise, *, compiled: bool = True, privatizer: str = "privatizer"
@@ -84,7 +91,7 @@ class Loop:
         self.x, self.y = map(jnp.asarray, a9a())
         self.batches = self.training.batches(len(self.x))
         self.clipped = jax.jit(self.training.clipped_grad(loss))
-        self.rate = 2.0 / len(self.batches[0])
+        self.rate = 8.0 / len(self.batches[0])
         self.optimizer = optax.chain(getattr(self.training, privatizer)(), optax.sgd(self.rate))
         self.update: Any = jax.jit(self.optimizer.update) if compiled else self.optimizer.update
         self.state = self.optimizer.init(self.params)
@@ -95,9 +102,12 @@ class Loop:
             records = self.batches[self.training.step]
             sums = self.clipped(self.params, self.x[records], self.y[records])
             before = self.params
+            x, y = (part[records] for part in a9a())
+            exact = flat(sums_by_hand(numbers(before), x, y))
+            np.testing.assert_allclose(flat(sums), exact, atol=1e-5 * np.linalg.norm(exact))
             moves, self.state = self.update(sums, self.state, records=records)
             self.params = jax.block_until_ready(optax.apply_updates(before, moves))
-            self.noises.append((flat(before) - flat(self.params)) / self.rate - flat(sums))
+            self.noises.append((flat(before) - flat(self.params)) / self.rate - exact)
             yield self.training.step
 
     def run(self, until: int | None = None) -> np.ndarray:
@@ -114,11 +124,10 @@ class Loop:
 def test_noise_in_the_parameters_is_that_of_the_design(kind: str, compiled: bool) -> None:
     design = structured(kind, **STRUCTURES[kind])
     loop = Loop(node_noise(design), compiled=compiled)
-    start = float(loss(loop.params, loop.x, loop.y))
     noises = loop.run()
     assert noises.shape == (12, FEATURES * WIDTH + WIDTH + 1)
     check_noise(designed_covariance(design), noises)
-    assert float(loss(loop.params, loop.x, loop.y)) < start
+    check_learned(numbers(loop.params), numbers(model()), loop.batches, a9a(), rate=loop.rate)
 
 
 def test_it_is_the_noise_of_the_node_to_the_bit() -> None:
@@ -158,8 +167,8 @@ def test_a_compiled_loop_over_real_data() -> None:
     batches = training.batches(20_000)
     records = jnp.asarray(np.array([batches[t] for t in range(len(batches))]))
     privatizer = training.privatizer()
-    wide = jnp.asarray(np.tile(x, 40)[:20_000])
-    target = jnp.asarray(y[:20_000])
+    wide, target = np.tile(x, 40)[:20_000], y[:20_000]
+    features, values, rate = jnp.asarray(wide), jnp.asarray(target), 2e-5
 
     def error(w: Any, features: Any, value: Any) -> Any:
         return jnp.mean((features @ w - value) ** 2) / 2
@@ -168,17 +177,30 @@ def test_a_compiled_loop_over_real_data() -> None:
 
     def body(carry: Any, batch: Any) -> Any:
         w, state = carry
-        sums = clipped(w, wide[batch], target[batch])
+        sums = clipped(w, features[batch], values[batch])
         noisy, state = privatizer.update(sums, state, records=batch)
-        return (w - 1e-5 * noisy, state), noisy - sums
+        return (w - rate * noisy, state), (w, noisy)
 
     start = jnp.zeros(320)
-    (w, _), noises = jax.jit(lambda c: jax.lax.scan(body, c, records))(
+    (w, _), (before, noisy) = jax.jit(lambda c: jax.lax.scan(body, c, records))(
         (start, privatizer.init(start))
     )
-    check_noise(designed_covariance(design), np.asarray(noises))
     assert training.step == 10
-    assert float(error(w, wide, target)) < float(error(start, wide, target))
+
+    def by_hand(w: np.ndarray, batch: np.ndarray) -> np.ndarray:
+        """The gradient of a record is (x . w - y) x."""
+        wrong, rows = wide[batch] @ w - target[batch], wide[batch].astype(float)
+        norms = np.abs(wrong) * np.linalg.norm(rows, axis=1)
+        return np.asarray((wrong * np.minimum(1, CLIP / norms)) @ rows)
+
+    sums = [by_hand(np.asarray(w, float), batch) for w, batch in zip(before, batches, strict=True)]
+    check_noise(designed_covariance(design), np.asarray(noisy) - np.array(sums))
+    exact = np.zeros(320)
+    for batch in batches:
+        exact -= rate * by_hand(exact, batch)
+    found, right = (float(np.mean((wide @ v - target) ** 2)) for v in (w, exact))
+    assert right < 0.7 < 0.98 < np.mean(target**2)
+    assert found < (np.mean(target**2) + right) / 2
 
 
 def test_shared_seeds_of_neighbours_cancel() -> None:
@@ -208,7 +230,8 @@ def test_the_example_of_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     scope = {"plan": plan, "secret": secret(7), "X": x, "y": y, "loss": loss, "params": model()}
     exec(examples("docs/guides/trainers.md", "JAX"), scope)
     assert scope["training"].state_dict()["step"] == 12
-    assert float(loss(scope["params"], x, y)) < float(loss(model(), x, y))
+    rate = 8.0 / len(scope["batches"][0])
+    check_learned(numbers(scope["params"]), numbers(model()), scope["batches"], a9a(), rate=rate)
 
 
 def test_audit_of_noise_through_the_adapter_does_not_exceed_mu() -> None:
@@ -456,6 +479,62 @@ def test_another_clip_and_scaled_sums_are_refused() -> None:
     clipped = training.clipped_grad(lambda w, x: jnp.sum(w * x))
     found = clipped(jnp.zeros(2), jnp.array([[3.0, 4.0], [0.3, 0.0]]))
     np.testing.assert_allclose(found, [0.3 + 0.3, 0.4], rtol=1e-6)
+
+
+def test_no_record_sees_the_labels_of_others() -> None:
+    """One that is changed moves the sum by two clips at most, however the loss is called."""
+    x, y = (part[:64] for part in a9a())
+    other = np.append(1e4, y[1:])
+    start, training = model(), Training(node_noise(prefix_design()), clip=CLIP)
+    exact = flat(sums_by_hand(numbers(start), x, y))
+
+    def of_both(params: Any, record: Any) -> Any:
+        return loss(params, *record)
+
+    def reversed_(features: Any, params: Any, labels: Any) -> Any:
+        return loss(params, features, labels)
+
+    clipped = training.clipped_grad
+    for call in (
+        lambda y: clipped(loss)(start, x, y),
+        lambda y: jax.jit(clipped(loss))(start, x, y),
+        lambda y: clipped(loss)(start, x, labels=y),
+        lambda y: clipped(loss, batch_argnums=(1, 2))(start, x, y),
+        lambda y: clipped(loss, microbatch_size=16)(start, x, y),
+        lambda y: clipped(of_both)(start, (x, y)),
+        lambda y: clipped(reversed_, argnums=1)(x, start, y),
+        lambda y: clipped(loss, return_values=True)(start, x, y)[0],
+    ):
+        np.testing.assert_allclose(flat(call(y)), exact, atol=1e-4)
+        assert np.linalg.norm(flat(call(other)) - exact) < 2 * CLIP * (1 + 1e-5)
+    assert clipped(loss).sensitivity() == CLIP
+
+
+def test_arguments_that_may_be_of_records_and_are_not_said_to_be_are_refused() -> None:
+    x, y = (part[:64] for part in a9a())
+    start, clipped = model(), Training(node_noise(prefix_design()), clip=CLIP).clipped_grad
+    seen = "batch_argnums: expected argument 2 among them: it has 64 rows"
+    for wrong in (1, (1,), [1]):
+        for compiled in (False, True):
+            sums = clipped(loss, batch_argnums=wrong)
+            with pytest.raises(InputError, match=seen):
+                (jax.jit(sums) if compiled else sums)(start, x, y)
+    with pytest.raises(InputError, match=seen):
+        clipped(lambda p, x, rest: loss(p, x, rest["y"]), batch_argnums=1)(
+            start, x, {"temperature": 2.0, "y": y}
+        )
+    rows = "batch_argnums: expected a row a record in each of the arguments 1, 2, got"
+    for labels in (y[None], y[:1], 1.0):
+        with pytest.raises(InputError, match=rows):
+            clipped(loss)(start, x, labels)
+
+    def warm(params: Any, features: Any, labels: Any, temperature: Any) -> Any:
+        return loss(params, features, labels) / temperature
+
+    found = clipped(warm, batch_argnums=(1, 2))(start, x, y, 2.0)
+    np.testing.assert_allclose(
+        flat(found), flat(clipped(lambda *of: loss(*of) / 2)(start, x, y)), rtol=1e-6
+    )
 
 
 def test_words_as_records_are_for_steps_that_are_not_compiled() -> None:

@@ -1,8 +1,9 @@
-"""Real data, and designs, for the tests of adapters to trainers."""
+"""Real data, designs, and training by hand, for the tests of adapters to trainers."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -120,3 +121,54 @@ def pair_secrets(design: Design, node: int) -> dict[str, Secret]:
     return {
         s.name: secret(10_000 + int(s.name.split()[1])) for s in streams if s.source == "shared"
     }
+
+
+# --- training by hand -----------------------------------------------------------------------------
+
+Network = dict[str, np.ndarray]
+"""logit(x) = tanh(x hidden + bias) . out + shift, with or without ``bias``."""
+
+
+def sums_by_hand(network: Network, x: np.ndarray, y: np.ndarray) -> Network:
+    """Gradients of the logistic loss, each clipped to CLIP over all arrays, summed over records.
+
+    With h = tanh(x A + b), e = sigmoid(h . o + s) - y and d = e o (1 - h^2) the gradient of a
+    record is (x d^T, d, e h, e), in the order A, b, o, s, of squared norm
+    |d|^2 (|x|^2 + 1) + e^2 (|h|^2 + 1).
+    """
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    h = np.tanh(x @ network["hidden"] + network.get("bias", 0.0))
+    e = 1 / (1 + np.exp(-(h @ network["out"] + network["shift"]))) - y
+    d = e[:, None] * network["out"] * (1 - h**2)
+    biased = "bias" in network
+    squares = (d**2).sum(1) * ((x**2).sum(1) + biased) + e**2 * ((h**2).sum(1) + 1)
+    factors = np.minimum(1.0, CLIP / np.sqrt(squares))[:, None]
+    d, e = factors * d, factors[:, 0] * e
+    found = {"hidden": x.T @ d, "bias": d.sum(0), "out": e @ h, "shift": e.sum()}
+    return {name: found[name] for name in network}
+
+
+def accuracy(network: Network, x: np.ndarray, y: np.ndarray) -> float:
+    h = np.tanh(x @ network["hidden"] + network.get("bias", 0.0))
+    return float(np.mean((h @ network["out"] + network["shift"] > 0) == (y > 0)))
+
+
+def check_learned(
+    network: Network,
+    start: Network,
+    batches: Iterable[np.ndarray],
+    data: tuple[np.ndarray, np.ndarray],
+    *,
+    rate: float,
+) -> None:
+    """Assert that ``network`` is right about records half as often above the majority, at least,
+    as the one that the same steps by hand, without noise, make of ``start``."""
+    x, y = data
+    by_hand = {name: np.asarray(part, np.float64) for name, part in start.items()}
+    for batch in batches:
+        sums = sums_by_hand(by_hand, x[batch], y[batch])
+        by_hand = {name: part - rate * sums[name] for name, part in by_hand.items()}
+    majority = max(float(np.mean(y > 0)), float(np.mean(y <= 0)))
+    right, found = accuracy(by_hand, x, y), accuracy(network, x, y)
+    assert right > majority + 0.03, "these steps teach nothing"
+    assert found > (majority + right) / 2, f"{found:.4f}, by hand {right:.4f}, {majority:.4f}"
