@@ -1,6 +1,6 @@
 """PyTorch: designed noise in a loop of one's own, added to the gradients in ``p.grad``.
 
-gradients = Gradients(model.parameters(), noise("node-0.plan", secret="node-0.secret"), clip=1.0)
+gradients = Gradients(model, noise("node-0.plan", secret="node-0.secret"), clip=1.0)
 for batch in gradients.batches(len(data)):
     ...  # p.grad = sum over the batch of gradients clipped to norm 1
     gradients.add_noise_(records=batch)
@@ -8,14 +8,23 @@ for batch in gradients.batches(len(data)):
 
 Where the participation of the design is random, those batches are drawn from the secret of the
 node, some may be empty, and no others are taken; divide by their ``expected_size``.
+
+While the ``Gradients`` of a model are there, no optimizer of PyTorch moves one of its parameters by
+a gradient that has no noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import hashlib
+import weakref
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from noisedesign.adapters.run import Run
 from noisedesign.base import checks as _checks
@@ -23,19 +32,28 @@ from noisedesign.base.checks import InputError
 from noisedesign.noise.source import NodeNoise
 
 _DTYPES = (torch.float32, torch.float64)
+_NOISY = "_noisedesign_noisy"
+"""Attribute of a gradient that noise was added to and no optimizer has taken."""
 
 
 class Gradients(Run):
     """The gradients of one model, in one run of one node.
 
+    All parameters of the model that need a gradient get noise, as they are at every step. What
+    else of it leaves with it may not change: buffers such as the averages of BatchNorm are of the
+    data.
+
+    Of ``DistributedDataParallel`` all ranks add the same noise, from one secret, to the same sum,
+    that of all records of the batch.
+
     Args:
-        parameters: of the model; those that need no gradient are left alone.
+        model: all that is trained, as a module; ``torch.nn.ParameterList`` makes one of tensors.
         noise: of the node. Where its plan has a batch size, ``p.grad`` is the sum divided by it.
         clip: the norm that the loop clips the gradient of every record to, over all parameters
             together; must be the design's.
 
     Raises:
-        InputError: another clip than the design is for; no parameters.
+        InputError: another clip than the design is for; no parameters; parameters in shards.
 
     Examples:
         >>> import noisedesign as nd
@@ -46,7 +64,7 @@ class Gradients(Run):
         >>> problem = nd.TimeProblem.prefix(participation=nd.single(2), privacy=target)
         >>> source = noise(nd.solve(problem).design, node=0, record=False)
         >>> model = torch.nn.Linear(3, 1)
-        >>> gradients = Gradients(model.parameters(), source, clip=1.0)
+        >>> gradients = Gradients(model, source, clip=1.0)
         >>> for p in model.parameters():
         ...     p.grad = torch.zeros_like(p)  # the sum of clipped gradients
         >>> gradients.add_noise_(records=["ann", "bob"])
@@ -54,19 +72,21 @@ class Gradients(Run):
         (1, True)
     """
 
-    def __init__(
-        self, parameters: Iterable[torch.nn.Parameter], noise: NodeNoise, *, clip: float
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, noise: NodeNoise, *, clip: float) -> None:
         super().__init__(noise, clip=clip, divided=True)
-        expected = "tensors, such as model.parameters()"
-        listed = list(parameters) if isinstance(parameters, Iterable) else [parameters]
-        for at, p in enumerate(listed):
-            _checks.instance(p, torch.Tensor, field=f"parameters[{at}]", expected=expected)
-        self.parameters = [p for p in listed if p.requires_grad]
+        expected = "a module: the model itself, or torch.nn.ParameterList(tensors)"
+        _checks.instance(model, torch.nn.Module, field="model", expected=expected)
+        _check_whole(model)
+        self.model = model
         if not self.parameters:
-            raise InputError(
-                "parameters", expected="at least one that needs a gradient", got="none"
-            )
+            raise InputError("model", expected="parameters that need a gradient", got="none")
+        self._buffers = {name: kept.clone() for name, kept in self._kept().items()}
+        _RUNS.add(self)
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Those of the model that need a gradient now."""
+        return [p for p in self.model.parameters() if p.requires_grad]
 
     def add_noise_(self, *, records: Iterable[Hashable]) -> None:
         """Noise of the next step added in place to ``p.grad``, the sum of clipped gradients.
@@ -78,9 +98,11 @@ class Gradients(Run):
 
         Raises:
             InputError: a parameter without a gradient; gradients that are not finite, dense,
-                float32 or float64; a model that changed its size; records more often or closer
-                together than the design is for; past the horizon; a plan for another batch size.
+                float32 or float64; a model that changed its size, or a buffer; records more often
+                or closer together than the design is for; past the horizon; a plan for another
+                batch size; another sum, other records or another secret on another rank.
         """
+        self._check_buffers()
         gradients: list[torch.Tensor] = []
         for at, p in enumerate(self.parameters):
             if p.grad is None:
@@ -92,6 +114,131 @@ class Gradients(Run):
                 )
             gradients.append(p.grad)
         add_to(gradients, self, records=records)
+        for gradient in gradients:
+            setattr(gradient, _NOISY, True)
+
+    def add_(self, arrays: Sequence[np.ndarray], *, records: Iterable[Hashable]) -> None:
+        """As of :class:`~noisedesign.adapters.run.Run`, where all ranks add it to the same.
+
+        Args:
+            arrays: likewise.
+            records: likewise, of all ranks.
+
+        Raises:
+            InputError: likewise; ranks that differ.
+        """
+        named = _checks.listed(
+            records, field="records", expected="the records of the batch, a list"
+        )
+        for part in self.model.modules():
+            if isinstance(part, DistributedDataParallel):
+                self._check_ranks(arrays, named, part.process_group)
+        super().add_(arrays, records=named)
+
+    def _kept(self) -> dict[str, torch.Tensor]:
+        """Buffers that are in checkpoints of the model."""
+        kept = self.model.state_dict().keys()
+        return {name: buffer for name, buffer in self.model.named_buffers() if name in kept}
+
+    def _check_buffers(self) -> None:
+        for name, buffer in self._kept().items():
+            before = self._buffers.get(name)
+            if before is None or not torch.equal(before.to(buffer), buffer):
+                raise InputError(
+                    f"model.{name}",
+                    expected="a buffer that stays as it was: noise is in gradients alone",
+                    got="another value" if before is not None else "a new buffer",
+                    remedy="Averages over batches are of the data: use GroupNorm in place of "
+                    "BatchNorm, or its eval() while you train.",
+                )
+
+    def _check_ranks(self, arrays: Sequence[np.ndarray], records: list[Any], group: Any) -> None:
+        """That the ranks that hold the model do the same with it, so that one noise is on one
+        sum: else the difference of two sums would leave without any."""
+        sums = hashlib.blake2b()
+        for array in arrays:
+            sums.update(array.data)
+        said = {
+            "secret": (self.noise.plan.digest, self.noise.plan.node, self.noise.fingerprints),
+            "step": self.step,
+            "records": sorted(
+                str(getattr(record, "item", lambda r=record: r)()) for record in records
+            ),
+            "sums": sums.digest(),
+        }
+        found: list[Any] = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(found, said, group=group)
+        for rank, other in enumerate(found):
+            for key, (expected, remedy) in _ON_ALL_RANKS.items():
+                if other[key] != said[key]:
+                    got = f"another on rank {rank}"
+                    raise InputError(key, expected=expected, got=got, remedy=remedy)
+
+    def _check_move(self, parameters: Mapping[int, torch.Tensor], closure: Any) -> None:
+        """That an optimizer moves parameters by what has noise, if any of them is of the model."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        if names.keys().isdisjoint(parameters):
+            return
+        if closure is not None:
+            expected = "none: gradients that it makes would have no noise"
+            raise InputError("closure", expected=expected, got="one")
+        for at, p in parameters.items():
+            if not hasattr(p.grad, _NOISY):
+                whose = names.get(at, "of a parameter outside of the model")
+                raise InputError(
+                    "optimizer",
+                    expected="gradients with the noise of a step, for one move each",
+                    got=f"one without noise, {whose}",
+                    remedy="Make Gradients of all that is trained, and call add_noise_ before "
+                    "every optimizer.step(). What is done to a gradient after it is done in place.",
+                )
+
+
+_ON_ALL_RANKS = {
+    "secret": (
+        "the same plan and secret on all ranks",
+        "Save one secret, and load it on every rank; of all but rank 0 with record=False.",
+    ),
+    "step": ("the same step on all ranks", "Load the same checkpoint on every rank."),
+    "records": (
+        "the records of the whole batch, on every rank",
+        "Name those of all ranks: attendance is that of the batch.",
+    ),
+    "sums": (
+        "the same sums on all ranks",
+        "Add up the clipped gradients of all ranks first: torch.distributed.all_reduce(p.grad).",
+    ),
+}
+"""What ranks of one model have in common: what is expected, and how to come by it."""
+
+_RUNS: weakref.WeakSet[Gradients] = weakref.WeakSet()
+
+
+def _before_step(optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Of every optimizer of PyTorch, before it moves anything."""
+    listed = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    moved = {id(p): p for p in listed}
+    for run in tuple(_RUNS):
+        run._check_move(moved, args[1] if len(args) > 1 else kwargs.get("closure"))
+    for p in listed:
+        vars(p.grad).pop(_NOISY, None)
+
+
+register_optimizer_step_pre_hook(_before_step)
+
+
+def _check_whole(model: torch.nn.Module) -> None:
+    """That no parameter is in shards, as FSDP has them."""
+    sharded = [name for name, p in model.named_parameters() if hasattr(p, "device_mesh")]
+    sharded += [name for name, part in model.named_modules() if hasattr(part, "sharding_strategy")]
+    if sharded:
+        raise InputError(
+            "model",
+            expected="parameters that are whole on every rank",
+            got=f"shards, as of FSDP: {sharded[0] or type(model).__name__}",
+            remedy="Train replicas (DistributedDataParallel): clipping and noise are of the whole "
+            "gradient.",
+        )
 
 
 def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hashable]) -> None:
@@ -105,7 +252,7 @@ def add_to(tensors: Sequence[torch.Tensor], run: Run, *, records: Iterable[Hasha
         records: those whose gradients are in the sum, by number or word.
 
     Raises:
-        InputError: tensors that are not dense, or of another dtype; see
+        InputError: tensors that are not dense, expanded, or of another dtype; see
             :meth:`noisedesign.adapters.run.Run.add_`.
 
     Examples:
@@ -139,6 +286,15 @@ def _host(tensor: Any, at: int) -> torch.Tensor:
             expected="float32 or float64",
             got=str(tensor.dtype).removeprefix("torch."),
             remedy="Sum gradients in float32 or float64: in less, noise is rounded away.",
+        )
+    if any(
+        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    ):
+        raise InputError(
+            field,
+            expected="a number of its own for every entry",
+            got="an expanded tensor, whose entries share theirs",
+            remedy="Make it one of its own: p.grad = p.grad.clone().",
         )
     found: torch.Tensor = tensor.detach().cpu().contiguous()
     return found

@@ -18,13 +18,22 @@ from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from tests.support import ROOT
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
-from tests.support.trainers import CLIP, FEATURES, a9a, node_noise, prefix_design, random_noise
+from tests.support.trainers import (
+    CLIP,
+    FEATURES,
+    a9a,
+    check_learned,
+    node_noise,
+    prefix_design,
+    random_noise,
+    sums_by_hand,
+)
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
 
 from noisedesign.adapters.pytorch import Gradients  # noqa: E402
 
-RATE = 0.5
+RATE = 8.0
 
 
 def network(dtype: Any = torch.float32) -> torch.nn.Module:
@@ -52,18 +61,26 @@ def flat(model: torch.nn.Module) -> np.ndarray:
     return torch.cat([p.detach().flatten() for p in model.parameters()]).double().numpy()
 
 
-def loss_of(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    with torch.no_grad():
-        return torch.nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y).item()
+def numbers(model: torch.nn.Module) -> dict[str, np.ndarray]:
+    hidden, bias, out, shift = (p.detach().double().numpy() for p in model.parameters())
+    return {"hidden": hidden.T, "bias": bias, "out": out[0], "shift": shift[0]}
+
+
+def flat_by_hand(model: torch.nn.Module, batch: np.ndarray) -> np.ndarray:
+    """The sum of clipped gradients of a9a, in the order of the model's parameters."""
+    x, y = a9a()
+    found = sums_by_hand(numbers(model), x[batch], y[batch])
+    return np.concatenate([found[name].T.ravel() for name in found])
 
 
 class Training:
-    """A run over a9a; ``noises`` is what moved the parameters beside the sums of gradients."""
+    """A run over a9a; ``noises`` is what moved the parameters beside the sums of gradients, which
+    are taken by hand."""
 
     def __init__(self, noise: NodeNoise, *, dtype: Any = torch.float32, divide: int = 1) -> None:
         self.model = network(dtype)
         self.x, self.y = (torch.from_numpy(a).to(dtype) for a in a9a())
-        self.gradients = Gradients(self.model.parameters(), noise, clip=CLIP)
+        self.gradients = Gradients(self.model, noise, clip=CLIP)
         self.batches = self.gradients.batches(len(self.x))
         self.divide = divide
         self.rate = RATE * divide / len(self.batches[0])
@@ -77,11 +94,10 @@ class Training:
             clipped_sums(self.model, self.x[batch], self.y[batch])
             for p in self.model.parameters():
                 p.grad /= self.divide
-            before = flat(self.model)
-            sums = torch.cat([p.grad.flatten() for p in self.model.parameters()]).double().numpy()
+            before, sums = flat(self.model), flat_by_hand(self.model, batch)
             self.gradients.add_noise_(records=batch)
             optimizer.step()
-            self.noises.append((before - flat(self.model)) / self.rate - sums)
+            self.noises.append((before - flat(self.model)) / self.rate - sums / self.divide)
             yield self.gradients.step
 
     def run(self, until: int | None = None) -> np.ndarray:
@@ -94,18 +110,20 @@ class Training:
 def test_noise_in_the_parameters_is_that_of_the_design_for_the_whole_horizon(dtype: Any) -> None:
     design = prefix_design()
     training = Training(node_noise(design), dtype=dtype)
-    start = loss_of(training.model, training.x, training.y)
     noises = training.run()
     assert noises.shape == (12, FEATURES * 32 + 32 + 32 + 1)
     check_noise(designed_covariance(design), noises)
-    assert loss_of(training.model, training.x, training.y) < start
+    start, rate = numbers(network()), training.rate
+    check_learned(numbers(training.model), start, training.batches, a9a(), rate=rate)
 
 
 def test_noise_for_divided_sums() -> None:
     design = prefix_design()
     noise = node_noise(design.node_plan(0, batch_size=1500), batch_size=1500)
-    noises = Training(noise, divide=1500).run()
-    check_noise(designed_covariance(design) / 1500**2, noises)
+    training = Training(noise, divide=1500)
+    check_noise(designed_covariance(design) / 1500**2, training.run())
+    start, rate = numbers(network()), training.rate / 1500
+    check_learned(numbers(training.model), start, training.batches, a9a(), rate=rate)
 
 
 def test_noise_of_other_layouts_and_of_frozen_parameters() -> None:
@@ -114,7 +132,8 @@ def test_noise_of_other_layouts_and_of_frozen_parameters() -> None:
     free = [torch.nn.Parameter(torch.zeros(3, 5)), torch.nn.Parameter(torch.zeros(()))]
     frozen = torch.nn.Parameter(torch.zeros(4), requires_grad=False)
     free[0].grad, free[1].grad = torch.ones(5, 3).T, torch.ones(())
-    Gradients([free[0], frozen, free[1]], node_noise(design), clip=CLIP).add_noise_(records=[1])
+    model = torch.nn.ParameterList([free[0], frozen, free[1]])
+    Gradients(model, node_noise(design), clip=CLIP).add_noise_(records=[1])
     exact = node_noise(design).step(0, (16,), dtype=np.float32)
     np.testing.assert_array_equal(free[0].grad.numpy().ravel(), exact[:15] + np.float32(1))
     assert free[1].grad.item() == exact[15] + np.float32(1)
@@ -122,11 +141,11 @@ def test_noise_of_other_layouts_and_of_frozen_parameters() -> None:
 
 
 def test_audit_of_noise_through_the_adapter_does_not_exceed_mu() -> None:
-    design, numbers = prefix_design(epochs=2, separation=3), iter(range(100, 200))
+    design, seeds = prefix_design(epochs=2, separation=3), iter(range(100, 200))
 
     def draw(d: int) -> np.ndarray:
         p = torch.nn.Parameter(torch.zeros(d, dtype=torch.float64))
-        gradients = Gradients([p], node_noise(design, next(numbers)), clip=CLIP)
+        gradients = Gradients(module(p), node_noise(design, next(seeds)), clip=CLIP)
         found = []
         for t in range(gradients.horizon):
             p.grad = torch.zeros_like(p)
@@ -141,7 +160,7 @@ def test_audit_of_noise_through_the_adapter_does_not_exceed_mu() -> None:
 
 def test_epsilon_is_that_of_the_design() -> None:
     design = prefix_design()
-    claim = Gradients(network().parameters(), node_noise(design), clip=CLIP).noise.claim
+    claim = Gradients(network(), node_noise(design), clip=CLIP).noise.claim
     assert (claim.epsilon, claim.delta) == (6.0, 1e-5)
 
 
@@ -185,11 +204,15 @@ def test_restart_without_its_state_is_refused(tmp_path: Path) -> None:
         fresh.run(until=1)
 
 
+def module(*parameters: torch.nn.Parameter) -> torch.nn.Module:
+    return torch.nn.ParameterList(parameters)
+
+
 def small() -> tuple[list[torch.nn.Parameter], Gradients]:
     parameters = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
     for p in parameters:
         p.grad = torch.ones_like(p)
-    return parameters, Gradients(parameters, node_noise(prefix_design()), clip=CLIP)
+    return parameters, Gradients(module(*parameters), node_noise(prefix_design()), clip=CLIP)
 
 
 def unchanged(parameters: list[torch.nn.Parameter]) -> bool:
@@ -210,7 +233,7 @@ def test_gradients_that_are_not_finite_are_refused(number: float) -> None:
 def test_half_precision_is_refused(dtype: Any) -> None:
     p = torch.nn.Parameter(torch.zeros(3, dtype=dtype))
     p.grad = torch.ones_like(p)
-    gradients = Gradients([p], node_noise(prefix_design()), clip=CLIP)
+    gradients = Gradients(module(p), node_noise(prefix_design()), clip=CLIP)
     with pytest.raises(InputError, match="float32 or float64, got b?float16"):
         gradients.add_noise_(records=[0])
     assert (p.grad == 1).all()
@@ -263,12 +286,236 @@ def test_past_the_horizon_is_refused() -> None:
 
 def test_another_clip_than_designed_for_and_other_parameters_are_refused() -> None:
     with pytest.raises(InputError, match="clip: expected 0.5"):
-        Gradients(network().parameters(), node_noise(prefix_design()), clip=1.0)
-    with pytest.raises(InputError, match="parameters: expected at least one"):
-        Gradients([], node_noise(prefix_design()), clip=CLIP)
-    for wrong in (network(), 5, [np.zeros(3)]):
-        with pytest.raises(InputError, match=r"parameters\[0\]: expected tensors"):
+        Gradients(network(), node_noise(prefix_design()), clip=1.0)
+    with pytest.raises(InputError, match="model: expected parameters that need"):
+        Gradients(module(), node_noise(prefix_design()), clip=CLIP)
+    for wrong in (network().parameters(), 5, [torch.zeros(3)]):
+        with pytest.raises(InputError, match="model: expected a module"):
             Gradients(wrong, node_noise(prefix_design()), clip=CLIP)
+
+
+def test_an_expanded_gradient_is_refused_before_anything_is_recorded(tmp_path: Path) -> None:
+    p, record = torch.nn.Parameter(torch.zeros(4, 4)), tmp_path / "records.sqlite3"
+    noise = node_noise(prefix_design(), record=record)
+    gradients = Gradients(module(p), noise, clip=CLIP)
+    p.grad = torch.zeros(1, 4).expand(4, 4)
+    with pytest.raises(InputError, match=r"parameters\[0\]: expected a number of its own"):
+        gradients.add_noise_(records=[0])
+    assert (gradients.step, noise.steps) == (0, frozenset())
+    p.grad = p.grad.clone()
+    gradients.add_noise_(records=[0])
+    assert len(set(p.grad.flatten().tolist())) == 16
+
+
+# --- what moves without noise ---------------------------------------------------------------------
+
+
+def two_layers(**how: Any) -> tuple[torch.nn.Module, Any]:
+    """A frozen layer, one that is trained, and an optimizer of both."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, **how)
+
+
+def backward(model: torch.nn.Module) -> None:
+    (model(torch.ones(1, 5)).sum() * 1e-3).backward()
+
+
+def refuses_to_move(optimizer: Any, model: torch.nn.Module, words: str, *args: Any) -> None:
+    before = flat(model)
+    with pytest.raises(InputError, match=words):
+        optimizer.step(*args)
+    np.testing.assert_array_equal(flat(model), before)
+
+
+NOISELESS = "optimizer: expected gradients with the noise of a step.* got one without noise, {}"
+
+
+def test_layers_that_are_unfrozen_have_noise_or_do_not_move() -> None:
+    model, optimizer = two_layers(weight_decay=0.1)
+    gradients = Gradients(model, node_noise(prefix_design()), clip=CLIP)
+    model[0].requires_grad_(True)
+    backward(model)
+    raw = flat_gradients(model)
+    gradients.add_noise_(records=[0])
+    noise = node_noise(prefix_design()).step(0, 34, dtype=np.float32)
+    np.testing.assert_allclose(flat_gradients(model) - raw, noise, atol=1e-6)
+    optimizer.step()
+    # Frozen now, and its gradient forgotten: it would move once more, without noise.
+    model[1].requires_grad_(False)
+    refuses_to_move(optimizer, model, NOISELESS.format("0.weight"))
+    # Unfrozen while the run goes on: a model of another size.
+    model, optimizer = two_layers()
+    gradients = Gradients(model, node_noise(prefix_design()), clip=CLIP)
+    backward(model)
+    gradients.add_noise_(records=[0])
+    optimizer.step()
+    model[0].requires_grad_(True)
+    optimizer.zero_grad()
+    backward(model)
+    with pytest.raises(InputError, match="parameters: expected the shapes"):
+        gradients.add_noise_(records=[1])
+    refuses_to_move(optimizer, model, NOISELESS.format("0.weight"))
+
+
+def flat_gradients(model: torch.nn.Module) -> np.ndarray:
+    return torch.cat([p.grad.flatten() for p in model.parameters()]).numpy()
+
+
+@pytest.mark.parametrize("set_to_none", [False, True])
+def test_an_optimizer_moves_by_noisy_gradients_alone(set_to_none: bool) -> None:
+    model, _ = two_layers()
+    model.requires_grad_(True)
+    optimizer = torch.optim.AdamW(model.parameters())
+    gradients = Gradients(model, node_noise(prefix_design()), clip=CLIP)
+    backward(model)
+    refuses_to_move(optimizer, model, NOISELESS.format("0.weight"))
+    gradients.add_noise_(records=[0])
+    for p in model.parameters():
+        p.grad /= 7  # what is done to a noisy gradient is nobody's concern
+    optimizer.step()
+    refuses_to_move(optimizer, model, NOISELESS.format("0.weight"))
+    optimizer.zero_grad(set_to_none=set_to_none)
+    if set_to_none:
+        optimizer.step()  # moves nothing
+    backward(model)
+    refuses_to_move(optimizer, model, NOISELESS.format("0.weight"))
+    gradients.add_noise_(records=[1])
+    refuses_to_move(optimizer, model, "closure: expected none", lambda: backward(model))
+    optimizer.step()
+    # One optimizer a layer; one of both, of Gradients of one; and one of another model.
+    head, body = (torch.optim.SGD(model[at].parameters(), lr=0.1) for at in (1, 0))
+    optimizer.zero_grad()
+    backward(model)
+    gradients.add_noise_(records=[2])
+    head.step()
+    body.step()
+    del gradients
+    whole = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradients = Gradients(model[1], node_noise(prefix_design()), clip=CLIP)
+    optimizer.zero_grad()
+    backward(model)
+    gradients.add_noise_(records=[0])
+    refuses_to_move(whole, model, NOISELESS.format("of a parameter outside of the model"))
+    other = torch.nn.Linear(5, 1)
+    backward(other)
+    torch.optim.SGD(other.parameters(), lr=0.1).step()
+
+
+def test_averages_of_batches_are_refused() -> None:
+    """Buffers that stay, such as those of BatchNorm in eval(), are not."""
+
+    def normed() -> torch.nn.Module:
+        layers = torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)
+        return torch.nn.Sequential(*layers)
+
+    for own in (False, True):  # of the layer, and of one's own that says nothing when it moves
+        model = normed()
+        gradients = Gradients(model, node_noise(prefix_design()), clip=CLIP)
+        model[1].eval()
+        (model(torch.randn(64, 5)).mean() * 1e-3).backward()
+        gradients.add_noise_(records=range(64))
+        model.zero_grad()
+        model[1].train(not own)
+        if own:
+            model[1].running_mean.data[0] += 1e-3
+        (model(torch.randn(64, 5)).mean() * 1e-3).backward()
+        raw = flat_gradients(model)
+        with pytest.raises(InputError, match=r"model.1.running_mean: expected a buffer that stays"):
+            gradients.add_noise_(records=range(64, 128))
+        np.testing.assert_array_equal(flat_gradients(model), raw)
+        assert gradients.step == 1
+    model = torch.nn.Linear(5, 1)
+    model.register_buffer("scratch", torch.zeros(2), persistent=False)
+    gradients = Gradients(model, node_noise(prefix_design()), clip=CLIP)
+    model.scratch += 1  # leaves with no checkpoint
+    backward(model)
+    gradients.add_noise_(records=[0])
+
+
+# --- several processes ----------------------------------------------------------------------------
+
+
+def test_shards_are_refused() -> None:
+    from torch import distributed
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+    store = distributed.HashStore()
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        for shard in (
+            lambda model: fully_shard(model),
+            lambda model: FullyShardedDataParallel(model, device_id=torch.device("cpu")),
+        ):
+            with pytest.raises(
+                InputError, match="model: expected parameters that are whole on every rank"
+            ):
+                Gradients(shard(network()), node_noise(prefix_design()), clip=CLIP)
+    finally:
+        distributed.destroy_process_group()
+
+
+def rank_of_two(rank: int, folder: str) -> None:
+    """One of two processes that train one model by DistributedDataParallel; what it found is in a
+    file of its own."""
+    from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    store = distributed.FileStore(f"{folder}/store", 2)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    x, y = (torch.from_numpy(a) for a in a9a())
+
+    def step(case: str) -> str:
+        torch.manual_seed(rank)  # DistributedDataParallel sends the model of rank 0
+        model = DistributedDataParallel(network())
+        number = rank if case == "secret" else 7
+        gradients = Gradients(model, node_noise(prefix_design(), number), clip=CLIP)
+        if case == "step" and rank:
+            gradients.step = 1
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        batches = gradients.batches(len(x))
+        for t in range(3):
+            mine = batches[t][rank::2]
+            clipped_sums(model.module, x[mine], y[mine])
+            if case != "sums":
+                for p in model.parameters():
+                    distributed.all_reduce(p.grad)
+            before, sums = flat(model), flat_by_hand(model.module, batches[t])
+            try:
+                gradients.add_noise_(records=mine if case == "records" else batches[t])
+            except InputError as error:
+                return str(error)
+            optimizer.step()
+            np.save(f"{folder}/{t}-{rank}.npy", (before - flat(model)) / 0.01 - sums)
+        return "moved"
+
+    found = {case: step(case) for case in ("secret", "step", "records", "sums", "right")}
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    distributed.destroy_process_group()
+
+
+def test_ranks_of_one_model_add_one_noise_to_one_sum(tmp_path: Path) -> None:
+    a9a()
+    function = "from tests.adapters.test_pytorch import rank_of_two as f"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", f"{function}; f({rank}, {str(tmp_path)!r})"], env=environment
+        )
+        for rank in range(2)
+    ]
+    assert [process.wait(timeout=120) for process in started] == [0, 0]
+    exact = node_noise(prefix_design(), 7)
+    for rank in range(2):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert found.pop("right") == "moved"
+        for case, words in found.items():
+            assert words.startswith(f"{case}: expected the "), words
+            assert f"got another on rank {1 - rank}" in words
+        for t in range(3):
+            noise = np.load(tmp_path / f"{t}-{rank}.npy")
+            np.testing.assert_allclose(noise, exact.step(t, len(noise)), atol=1e-3)
 
 
 def test_on_an_accelerator_noise_comes_by_a_copy() -> None:
@@ -277,7 +524,7 @@ def test_on_an_accelerator_noise_comes_by_a_copy() -> None:
     design = prefix_design()
     p = torch.nn.Parameter(torch.zeros(1000, device="cuda"))
     p.grad = torch.zeros_like(p)
-    Gradients([p], node_noise(design), clip=CLIP).add_noise_(records=[0])
+    Gradients(module(p), node_noise(design), clip=CLIP).add_noise_(records=[0])
     exact = node_noise(design).step(0, (1000,), dtype=np.float32)
     np.testing.assert_array_equal(p.grad.cpu().numpy(), exact)
 
@@ -288,7 +535,7 @@ def test_on_an_accelerator_noise_comes_by_a_copy() -> None:
 def test_batches_of_random_participation_are_those_of_the_node() -> None:
     x, y = (torch.from_numpy(a) for a in a9a(12))
     model, source = network(), random_noise()
-    gradients = Gradients(model.parameters(), random_noise(), clip=CLIP)
+    gradients = Gradients(model, random_noise(), clip=CLIP)
     batches = gradients.batches(len(x))
     assert any(len(batch) == 0 for batch in batches)
     for t, batch in enumerate(batches):
