@@ -35,10 +35,17 @@ class _Clipping(NormClipping):
         raise NotImplementedError
 
 
+def _arrays(stats: TrainingStatistics) -> tuple[Any, list[np.ndarray]]:
+    """The metadata of statistics, and copies of their weights."""
+    metadata, weights = stats.get_weights()
+    return metadata, [np.array(get_ops().to_numpy(weight), order="C") for weight in weights]
+
+
 class DesignedMechanism(CentralPrivacyMechanism, Saveable):
     """Clips the update of every user, and adds the noise of the next step to their sum.
 
-    It is the last of the postprocessors, so that nothing weighs updates after they are clipped.
+    It is the last of the postprocessors: it adds noise to nothing but the sum of the updates that
+    it clipped.
 
     Metrics of norms before clipping, as pfl's own mechanisms have them, are not given: noise does
     not hide them.
@@ -71,6 +78,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
         self._clipping = _Clipping(2.0, self.run.clip)
         self._deviations = np.sqrt(noise.plan.variances)
         self._cohort: list[str] = []
+        self._sum: Any = None
 
     def user_sampler(
         self, user_ids: Sequence[str], *, cohort_size: int, seed: int = 0
@@ -105,7 +113,7 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
     def postprocess_one_user(
         self, *, stats: TrainingStatistics, user_context: Any
     ) -> tuple[TrainingStatistics, Metrics]:
-        """The update clipped; remembers who it is from.
+        """The update clipped; remembers who it is from, and the sum so far.
 
         Args:
             stats: the update.
@@ -122,6 +130,9 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
             raise InputError("user_id", expected="one", got="none", remedy=remedy)
         self._cohort.append(user_context.user_id)
         clipped, _ = self._clipping.constrain_sensitivity(stats)
+        # As pfl adds them up, to the bit; whoever comes after may change the first one in place.
+        first = self._sum is None
+        self._sum = clipped.apply_elementwise(get_ops().clone) if first else clipped + self._sum
         return clipped, Metrics()
 
     def postprocess_server(
@@ -139,14 +150,27 @@ class DesignedMechanism(CentralPrivacyMechanism, Saveable):
 
         Raises:
             InputError: users more often or closer together than the design is for; more
-                iterations than its horizon; numbers that are not finite; several workers, who see
-                only a part of the users each.
+                iterations than its horizon; numbers that are not finite; another sum than that of
+                the clipped updates, as where other postprocessors come after this one; several
+                workers, who see only a part of the users each.
         """
         if get_ops().distributed.world_size > 1:
             raise InputError("workers", expected="one, who sees all users", got="several")
         cohort, self._cohort = self._cohort, []
-        metadata, weights = stats.get_weights()
-        arrays = [np.array(get_ops().to_numpy(weight), order="C") for weight in weights]
+        metadata, arrays = _arrays(stats)
+        clipped = [] if self._sum is None else _arrays(self._sum)[1]
+        self._sum = None
+        same = [
+            np.array_equal(*pair, equal_nan=True) for pair in zip(arrays, clipped, strict=False)
+        ]
+        if len(clipped) != len(arrays) or not all(same):
+            raise InputError(
+                "postprocessors",
+                expected="the sum of the clipped updates, as it is",
+                got="another",
+                remedy="Make DesignedMechanism the last of the postprocessors, and let pfl's "
+                "SumAggregator add up.",
+            )
         step = self.run.step
         self.run.add_(arrays, records=cohort)
         tensors = [get_ops().to_tensor(array, dtype=str(array.dtype)) for array in arrays]

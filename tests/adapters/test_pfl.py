@@ -45,11 +45,35 @@ class Network(torch.nn.Module):
         torch.manual_seed(0)
         self.hidden, self.out = torch.nn.Linear(8, 400), torch.nn.Linear(400, 1)
 
+    def forward(self, x: Any) -> Any:
+        return self.out(self.hidden(x).tanh())[:, 0]
+
     def loss(self, x: Any, y: Any, eval: bool = False) -> Any:
-        return torch.nn.functional.mse_loss(self.out(self.hidden(x).tanh())[:, 0], y)
+        return torch.nn.functional.mse_loss(self(x), y)
 
     def metrics(self, x: Any, y: Any, eval: bool = True) -> Any:
         return {"loss": Weighted(self.loss(x, y).item() * len(y), len(y))}
+
+
+def update_by_hand(
+    module: torch.nn.Module, x: np.ndarray, y: np.ndarray, *, rate: float
+) -> np.ndarray:
+    """What two steps of gradient descent on the mean squared error of tanh(x A + b) . o + s add to
+    A, b, o, s, clipped to CLIP over all of them; in the order of the module's parameters."""
+    a, b, o, s = start = [p.detach().double().numpy() for p in module.parameters()]
+    for _ in range(2):
+        h = np.tanh(x @ a.T + b)
+        e = 2 * (h @ o[0] + s - y) / len(y)
+        d = e[:, None] * o * (1 - h**2)
+        a, b, o, s = a - rate * d.T @ x, b - rate * d.sum(0), o - rate * e @ h, s - rate * e.sum()
+    moved = [after - before for after, before in zip((a, b, o, s), start, strict=True)]
+    found = np.concatenate([part.ravel() for part in moved])
+    return found * min(1.0, CLIP / np.linalg.norm(found))
+
+
+def set_to(module: torch.nn.Module, values: np.ndarray) -> torch.nn.Module:
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(values).float(), module.parameters())
+    return module
 
 
 def flat(module: torch.nn.Module) -> np.ndarray:
@@ -62,10 +86,12 @@ class Sums(Postprocessor):
     def __init__(self) -> None:
         self.found: list[np.ndarray] = []
         self.norms: list[float] = []
+        self.users: list[str] = []
 
     def postprocess_one_user(self, *, stats: Any, user_context: Any) -> Any:
         _, weights = stats.get_weights()
         self.norms.append(sum(float(w.square().sum()) for w in weights) ** 0.5)
+        self.users.append(user_context.user_id)
         return stats, Metrics()
 
     def postprocess_server(
@@ -90,23 +116,28 @@ class Moves(TrainingProcessCallback):
         return False, Metrics()
 
 
+def records_of(name: str) -> tuple[np.ndarray, np.ndarray]:
+    x, y = california()
+    part = np.array_split(np.arange(len(x)), len(USERS))[USERS.index(name)]
+    return x[part], y[part]
+
+
 class Training:
     """Federated averaging on California housing; ``run`` returns what moved the parameters beside
     the sums of clipped updates."""
 
-    def __init__(self, noise: NodeNoise, *, cohort: int = COHORT, sampler: Any = None) -> None:
-        x, y = (torch.from_numpy(a) for a in california())
-        parts = dict(zip(USERS, np.array_split(np.arange(len(x)), len(USERS)), strict=True))
-
+    def __init__(
+        self, noise: NodeNoise, *, cohort: int = COHORT, sampler: Any = None, after: Any = ()
+    ) -> None:
         def user(name: str) -> Dataset:
-            return Dataset((x[parts[name]], y[parts[name]]), user_id=name)
+            return Dataset(tuple(map(torch.from_numpy, records_of(name))), user_id=name)
 
         self.mechanism = DesignedMechanism(noise, clipping_bound=CLIP)
         draw = self.mechanism.user_sampler(USERS, cohort_size=COHORT)
         users = FederatedDataset(user, sampler or draw)
         self.sums, self.module, self.cohort = Sums(), Network(), cohort
         # On the server the order is reversed: sums first, then the noise.
-        post = [self.mechanism, self.sums]
+        post = [self.mechanism, self.sums, *after]
         self.backend = SimulatedBackend(users, users, postprocessors=post)
         self.model = PyTorchModel(
             self.module,
@@ -115,9 +146,15 @@ class Training:
         )
         self.moves = Moves(self.module)
 
-    def run(self, iterations: int = 12, callbacks: Any = (), algorithm: Any = None) -> np.ndarray:
+    def run(
+        self,
+        iterations: int = 12,
+        callbacks: Any = (),
+        algorithm: Any = None,
+        local_rate: float = 0.05,
+    ) -> np.ndarray:
         local = NNTrainHyperParams(
-            local_num_epochs=2, local_learning_rate=0.05, local_batch_size=None
+            local_num_epochs=2, local_learning_rate=local_rate, local_batch_size=None
         )
         parameters = NNAlgorithmParams(
             central_num_iterations=iterations,
@@ -132,6 +169,16 @@ class Training:
         moved = np.diff(self.moves.at, axis=0) / RATE * self.cohort
         return moved - np.array(self.sums.found)
 
+    def users(self, t: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [records_of(name) for name in self.sums.users[t * COHORT : (t + 1) * COHORT]]
+
+    def check_sums(self, *, rate: float) -> None:
+        """Assert that sums before noise are those by hand, at the models that there were."""
+        for before, found, t in zip(self.moves.at, self.sums.found, range(12), strict=False):
+            at = set_to(Network(), before)
+            exact = sum(update_by_hand(at, *user, rate=rate) for user in self.users(t))
+            np.testing.assert_allclose(found, exact, atol=1e-5 * np.linalg.norm(exact))
+
 
 def test_noise_in_the_parameters_is_that_of_the_design_for_the_whole_horizon() -> None:
     design = prefix_design()
@@ -139,9 +186,25 @@ def test_noise_in_the_parameters_is_that_of_the_design_for_the_whole_horizon() -
     noises = training.run()
     assert noises.shape == (12, 8 * 400 + 400 + 400 + 1)
     check_noise(designed_covariance(design), noises)
+    training.check_sums(rate=0.05)
     assert max(training.sums.norms) <= CLIP * (1 + 1e-6)
     assert len(training.sums.norms) == 12 * COHORT
     assert training.mechanism.epsilon == 6.0
+
+
+def test_the_model_learns_what_the_right_one_learns() -> None:
+    """A target so weak that noise hides little of it."""
+    training, rate = Training(node_noise(prefix_design(epsilon=1e4))), 0.01
+    training.run(local_rate=rate)
+    training.check_sums(rate=rate)
+    by_hand = Network()
+    for t in range(12):
+        sums = sum(update_by_hand(by_hand, *user, rate=rate) for user in training.users(t))
+        set_to(by_hand, flat(by_hand) + RATE / COHORT * sums)
+    x, y = map(torch.from_numpy, california())
+    start, found, right = (one.loss(x, y).item() for one in (Network(), training.module, by_hand))
+    assert right < 0.6 * start
+    assert found < (start + right) / 2
 
 
 def test_metrics_say_the_deviation_of_every_step_and_no_norm_of_an_update() -> None:
@@ -160,12 +223,12 @@ def statistics(*arrays: Any) -> MappedVectorStatistics:
     return MappedVectorStatistics(tensors, weight=1.0)
 
 
-def add(mechanism: DesignedMechanism, stats: Any, users: list[Any]) -> Any:
-    for user in users:
-        context = UserContext(num_datapoints=1, seed=None, user_id=user)
-        mechanism.postprocess_one_user(stats=statistics(np.zeros(1)), user_context=context)
+def add(mechanism: DesignedMechanism, update: Any, user: Any) -> Any:
+    """The sum of one update, with noise."""
+    context = UserContext(num_datapoints=1, seed=None, user_id=user)
+    clipped, _ = mechanism.postprocess_one_user(stats=update, user_context=context)
     noisy, _ = mechanism.postprocess_server(
-        stats=stats, central_context=None, aggregate_metrics=Metrics()
+        stats=clipped, central_context=None, aggregate_metrics=Metrics()
     )
     return noisy
 
@@ -176,7 +239,7 @@ def test_audit_of_noise_through_the_adapter_does_not_exceed_mu() -> None:
     def draw(d: int) -> np.ndarray:
         mechanism = DesignedMechanism(node_noise(design, next(numbers)), clipping_bound=CLIP)
         sums = statistics(np.zeros(d))
-        return np.array([add(mechanism, sums, [str(t % 3)])["0"].numpy() for t in range(6)])
+        return np.array([add(mechanism, sums, str(t % 3))["0"].numpy() for t in range(6)])
 
     report = audit_noise(design, draw, runs=20_000)
     assert not report.exceeds
@@ -230,6 +293,37 @@ def test_a_checkpoint_that_is_missing_or_damaged(tmp_path: Path) -> None:
 # --- what is refused ---
 
 
+class Times(Postprocessor):
+    """After the mechanism: times a factor, of every update or of their sum."""
+
+    def __init__(self, factor: float, *, user: bool, in_place: bool = False) -> None:
+        self.factor, self.user, self.in_place = factor, user, in_place
+
+    def times(self, stats: Any) -> Any:
+        if self.in_place:
+            for part in stats.values():
+                part *= self.factor
+            return stats, Metrics()
+        return stats.apply_elementwise(lambda part: part * self.factor), Metrics()
+
+    def postprocess_one_user(self, *, stats: Any, user_context: Any) -> Any:
+        return self.times(stats) if self.user else (stats, Metrics())
+
+    def postprocess_server(self, *, stats: Any, **_: Any) -> Any:
+        return (stats, Metrics()) if self.user else self.times(stats)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("user", [False, True])
+@pytest.mark.parametrize("factor", [100.0, 1 + 1e-6])
+def test_a_postprocessor_after_it_is_refused(factor: float, user: bool, in_place: bool) -> None:
+    after = [Times(factor, user=user, in_place=in_place)]
+    training = Training(node_noise(prefix_design()), after=after)
+    with pytest.raises(InputError, match="postprocessors: expected the sum of the clipped"):
+        training.run(iterations=1)
+    assert (training.mechanism.run.step, len(training.moves.at)) == (0, 1)
+
+
 def test_users_too_often_are_refused() -> None:
     """A sampler of one's own that comes round after two iterations in place of four."""
     users = itertools.cycle(USERS[:20])
@@ -257,14 +351,14 @@ def test_bad_input_is_refused() -> None:
         )
     mechanism = DesignedMechanism(node_noise(design), clipping_bound=CLIP)
     with pytest.raises(InputError, match="user_id"):
-        add(mechanism, statistics(np.zeros(3)), [None])
+        add(mechanism, statistics(np.zeros(3)), None)
     with pytest.raises(InputError, match="finite"):
-        add(mechanism, statistics(np.array([0.0, np.nan])), ["a"])
+        add(mechanism, statistics(np.array([0.0, np.nan])), "a")
     with pytest.raises(InputError, match="float32 or float64"):
-        add(mechanism, statistics(np.zeros(3, dtype=np.float16)), ["a"])
-    add(mechanism, statistics(np.zeros(3)), ["a"])
+        add(mechanism, statistics(np.zeros(3, dtype=np.float16)), "a")
+    add(mechanism, statistics(np.zeros(3)), "a")
     with pytest.raises(InputError, match="shapes"):
-        add(mechanism, statistics(np.zeros(4)), ["b"])
+        add(mechanism, statistics(np.zeros(4)), "b")
     assert mechanism.run.step == 1
 
 

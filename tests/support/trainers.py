@@ -64,14 +64,19 @@ def california() -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def prefix_design(
-    *, epochs: int = 3, separation: int = 4, free_order: bool = False, **kwargs: Any
+    *,
+    epochs: int = 3,
+    separation: int = 4,
+    free_order: bool = False,
+    epsilon: float = 6.0,
+    **kwargs: Any,
 ) -> Design:
     """Prefix sums, for every record ``epochs`` times, ``separation`` steps apart."""
     use: Participation = FixedEpoch(epochs=epochs, separation=separation)
     if free_order:
         horizon = epochs * separation
         use = MinSeparation(horizon=horizon, separation=separation, max_participations=epochs)
-    target = PrivacyTarget(epsilon=6.0, delta=1e-5, clip=CLIP)
+    target = PrivacyTarget(epsilon=epsilon, delta=1e-5, clip=CLIP)
     return solve(TimeProblem.prefix(participation=use, privacy=target, **kwargs)).design
 
 
