@@ -51,9 +51,10 @@ class DesignedNoise:
 
     Put it first of the mods, so that nothing touches the reply after it.
 
-    Metrics of the reply but the ``public`` ones are left out, and so is every record but the
-    model: they come from the client's data and no noise hides them. Replies to other messages are
-    not touched. What is refused goes to the server as an error in place of a reply.
+    Metrics of a reply but the ``public`` ones are left out, and so is every record but the model:
+    they come from the client's data and no noise hides them. Of replies to other messages, such as
+    ``evaluate``, for which strategies of Flower ask by default, public metrics alone are left.
+    What is refused goes to the server as an error in place of a reply.
 
     Args:
         noise: of this client's node, or a function of its context that makes it: with
@@ -87,7 +88,10 @@ class DesignedNoise:
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """As Flower calls its mods."""
         if msg.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
-            return call_next(msg, ctxt)
+            reply = call_next(msg, ctxt)
+            if not reply.has_error():
+                reply.content = self._metrics(reply.content)
+            return reply
         try:
             made = self._noise if isinstance(self._noise, NodeNoise) else self._noise(ctxt)
             run = Run(made, clip=self._clip, chooser="the server")
@@ -130,11 +134,18 @@ class DesignedNoise:
             "epsilon": cast(float, run.noise.claim.epsilon),
             "delta": cast(float, run.noise.claim.delta),
         }
-        content = RecordDict({name: model, RECORD: ConfigRecord(said)})
-        for key, metrics in leaves.metric_records.items():
-            kept = {k: value for k, value in metrics.items() if k in self._public}
-            content[key] = MetricRecord(kept)
+        content = self._metrics(leaves)
+        content[name], content[RECORD] = model, ConfigRecord(said)
         return content
+
+    def _metrics(self, leaves: RecordDict) -> RecordDict:
+        """The public ones of what leaves, and nothing else of it."""
+        return RecordDict(
+            {
+                key: MetricRecord({k: value for k, value in metrics.items() if k in self._public})
+                for key, metrics in leaves.metric_records.items()
+            }
+        )
 
 
 def dropout_metrics(replies: list[RecordDict], weighted_by_key: str) -> MetricRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from noisedesign.adapters.flower import DesignedNoise, dropout_metrics
+from noisedesign.adapters.run import Run
 
 NODES, STEPS, HIDDEN = 4, 4, 200
 Model = dict[str, np.ndarray]
@@ -316,20 +318,86 @@ def test_nothing_else_that_comes_from_the_data_leaves_the_client() -> None:
     assert dict(content["m"]) == {"num-examples": 3, "loss": 0.25}
 
 
-def test_other_messages_are_not_touched() -> None:
-    mod = DesignedNoise(node_noise(prefix_design(**EVERY_ROUND)), clip=CLIP)
-    reply = client(mod, same)(sent(zeros(), None, kind="evaluate"), context())
-    assert dict(reply.content["metrics"]) == {"loss": 0.5}
+@pytest.mark.parametrize("kind", ["evaluate", "query", "evaluate.other"])
+def test_replies_to_other_messages_keep_public_metrics_alone(kind: str) -> None:
+    """FedAvg asks for evaluations where nobody says otherwise."""
+    noise, action = node_noise(prefix_design(**EVERY_ROUND)), kind.partition(".")[2]
+
+    def replies(**public: Any) -> Message:
+        app = ClientApp(mods=[DesignedNoise(noise, clip=CLIP, **public)])
+        kinds = {"evaluate": app.evaluate, "query": app.query}
+        named = [action] if action else []
+
+        @kinds[kind.partition(".")[0]](*named)
+        def _(message: Message, _: Context) -> Message:
+            metrics = MetricRecord({"num-examples": 7, "loss": float(california()[0][0, 0])})
+            said = ConfigRecord({"labels": [1, 2]})
+            content = RecordDict({"m": metrics, "c": said, "arrays": record(start())})
+            return Message(content, reply_to=message)
+
+        return app(sent(zeros(), None, kind=kind), context())
+
+    reply = replies()
+    assert list(reply.content) == ["m"]
+    assert dict(reply.content["m"]) == {"num-examples": 7}
+    assert set(replies(public=("loss",)).content["m"]) == {"loss"}
+    assert dict(FedAvg().aggregate_evaluate(1, [reply]) or {}) == {}
+    assert noise.steps == frozenset()
 
 
-def answers(nodes: Any, step: int = 0) -> list[Message]:
-    design, found = seeds_design(), []
+def test_what_is_clipped_is_no_longer_than_the_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In exact arithmetic, of the numbers as they are rounded, which noise is added to."""
+    clipped: list[np.ndarray] = []
+    monkeypatch.setattr(Run, "add_", lambda _, arrays, **__: clipped.extend(arrays))
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float64):
+        for d in (1, 2, 3, 50, 50, 50, 50, 1000):
+            clipped.clear()
+            far = {name: rng.normal(size=a.shape).astype(dtype) for name, a in zeros(d).items()}
+            mod = DesignedNoise(node_noise(prefix_design(**EVERY_ROUND)), clip=CLIP)
+            client(mod, lambda _, __, far=far: far)(sent(zeros(d, dtype), 1), context())
+            square = sum(Fraction(float(u)) ** 2 for array in clipped for u in array)
+            assert square <= Fraction(CLIP) ** 2
+            assert square > (1 - Fraction(1, 10**5)) * min(
+                Fraction(CLIP) ** 2, sum(Fraction(float(u)) ** 2 for a in far.values() for u in a)
+            )
+
+
+def test_the_model_learns_what_the_right_one_learns() -> None:
+    """A target so weak that noise hides little of it."""
+    design, (x, y) = seeds_design(epsilon=1e4), california()
+
+    def local(model: Model, u: int) -> Model:
+        return trained(model, x[u::NODES], y[u::NODES], rate=0.01)
+
+    model, by_hand = start(), start()
+    for t in range(STEPS):
+        replies = answers(
+            range(NODES),
+            t,
+            design=design,
+            model=model,
+            train=lambda m, c: local(m, **c.node_config),
+        )
+        arrays, _ = FedAvg(train_metrics_aggr_fn=dropout_metrics).aggregate_train(t + 1, replies)
+        model = model_of(arrays)
+        moves = [clipped(flat(local(by_hand, u)) - flat(by_hand)) for u in range(NODES)]
+        parts = np.split(flat(by_hand) + np.mean(moves, axis=0), [8 * HIDDEN])
+        by_hand = {"hidden": parts[0].reshape(8, HIDDEN), "out": parts[1]}
+    assert loss(by_hand) < 0.75 * loss(start())
+    assert loss(model) < (loss(start()) + loss(by_hand)) / 2
+
+
+def answers(
+    nodes: Any, step: int = 0, *, design: Any = None, model: Any = None, train: Any = same
+) -> list[Message]:
+    design, found = seeds_design() if design is None else design, []
     for u in nodes:
         plan = design.node_plan(u)
         own = secret(u) if "own" in plan.sources else None
         made = noise(plan, secret=own, seeds=pair_secrets(design, u), record=False)
-        app = client(DesignedNoise(made, clip=CLIP), same)
-        found.append(app(sent(zeros(4000), step + 1), context()))
+        app = client(DesignedNoise(made, clip=CLIP), train)
+        found.append(app(sent(model or zeros(4000), step + 1), context(u=u)))
     return found
 
 
@@ -429,6 +497,8 @@ def test_rounds_outside_the_horizon_are_refused(round_: Any, said: str) -> None:
         (lambda m, _: {k: a.astype(np.int64) for k, a in m.items()}, "reply['a']"),
         (lambda m, _: {"a": m["a"][1:], "b": m["b"]}, "reply['a']"),
         (lambda m, _: {"a": m["a"]}, "the arrays of the message"),
+        (lambda m, _: {"b": m["a"], "a": m["a"]}, "the arrays of the message"),
+        (lambda m, _: {"a": m["a"], "c": m["b"]}, "the arrays of the message"),
     ],
 )
 def test_updates_that_noise_cannot_be_added_to_are_refused(train: Any, said: str) -> None:

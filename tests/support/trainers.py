@@ -109,10 +109,10 @@ def node_noise(design: Design | Plan, number: int = 1, **kwargs: Any) -> NodeNoi
 
 
 @cache
-def seeds_design(*, nodes: int = 4, steps: int = 4) -> Design:
+def seeds_design(*, nodes: int = 4, steps: int = 4, epsilon: float = 6.0) -> Design:
     """On a ring, a seed for every two neighbours; every node takes part in every step."""
     use = FixedEpoch(epochs=steps, separation=1)
-    target = PrivacyTarget(epsilon=6.0, delta=1e-5, clip=CLIP)
+    target = PrivacyTarget(epsilon=epsilon, delta=1e-5, clip=CLIP)
     space = SpaceStructure(kind="edge-local")
     graph = nx.cycle_graph(nodes)
     return solve(
