@@ -121,9 +121,10 @@ class Training(Run):
             dtype=jax.numpy.result_type(float),
         )
 
-        def count(records: Iterable[Any]) -> list[Any]:
+        def count(records: Sequence[Any], norm: Any) -> list[Any]:
+            self.noise.check_sum(float(norm), records=len(records))
             self.skip(records)
-            return []
+            return [norm]
 
         def init(model: Any) -> Any:
             return self._first_state(), theirs.init(model)
@@ -131,8 +132,9 @@ class Training(Run):
         def update(sums: Any, state: Any, params: Any = None, *, records: Any = None) -> Any:
             leaves, tree = _leaves(sums)
             step, inner = state
+            norm = optax.tree.norm(leaves)
             step, _ = self._on_host(
-                count, step, records, [], traced=_traced(state, records, leaves)
+                count, step, records, [norm], traced=_traced(state, records, leaves)
             )
             noisy, inner = theirs.update(tree.unflatten(leaves), inner)
             return noisy, (step, inner)

@@ -399,15 +399,15 @@ def test_wrong_participation_is_refused_and_no_step_is_taken(compiled: bool) -> 
     training, privatizer, state = small()
     update = jax.jit(privatizer.update) if compiled else privatizer.update
     error = RuntimeError if compiled else InputError
-    _, state = update(jnp.ones(3), state, records=jnp.array([0, 5]))
+    _, state = update(jnp.full(3, 0.125), state, records=jnp.array([0, 5]))
     jax.block_until_ready(state)
     for wrong, words in (([5], "less than 2 apart"), ([1, 1], "twice in the batch")):
         with pytest.raises(error, match=words):
-            jax.block_until_ready(update(jnp.ones(3), state, records=jnp.array(wrong)))
+            jax.block_until_ready(update(jnp.full(3, 0.125), state, records=jnp.array(wrong)))
     assert training.step == 1
-    noisy, _ = update(jnp.ones(3), state, records=jnp.array([1]))
+    noisy, _ = update(jnp.full(3, 0.125), state, records=jnp.array([1]))
     exact = node_noise(prefix_design(epochs=2, separation=2)).step(1, (3,), dtype=np.float32)
-    np.testing.assert_array_equal(noisy, exact + np.float32(1))
+    np.testing.assert_array_equal(noisy, exact + np.float32(0.125))
 
 
 def test_nobody_says_who_took_part() -> None:
@@ -537,6 +537,27 @@ def test_arguments_that_may_be_of_records_and_are_not_said_to_be_are_refused() -
     )
 
 
+@pytest.mark.parametrize("kind", ["privatizer", "streaming_privatizer"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_sums_that_nobody_clipped_are_refused(kind: str, compiled: bool) -> None:
+    """Gradients of a batch that are taken by jax.grad; a loss that is scaled after."""
+    x, y = (part[:64] for part in a9a())
+    start, training = model(), Training(node_noise(structured("banded", bands=3)), clip=CLIP)
+    privatizer, state = getattr(training, kind)(), None
+    update = jax.jit(privatizer.update) if compiled else privatizer.update
+    raw = jax.grad(lambda params: 64 * loss(params, x, y))(start)
+    right = training.clipped_grad(loss)(start, x, y)
+    scaled = jax.tree.map(lambda leaf: 2.0**16 * leaf, right)
+    assert np.linalg.norm(flat(raw)) > 64 * CLIP
+    records, state = jnp.arange(64), privatizer.init(start)
+    for wrong in (raw, scaled):
+        with pytest.raises(RuntimeError if compiled else InputError, match="a sum of norm at most"):
+            jax.block_until_ready(update(wrong, state, records=records))
+    assert training.step == 0
+    jax.block_until_ready(update(right, state, records=records))
+    assert training.step == 1
+
+
 def test_words_as_records_are_for_steps_that_are_not_compiled() -> None:
     _, privatizer, state = small()
     with pytest.raises(InputError, match="records: expected an array of integers"):
@@ -591,7 +612,7 @@ def test_batches_of_random_participation_are_those_of_the_node(privatizer: str) 
     transform = getattr(training, privatizer)()
     sums = jnp.zeros(40)
     state = transform.init(sums)
-    with pytest.raises(InputError, match="batches: expected the batches of the node"):
+    with pytest.raises(InputError, match="batches: expected the batches of th(e|is) node"):
         transform.update(sums, state, records=[0])
     drawn = source.batches(12)
     assert any(len(batch) == 0 for batch in drawn)

@@ -131,12 +131,12 @@ def test_noise_of_other_layouts_and_of_frozen_parameters() -> None:
     design = prefix_design()
     free = [torch.nn.Parameter(torch.zeros(3, 5)), torch.nn.Parameter(torch.zeros(()))]
     frozen = torch.nn.Parameter(torch.zeros(4), requires_grad=False)
-    free[0].grad, free[1].grad = torch.ones(5, 3).T, torch.ones(())
+    free[0].grad, free[1].grad = torch.full((5, 3), 0.125).T, torch.tensor(0.125)
     model = torch.nn.ParameterList([free[0], frozen, free[1]])
     Gradients(model, node_noise(design), clip=CLIP).add_noise_(records=[1])
     exact = node_noise(design).step(0, (16,), dtype=np.float32)
-    np.testing.assert_array_equal(free[0].grad.numpy().ravel(), exact[:15] + np.float32(1))
-    assert free[1].grad.item() == exact[15] + np.float32(1)
+    np.testing.assert_array_equal(free[0].grad.numpy().ravel(), exact[:15] + np.float32(0.125))
+    assert free[1].grad.item() == exact[15] + np.float32(0.125)
     assert frozen.grad is None
 
 
@@ -211,12 +211,14 @@ def module(*parameters: torch.nn.Parameter) -> torch.nn.Module:
 def small() -> tuple[list[torch.nn.Parameter], Gradients]:
     parameters = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
     for p in parameters:
-        p.grad = torch.ones_like(p)
+        p.grad = torch.full_like(p, 0.125)
     return parameters, Gradients(module(*parameters), node_noise(prefix_design()), clip=CLIP)
 
 
 def unchanged(parameters: list[torch.nn.Parameter]) -> bool:
-    return all((p.grad == 1).all() for p in parameters if p.grad is not None and p.grad.numel() > 1)
+    return all(
+        (p.grad == 0.125).all() for p in parameters if p.grad is not None and p.grad.numel() > 1
+    )
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
@@ -225,18 +227,18 @@ def test_gradients_that_are_not_finite_are_refused(number: float) -> None:
     parameters[1].grad[1, 1] = number
     with pytest.raises(InputError, match=r"parameters\[1\]: expected finite"):
         gradients.add_noise_(records=[0])
-    assert (parameters[0].grad == 1).all()
+    assert (parameters[0].grad == 0.125).all()
     assert gradients.step == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_refused(dtype: Any) -> None:
     p = torch.nn.Parameter(torch.zeros(3, dtype=dtype))
-    p.grad = torch.ones_like(p)
+    p.grad = torch.full_like(p, 0.125)
     gradients = Gradients(module(p), node_noise(prefix_design()), clip=CLIP)
     with pytest.raises(InputError, match="float32 or float64, got b?float16"):
         gradients.add_noise_(records=[0])
-    assert (p.grad == 1).all()
+    assert (p.grad == 0.125).all()
 
 
 def test_a_model_that_changes_its_size_is_refused() -> None:
@@ -244,7 +246,7 @@ def test_a_model_that_changes_its_size_is_refused() -> None:
     gradients.add_noise_(records=[0])
     parameters[0].data = torch.zeros(4)
     for p in parameters:
-        p.grad = torch.ones_like(p)
+        p.grad = torch.full_like(p, 0.125)
     with pytest.raises(InputError, match="parameters: expected the shapes"):
         gradients.add_noise_(records=[1])
     assert unchanged(parameters)
@@ -264,7 +266,7 @@ def test_wrong_participation_is_refused_and_nothing_is_added() -> None:
     parameters, gradients = small()
     gradients.add_noise_(records=[0, 1])
     for p in parameters:
-        p.grad = torch.ones_like(p)
+        p.grad = torch.full_like(p, 0.125)
     with pytest.raises(InputError, match="record 1 in steps 0, 1, less than 4 apart"):
         gradients.add_noise_(records=torch.tensor([1, 2]))
     assert unchanged(parameters)
@@ -275,10 +277,10 @@ def test_past_the_horizon_is_refused() -> None:
     parameters, gradients = small()
     for t in range(12):
         for p in parameters:
-            p.grad = torch.ones_like(p)
+            p.grad = torch.full_like(p, 0.125)
         gradients.add_noise_(records=[t % 4])
     for p in parameters:
-        p.grad = torch.ones_like(p)
+        p.grad = torch.full_like(p, 0.125)
     with pytest.raises(InputError, match="0 to 11"):
         gradients.add_noise_(records=[])
     assert unchanged(parameters)
