@@ -58,7 +58,7 @@ class DesignedNoise:
 
     Args:
         noise: of this client's node, or a function of its context that makes it: with
-            ``resume=True``, as clients are made anew every round.
+            ``resume=True`` but for the first time, as clients are made anew every round.
         clip: the Euclidean norm that the update is clipped to, over all arrays; must be the
             design's.
         public: metrics that need no protection, such as the weight of the average.
@@ -96,8 +96,6 @@ class DesignedNoise:
             made = self._noise if isinstance(self._noise, NodeNoise) else self._noise(ctxt)
             run = Run(made, clip=self._clip, chooser="the server")
             run.step = _step(msg.content)
-            for step in made.steps - {run.step}:
-                run.attendance.check([made.plan.node], step)
             run.attend([made.plan.node])
             reply = call_next(msg, ctxt)
             if not reply.has_error():

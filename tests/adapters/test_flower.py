@@ -117,7 +117,6 @@ def run_simulation(folder: Path) -> Any:
 
     design, x_y = seeds_design(nodes=NODES, steps=STEPS), california()
     plans = [design.node_plan(u).save(folder / f"{u}.plan") for u in range(NODES)]
-    seeds = [pair_secrets(design, u) for u in range(NODES)]
 
     def node_of(context: Context) -> int:
         return int(context.node_config["partition-id"])
@@ -127,7 +126,8 @@ def run_simulation(folder: Path) -> Any:
         u = node_of(context)
         own = secret(u) if "own" in {s.source for s in design.node_plan(u).streams} else None
         path = folder / f"{u}.sqlite3"
-        return noise(plans[u], secret=own, seeds=seeds[u], record=path, resume=True)
+        seeds = pair_secrets(design, u)
+        return noise(plans[u], secret=own, seeds=seeds, record=path, resume=path.exists())
 
     def train(model: Model, context: Context) -> Model:
         part = slice(node_of(context), None, NODES)
@@ -145,6 +145,7 @@ def run_simulation(folder: Path) -> Any:
             replies = list(replies)
             found = {}
             for reply in replies:
+                assert not reply.has_error(), reply.error.reason
                 content = reply.content
                 assert dict(content["metrics"]) == {"num-examples": 1}  # no loss of training
                 node = content.config_records["noisedesign"]["node"]
@@ -238,7 +239,7 @@ def test_a_round_alone_has_the_noise_of_its_step_in_any_order(tmp_path: Path) ->
     where = tmp_path / "records.sqlite3"
 
     def made(_: Context) -> Any:
-        return node_noise(design, record=where, resume=True)
+        return node_noise(design, record=where, resume=where.exists())
 
     for round_ in (1, 2, 5, 3):
         reply = client(DesignedNoise(made, clip=CLIP), same)(sent(zeros(), round_), context())
@@ -453,10 +454,10 @@ def refusal(mod: DesignedNoise, message: Message, train: Any = same) -> str:
 
 def test_a_client_that_answers_too_often_or_too_soon_is_refused(tmp_path: Path) -> None:
     """Its rounds are in the record of what was drawn, so that a client made anew sees them."""
-    design = prefix_design(epochs=2, separation=3)
+    design, where = prefix_design(epochs=2, separation=3), tmp_path / "records.sqlite3"
 
     def made(_: Context) -> Any:
-        return node_noise(design, record=tmp_path / "records.sqlite3", resume=True)
+        return node_noise(design, record=where, resume=where.exists())
 
     mod = DesignedNoise(made, clip=CLIP)
     assert client(mod, same)(sent(zeros(), 2), context()).has_content()

@@ -13,7 +13,16 @@ from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from noisedesign.privacy.accounting import epsilon_of
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
-from tests.support.trainers import CLIP, FEATURES, a9a, node_noise, prefix_design, random_noise
+from tests.support.trainers import (
+    CLIP,
+    FEATURES,
+    a9a,
+    check_learned,
+    node_noise,
+    prefix_design,
+    random_noise,
+    sums_by_hand,
+)
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
 opacus = pytest.importorskip("opacus", reason="needs the package opacus")
@@ -23,7 +32,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from noisedesign.adapters.opacus import Engine  # noqa: E402
 
-RATE = 0.5
+RATE = 8.0
 
 
 def network() -> torch.nn.Module:
@@ -37,8 +46,20 @@ def flat(module: torch.nn.Module) -> np.ndarray:
     return torch.cat([p.detach().flatten() for p in module.parameters()]).double().numpy()
 
 
+def numbers(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    hidden, bias, out, shift = (p.detach().double().numpy() for p in module.parameters())
+    return {"hidden": hidden.T, "bias": bias, "out": out[0], "shift": shift[0]}
+
+
+def by_hand(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
+    """The sum of clipped gradients, in the order of the module's parameters."""
+    found = sums_by_hand(numbers(module), x.numpy(), y.numpy())
+    return np.concatenate([found[name].T.ravel() for name in found])
+
+
 class Training:
-    """A run over a9a; ``noises`` is what moved the parameters beside the sums of gradients."""
+    """A run over a9a; ``noises`` is what moved the parameters of :func:`network` beside the sums of
+    gradients, which are taken by hand."""
 
     def __init__(
         self,
@@ -69,12 +90,11 @@ class Training:
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self.gradients(x, y)
+        exact = by_hand(self.module, x, y)
         before = flat(self.module)
         self.optimizer.step()
-        sums = torch.cat([p.summed_grad.flatten() for p in self.module.parameters()])
         divided = self.optimizer.expected_batch_size
-        moved = (before - flat(self.module)) / RATE * divided
-        self.noises.append(moved - sums.double().numpy())
+        self.noises.append((before - flat(self.module)) / RATE * divided - exact)
 
     def run(self, rounds: int) -> np.ndarray:
         for x, y in itertools.chain.from_iterable(self.loader for _ in range(rounds)):
@@ -88,9 +108,9 @@ def test_noise_in_the_parameters_is_that_of_the_design_for_the_whole_horizon() -
     noises = training.run(rounds=3)
     assert noises.shape == (12, FEATURES * 32 + 32 + 32 + 1)
     check_noise(designed_covariance(design), noises)
-    # What opacus clips: the summed gradient of a batch is no longer than the clip times its size.
-    sums = torch.cat([p.summed_grad.flatten() for p in training.module.parameters()])
-    assert 0 < sums.norm().item() <= CLIP * 500 * (1 + 1e-5)
+    data = tuple(part[:2000] for part in a9a())
+    batches = training.engine.run.batches(2000, batch_size=500)
+    check_learned(numbers(training.module), numbers(network()), batches, data, rate=RATE / 500)
 
 
 def test_records_whose_order_is_free() -> None:
@@ -182,6 +202,42 @@ def test_restart_goes_on_with_the_same_noise_and_in_the_same_place(tmp_path: Pat
     again.engine.load_checkpoint(path=where, module=again.model, optimizer=again.optimizer)
     assert len(again.engine.accountant) == 2
     np.testing.assert_array_equal(again.run(rounds=3), whole[2:])
+
+
+def test_an_older_checkpoint_goes_on_after_the_steps_that_were_used(tmp_path: Path) -> None:
+    """Of training that is not the same again: dropout. What was used is not used for other data."""
+    design, where, record = prefix_design(), tmp_path / "checkpoint.pt", tmp_path / "records"
+
+    def made(**how: Any) -> Training:
+        module = network()
+        module.insert(2, torch.nn.Dropout(0.5))
+        return Training(node_noise(design, record=record, **how), module=module)
+
+    def move(training: Training, x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
+        training.gradients(x, y)
+        training.optimizer.step()
+        sums = torch.cat([p.summed_grad.flatten() for p in training.module.parameters()])
+        grads = torch.cat([p.grad.flatten() for p in training.module.parameters()])
+        return (grads * 500 - sums).double().numpy()
+
+    first = made()
+    for at, (x, y) in enumerate(itertools.chain(first.loader, first.loader)):
+        if at == 3:
+            first.engine.save_checkpoint(path=where, module=first.model, optimizer=first.optimizer)
+        if at < 6:  # killed after three more
+            move(first, x, y)
+
+    again = made(resume=True)
+    again.engine.load_checkpoint(path=where, module=again.model, optimizer=again.optimizer)
+    assert again.engine.run.step == 3
+    with pytest.raises(InputError, match="other data at step 3"):
+        move(again, *next(iter(again.loader)))
+    assert again.engine.run.skip_used() == range(3, 6)
+    rest = itertools.chain.from_iterable(again.loader for _ in range(2))
+    noises = [move(again, x, y) for x, y in rest]
+    exact = [node_noise(design).step(t, noises[0].size) for t in range(6, 12)]
+    np.testing.assert_allclose(noises, exact, atol=1e-4)
+    assert len(again.engine.accountant) == 12
 
 
 def test_large_batches_in_parts() -> None:
