@@ -26,7 +26,7 @@ from noisedesign.noise import Secret
 from noisedesign.program.calibration import calibrate
 from tests.support.adapters import audit_noise, check_noise
 from tests.support.small_designs import PATH_3, TARGET
-from tests.support.trainers import random_plan, secret
+from tests.support.trainers import CLIP, FEATURES, a9a, accuracy, random_plan, secret, sums_by_hand
 
 torch = pytest.importorskip("torch", reason="decentralizepy is of torch, which is not installed")
 pytest.importorskip("decentralizepy", reason="decentralizepy is not installed: it is on GitHub")
@@ -177,6 +177,68 @@ def test_several_steps_a_call_are_the_same_steps(tmp_path: Path) -> None:
     for _ in range(2):
         two.train(Data())
     assert torch.equal(one.model.weight, two.model.weight)
+
+
+def test_the_model_learns_what_the_right_one_learns(tmp_path: Path) -> None:
+    """Nodes of the trainer on a part of a9a each, averaged with the design's W."""
+    scheme = nd.FixedEpoch(epochs=3, separation=4)
+    target = replace(TARGET, steps=None, epsilon=1e3, clip=CLIP)
+    problem = nd.TimeProblem.decentralized(mixing=PATH_3, privacy=target, participation=scheme)
+    plans = exported(nd.solve(problem).design, tmp_path)
+    x, y = a9a()
+
+    class Part(Data):
+        def __init__(self, node: int) -> None:
+            parts = torch.from_numpy(x[node::3]), torch.from_numpy(y[node::3])
+            self.trainset = torch.utils.data.TensorDataset(*parts)
+
+    def network() -> torch.nn.Module:
+        torch.manual_seed(0)
+        hidden, out = torch.nn.Linear(FEATURES, 32), torch.nn.Linear(32, 1)
+        return torch.nn.Sequential(hidden, torch.nn.Tanh(), out, torch.nn.Flatten(0))
+
+    def numbers(model: Any) -> dict[str, np.ndarray]:
+        hidden, bias, out, shift = (p.detach().double().numpy() for p in model.parameters())
+        return {"hidden": hidden.T, "bias": bias, "out": out[0], "shift": shift[0]}
+
+    def averaged(models: list[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+        stacked = {name: np.array([model[name] for model in models]) for name in models[0]}
+        return [
+            {name: np.tensordot(row, part, axes=1) for name, part in stacked.items()}
+            for row in np.asarray(PATH_3)
+        ]
+
+    nodes, rate = [], 8.0
+    for node in range(3):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits
+        how: dict[str, Any] = {"plans": plans, "batch_size": 500, "secret": f"{plans}.secret"}
+        nodes.append(
+            adapter.NoisyTraining(node, 0, Linear(1, 3), model, optimizer, loss, ".", **how)
+        )
+    by_hand = [numbers(network()) for _ in nodes]
+    for t in range(12):
+        for node, trained in enumerate(nodes):
+            trained.train(Part(node))
+            batch = trained.batches[t]
+            sums = sums_by_hand(by_hand[node], x[node::3][batch], y[node::3][batch])
+            by_hand[node] = {
+                name: part - rate / 500 * sums[name] for name, part in by_hand[node].items()
+            }
+        by_hand = averaged(by_hand)
+        mixed = averaged([numbers(trained.model) for trained in nodes])
+        for trained, values in zip(nodes, mixed, strict=True):
+            parts = values["hidden"].T, values["bias"], values["out"], values["shift"]
+            vector = np.concatenate([part.ravel() for part in parts])
+            torch.nn.utils.vector_to_parameters(
+                torch.from_numpy(vector).float(), trained.model.parameters()
+            )
+    for trained, right in zip(nodes, by_hand, strict=True):
+        majority, best = float(np.mean(y <= 0)), accuracy(right, x, y)
+        found = accuracy(numbers(trained.model), x, y)
+        assert best > majority + 0.03
+        assert found > (majority + best) / 2
 
 
 def test_gradients_are_clipped_one_by_one(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.support.adapters import audit_noise, check_noise, designed_covariance
 from tests.support.trainers import (
     CLIP,
     california,
+    follow,
     node_noise,
     pair_secrets,
     prefix_design,
@@ -344,6 +345,36 @@ def test_replies_to_other_messages_keep_public_metrics_alone(kind: str) -> None:
     assert set(replies(public=("loss",)).content["m"]) == {"loss"}
     assert dict(FedAvg().aggregate_evaluate(1, [reply]) or {}) == {}
     assert noise.steps == frozenset()
+
+
+def test_the_client_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = prefix_design(**EVERY_ROUND, clip=1.0).node_plan(0)
+    plan.save("0.plan")
+    scope: dict[str, Any] = {"seeds_of": lambda u: {}}
+    follow("Flower", scope, plan, monkeypatch)
+    app = scope["app"]
+
+    @app.train()
+    def _(message: Message, _: Context) -> Message:
+        metrics = MetricRecord({"num-examples": 1, "loss": 0.25})
+        content = RecordDict({"arrays": message.content["arrays"], "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def _(message: Message, _: Context) -> Message:
+        metrics = MetricRecord({"num-examples": 1, "loss": 0.25})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    node = {"partition-id": 0}
+    for round_ in (1, 2, 4):
+        reply = app(sent(zeros(), round_), context(**node))
+        exact = noise(plan, secret="0.secret", record=False).step(round_ - 1, (50,))
+        np.testing.assert_array_equal(flat(model_of(reply.content["arrays"])), exact)
+        _, metrics = scope["strategy"].aggregate_train(round_, [reply])
+        assert (metrics["noise-missing"], "loss" in metrics) == ([], False)
+        judged = app(sent(zeros(), round_, kind="evaluate"), context(**node))
+        assert "loss" not in (scope["strategy"].aggregate_evaluate(round_, [judged]) or {})
 
 
 def test_what_is_clipped_is_no_longer_than_the_clip(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from noisedesign import InputError
 from noisedesign.noise import NodeNoise
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
-from tests.support.trainers import CLIP, california, node_noise, prefix_design, random_noise
+from tests.support.trainers import CLIP, california, follow, node_noise, prefix_design, random_noise
 
 torch = pytest.importorskip("torch", reason="needs the package torch")
 pytest.importorskip("pfl", reason="needs the package pfl")
@@ -205,6 +205,27 @@ def test_the_model_learns_what_the_right_one_learns() -> None:
     start, found, right = (one.loss(x, y).item() for one in (Network(), training.module, by_hand))
     assert right < 0.6 * start
     assert found < (start + right) / 2
+
+
+def test_the_mechanism_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    training = Training(node_noise(prefix_design()))
+    x, y = (torch.from_numpy(a) for a in california())
+    scope = {
+        "FederatedDataset": FederatedDataset,
+        "SimulatedBackend": SimulatedBackend,
+        "user_ids": [f"{u}" for u in range(200)],
+        "make_dataset": lambda u: Dataset((x[int(u) :: 200], y[int(u) :: 200]), user_id=u),
+        "val_data": None,
+    }
+    plan = prefix_design(clip=0.4, epsilon=1e4).node_plan(0)
+    follow("pfl-research", scope, plan, monkeypatch)
+    training.backend, training.cohort = scope["backend"], 50
+    training.backend._postprocessors.insert(0, training.sums)  # of updates as they come
+    before = training.module.loss(x, y).item()
+    training.run(local_rate=0.01)
+    assert scope["mechanism"].run.step == 12
+    assert training.module.loss(x, y).item() < 0.6 * before
 
 
 def test_metrics_say_the_deviation_of_every_step_and_no_norm_of_an_update() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from noisedesign import InputError
-from noisedesign.noise import NodeNoise
+from noisedesign.noise import NodeNoise, noise
 from tests.support import ROOT
 from tests.support.adapters import audit_noise, check_noise, designed_covariance
 from tests.support.trainers import (
@@ -23,6 +23,7 @@ from tests.support.trainers import (
     FEATURES,
     a9a,
     check_learned,
+    follow,
     node_noise,
     prefix_design,
     random_noise,
@@ -115,6 +116,19 @@ def test_noise_in_the_parameters_is_that_of_the_design_for_the_whole_horizon(dty
     check_noise(designed_covariance(design), noises)
     start, rate = numbers(network()), training.rate
     check_learned(numbers(training.model), start, training.batches, a9a(), rate=rate)
+
+
+def test_the_loop_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits
+    model, rate = network(), 4 / 1500
+    x, y = (torch.from_numpy(a) for a in a9a())
+    scope = {"model": model, "X": x, "Y": y, "criterion": lambda out, y: loss(out[:, 0], y)}
+    scope["optimizer"] = torch.optim.SGD(model.parameters(), lr=rate)
+    follow("PyTorch", scope, prefix_design(clip=1.0).node_plan(0), monkeypatch)
+    assert scope["gradients"].step == 12
+    start, batches = numbers(network()), scope["batches"]
+    check_learned(numbers(model), start, batches, a9a(), rate=rate, clip=1.0)
 
 
 def test_noise_for_divided_sums() -> None:
@@ -309,6 +323,35 @@ def test_an_expanded_gradient_is_refused_before_anything_is_recorded(tmp_path: P
     assert len(set(p.grad.flatten().tolist())) == 16
 
 
+@pytest.mark.parametrize("mistake", ["not clipped", "scaled", "not divided"])
+def test_sums_that_cannot_be_of_clipped_gradients_are_refused(mistake: str) -> None:
+    """A loop that forgets to clip; one that scales the loss, and adds noise before it is scaled
+    back; a sum that is not divided, under a plan for divided ones."""
+    x, y = (torch.from_numpy(a) for a in a9a(64))
+    model, plan, how = network(), prefix_design().node_plan(0), {}
+    if mistake == "not divided":
+        plan, how = prefix_design().node_plan(0, batch_size=64), {"batch_size": 64}
+    gradients = Gradients(model, node_noise(plan, **how), clip=CLIP)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if mistake == "not clipped":
+        loss = torch.nn.functional.binary_cross_entropy_with_logits
+        loss(model(x)[:, 0], y, reduction="sum").backward()
+        assert np.linalg.norm(flat_gradients(model)) > 64 * CLIP
+    else:
+        clipped_sums(model, x, y)
+    if mistake == "scaled":  # as torch.amp.GradScaler does
+        for p in model.parameters():
+            p.grad *= 2.0**16
+    before, raw = flat(model), flat_gradients(model)
+    with pytest.raises(InputError, match="parameters: expected a sum of norm at most"):
+        gradients.add_noise_(records=range(64))
+    np.testing.assert_array_equal(flat_gradients(model), raw)
+    with pytest.raises(InputError, match="optimizer: expected gradients with the noise"):
+        optimizer.step()
+    np.testing.assert_array_equal(flat(model), before)
+    assert gradients.step == 0
+
+
 # --- what moves without noise ---------------------------------------------------------------------
 
 
@@ -493,12 +536,24 @@ def rank_of_two(rank: int, folder: str) -> None:
         return "moved"
 
     found = {case: step(case) for case in ("secret", "step", "records", "sums", "right")}
-    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    os.chdir(Path(folder, str(rank)))
+    model = DistributedDataParallel(network())
+    scope = {"torch": torch, "model": model, "X": x, "Y": y, "add_up": clipped_sums}
+    scope |= {"noise": noise, "Gradients": Gradients}
+    scope["optimizer"] = torch.optim.SGD(model.parameters(), lr=RATE / 1500)
+    with pytest.MonkeyPatch.context() as patch:
+        plan = prefix_design(clip=1.0).node_plan(0)
+        follow("PyTorch on several ranks", scope, plan, patch)
+    check_learned(numbers(model), numbers(network()), scope["batches"], a9a(), rate=RATE / 1500)
+    found["guide"] = flat(model).tobytes().hex()
+    Path(f"../{rank}.json").write_text(json.dumps(found))
     distributed.destroy_process_group()
 
 
 def test_ranks_of_one_model_add_one_noise_to_one_sum(tmp_path: Path) -> None:
     a9a()
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
     function = "from tests.adapters.test_pytorch import rank_of_two as f"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     started = [
@@ -509,8 +564,9 @@ def test_ranks_of_one_model_add_one_noise_to_one_sum(tmp_path: Path) -> None:
     ]
     assert [process.wait(timeout=120) for process in started] == [0, 0]
     exact = node_noise(prefix_design(), 7)
-    for rank in range(2):
-        found = json.loads((tmp_path / f"{rank}.json").read_text())
+    said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert said[0].pop("guide") == said[1].pop("guide")
+    for rank, found in enumerate(said):
         assert found.pop("right") == "moved"
         for case, words in found.items():
             assert words.startswith(f"{case}: expected the "), words

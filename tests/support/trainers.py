@@ -27,6 +27,7 @@ from noisedesign.system.participation import (
 )
 from noisedesign.tasks.baselines import baseline
 from noisedesign.tasks.solve import solve
+from tests.support.pages import examples
 
 CLIP = 0.5
 FEATURES = 123
@@ -69,6 +70,7 @@ def prefix_design(
     separation: int = 4,
     free_order: bool = False,
     epsilon: float = 6.0,
+    clip: float = CLIP,
     **kwargs: Any,
 ) -> Design:
     """Prefix sums, for every record ``epochs`` times, ``separation`` steps apart."""
@@ -76,7 +78,7 @@ def prefix_design(
     if free_order:
         horizon = epochs * separation
         use = MinSeparation(horizon=horizon, separation=separation, max_participations=epochs)
-    target = PrivacyTarget(epsilon=epsilon, delta=1e-5, clip=CLIP)
+    target = PrivacyTarget(epsilon=epsilon, delta=1e-5, clip=clip)
     return solve(TimeProblem.prefix(participation=use, privacy=target, **kwargs)).design
 
 
@@ -134,8 +136,8 @@ Network = dict[str, np.ndarray]
 """logit(x) = tanh(x hidden + bias) . out + shift, with or without ``bias``."""
 
 
-def sums_by_hand(network: Network, x: np.ndarray, y: np.ndarray) -> Network:
-    """Gradients of the logistic loss, each clipped to CLIP over all arrays, summed over records.
+def sums_by_hand(network: Network, x: np.ndarray, y: np.ndarray, *, clip: float = CLIP) -> Network:
+    """Gradients of the logistic loss, each clipped over all arrays, summed over records.
 
     With h = tanh(x A + b), e = sigmoid(h . o + s) - y and d = e o (1 - h^2) the gradient of a
     record is (x d^T, d, e h, e), in the order A, b, o, s, of squared norm
@@ -147,7 +149,7 @@ def sums_by_hand(network: Network, x: np.ndarray, y: np.ndarray) -> Network:
     d = e[:, None] * network["out"] * (1 - h**2)
     biased = "bias" in network
     squares = (d**2).sum(1) * ((x**2).sum(1) + biased) + e**2 * ((h**2).sum(1) + 1)
-    factors = np.minimum(1.0, CLIP / np.sqrt(squares))[:, None]
+    factors = np.minimum(1.0, clip / np.sqrt(squares))[:, None]
     d, e = factors * d, factors[:, 0] * e
     found = {"hidden": x.T @ d, "bias": d.sum(0), "out": e @ h, "shift": e.sum()}
     return {name: found[name] for name in network}
@@ -165,15 +167,27 @@ def check_learned(
     data: tuple[np.ndarray, np.ndarray],
     *,
     rate: float,
+    clip: float = CLIP,
 ) -> None:
     """Assert that ``network`` is right about records half as often above the majority, at least,
     as the one that the same steps by hand, without noise, make of ``start``."""
     x, y = data
     by_hand = {name: np.asarray(part, np.float64) for name, part in start.items()}
     for batch in batches:
-        sums = sums_by_hand(by_hand, x[batch], y[batch])
+        sums = sums_by_hand(by_hand, x[batch], y[batch], clip=clip)
         by_hand = {name: part - rate * sums[name] for name, part in by_hand.items()}
     majority = max(float(np.mean(y > 0)), float(np.mean(y <= 0)))
     right, found = accuracy(by_hand, x, y), accuracy(network, x, y)
     assert right > majority + 0.03, "these steps teach nothing"
     assert found > (majority + right) / 2, f"{found:.4f}, by hand {right:.4f}, {majority:.4f}"
+
+
+# --- following the guide --------------------------------------------------------------------------
+
+
+def follow(heading: str, scope: dict[str, Any], plan: Plan, patch: pytest.MonkeyPatch) -> None:
+    """Run what stands below a heading of the guide, in this folder, with the files of node 0."""
+    patch.setenv("NOISEDESIGN_RECORDS", str(Path("records.sqlite3").resolve()))
+    plan.save("node.plan")
+    secret(7).save("node.secret")
+    exec(examples("docs/guides/trainers.md", heading, "py"), scope)
