@@ -211,7 +211,7 @@ def solve(
         device=device,
     )
     answer = solver.answer(family, program, How(monitor, formulation, isolate))
-    everywhere, relaxed = _relaxed(family, problem, gap=asked, time_limit=time_limit)
+    everywhere, relaxed = _relaxed(family, problem, gap=asked, time_limit=monitor.time_left)
     verdict = _Verdict(family, program, answer.proof, everywhere, monitor.gap)
     with solver.blamed():
         best, method = verdict.best(answer.noises), "optimal"
@@ -281,7 +281,7 @@ def _relaxed(
 ) -> tuple[float | None, Arrays]:
     """The bound on noise of every structure, None where there is no other, and what proves it.
 
-    It has a time limit of its own: it is a small share of the work.
+    It has what is left of the time.
     """
     if (wider := family.relaxed(problem)) is None:
         return None, {}

@@ -87,7 +87,7 @@ LARGE: dict[tuple[str, str], Callable[[], Any]] = {
 }
 
 
-BEYOND = {("space", "polynomial"), ("time", "nonnegative"), ("time", "toeplitz"), ("time", "blt")}
+BEYOND = {("space", "polynomial"), ("time", "nonnegative")}
 """Families that exceed a limit by more: what judges their answers does not look at the clock."""
 
 WITHIN = sorted(set(LARGE) - BEYOND)

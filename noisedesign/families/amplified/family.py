@@ -106,8 +106,7 @@ class Nonnegative(TemporalFamily):
         found = solver.solve(program, monitor=monitor)
         proof: Arrays = {}
         if program.bounded:
-            # Of its own time limit: it is a small share of the work.
-            own = Monitor(gap=monitor.gap, time_limit=monitor.time_limit)
+            own = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
             proof = family_at("time", "dense").multipliers(program.fixed, monitor=own)
         return Answer(
             stop=found.stop,
