@@ -325,7 +325,11 @@ class _Verdict:
         """Independent noise, and its certificate; None where it is not feasible."""
         before, specs = self.proof, self.family.proof
         self.proof = {name: a for name, a in before.items() if specs[name].multiplier}
-        found = self.best([self.family.independent(self.program)])
+        noise = self.family.independent(self.program)
+        # DECOR has the same variance at every node, which uneven budgets do not.
+        if self.family.departure(self.program, noise, {}) > settings.STRUCTURE_TOLERANCE:
+            return None
+        found = self.best([noise])
         if found is None:
             self.proof = before
         return found

@@ -120,7 +120,9 @@ def told(design: Design) -> np.ndarray:
     )
     found = np.zeros((len(problem.observers), 5))
     for a, observer in enumerate(problem.observers):
-        for one in account(algorithm, observer, participation=single(3), delta=None):
+        for one in account(
+            algorithm, observer, participation=single(3), delta=None, responses="fixed"
+        ):
             u = algorithm.nodes.index(one.node)
             found[a, u] = max(found[a, u], one.sensitivity_squared)
     return found

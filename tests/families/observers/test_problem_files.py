@@ -419,7 +419,13 @@ def test_audits_see_what_the_account_says(own_noise: str) -> None:
         algorithm = threats.whisper(mixing=W_5, covariance=covariance, horizon=3)
         mu = max(
             e.mu
-            for e in account(algorithm, observer, participation=single(3), adjacency="zero-out")
+            for e in account(
+                algorithm,
+                observer,
+                participation=single(3),
+                adjacency="zero-out",
+                responses="fixed",
+            )
         )
         known = (0,) if own_noise == "values" else ()
         watcher = Watcher(readout=readout, known=known, inside=(0,))
@@ -466,8 +472,12 @@ def test_from_the_shell(tmp_path: Path) -> None:
     assert call("solve", tmp_path / "p.toml", "--json").json()["status"] == "optimal"
     assert call("verify", path).code == 0
     assert call("simulate", path, "--runs", 1000).code == 0
-    table = call("account", path, "--json", "--node", "0", "--adjacency", "zero-out").json()
+    asked = ("account", path, "--json", "--node", "0", "--adjacency", "zero-out")
+    table = call(*asked, "--responses", "fixed").json()
     rows = {row["model"]: row for row in table}
     assert rows["pndp"]["mu"] <= 1 + 1e-6 < rows["ldp"]["mu"]
+    # Whoever does not ask is told what holds for training.
+    rows = {row["model"]: row for row in call(*asked).json()}
+    assert rows["pndp"]["mu"] == pytest.approx(rows["ldp"]["mu"], rel=1e-12)
     refused = call("baselines", tmp_path / "p.toml")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
