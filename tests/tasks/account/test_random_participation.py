@@ -36,6 +36,8 @@ KEYS = [
     "epsilon_estimate",
     "delta",
     "adjacency",
+    "responses",
+    "theorem",
 ]
 
 

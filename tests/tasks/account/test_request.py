@@ -407,7 +407,7 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     (
         observer('model = "insider"\nnodes = [1]\nown_noise = "seeds"\n'),
         "observer.own_noise",
-        ["adjacency, delta, model, nodes, victims"],
+        ["adjacency, clipping, convexity, delta", "model, nodes, responses"],
     ),
     (
         observer('model = "pndp"\nnodes = [1]\nknown_seeds = [1]\n'),

@@ -108,7 +108,7 @@ def test_a_schedule_of_edge_lists(kind: str, tmp_path: Path) -> None:
     (tmp_path / "odd.edges").write_text("a b\nc d\n")
     (tmp_path / "even.edges").write_text("b c\nd a\n")
     graph = '[graph]\nkind = "schedule"\nfiles = ["odd.edges", "even.edges"]\n'
-    near = '[observer]\nmodel = "pndp"\nnodes = ["a"]\n'
+    near = '[observer]\nmodel = "pndp"\nnodes = ["a"]\nresponses = "fixed"\n'
     text = f'kind = "{kind}"\n{KINDS.get(kind, "")}'
     request = asked(text, graph=graph, observer=near, folder=tmp_path)
     assert request.algorithm.schedule.shape == (2, 4, 4)
@@ -186,12 +186,18 @@ def test_designs_for_w_that_is_drawn_are_bounded() -> None:
     for model in ("central", "pndp", "pndp-counted", "secure-sum"):
         assert rows[model].which == "all-messages-upper-bound"
         assert rows[model].mu <= rows["ldp"].mu * (1 + 1e-9)  # type: ignore[operator]
-        assert "W is drawn" in rows[model].note
+        assert "at most this" in rows[model].note
     assert rows["ldp"].which == "vector-exact"
     assert rows["pndp"].mu == pytest.approx(rows["insider"].mu, rel=1e-9)
     assert rows["shared-seed"].which == "unbounded"
     # On a W of one's own it is that one, and the account is exact again.
     fixed = of_design(design, participation=single(2), mixing=W)
-    found = account(fixed, views.pndp(nodes=(0,)), participation=single(2), adjacency="zero-out")
+    found = account(
+        fixed,
+        views.pndp(nodes=(0,)),
+        participation=single(2),
+        adjacency="zero-out",
+        responses="fixed",
+    )
     assert {e.which for e in found} == {"vector-exact"}
     assert max(e.mu for e in found) < rows["pndp"].mu  # type: ignore[operator]

@@ -46,12 +46,14 @@ KEYS = [
     "which",
     "mu",
     "epsilon",
+    "responses",
+    "theorem",
     "note",
 ]
 
 
 def rows_of(path: Path, *options: object) -> dict[str, dict[str, object]]:
-    outcome = call("account", path, "--json", *options)
+    outcome = call("account", path, "--json", "--responses", "fixed", *options)
     assert (outcome.code, outcome.err) == (0, ""), outcome
     rows = outcome.json()
     assert all(list(row) == [*KEYS, "delta", "adjacency"] for row in rows)
@@ -287,6 +289,8 @@ def test_the_first_of_those_alike(
                 which="",
                 mu=mu,
                 adjacency="replace",
+                responses="any",
+                theorem=1,
             )
             for i, mu in enumerate([1.0, 0.5, 1.0 + excess])
         ]
