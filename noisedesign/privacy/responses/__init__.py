@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +84,7 @@ def worst_linear(
     enclosed = None if game is None else enclosed_stages(game)
     if game is None or enclosed is None:
         return None
-    given = {
+    given: dict[str, Any] = {
         "game": game,
         "stages": game.stages(enclosed),
         "victim": game.place(victim),
