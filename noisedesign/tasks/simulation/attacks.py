@@ -401,8 +401,8 @@ def audit_observers(
 
     Raises:
         InputError: matrices that are not finite, float64 and square, or of other sizes; changes
-            that are no finite matrix of T columns; no watcher that sees anything; a gradient
-            that is seen without noise; horizon < 1, budget <= 0; see ``how``.
+            that are no finite matrix of T columns; no watcher that sees anything; a gradient that
+            is seen without noise; horizon < 1, budget <= 0; see ``how``.
     """
     w = dynamics.mixings(mixing)
     n = w.shape[-1]

@@ -13,6 +13,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.files.design_file import save_design
 from noisedesign.privacy import views as threats
 from noisedesign.privacy.exposure import Exposure
+from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.views import gram as routes
 from noisedesign.program.problem import PrivacyTarget, SpaceProblem
 from noisedesign.system.participation import FixedEpoch, every_step, single
@@ -214,7 +215,13 @@ def test_pairwise_seeds_under_every_model() -> None:
     """DECOR on the path, T = 2, node 0 looks: it holds the seed of edge 0-1, unless not counted."""
     algorithm = threats.decor(mixing=PATH_3, horizon=2, node_variance=1.0, edge_variance=4.0)
     found = every_model(
-        Setting(algorithm=algorithm, participation=every_step(2), adjacency="zero-out"), node=0
+        Setting(
+            algorithm=algorithm,
+            participation=every_step(2),
+            adjacency="zero-out",
+            responses=FIXED_RESPONSES,
+        ),
+        node=0,
     )
     assert {(row.delta, row.adjacency) for row in found} == {(1e-6, "zero-out")}
     rows = {row.model: row for row in found}

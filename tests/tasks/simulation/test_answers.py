@@ -15,9 +15,10 @@ from noisedesign.program.problem import SpaceProblem
 from noisedesign.system.participation import every_step
 from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.tasks.simulate import simulate
-from noisedesign.tasks.simulation.answers import Answers, adversarial
+from noisedesign.tasks.simulation.answers import Answers
 from noisedesign.tasks.simulation.attacks import Watcher, audit_observers
 from noisedesign.tasks.solve import solve
+from noisedesign.tasks.worst_answers import adversarial
 from tests.support import oracles
 
 PATH = oracles.metropolis(nx.path_graph(3))
