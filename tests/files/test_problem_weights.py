@@ -331,6 +331,7 @@ def test_an_account_of_push_sum(links: Path) -> None:
         threats.dp_d_sgd(mixing=problem.mixing, horizon=3),
         threats.pndp(nodes=[0]),
         participation=single(3),
+        responses="fixed",
     )
     view = dense_views.neighbour(COLUMN, 0, horizon=3)
     for exposure, u in zip(found, (1, 2), strict=True):

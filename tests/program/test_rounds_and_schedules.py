@@ -128,6 +128,7 @@ def test_a_schedule_in_space_by_hand() -> None:
 def test_rounds_against_observers() -> None:
     """Two rounds tell a neighbour what its neighbours' neighbours sent, as its own run has it."""
     how: dict[str, Any] = {"error": ErrorMeasure(horizon=2), "max_variance": 30.0}
+    how["responses"] = "fixed"
     observers = tuple(views.pndp(nodes=(v,)) for v in range(4))
     once, twice = (SpaceProblem(mixing=PATH4, observers=observers, rounds=k, **how) for k in (1, 2))
     found = solve(twice).design
@@ -143,7 +144,9 @@ def test_rounds_against_observers() -> None:
         max(
             e.sensitivity_squared
             for observer in observers
-            for e in account(replace(alone, rounds=k), observer, participation=single(2))
+            for e in account(
+                replace(alone, rounds=k), observer, participation=single(2), responses="fixed"
+            )
         )
         for k in (1, 2)
     ]

@@ -12,6 +12,7 @@ import pytest
 
 import noisedesign as nd
 from noisedesign.base.checks import Array, InputError
+from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.program.family import family_of
 from noisedesign.program.noise.strategies import DenseStrategy
@@ -30,7 +31,7 @@ from tests.support.training_noise import DIMENSION, linear_task, squared_error
 SCHEME = nd.FixedEpoch(epochs=2, separation=3)
 T = SCHEME.horizon
 W = oracles.metropolis(nx.path_graph(4))
-NETWORK = Network(mixing=W, participation=SCHEME)
+NETWORK = Network(mixing=W, participation=SCHEME, responses=FIXED_RESPONSES)
 DESIGNED = [
     *("antipgd", "d-mf", "mafalda", "whisper-horizon", "edge-local"),
     *("kronecker", "mafalda-edge-local"),
@@ -176,7 +177,7 @@ def test_zip_dl_noise_has_the_error_of_its_definition() -> None:
         for t in range(1, T + 1)
         for a in range(t)
     )
-    task = linear_task(mixing=W, participation=SCHEME)
+    task = linear_task(mixing=W, participation=SCHEME, responses="fixed")
     assert agrees(squared_error(task, "zip-dl"), expected)
 
 
@@ -184,7 +185,10 @@ def test_zip_dl_noise_has_the_error_of_its_definition() -> None:
 
 
 def of(name: str, **other: Any) -> Mechanism:
-    return mechanism(name, Network(**{"mixing": W, "participation": SCHEME} | other))
+    return mechanism(
+        name,
+        Network(**{"mixing": W, "participation": SCHEME, "responses": FIXED_RESPONSES} | other),
+    )
 
 
 @pytest.mark.parametrize("name", sorted({*MECHANISMS, "muffliato-10"} - {"none", "cdp-n"}))
@@ -242,7 +246,10 @@ def test_central_noise_has_the_account_of_a_reader_of_the_average(name: str) -> 
 
 def test_zip_dl_is_accounted_before_a_reader_of_every_message() -> None:
     exposed = nd.account(
-        nd.privacy.views.zip_dl(mixing=W, horizon=T), nd.ldp(), participation=SCHEME
+        nd.privacy.views.zip_dl(mixing=W, horizon=T),
+        nd.ldp(),
+        participation=SCHEME,
+        responses="fixed",
     )
     worst = max(one.sensitivity_squared for one in exposed)
     assert of("zip-dl").sensitivity_squared == pytest.approx(worst, rel=1e-12)
