@@ -115,7 +115,7 @@ class Exposure(ShownInline):
             "sensitivity squared": self.sensitivity_squared,
             "which": self.which,
             "responses": self.responses,
-            "rests on": str(runs.THEOREMS[self.theorem]),
+            "rests on": f"theorem {self.theorem}",
             **({} if self.lower_bound is None else {"lower bound": self.lower_bound}),
         }
 

@@ -16,7 +16,7 @@ from noisedesign.base import linalg as _linalg, settings
 from noisedesign.base.checks import Array, asymmetry
 from noisedesign.base.shown import Shown
 from noisedesign.privacy.amplification import Amplified
-from noisedesign.privacy.runs import SEEN, THEOREMS
+from noisedesign.privacy.runs import SEEN
 from noisedesign.privacy.sensitivity import EXACT, squared_sensitivity
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.system.participation import Participation
@@ -87,7 +87,7 @@ class Certificate(Shown):
             "bound for fixed participation": self.fixed_lower_bound,
             "relative to fixed participation": self.relative_to_fixed,
             "account": self.account,
-            "rests on": str(THEOREMS[self.theorem]),
+            "rests on": f"theorem {self.theorem}",
         }
 
     @property

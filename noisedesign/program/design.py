@@ -295,7 +295,7 @@ class Design(Shown):
             "relative to LDP": self.relative_to_ldp,
             "feasible": self.certificate.feasible,
             "protects": PROTECTS.get(self.trust),
-            "rests on": str(theorem_of(self.problem)),
+            "theorem": theorem_of(self.problem).number,
         }
 
     @property

@@ -48,7 +48,7 @@ _SEED_TRIES = 1000
 def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Array:
     """Gossip matrix W of a connected graph.
 
-    With degrees d, adjacency A and Laplacian L:
+    With degrees d, adjacency A (edge weights are ignored) and Laplacian L:
 
     - ``metropolis-hastings``: W_ij = 1 / (1 + max(d_i, d_j)) on edges, the rest on the diagonal
       (Xiao, Boyd and Kim 2007);
@@ -67,8 +67,8 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
         W, shape (n, n), rows in the order of ``graph.nodes``.
 
     Raises:
-        InputError: the graph is directed, a multigraph, empty, disconnected or has self-loops or
-            edge weights; unknown weights; more nodes than this machine has memory for.
+        InputError: the graph is directed, a multigraph, empty, disconnected or has self-loops;
+            unknown weights; more nodes than this machine has memory for.
 
     Examples:
         >>> import noisedesign as nd
@@ -294,7 +294,7 @@ def built_by(builders: Mapping[str, Callable[..., nx.Graph]], kind: str, params:
 
 
 def adjacency(graph: nx.Graph, *, directed: bool = False) -> Array:
-    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``.
+    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``; edge weights are ignored.
 
     Raises:
         InputError: as :func:`check_graph`; more nodes than this machine has memory for.
@@ -308,8 +308,8 @@ def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
     """That a W can be made of a graph.
 
     Raises:
-        InputError: another kind of graph, one that is empty, disconnected, or has self-loops,
-            parallel edges or edge weights, which no rule for W uses.
+        InputError: another kind of graph, one that is empty, disconnected, or has self-loops or
+            parallel edges.
     """
     got, remedy = "", ""
     if not isinstance(graph, nx.Graph):
@@ -327,12 +327,6 @@ def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
     elif loop := next(nx.selfloop_edges(graph), None):
         got = f"a self-loop at node {loop[0]}"
         remedy = "Use graph.remove_edges_from(list(nx.selfloop_edges(graph))); W adds self weights."
-    elif weighted := next((e for e in graph.edges(data="weight") if e[2] not in (None, 1)), None):
-        got = f"the weight {weighted[2]} of the edge {weighted[0]}, {weighted[1]}"
-        remedy = (
-            "No rule for W uses weights: give W itself, or say that all are alike with "
-            'nx.set_edge_attributes(graph, 1, "weight").'
-        )
     elif not (nx.is_strongly_connected if directed else nx.is_connected)(graph):
         find = "strongly_connected_components" if directed else "connected_components"
         parts = [list(part) for part in getattr(nx, find)(graph)]

@@ -173,7 +173,7 @@ def test_a_solution_without_a_design_says_what_to_do() -> None:
 def test_an_account_is_a_list_and_a_table() -> None:
     assert isinstance(EXPOSURES, list)
     head, *rows = repr(EXPOSURES).splitlines()
-    assert head.split("  ")[-1] == "which"
+    assert head.split("  ")[-1] == "rests on"
     assert [row.split()[:2] for row in rows] == [[e.node, f"{e.mu:.6g}"] for e in EXPOSURES]
     (line,) = repr(EXPOSURES[0]).splitlines()
     assert line.startswith(f"{EXPOSURES[0].node}: mu ")

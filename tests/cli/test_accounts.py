@@ -31,9 +31,13 @@ kind = "dp-d-sgd"
 adjacency = "zero-out"
 model = "pndp"
 nodes = [0]
+responses = "fixed"
 """
 
-KEYS = ["node", "distance", "sensitivity_squared", "which", "mu", "epsilon", "delta", "adjacency"]
+KEYS = [
+    *("node", "distance", "sensitivity_squared", "which", "mu", "epsilon", "delta", "adjacency"),
+    *("responses", "theorem"),
+]
 
 
 def assert_refused(outcome: Outcome, field: str, *words: str) -> None:
@@ -79,7 +83,7 @@ def test_a_neighbour(
         text = edited(text, ('"dp-d-sgd"', f'"muffliato"\nrounds = {rounds}'))
     records = accounted(text, tmp_path)
     assert [(r["node"], r["distance"], list(r)) for r in records] == [
-        ("1", 1, KEYS),
+        ("1", 1, [*KEYS, "note"]),
         ("2", 2, KEYS),
     ]
     sent = messages(rounds)
@@ -210,7 +214,7 @@ def test_the_table_and_what_it_means(tmp_path: Path) -> None:
         "replace",
     ):
         assert word in outcome.out
-    assert outcome.err.count("\n") == 1
+    assert outcome.err.count("\n") == 2
     for word in (
         "node 0: received messages, own seeds",
         "dp-d-sgd",

@@ -79,7 +79,11 @@ def test_gossip_averaging_theorem_12_signs_are_not_enough_for_vectors() -> None:
     assert 1.02 * signs < np.sum(m * (v @ v.T)) <= vectors * (1 + 1e-6)
     algorithm = threats.dp_d_sgd(mixing=KARATE, horizon=10)
     (found,) = account(
-        algorithm, threats.secure_sum(nodes=(0,)), participation=every_step(10), victims=[4]
+        algorithm,
+        threats.secure_sum(nodes=(0,)),
+        participation=every_step(10),
+        victims=[4],
+        responses="fixed",
     )
     assert found.which == "vector-exact"
     assert found.sensitivity_squared == pytest.approx(vectors, rel=1e-6)
@@ -101,6 +105,7 @@ def test_mafalda_equation_12_bounds_the_square() -> None:
         participation=every_step(4),
         victims=[8],
         adjacency="zero-out",
+        responses="fixed",
     )
     assert found.mu == pytest.approx(moved, rel=1e-9)
 
@@ -111,7 +116,11 @@ def test_the_sum_of_absolute_values_can_exceed_what_all_messages_tell() -> None:
     assert np.abs(m).sum() > 11.6  # squared; a reader of all messages learns exactly T = 10
     algorithm = threats.dp_d_sgd(mixing=FLORENTINE, horizon=10)
     (found,) = account(
-        algorithm, threats.pndp(nodes=(0,)), participation=every_step(10), victims=[1]
+        algorithm,
+        threats.pndp(nodes=(0,)),
+        participation=every_step(10),
+        victims=[1],
+        responses="fixed",
     )
     assert found.sensitivity_squared == pytest.approx(oracles.elliptope(m)[0], rel=1e-6)
     assert found.sensitivity_squared < 9.6

@@ -292,6 +292,7 @@ def test_the_worst_victim_is_the_worst_of_all() -> None:
         "noise_multiplier": 2.0,
         "adjacency": "zero-out",
         "delta": DELTA,
+        "responses": "fixed",
     }
     everybody = exposures(**how)  # type: ignore[arg-type]
     worst = exposures(**how, worst=True)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def test_weights_by_hand() -> None:
 def test_rows_follow_the_order_of_the_nodes() -> None:
     graph = nx.DiGraph()
     graph.add_nodes_from([2, 0, 1])
-    graph.add_edges_from(TRIANGLE.edges, weight=1)
+    graph.add_edges_from(TRIANGLE.edges, weight=7)
     order = [2, 0, 1]
     np.testing.assert_allclose(row_stochastic_mixing(graph), ROW[np.ix_(order, order)])
     np.testing.assert_allclose(column_stochastic_mixing(graph), COLUMN[np.ix_(order, order)])

@@ -37,6 +37,7 @@ from noisedesign.papers.reproduce.experiment import (
 from noisedesign.papers.reproduce.pictures import loss_against_epsilon, loss_against_steps
 from noisedesign.papers.reproduce.statistics import groups, interval, over_seeds
 from noisedesign.privacy.accounting import epsilon_of
+from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.program.problem import TimeProblem
 from noisedesign.system.datasets import Examples, california_housing
 from noisedesign.system.participation import FixedEpoch
@@ -132,7 +133,7 @@ def _designed(key: str) -> _Designed:
     table = NetworkTable.model_validate(unit["network"])
     mixing, _ = table.graph.mixing(Path())
     use = FixedEpoch(epochs=unit["epochs"], separation=table.separation)
-    network = Network(mixing=mixing, participation=use)
+    network = Network(mixing=mixing, participation=use, responses=FIXED_RESPONSES)
     made = tuple(mechanism(name, network) for name in table.mechanisms)
     independent = baseline(TimeProblem.decentralized(mixing=mixing, participation=use), "ldp")
     errors = {one.name: _error(one, independent.certificate.objective) for one in made}

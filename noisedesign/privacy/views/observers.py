@@ -189,7 +189,10 @@ def pndp(*, nodes: Sequence[int], own_noise: str = "seeds") -> Observer:
         >>> for horizon in (1, 2):
         ...     algorithm = views.dp_d_sgd(mixing=W, horizon=horizon)
         ...     found = nd.account(
-        ...         algorithm, nd.pndp(nodes=[0]), participation=nd.single(horizon)
+        ...         algorithm,
+        ...         nd.pndp(nodes=[0]),
+        ...         participation=nd.single(horizon),
+        ...         responses="fixed",
         ...     )
         ...     print([(e.node, round(e.sensitivity_squared, 4)) for e in found])
         [('1', 1.0), ('2', 0.0)]

@@ -179,7 +179,11 @@ KINDS: dict[str, Callable[[], Any]] = {
         mixing=W, random=nd.NodeDropout(mixing=W, probability=0.1)
     ),
     "observers": lambda: path_of(
-        3, observers=(pndp(nodes=(0,)),), max_variance=10.0, error=nd.ErrorMeasure(horizon=2)
+        3,
+        observers=(pndp(nodes=(0,)),),
+        max_variance=10.0,
+        responses="fixed",
+        error=nd.ErrorMeasure(horizon=2),
     ),
 }
 

@@ -132,13 +132,13 @@ def algorithm(name: str, made: Mechanism) -> Algorithm:
 
 def report(name: str, *, quieter: float = 1.0) -> AuditReport:
     """The attack on the node that is protected least."""
-    setting = task(None)
+    setting = replace(task(None), responses="fixed")
     made = mechanism(name, setting.network)
     ((lane, told),) = setting.lanes(made)
     if isinstance(lane.source, MessageNoise):
         lane = replace(lane, source=replace(lane.source, every_message=True))
     known = algorithm(name, made)
-    exposed = nd.account(known, nd.ldp(), participation=SCHEME)
+    exposed = nd.account(known, nd.ldp(), participation=SCHEME, responses="fixed")
     node = int(np.argmax([one.sensitivity_squared for one in exposed]))
     loud = replace(lane, stddev=lane.stddev * quieter)
     attack: Any = Eavesdropper(loud, known, node=node)

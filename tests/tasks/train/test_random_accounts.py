@@ -282,7 +282,9 @@ def test_gram_matrices_by_hand() -> None:
 
 @pytest.mark.parametrize("name", ["zip-dl", "kronecker", "mafalda"])
 def test_noise_that_no_lemma_covers_keeps_the_fixed_account(name: str) -> None:
-    task = parsed(mechanisms=f'mechanisms = ["{name}"]', epsilons="epsilons = [2.0]")
+    task = parsed(
+        mechanisms=f'mechanisms = ["{name}"]', epsilons='epsilons = [2.0]\nresponses = "fixed"'
+    )
     (_, fixed), (lane, random) = task.lanes(task.named(name))
     assert random["which"].startswith("fixed: ")
     assert random["stddev"] == fixed["stddev"]

@@ -15,6 +15,7 @@ from noisedesign.papers.reproduce.experiment import Record, Unit
 from noisedesign.papers.reproduce.ours.observers import label
 from noisedesign.papers.reproduce.ours.training import squared_error
 from noisedesign.papers.reproduce.statistics import groups
+from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.system.graph import build_graph, mixing_matrix
 from noisedesign.system.participation import BallsInBins
@@ -54,7 +55,9 @@ def run(unit: Unit) -> list[Record]:
     """
     w = mixing_matrix(build_graph(**unit["graph"]))
     scheme = BallsInBins(epochs=unit["epochs"], separation=unit["separation"])
-    network = Network(mixing=w, participation=scheme, max_variance=unit["cap"])
+    network = Network(
+        mixing=w, participation=scheme, max_variance=unit["cap"], responses=FIXED_RESPONSES
+    )
     name, deltas = unit["mechanism"], unit["deltas"]
     made = None if name in DESIGNED else mechanism(name, network)
     rows = []

@@ -108,7 +108,9 @@ def _algorithm(unit: Unit, w: Array, names: tuple[str, ...], scheme: FixedEpoch)
     if name in catalogue.KINDS and name not in ("decor", "mafalda", "whisper"):
         kind: Algorithm = catalogue.algorithm(name, mixing=w, participation=scheme, nodes=names)
         return kind
-    network = Network(mixing=w, participation=scheme, max_variance=unit["cap"])
+    network = Network(
+        mixing=w, participation=scheme, max_variance=unit["cap"], responses=FIXED_RESPONSES
+    )
     design = mechanism(name, network).design
     assert design is not None
     return catalogue.of_design(design, participation=scheme)

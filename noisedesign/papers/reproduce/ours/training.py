@@ -12,6 +12,7 @@ import numpy as np
 from noisedesign.base.checks import Array
 from noisedesign.papers.reproduce.experiment import Record, Unit
 from noisedesign.papers.reproduce.ours.observers import label
+from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.privacy.target import DEFAULT_ADJACENCY, PrivacyTarget
 from noisedesign.system.datasets import Examples, a9a
 from noisedesign.system.graph import build_graph, mixing_matrix
@@ -137,5 +138,7 @@ def _made(
     names: tuple[str, ...],
 ) -> tuple[Array, tuple[Mechanism, ...]]:
     w = mixing_matrix(build_graph(**dict(graph)))
-    network = Network(mixing=w, participation=scheme, max_variance=cap, target=target)
+    network = Network(
+        mixing=w, participation=scheme, max_variance=cap, target=target, responses=FIXED_RESPONSES
+    )
     return w, tuple(mechanism(name, network) for name in names)
