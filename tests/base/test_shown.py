@@ -21,7 +21,7 @@ from noisedesign.system.workloads.toeplitz import prefix_workload
 from noisedesign.tasks.baselines import compared
 from noisedesign.tasks.compare import compare
 
-LINES, WIDTH = 15, 160
+LINES, WIDTH = 16, 170
 
 GRAPH = nx.path_graph(5)
 PROBLEM = nd.SpaceProblem.from_graph(

@@ -84,7 +84,7 @@ def test_a_neighbour(
     records = accounted(text, tmp_path)
     assert [(r["node"], r["distance"], list(r)) for r in records] == [
         ("1", 1, [*KEYS, "note"]),
-        ("2", 2, KEYS),
+        ("2", 2, [*KEYS, "note"]),
     ]
     sent = messages(rounds)
     if known:
@@ -253,8 +253,8 @@ def test_shipped_accounts_have_numbers(path: Path) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     for record in outcome.json():
         if "mu" in record:
-            assert 0 < record["mu"] < 10
-            assert record["which"] == "vector-exact"
+            assert 0 < record["mu"] < 20
+            assert record["which"] in ("vector-exact", "all-messages-upper-bound")
         else:  # the steps of a record are drawn
             assert 0 < record["epsilon"] < 10
             assert record["which"].split()[0] in ("convolution", "monte-carlo", "renyi")

@@ -10,11 +10,13 @@ from noisedesign.base.checks import InputError
 from noisedesign.files.picture_file import new_figure, style
 from noisedesign.privacy.amplification import Amplified
 from noisedesign.privacy.exposure import epsilon_at
+from noisedesign.privacy.runs import FIXED, FIXED_RESPONSES
 from noisedesign.privacy.target import PrivacyTarget
 from noisedesign.privacy.views import Observer, ldp
 from noisedesign.program.calibration import Calibration, calibration_of
 from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
+from noisedesign.program.problem import theorem_of
 from noisedesign.tasks import plot
 from noisedesign.tasks.account.table import (
     ModelRow,
@@ -146,7 +148,8 @@ def _account(design: Design, made: Pictures) -> list[Part]:
     node = busiest_node(mixing)
     rows = every_model(setting, node=node, bounded=bounded)
     if chosen := family_of(design.problem).foremost(design.problem, design.noise):
-        parts.append(_chosen(setting, chosen))
+        responses = FIXED_RESPONSES if theorem_of(design.problem) == FIXED else setting.responses
+        parts.append(_chosen(replace(setting, responses=responses), chosen))
     who = f"The observer, where it is a node, is {setting.algorithm.nodes[node]}"
     who += ", which has the most neighbours." if setting.graph else "."
     if len(mixing) == 1 or not setting.graph:

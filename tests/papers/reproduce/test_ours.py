@@ -12,6 +12,7 @@ import pytest
 from noisedesign.papers.reproduce import load_settings
 from noisedesign.papers.reproduce.experiment import SUMMARY
 from noisedesign.papers.reproduce.ours import costs, observers, training
+from noisedesign.privacy.runs import FIXED_RESPONSES
 from noisedesign.system.datasets import Examples
 from noisedesign.system.graph import mixing_matrix
 from noisedesign.system.participation import FixedEpoch
@@ -35,7 +36,12 @@ def _powers(w: np.ndarray, steps: int) -> np.ndarray:
 @pytest.mark.parametrize("name", ["ldp", "whisper", "mafalda", "kronecker"])
 def test_squared_error_by_brute_force(name: str) -> None:
     steps, w = 4, mixing_matrix(nx.path_graph(3))
-    network = Network(mixing=w, participation=FixedEpoch(epochs=2, separation=2), max_variance=20.0)
+    network = Network(
+        mixing=w,
+        participation=FixedEpoch(epochs=2, separation=2),
+        max_variance=20.0,
+        responses=FIXED_RESPONSES,
+    )
     made = mechanism(name, network)
     in_time, in_space = np.eye(steps), np.eye(3)
     if made.design is not None and made.design.noise.strategy is not None:
@@ -76,7 +82,12 @@ def test_noise_of_designs_beside_independent_noise(name: str) -> None:
     found = {(row["mechanism"], row["model"]): row["over_ldp"] for row in observers.compared(rows)}
     assert found["ldp", "ldp"] == 1.0
     w = mixing_matrix(nx.path_graph(3))
-    network = Network(mixing=w, participation=FixedEpoch(epochs=2, separation=2), max_variance=20.0)
+    network = Network(
+        mixing=w,
+        participation=FixedEpoch(epochs=2, separation=2),
+        max_variance=20.0,
+        responses=FIXED_RESPONSES,
+    )
     made = mechanism(name, network)
     if made.design is None:
         assert found[name, "ldp"] > 1
