@@ -28,6 +28,8 @@ def exposure(mu: float, *, distance: int | None = None, node: str = "v") -> Expo
         which="vector-exact",
         mu=mu,
         adjacency="replace",
+        responses="any",
+        theorem=1,
     )
 
 
