@@ -84,15 +84,17 @@ def distances(mixing: Array, observer: Observer) -> list[int | None]:
 
 def arrivals(algorithm: Algorithm, observer: Observer) -> NDArray[np.bool_]:
     """Whether anything of a node's gradient at a step can reach the observer by the end of the run,
-    however gradients answer, shape (T, n)."""
+    however gradients answer, shape (T, n); more may be said to where rounds outnumber nodes."""
     horizon, period = algorithm.horizon, len(algorithm.phases)
+    many = algorithm.rounds > len(algorithm.mixing)  # so that every path there is has an end
     arrives = np.zeros((horizon, len(algorithm.mixing)), dtype=bool)
     for t in reversed(range(horizon)):
         links = algorithm.phases[t % period] != 0
         later = arrives[t + 1] if t + 1 < horizon else np.zeros(len(links), dtype=bool)
         # Back through the rounds of the step: what is heard in a round, or goes on from it.
-        for _ in range(algorithm.rounds):
-            later = _heard(links, observer) | links[later].any(axis=0)
+        for _ in range(min(algorithm.rounds, len(links))):
+            before = _heard(links, observer) | links[later].any(axis=0)
+            later = before | later if many else before
         arrives[t] = later
         known = arrives[t : t + period]
         if t + 2 * period <= horizon and (known == arrives[t + period : t + 2 * period]).all():

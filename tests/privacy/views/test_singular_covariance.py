@@ -106,3 +106,11 @@ def test_rounds_without_number_are_as_many_as_nodes() -> None:
         return [exposure.mu for exposure in exposures(algorithm, observer)]
 
     np.testing.assert_allclose(after(10**9), after(1000), rtol=1e-6)
+
+
+def test_rounds_without_number_carry_as_far_as_there_is_a_path() -> None:
+    """Two pairs of nodes: nothing of the others comes, however long all talk."""
+    pairs = np.kron(np.eye(2), np.full((2, 2), 0.5))
+    algorithm = threats.muffliato(mixing=pairs, horizon=STEPS, rounds=10**9)
+    found = exposures(algorithm, threats.pndp(nodes=[0]))
+    assert [exposure.mu > 0 for exposure in found] == [True, False, False]
