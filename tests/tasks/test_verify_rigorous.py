@@ -85,6 +85,7 @@ HONEST: dict[str, Problem] = {
     "in several rounds": in_space(
         max_variance=4.0,
         observers=tuple(views.pndp(nodes=[i]) for i in range(3)),
+        responses="fixed",
         rounds=2,
         error=ErrorMeasure(horizon=2),
         budget=np.array([1.0, 2.0, 0.5]),

@@ -23,20 +23,18 @@ from noisedesign.privacy.runs import Responses
 from noisedesign.privacy.views.mechanism import LinearMechanism
 from noisedesign.system.participation import Participation
 
-BARRIERS = ((1e-1, 1e-2, 1e-3, 1e-4, 2e-5), (1e-3, 1e-4, 2e-5), (1e-2, 1e-3, 1e-4, 2e-5))
-"""Weights of the barrier, over the bound and the number of multipliers, one after the other; the
-later ways are tried where a gap is left. Large first ones may drive multipliers to where slopes
-vanish, small ones stop at the edge; with smaller last ones proofs fail."""
+WAYS = (((1e-3, 1e-4), 200), ((1e-1, 1e-2, 1e-3, 1e-4), 1000), ((1e-2, 1e-3, 1e-4), 1000))
+"""Weights of the barrier, over the bound and the number of multipliers, one after the other, and
+evaluations for each; the later ways are tried where a gap is left. Small first weights may stop at
+the edge, large ones drive multipliers to where slopes vanish; smaller last ones gain nothing, and
+proofs fail. With half as many evaluations one of the shipped bounds is 1 % larger."""
 
-TIGHT = 5e-3
+TIGHT = 2e-3
 """Gap, relative, above which another way is tried."""
 
-EVALUATIONS = 200
-"""For each weight: the bounds of the shipped accounts change by less than .2 % after that."""
-
-MANY_NODES = 100
-"""Nodes above which half as many evaluations are made, which take a tenth of a second each, and
-responses are searched from one start."""
+MANY_NODES, MANY_EVALUATIONS = 100, 100
+"""Nodes above which fewer evaluations are made, which take a tenth of a second each, and responses
+are searched from one start."""
 
 STARTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """First multipliers, over the least variance of what is seen; smaller ones where infeasible."""
@@ -154,7 +152,7 @@ def _of_victim(
     ]
     # The worst pattern first: the others then only have to be proved no worse.
     searches.sort(key=lambda search: -search.first_look())
-    most, lower = 0.0, 0.0
+    worst, lower = 0.0, 0.0
     for search in searches:
         recursion = Recursion(
             game=game,
@@ -164,20 +162,21 @@ def _of_victim(
             rho=asked.rho,
             radius=asked.radius,
         )
-        enough, reached = most * (1 - CLOSE), 0.0
-        least = math.inf
-        for weights in BARRIERS:
-            found, x = _certified(recursion, enclosed, weights, enough=enough)
-            least = min(least, found)
-            if math.isinf(found) or least <= most:
+        least, reached = math.inf, 0.0
+        for way in WAYS:
+            found, x = _certified(recursion, enclosed, *way, enough=worst * (1 - CLOSE))
+            before, least = least, min(least, found)
+            if math.isinf(found) or least <= worst or before < least * (1 + TIGHT):
                 break
-            reached = max(reached, search.climbed(_starts(recursion, x)))
-            if least <= reached * (1 + TIGHT):
+            reached = max(reached, search.on_the_line(_starts(recursion, x))[0])
+            if least < reached * (1 + TIGHT):
                 break
         if math.isinf(least):
             return Responsive(math.inf, 0.0)
-        most, lower = max(most, least), max(lower, reached)
-    return Responsive(most, min(lower, most))
+        if least > max(worst, reached * (1 + TIGHT)):
+            reached = max(reached, search.in_space())
+        worst, lower = max(worst, least), max(lower, reached)
+    return Responsive(worst, min(lower, worst))
 
 
 def _different(
@@ -204,13 +203,19 @@ def _different(
 
 
 def _certified(
-    recursion: Recursion, enclosed: list[Enclosed], weights: Sequence[float], *, enough: float
+    recursion: Recursion,
+    enclosed: list[Enclosed],
+    weights: Sequence[float],
+    most: int,
+    *,
+    enough: float,
 ) -> tuple[float, Array]:
     """The least bound that is proved, or about ``enough``, and its multipliers as logarithms."""
     x = _feasible(recursion)
     if x is None:
         return math.inf, np.zeros(0)
-    most = EVALUATIONS if len(recursion.game.nodes) <= MANY_NODES else EVALUATIONS // 2
+    if len(recursion.game.nodes) > MANY_NODES:
+        most = MANY_EVALUATIONS
     for weight in weights:
         x = minimized(recursion, x, weight=weight, most=most, enough=enough)
         now = recursion.evaluate(x, 0.0)

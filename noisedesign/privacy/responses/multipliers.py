@@ -45,7 +45,7 @@ SHORTEST = 1e-8
 ENOUGH = 1e-8
 """Relative decrease of a bound at which the search for a lower one ends."""
 
-BARRIER_SHARE = 1e-4
+BARRIER_SHARE = 1e-5
 """Of the weight of the barrier, what a step has to gain at least, relatively: with a barrier the
 minimum is another one anyway."""
 

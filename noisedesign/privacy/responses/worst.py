@@ -1,18 +1,20 @@
 """Responses that cost shifts much: what an observer does learn of some quadratic losses.
 
-With symmetric responses D_t of models in the plane, fixed in advance, and gradients g_t of the
-record, unit vectors there, the observer faces one Gaussian mechanism whose squared sensitivity M is
+With symmetric responses D_t of models in space, fixed in advance, and gradients g_t of the record,
+unit vectors there, the observer faces one Gaussian mechanism whose squared sensitivity M is
 exact:
 
     zeta_t = D_t xi_t + g_t e_v,    M = min sum |u_t|^2.
 
 M is convex in g, so unit vectors are enough; a local search climbs over D, with eigenvalues in an
 interval, and over g. All of it is a lower bound on what any account of such responses may say. On
-the line signs take the place of unit vectors; the plane reaches more where several ways meet.
+the line signs take the place of unit vectors; three dimensions reach more where several ways meet,
+and from there more dimensions hardly any more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,9 +29,11 @@ CLIMBS = 100
 """Iterations of L-BFGS-B from one start; the bounds of the shipped accounts change by less than
 .1 % after that."""
 
-PLANE = 150
-"""Largest state for which models in the plane are tried: their steps take eight times as many
-operations."""
+DIMENSIONS, TURNS, TRIES = 3, 200, 2
+"""Of models in space, and iterations and starts there."""
+
+MOST_IN_SPACE = 75
+"""Largest state for which models in space are tried: a step takes 27 times as many operations."""
 
 
 class _Linear(NamedTuple):
@@ -104,13 +108,6 @@ class Worst:
         largest = np.full((1, 1, *self.game.active.shape), self.high)
         return self.value(_Linear(largest, signs))[0]
 
-    def climbed(self, starts: Sequence[Array]) -> float:
-        """The largest M found from some D on the line, shape (T, nodes)."""
-        best, responses, turned = self.on_the_line(starts)
-        if 2 * self.stages[0].seen.shape[0] <= PLANE:
-            best = max(best, self._in_the_plane(responses, turned))
-        return best
-
     def on_the_line(self, starts: Sequence[Array]) -> tuple[float, Array, Array]:
         """The largest M found on the line, its D, shape (T, nodes), and its signs, shape (T,)."""
         signs = np.zeros(self.game.horizon)
@@ -137,55 +134,52 @@ class Worst:
             signs = turned
         return value, responses, signs
 
-    def _in_the_plane(self, responses: Array, signs: Array) -> float:
-        """From the line, with directions turned a little at random."""
-        shape, size = responses.shape, responses.size
+    def in_space(self) -> float:
+        """The largest M found from drawn responses D = center + radius sin(A) and gradients g =
+        h / |h|, which need no bounds; 0 for large states."""
+        if self.stages[0].seen.shape[0] > MOST_IN_SPACE:
+            return 0.0
         rng = np.random.default_rng(0)
-        steps = np.flatnonzero(signs)
+        return max(self._from_drawn(rng) for _ in range(TRIES))
 
-        def linear(x: Array) -> tuple[_Linear, Array, Array]:
-            upper, lower, angle = x[: 3 * size].reshape(3, *shape)
-            middle, spread = (upper + lower) / 2, (upper - lower) / 2
-            blocks = np.array(
-                [
-                    [middle + spread * np.cos(angle), spread * np.sin(angle)],
-                    [spread * np.sin(angle), middle - spread * np.cos(angle)],
-                ]
-            )
-            gradients = np.zeros((2, shape[0]))
-            gradients[:, steps] = np.cos(x[3 * size :]), np.sin(x[3 * size :])
-            return _Linear(blocks, gradients), spread, angle
+    def _from_drawn(self, rng: np.random.Generator) -> float:
+        p, steps = DIMENSIONS, list(self.pattern)
+        shape = (*self.game.active.shape, p, p)
+        center, radius = (self.low + self.high) / 2, (self.high - self.low) / 2
+        split = math.prod(shape)
 
         def loss(x: Array) -> tuple[float, Array]:
-            now, spread, angle = linear(x)
-            value, by = self.value(now)
-            (xx, xy), (yx, yy) = by.responses
-            cos, sin = np.cos(angle), np.sin(angle)
-            along = (xx - yy) * cos + (xy + yx) * sin
-            across = spread * ((yy - xx) * sin + (xy + yx) * cos)
-            both = xx + yy
-            gx, gy = by.gradients[:, steps]
-            turned = -gx * np.sin(x[3 * size :]) + gy * np.cos(x[3 * size :])
-            slope = [(both + along) / 2, (both - along) / 2, across]
-            return -value, -np.concatenate([*(part.ravel() for part in slope), turned])
+            a, h = x[:split].reshape(shape), x[split:].reshape(p, -1)
+            angles, frame = np.linalg.eigh(a + a.swapaxes(-1, -2))
+            turned = frame.swapaxes(-1, -2)
+            responses = (
+                center * np.eye(p) + radius * (frame * np.sin(angles)[..., None, :]) @ turned
+            )
+            norms = np.linalg.norm(h, axis=0)
+            gradients = np.zeros((p, shape[0]))
+            gradients[:, steps] = h / norms
+            value, by = self.value(_Linear(responses.transpose(2, 3, 0, 1), gradients))
+            # Derivatives of the sine of a matrix by divided differences of the sine.
+            half = (angles[..., :, None] - angles[..., None, :]) / 2
+            mean = (angles[..., :, None] + angles[..., None, :]) / 2
+            slope = by.responses.transpose(2, 3, 0, 1)
+            slope = turned @ (slope + slope.swapaxes(-1, -2)) @ frame
+            slope = frame @ (slope * radius * np.cos(mean) * np.sinc(half / np.pi)) @ turned
+            along = by.gradients[:, steps]
+            across = (
+                along - gradients[:, steps] * (gradients[:, steps] * along).sum(axis=0)
+            ) / norms
+            return -value, -np.concatenate([slope.ravel(), across.ravel()])
 
-        least = responses.ravel() + 0.1 * (self.high - self.low) * rng.uniform(-1, 1, size)
-        start = np.concatenate(
-            [
-                responses.ravel(),
-                np.clip(least, self.low, self.high),
-                rng.uniform(-0.5, 0.5, size),
-                np.where(signs[steps] > 0, 0.0, np.pi) + rng.uniform(-0.5, 0.5, len(steps)),
-            ]
-        )
-        box: list[tuple[float | None, float | None]] = [(self.low, self.high)] * (2 * size)
-        box += [(None, None)] * (size + len(steps))
-        return -loss(_climb(loss, start, box))[0]
+        start = np.concatenate([rng.uniform(-1, 1, split), rng.standard_normal(p * len(steps))])
+        return -loss(_climb(loss, start, None, most=TURNS))[0]
 
 
-def _climb(loss: Any, start: Array, box: Sequence[tuple[float | None, float | None]]) -> Array:
+def _climb(
+    loss: Any, start: Array, box: Sequence[tuple[float, float]] | None, *, most: int = CLIMBS
+) -> Array:
     found = minimize(
-        loss, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": CLIMBS}
+        loss, start, jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": most}
     )
     return np.asarray(found.x)
 
