@@ -449,7 +449,7 @@ def test_an_infimum_that_may_not_be_attained_is_remarked_on() -> None:
             ),
             None,
             "formulation",
-            "single participation",
+            "a limit on variances (cap or floor) together with several epochs",
         ),
         (
             TimeProblem.prefix(
