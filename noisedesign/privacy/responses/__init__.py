@@ -32,8 +32,8 @@ proofs fail. With half as many evaluations one of the shipped bounds is 1 % larg
 TIGHT = 2e-3
 """Gap, relative, above which another way is tried."""
 
-MANY_NODES, MANY_EVALUATIONS = 100, 100
-"""Nodes above which fewer evaluations are made, which take a tenth of a second each, and responses
+MANY_NODES, QUICK = 100, (((1e-1, 1e-2, 1e-3, 1e-4), 100),)
+"""Nodes above which the way is this one, as an evaluation takes a tenth of a second, and responses
 are searched from one start."""
 
 STARTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
@@ -163,7 +163,7 @@ def _of_victim(
             radius=asked.radius,
         )
         least, reached = math.inf, 0.0
-        for way in WAYS:
+        for way in WAYS if len(game.nodes) <= MANY_NODES else QUICK:
             found, x = _certified(recursion, enclosed, *way, enough=worst * (1 - CLOSE))
             before, least = least, min(least, found)
             if math.isinf(found) or least <= worst or before < least * (1 + TIGHT):
@@ -214,8 +214,6 @@ def _certified(
     x = _feasible(recursion)
     if x is None:
         return math.inf, np.zeros(0)
-    if len(recursion.game.nodes) > MANY_NODES:
-        most = MANY_EVALUATIONS
     for weight in weights:
         x = minimized(recursion, x, weight=weight, most=most, enough=enough)
         now = recursion.evaluate(x, 0.0)
