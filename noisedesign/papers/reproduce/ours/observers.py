@@ -171,9 +171,10 @@ def paragraph(table: Sequence[Record]) -> str:
     told = [
         "**Noise at equal privacy.** Squared error of all models over that of independent noise, "
         "both scaled until the observer, the node of most neighbours, learns mu = 1 of whomever it "
-        "learns most about. Numbers before neighbours are for fixed responses, and are no guarantee "
-        "for training, as are those of Zip-DL; other numbers before eavesdroppers, who read all "
-        "messages, hold whatever gradients do. None: no finite noise of that kind protects from that observer."
+        "learns most about. Numbers before neighbours are for fixed responses, and are no "
+        "guarantee for training, as are those of Zip-DL; other numbers before eavesdroppers, who "
+        "read all messages, hold whatever gradients do. None: no finite noise of that kind "
+        "protects from that observer."
     ]
     for (graph,), members in groups(table, "graph"):
         best = []
