@@ -200,7 +200,8 @@ def _title(quick: bool) -> str:
     return (
         f"Florentine families, observer {names[node]}, T = {participation.horizon}, "
         f"{participation}, fixed responses:\n"
-        f"equal total error of all models, that of DP-D-SGD at μ = {UNIT_MU:g} before a reader of all messages"
+        f"equal total error of all models, that of DP-D-SGD at μ = {UNIT_MU:g} "
+        "before a reader of all messages"
     )
 
 
