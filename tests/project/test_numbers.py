@@ -17,9 +17,10 @@ from noisedesign import cli
 from noisedesign.papers.reproduce import load_settings, ours
 from tests.support import ROOT, numbers, pages
 
-COVERED = ("README.md", "docs/results.md", "docs/experiments", "docs/guides")
-WRITTEN = ("docs/guides/collection.md",)
-"""A tool writes the tables of this page, and ``test_collection_tool`` compares them."""
+COVERED = ("README.md", "docs/")
+WRITTEN = ("docs/guides/collection.md", "docs/benchmarks.md", "docs/errata.md")
+"""Tools write the tables of the first two, and ``test_collection_tool`` compares those of the
+first; every row of the last names its test."""
 
 FEWEST = 4
 """Decimal numbers of a table that has to say where they come from."""
@@ -272,3 +273,87 @@ def test_words_about_dropout_under_zip_dl() -> None:
     ) in told("zip-dl")
     times = [b / a for a, b in zip(own, independent, strict=True)]
     assert (round(min(times)), round(max(times))) == (9, 34)  # in words on the page
+
+
+def test_words_about_batches_that_gain_little() -> None:
+    gains = {
+        (r["adjacency"], r["bins"], float(r["epsilon"])): 1 - float(r["variance"])
+        for r in records("balls-in-bins-gains")
+    }
+    most = max(gains["zero-out", "b = 2", epsilon] for epsilon in (8, 16))
+    assert f"left out saves {100 * most:.0f} % of its variance or less" in told("balls-in-bins")
+
+
+def test_words_about_whisper() -> None:
+    """Incomes, a node protected: accuracy, and what is saved of the loss."""
+    text = told("whisper")
+    accuracy = {
+        (r["setting"], r["mechanism"], float(r["epsilon"])): f"{100 * float(r['accuracy']):.1f} %"
+        for r in records("whisper-summary")
+    }
+    for p in ("0.2", "1"):
+        place = f"a9a by node, p = {p}"
+        shown = "; ".join(
+            f"{name} {accuracy[place, name, 3]} and {accuracy[place, name, 40]}"
+            for name in ("ldp", "decor", "whisper", "cdp-n2")
+        )
+        noiseless = accuracy[place, "none", math.inf]
+        assert (
+            f"At p = {p}, accuracy at epsilon 3 and 40: {shown}; without noise {noiseless}" in text
+        )
+    saved = {
+        (r["setting"][-3:], r["mechanism"]): float(r["saved"]) for r in records("whisper-saved")
+    }
+    sparse, whole = (
+        [saved[p, name] for p in places]
+        for name, places in (
+            ("whisper", ("0.2", "0.4")),
+            ("whisper-horizon", ("0.2", "0.4", "0.6", "0.8")),
+        )
+    )
+    server = [value for (_, name), value in saved.items() if name == "cdp-n2"]
+    assert f"Whisper {100 * sparse[0]:.0f} % and {100 * sparse[1]:.0f} %" in text
+    assert f"saves {100 * min(whole):.0f} to {100 * max(whole):.0f} % on the graphs" in text
+    assert f"server saves {100 * min(server):.0f} to {100 * max(server):.0f} %" in text
+    over = {p: saved[p, "whisper"] - saved[p, "decor"] for p, _ in saved}
+    assert max(over, key=lambda p: over[p]) == "0.4"
+    assert f"({100 * over['0.4']:.0f} points at p = 0.4, none at p = 1" in text
+    assert f"the densest graph has most ({100 * saved['= 1', 'whisper']:.0f} %)" in text
+
+
+def test_words_about_the_table_of_zip_dl() -> None:
+    """What is measured without noise, and at the loudest level."""
+    rows = {
+        (r["mechanism"], float(r["level"])): r
+        for r in records("zip-dl-summary")
+        if r["setting"] == "no dropout"
+    }
+    text = told("zip-dl")
+
+    def shares(name: str, *found: tuple[str, float]) -> list[str]:
+        return [f"{100 * float(rows[one][name]):.0f}" for one in found]
+
+    (quiet,) = (row for (name, _), row in rows.items() if name == "none")
+    loss, threshold, classifier, positives = (
+        float(quiet[name])
+        for name in ("test_loss", "threshold_auc", "classifier_auc", "classifier_tpr")
+    )
+    assert (
+        f"Without noise: {loss:.3f}, {100 * threshold:.1f} %, {100 * classifier:.1f} %, "
+        f"{100 * positives:.0f} %"
+    ) in text
+    own, other = ("zip-dl", 256.0), ("muffliato-10", 128.0)
+    losses = [float(rows[name, 256.0]["test_loss"]) for name in ("zip-dl", "muffliato-10")]
+    assert f"({losses[0]:.2f} against {losses[1]:.2f} at 256)" in text
+    first, second = shares("classifier_auc", own, other)
+    assert f"AUC of {first} % against Zip-DL (level 256) and {second} % against Muffliato" in text
+    first, second = shares("classifier_tpr", own, other)
+    assert f"finds {first} % against {second} % of the members" in text
+    low, high = shares("classifier_auc_low", own, other), shares("classifier_auc_high", own, other)
+    assert (
+        f"intervals of two seeds are {low[0]} to {high[0]} % and {low[1]} to {high[1]} %"
+    ) in text
+    averaged, single = shares("classifier_auc", ("muffliato-10", 1.0), ("zip-dl", 1.0))
+    assert f"leave an AUC of {averaged} %, one round {single} %" in text
+    found = [float(row["threshold_auc"]) for row in rows.values()]
+    assert f"({100 * min(found):.0f} to {100 * max(found):.0f} %, less than a coin)" in text
