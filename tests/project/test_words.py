@@ -20,7 +20,8 @@ import noisedesign as nd
 from noisedesign.papers import figures
 from noisedesign.privacy import views
 from noisedesign.system import datasets
-from tests.support import numbers, pages
+from tests.support import ROOT, numbers, pages
+from tests.support.command_line import call, write
 
 
 def told(page: str) -> str:
@@ -75,7 +76,10 @@ def test_words_about_dropout() -> None:
 def test_words_about_sizes() -> None:
     """Arrays of float64, pairs of nodes, and the largest radius of two normals from 53 bits."""
     large, loop = told("docs/guides/large-problems.md"), told("docs/guides/noise-in-my-own-loop.md")
-    assert f"stacked workload would take {8 * (148 * 320) ** 2 / 1e9:.1f} GB" in large
+    assert (
+        f"stacked workload, of which one array would take {8 * (148 * 320) ** 2 / 1e9:.1f} GB"
+        in large
+    )
     assert f"where R would take {8 * 100_000**2 / 1e9:.0f} GB" in large
     assert f"doubles; {8 * 8 * 4096**2 / 1e9:.1f} GB at 4096)" in large
     radius = math.sqrt(-2 * math.log(2**-53))
@@ -108,6 +112,55 @@ def test_words_about_accounts_of_ledgers() -> None:
     assert f"ε = {float(every):.1f}, where 2 holds" in text
     assert f"it books {float(own):.2f}: less than is true" in text
     assert f"the same books {float(seen):.1f}: two errors" in text
+
+
+def test_words_about_caps() -> None:
+    """Noise against every node of one step, over independent noise, by the cap on its variance."""
+
+    def left(kind: str, cap: float, **size: int) -> str:
+        mixing = nd.mixing_matrix(nd.build_graph(kind, **size))
+        observers = tuple(nd.pndp(nodes=(node,)) for node in range(len(mixing)))
+        problem = nd.SpaceProblem(mixing=mixing, observers=observers, max_variance=cap)
+        design = nd.solve(problem, gap=2e-4).design
+        assert design is not None
+        assert design.gap <= 2e-4
+        return f"{design.relative_to_ldp:.3f}"
+
+    text = told("docs/results.md")
+    ring = [left("ring", cap, nodes=6) for cap in (1e4, 2.0)]
+    florentine = [left("florentine", cap) for cap in (1e4, 2.0)]
+    assert ring[0] == f"{1 / 3:.3f}"
+    assert f"needs 1/3 and the Florentine families {florentine[0]}" in text
+    assert f"twice the variance of independent noise {ring[1]} and {florentine[1]}" in text
+
+
+def test_words_about_jax_privacy() -> None:
+    """Of the page of benchmarks, which one command writes."""
+    table = pages.table_with(pages.read("docs/benchmarks.md"), "rival_gap", "times_faster")
+    found = {row[0]: dict(zip(table[0], row, strict=True)) for row in table[1:]}
+    epochs, long = (found[f"prefix, (k, b) = ({k})"] for k in ("20, 19", "1, 1024"))
+    assert (
+        f"{float(epochs['times_faster']):.0f} times as long under (20, 19) participation, and "
+        f"{float(long['times_faster']):.0f} times as long for 1024 steps, where it stops at a gap "
+        f"of {float(long['rival_gap']):.1e}".replace("e-0", "e-")
+    ) in told("docs/results.md")
+
+
+@pytest.mark.slow
+def test_words_about_gaps(tmp_path: Path) -> None:
+    """What the search reaches is computed in floating point: within a tenth of what is told."""
+    accounts = ROOT / "problems" / "accounts"
+    muffliato = (accounts / "florentine-muffliato-secure-sum.toml").read_text(encoding="utf-8")
+    declared = muffliato + 'responses = "convex"\nlosses = "generalised-linear"\n'
+    both = [
+        [100 * row["gap"] for row in call("account", path, "--json").json()]
+        for path in (accounts / "florentine-convex-pndp.toml", write(tmp_path, declared, "m.toml"))
+    ]
+    text = told("docs/runs.md")
+    (most,) = re.findall(r"at most ([\d.]+) % above what the search reaches", text)
+    assert max(both[0]) == pytest.approx(float(most), rel=0.1)
+    (ends,) = re.findall(r"it is ([\d.]+) to ([\d.]+) % above. The optimum", text)
+    assert [min(both[1]), max(both[1])] == pytest.approx([float(x) for x in ends], rel=0.1)
 
 
 @pytest.mark.slow
