@@ -97,12 +97,19 @@ def test_words_about_kronecker_designs() -> None:
         for one in numbers.marked("results", pages.read("docs/results.md"))
         if one.says.get("printed", "").startswith("python -m benchmarks.space_time --pa")
     ]
-    parts, passes = ([float(row[2].split("%")[0]) for row in table] for table in tables)
+    parts, passes, low = (
+        [float(row[k].split("%")[0]) for row in tables[place]]
+        for place, k in ((0, 2), (1, 2), (0, 5))
+    )
     above = [x for x in passes if x > 0]
     assert (
         f"{min(parts):.0f} to {max(parts):.0f} % above the least error in one pass, "
         f"{min(above):.0f} to {max(above):.0f} % above noise of modes in five passes"
     ) in told("docs/guides/which-design.md")
+    assert (
+        f"then {min(low):.2f} to {max(low):.2f} % low where the optimum was computed, and the rest "
+        f"of the gap of a Kronecker design, up to {max(parts):.0f} %"
+    ).replace("0.", ".") in told("docs/mathematics.md")
 
 
 def test_words_about_accounts_of_ledgers() -> None:
@@ -144,6 +151,16 @@ def test_words_about_jax_privacy() -> None:
         f"{float(long['times_faster']):.0f} times as long for 1024 steps, where it stops at a gap "
         f"of {float(long['rival_gap']):.1e}".replace("e-0", "e-")
     ) in told("docs/results.md")
+
+
+@pytest.mark.slow
+def test_words_about_random_participation() -> None:
+    solution = nd.solve(nd.load_problem("random-participation/ring-8-2x4").problem)
+    assert solution.design is not None
+    found = solution.design.certificate.relative_to_fixed
+    assert f"how much less the error is: {found:.2f} here" in told(
+        "docs/guides/random-participation.md"
+    )
 
 
 @pytest.mark.slow
