@@ -357,3 +357,85 @@ def test_words_about_the_table_of_zip_dl() -> None:
     assert f"leave an AUC of {averaged} %, one round {single} %" in text
     found = [float(row["threshold_auc"]) for row in rows.values()]
     assert f"({100 * min(found):.0f} to {100 * max(found):.0f} %, less than a coin)" in text
+
+
+def test_words_about_gains_of_mafalda() -> None:
+    """Budget by budget, on both networks, and means over the grid with our own."""
+    text = told("mafalda")
+    gains = {
+        (r["setting"], r["mechanism"], f"{float(r['epsilon']):.3g}"): float(r["gain"])
+        for r in records("mafalda-summary")
+        if r["gain"]
+    }
+
+    def shown(setting: str, *epsilons: str) -> list[str]:
+        return [f"{gains[setting, 'mafalda', epsilon]:.0f}" for epsilon in epsilons]
+
+    a, b, c = shown("Ego, b = 16, row-normalized", "2.25", "4.89", "11")
+    assert f"the gain is {a} % (ε = 2.25), {b} % (4.89) and {c} % (11)" in text
+    small = "0.397", "0.834", "2.25"
+    a, b, c = shown("Florentine, b = 16, row-normalized", *small)
+    assert f"Mafalda gains {a} % at ε = 0.397, {b} % at 0.834 and {c} % at 2.25" in text
+    a, b, c = shown("Florentine, b = 19, row-normalized", *small)
+    assert f"all gains are a little larger: {a} %, {b} % and {c} %" in text
+    means = [
+        np.mean([v for (s, m, _), v in gains.items() if (s, m) == ("Ego, b = 16, Metropolis", own)])
+        for own in ("mafalda", "kronecker")
+    ]
+    assert f"gains over the grid are {means[0]:.0f} % and {means[1]:.0f} %" in text
+
+
+def test_words_about_our_designs() -> None:
+    """Zip-DL before readers of all messages; R and C together, and pairwise seeds with a C."""
+    text = told("ours")
+    zip_dl = [
+        float(r["over_ldp"])
+        for r in records("ours-observers")
+        if (r["mechanism"], r["model"]) == ("zip-dl", "ldp")
+    ]
+    assert f"{min(zip_dl):.0f} to {max(zip_dl):.0f} times as much before" in text
+    costs = {(r["setting"], r["mechanism"], r["epsilon"]): r for r in records("ours-costs")}
+
+    def ratios(column: str, mechanism: str, other: str, most: float = math.inf) -> list[float]:
+        return [
+            float(row[column]) / float(costs[setting, other, epsilon][column])
+            for (setting, name, epsilon), row in costs.items()
+            if name == mechanism and float(epsilon) <= most
+        ]
+
+    error = ratios("error_over_ldp", "kronecker", "ldp")
+    assert f"leave {min(error):.2f} to {max(error):.2f} of the error" in text
+    more = [100 * (x - 1) for x in ratios("error_over_ldp", "mafalda-edge-local", "kronecker")]
+    cost = [100 * (x - 1) for x in ratios("cost", "mafalda-edge-local", "kronecker", 0.1)]
+    assert f"{min(more):.0f} to {max(more):.0f} % more error than that" in text
+    assert f"cost {min(cost):.0f} to {max(cost):.0f} % more at epsilon 0.1" in text
+
+
+def test_words_about_the_other_graphs_of_random_batches() -> None:
+    """The least of random batches over the least of fixed ones, at epsilon = 1 and 8."""
+    found: dict[tuple[str, ...], float] = {}
+    for row in records("balls-in-bins-noise"):
+        if row["delta"] == "1e-05" and row["over_ldp"]:
+            key = (row["setting"], row["adjacency"], row["account"], row["epsilon"])
+            found[key] = min(float(row["over_ldp"]), found.get(key, math.inf))
+
+    def pair(setting: str, record: str) -> list[float]:
+        return [
+            found[setting, record, "random", epsilon] / found[setting, record, "fixed", epsilon]
+            for epsilon in ("1.0", "8.0")
+        ]
+
+    def digits(value: float) -> str:
+        return f"{value:.2f}".lstrip("0") if value < 1 else f"{value:.1f}"
+
+    places = ("ring 16", "erdos-renyi 16 0.3", "florentine")
+    out, replaced = (
+        [[digits(x) for x in pair(place, record)] for place in places]
+        for record in ("zero-out", "replace")
+    )
+    assert (
+        f"left out, {out[0][0]} and {out[0][1]} on the ring and {out[1][0]} and {out[1][1]} on the "
+        f"random graph ({out[2][0]} and {out[2][1]} in the table), and for one that is replaced "
+        f"{replaced[0][0]} and {replaced[0][1]}, {replaced[1][0]} and {replaced[1][1]} "
+        f"({replaced[2][0]} and {replaced[2][1]})"
+    ) in told("balls-in-bins")
