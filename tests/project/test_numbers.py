@@ -439,3 +439,36 @@ def test_words_about_the_other_graphs_of_random_batches() -> None:
         f"{replaced[0][0]} and {replaced[0][1]}, {replaced[1][0]} and {replaced[1][1]} "
         f"({replaced[2][0]} and {replaced[2][1]})"
     ) in told("balls-in-bins")
+
+
+def test_words_about_one_nodes_view() -> None:
+    """Shares of pairs at T = 1000, and quantiles of squared sensitivities over T / n, n = 100."""
+    text = told("gossip")
+    rows = {
+        (r["graph"], r["pair"], int(r["horizon"])): {
+            key: float(value) for key, value in r.items() if key[-1] in "05" or "within" in key
+        }
+        for r in records("gossip-sensitivity")
+    }
+    kinds = ("erdos-renyi", "preferential-attachment")
+
+    def of(pair: str, name: str, horizon: int = 1000) -> list[float]:
+        return [100 * rows[kind, pair, horizon][name] for kind in kinds]
+
+    far, near, own = "not neighbours", "neighbours", "the node itself"
+    a, b = of(far, "within_tenth_of_constant")
+    assert f"for {a:.0f} % (Erdős–Rényi) and {b:.0f} % (preferential attachment)" in text
+    a, b = of(far, "exact_50")
+    low, high = of(far, "exact_5"), of(far, "exact_95")
+    assert (
+        f"sensitivity is {a:.2f} and {b:.2f} of T/n (medians; {low[0]:.2f} to {high[0]:.2f} and "
+        f"{low[1]:.2f} to {high[1]:.2f} between the 5 % and 95 % quantiles)"
+    ) in text
+    (a, b), (c, d) = of(near, "within_tenth_of_constant"), of(near, "within_tenth")
+    assert f"it is {a:.0f} % and {b:.0f} % of the pairs ({c:.0f} % and {d:.0f} % against" in text
+    a, b = of(far, "within_tenth_of_constant", 100)
+    assert f"at T = 100 it is {a:.0f} % and {b:.0f} % of the pairs that are no neighb" in text
+    median, most = (of(near, name)[1] for name in ("exact_50", "exact_95"))
+    assert f"{median:.1f} T/n in the median and above {most:.0f} T/n for one pair" in text
+    a, b = of(own, "exact_50")
+    assert f"it is {a / 100:.2f} T and {b / 100:.2f} T, not T/n" in text
