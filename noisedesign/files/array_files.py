@@ -108,15 +108,20 @@ def require_own_description(path: Path, *, to: str, files: Iterable[Path] = ()) 
     is said of the second. An array that no such JSON names is somebody else's.
 
     Raises:
-        InputError: naming ``output``: the JSON of another format, or an array of no export, is
-            there, and nobody said to overwrite it.
+        InputError: naming ``output``: the JSON of another format or of other files, or an array of
+            no export, is there, and nobody said to overwrite it.
     """
     if may_overwrite():
         return
-    found = _description_at(path)
+    found, files = _description_at(path), tuple(files)
     if found.get("to") not in (None, to):
         got = f"one to {to} that is described there too"
         expected = f"a name of its own, since {path} describes an export to {found['to']}"
+        raise InputError("output", got=got, remedy=REPLACE_REMEDY, expected=expected)
+    others = sorted(name for name in files_of(found) if (path.parent / Path(name).name).is_file())
+    if files and others and not {file.name for file in files} & {*others}:
+        expected = f"a name of its own, since {path} describes {', '.join(others)}"
+        got = f"{files[0].name}, which is described there too"
         raise InputError("output", got=got, remedy=REPLACE_REMEDY, expected=expected)
     for file in files:
         if file.is_file() and file.stat().st_size and file.name not in files_of(found):

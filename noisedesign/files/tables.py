@@ -377,7 +377,7 @@ class MixingTable(Table):
             if self.edge_failure is not None:
                 return EdgeDropout(mixing=mixing, probability=self.edge_failure)
             _checks.one_of(self.matching, field=key, allowed=tuple(MATCHINGS))
-            links = nx.from_numpy_array(mixing)
+            links = nx.from_numpy_array(mixing != 0)
             links.remove_edges_from(list(nx.selfloop_edges(links)))
             return MATCHINGS[str(self.matching)](links)
 

@@ -292,7 +292,7 @@ class Design(Shown):
             "lower bound": self.lower_bound,
             "gap": self.gap,
             "confidence": self.certificate.confidence,
-            "relative to LDP": self.relative_to_ldp,
+            "over LDP": self.relative_to_ldp,
             "feasible": self.certificate.feasible,
             "protects": PROTECTS.get(self.trust),
             "theorem": theorem_of(self.problem).number,

@@ -72,8 +72,6 @@ def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
     - ``row-stochastic``: W_ij = 1 / (1 + in-degree of i) for i itself and every j that sends to i;
     - ``column-stochastic``: W_ij = 1 / (1 + out-degree of j) for j itself and every i it sends to.
 
-    Edge weights are ignored.
-
     Args:
         digraph: strongly connected and simple; an edge (j, i) says that j sends to i.
         weights: one of these.
@@ -82,8 +80,8 @@ def directed_mixing(digraph: nx.DiGraph, *, weights: str) -> Array:
         W, shape (n, n), rows and columns in the order of ``digraph.nodes``.
 
     Raises:
-        InputError: unknown weights; not a DiGraph, empty, with self-loops or parallel edges, or
-            not strongly connected.
+        InputError: unknown weights; not a DiGraph, empty, with self-loops, parallel edges or edges
+            whose weights differ, or not strongly connected.
 
     Examples:
         >>> from noisedesign.system.directed import build_digraph, directed_mixing

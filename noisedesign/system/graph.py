@@ -48,7 +48,7 @@ _SEED_TRIES = 1000
 def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> Array:
     """Gossip matrix W of a connected graph.
 
-    With degrees d, adjacency A (edge weights are ignored) and Laplacian L:
+    With degrees d, adjacency A and Laplacian L:
 
     - ``metropolis-hastings``: W_ij = 1 / (1 + max(d_i, d_j)) on edges, the rest on the diagonal
       (Xiao, Boyd and Kim 2007);
@@ -67,8 +67,9 @@ def mixing_matrix(graph: nx.Graph, *, weights: str = "metropolis-hastings") -> A
         W, shape (n, n), rows in the order of ``graph.nodes``.
 
     Raises:
-        InputError: the graph is directed, a multigraph, empty, disconnected or has self-loops;
-            unknown weights; more nodes than this machine has memory for.
+        InputError: the graph is directed, a multigraph, empty, disconnected or has self-loops, or
+            edges whose weights differ; unknown weights; more nodes than this machine has memory
+            for.
 
     Examples:
         >>> import noisedesign as nd
@@ -294,7 +295,7 @@ def built_by(builders: Mapping[str, Callable[..., nx.Graph]], kind: str, params:
 
 
 def adjacency(graph: nx.Graph, *, directed: bool = False) -> Array:
-    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``; edge weights are ignored.
+    """Zeros and ones, shape (n, n), in the order of ``graph.nodes``.
 
     Raises:
         InputError: as :func:`check_graph`; more nodes than this machine has memory for.
@@ -308,8 +309,8 @@ def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
     """That a W can be made of a graph.
 
     Raises:
-        InputError: another kind of graph, one that is empty, disconnected, or has self-loops or
-            parallel edges.
+        InputError: another kind of graph, one that is empty, disconnected, or has self-loops,
+            parallel edges, or edges whose weights differ: no rule for W uses them.
     """
     got, remedy = "", ""
     if not isinstance(graph, nx.Graph):
@@ -336,6 +337,16 @@ def check_graph(graph: nx.Graph, *, directed: bool = False) -> None:
         strongly, kind = ("strongly ", "directed") if directed else ("", "undirected")
         expected = f"a {strongly}connected, simple, {kind} graph"
         raise InputError("graph", expected=expected, got=got, remedy=remedy)
+    links = list(graph.edges(data="weight", default=1))
+    if odd := next((link for link in links if link[2] != links[0][2]), None):
+        shown = (f"{describe(weight)} of edge ({a}, {b})" for a, b, weight in (links[0], odd))
+        raise InputError(
+            "graph",
+            expected="edges without weights, or all of one weight",
+            got=f"weight {' and '.join(shown)}",
+            remedy="No rule for W uses them: give W itself in the place of the graph, or drop them "
+            'with nx.set_edge_attributes(graph, 1, "weight").',
+        )
 
 
 def _components(parts: Sequence[Sequence[Any]], *, what: str = "components") -> str:
@@ -684,6 +695,8 @@ def _pairs(text: str, *, source: str) -> list[tuple[str, str]]:
                     _FIELD,
                     expected="two node names a line",
                     got=f"{source}, line {number}: {describe(line.strip())}",
+                    remedy="No rule for W uses weights of edges; W itself is a graph of kind "
+                    '"matrix".',
                 )
     return pairs
 

@@ -85,7 +85,7 @@ class Solution(Shown):
                 "lower bound": design.lower_bound,
                 "gap": design.gap,
                 "confidence": design.certificate.confidence,
-                "relative to LDP": design.relative_to_ldp,
+                "over LDP": design.relative_to_ldp,
                 "feasible": self.feasible,
                 "protects": PROTECTS.get(design.trust),
             }

@@ -21,7 +21,7 @@ from noisedesign.system.workloads.toeplitz import prefix_workload
 from noisedesign.tasks.baselines import compared
 from noisedesign.tasks.compare import compare
 
-LINES, WIDTH = 16, 170
+LINES, WIDTH = 15, 160
 
 GRAPH = nx.path_graph(5)
 PROBLEM = nd.SpaceProblem.from_graph(
@@ -147,7 +147,7 @@ def test_a_solution_says_how_good_it_is() -> None:
     assert float(said["lower bound"]) == pytest.approx(certificate.lower_bound, rel=1e-5)
     assert float(said["gap"]) == pytest.approx(certificate.gap, rel=1e-5)
     ratio = objective / float(np.sum(PROBLEM.mixing**2))
-    assert float(said["relative to LDP"]) == pytest.approx(ratio, rel=1e-5)
+    assert float(said["over LDP"]) == pytest.approx(ratio, rel=1e-5)
     assert float(said["seconds"]) == pytest.approx(SOLUTION.seconds, rel=1e-5)
     assert said["feasible"] == "yes"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from noisedesign.files.design_file import save_design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.tasks.baselines import baseline
-from tests.support import ROOT, oracles
+from tests.support import ROOT, oracles, pages
 from tests.support.command_line import EPOCHS, PREFIX, Outcome, call, shell, write
 from tests.support.path_of_three import STEPS, assert_sensitive, gram, messages
 from tests.support.small_designs import PATH_3, space_design, time_design
@@ -245,19 +246,50 @@ def test_accounts_are_found_in_the_problems_folder() -> None:
     assert records[0]["mu"] == max(record["mu"] for record in records)
 
 
+@cache
+def shipped(name: str) -> Outcome:
+    return call("account", ROOT / "problems/accounts" / f"{name}.toml", "--json")
+
+
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "problems/accounts").glob("*.toml")), ids=lambda p: p.stem
 )
 def test_shipped_accounts_have_numbers(path: Path) -> None:
-    outcome = call("account", path, "--json")
+    outcome = shipped(path.stem)
     assert (outcome.code, outcome.err) == (0, "")
+    told = pages.section(pages.read("problems/README.md"), "Account files")
     for record in outcome.json():
+        assert all(f"`{key}`" in told for key in record)
         if "mu" in record:
             assert 0 < record["mu"] < 20
-            assert record["which"] in ("vector-exact", "all-messages-upper-bound")
+            declared = {"responses-upper-bound"} if record["theorem"] == 4 else set()
+            assert record["which"] in {"vector-exact", "all-messages-upper-bound", *declared}
         else:  # the steps of a record are drawn
             assert 0 < record["epsilon"] < 10
             assert record["which"].split()[0] in ("convolution", "monte-carlo", "renyi")
+
+
+def test_convex_losses_gain_over_any_losses() -> None:
+    """Of the two shipped accounts that differ in nothing else; all messages of the steps that can
+    have arrived tell one clip each, and the bound is within one per cent of what is reached."""
+    any_losses, convex = (
+        {row["node"]: row for row in shipped(name).json()}
+        for name in ("florentine-pndp", "florentine-convex-pndp")
+    )
+    table = pages.read("problems/README.md")
+    for node, row in convex.items():
+        free = any_losses[node]
+        assert (row["theorem"], free["theorem"]) == (4, 2)
+        assert free["sensitivity_squared"] == pytest.approx(11 - row["distance"])
+        assert row["lower_bound"] <= row["sensitivity_squared"] < free["sensitivity_squared"] / 4
+        assert 0 <= row["gap"] <= 0.01
+    near, far = convex["Barbadori"], convex["Bischeri"]
+    assert (near["distance"], far["distance"]) == (2, 4)
+    assert (
+        f"of a family two hops away mu is {near['mu']:.2f} in the place of "
+        f"{any_losses['Barbadori']['mu']:g}, four hops away {far['mu']:.2f} in the place of "
+        f"{any_losses['Bischeri']['mu']:.2f}"
+    ) in table
 
 
 def test_any_name_will_do(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_summaries_are_least_mean_and_greatest() -> None:
 def test_the_panel_shows_the_summaries() -> None:
     far = [row("b", 2, 0.25), row("c", 2, 1.0), row("d", 2, 0.25)]
     figure = pndp.draw([row("a", 1, 2.0), *far])
+    assert "fixed responses" in figure.get_suptitle()
     (axes,) = figure.axes
     labels = [container.get_label() for container in axes.containers]
     assert len(set(labels)) == 3
@@ -414,6 +415,8 @@ def test_the_heat_map_writes_every_cell() -> None:
     assert hatched.get_hatch()
     assert hatched.get_xy() == (-0.5, 0.5)
     assert figure.get_suptitle() == "the setting"
+    whole = algorithms_by_observer.FIGURE.draw(rows, True)
+    assert "fixed responses" in whole.get_suptitle()
     assert "μ" in colourbar.get_ylabel()
     assert [label.get_text() for label in axes.get_yticklabels()] == ["dp-d-sgd", "zip-dl"]
 

@@ -17,9 +17,10 @@ from noisedesign import cli
 from noisedesign.papers.reproduce import load_settings, ours
 from tests.support import ROOT, numbers, pages
 
-COVERED = ("README.md", "docs/results.md", "docs/experiments", "docs/guides")
-WRITTEN = ("docs/guides/collection.md",)
-"""A tool writes the tables of this page, and ``test_collection_tool`` compares them."""
+COVERED = ("README.md", "docs/")
+WRITTEN = ("docs/guides/collection.md", "docs/benchmarks.md", "docs/errata.md")
+"""Tools write the tables of the first two, and ``test_collection_tool`` compares those of the
+first; every row of the last names its test."""
 
 FEWEST = 4
 """Decimal numbers of a table that has to say where they come from."""
@@ -272,3 +273,202 @@ def test_words_about_dropout_under_zip_dl() -> None:
     ) in told("zip-dl")
     times = [b / a for a, b in zip(own, independent, strict=True)]
     assert (round(min(times)), round(max(times))) == (9, 34)  # in words on the page
+
+
+def test_words_about_batches_that_gain_little() -> None:
+    gains = {
+        (r["adjacency"], r["bins"], float(r["epsilon"])): 1 - float(r["variance"])
+        for r in records("balls-in-bins-gains")
+    }
+    most = max(gains["zero-out", "b = 2", epsilon] for epsilon in (8, 16))
+    assert f"left out saves {100 * most:.0f} % of its variance or less" in told("balls-in-bins")
+
+
+def test_words_about_whisper() -> None:
+    """Incomes, a node protected: accuracy, and what is saved of the loss."""
+    text = told("whisper")
+    accuracy = {
+        (r["setting"], r["mechanism"], float(r["epsilon"])): f"{100 * float(r['accuracy']):.1f} %"
+        for r in records("whisper-summary")
+    }
+    for p in ("0.2", "1"):
+        place = f"a9a by node, p = {p}"
+        shown = "; ".join(
+            f"{name} {accuracy[place, name, 3]} and {accuracy[place, name, 40]}"
+            for name in ("ldp", "decor", "whisper", "cdp-n2")
+        )
+        noiseless = accuracy[place, "none", math.inf]
+        assert (
+            f"At p = {p}, accuracy at epsilon 3 and 40: {shown}; without noise {noiseless}" in text
+        )
+    saved = {
+        (r["setting"][-3:], r["mechanism"]): float(r["saved"]) for r in records("whisper-saved")
+    }
+    sparse, whole = (
+        [saved[p, name] for p in places]
+        for name, places in (
+            ("whisper", ("0.2", "0.4")),
+            ("whisper-horizon", ("0.2", "0.4", "0.6", "0.8")),
+        )
+    )
+    server = [value for (_, name), value in saved.items() if name == "cdp-n2"]
+    assert f"Whisper {100 * sparse[0]:.0f} % and {100 * sparse[1]:.0f} %" in text
+    assert f"saves {100 * min(whole):.0f} to {100 * max(whole):.0f} % on the graphs" in text
+    assert f"server saves {100 * min(server):.0f} to {100 * max(server):.0f} %" in text
+    over = {p: saved[p, "whisper"] - saved[p, "decor"] for p, _ in saved}
+    assert max(over, key=lambda p: over[p]) == "0.4"
+    assert f"({100 * over['0.4']:.0f} points at p = 0.4, none at p = 1" in text
+    assert f"the densest graph has most ({100 * saved['= 1', 'whisper']:.0f} %)" in text
+
+
+def test_words_about_the_table_of_zip_dl() -> None:
+    """What is measured without noise, and at the loudest level."""
+    rows = {
+        (r["mechanism"], float(r["level"])): r
+        for r in records("zip-dl-summary")
+        if r["setting"] == "no dropout"
+    }
+    text = told("zip-dl")
+
+    def shares(name: str, *found: tuple[str, float]) -> list[str]:
+        return [f"{100 * float(rows[one][name]):.0f}" for one in found]
+
+    (quiet,) = (row for (name, _), row in rows.items() if name == "none")
+    loss, threshold, classifier, positives = (
+        float(quiet[name])
+        for name in ("test_loss", "threshold_auc", "classifier_auc", "classifier_tpr")
+    )
+    assert (
+        f"Without noise: {loss:.3f}, {100 * threshold:.1f} %, {100 * classifier:.1f} %, "
+        f"{100 * positives:.0f} %"
+    ) in text
+    own, other = ("zip-dl", 256.0), ("muffliato-10", 128.0)
+    losses = [float(rows[name, 256.0]["test_loss"]) for name in ("zip-dl", "muffliato-10")]
+    assert f"({losses[0]:.2f} against {losses[1]:.2f} at 256)" in text
+    first, second = shares("classifier_auc", own, other)
+    assert f"AUC of {first} % against Zip-DL (level 256) and {second} % against Muffliato" in text
+    first, second = shares("classifier_tpr", own, other)
+    assert f"finds {first} % against {second} % of the members" in text
+    low, high = shares("classifier_auc_low", own, other), shares("classifier_auc_high", own, other)
+    assert (
+        f"intervals of two seeds are {low[0]} to {high[0]} % and {low[1]} to {high[1]} %"
+    ) in text
+    averaged, single = shares("classifier_auc", ("muffliato-10", 1.0), ("zip-dl", 1.0))
+    assert f"leave an AUC of {averaged} %, one round {single} %" in text
+    found = [float(row["threshold_auc"]) for row in rows.values()]
+    assert f"({100 * min(found):.0f} to {100 * max(found):.0f} %, less than a coin)" in text
+
+
+def test_words_about_gains_of_mafalda() -> None:
+    """Budget by budget, on both networks, and means over the grid with our own."""
+    text = told("mafalda")
+    gains = {
+        (r["setting"], r["mechanism"], f"{float(r['epsilon']):.3g}"): float(r["gain"])
+        for r in records("mafalda-summary")
+        if r["gain"]
+    }
+
+    def shown(setting: str, *epsilons: str) -> list[str]:
+        return [f"{gains[setting, 'mafalda', epsilon]:.0f}" for epsilon in epsilons]
+
+    a, b, c = shown("Ego, b = 16, row-normalized", "2.25", "4.89", "11")
+    assert f"the gain is {a} % (ε = 2.25), {b} % (4.89) and {c} % (11)" in text
+    small = "0.397", "0.834", "2.25"
+    a, b, c = shown("Florentine, b = 16, row-normalized", *small)
+    assert f"Mafalda gains {a} % at ε = 0.397, {b} % at 0.834 and {c} % at 2.25" in text
+    a, b, c = shown("Florentine, b = 19, row-normalized", *small)
+    assert f"all gains are a little larger: {a} %, {b} % and {c} %" in text
+    means = [
+        np.mean([v for (s, m, _), v in gains.items() if (s, m) == ("Ego, b = 16, Metropolis", own)])
+        for own in ("mafalda", "kronecker")
+    ]
+    assert f"gains over the grid are {means[0]:.0f} % and {means[1]:.0f} %" in text
+
+
+def test_words_about_our_designs() -> None:
+    """Zip-DL before readers of all messages; R and C together, and pairwise seeds with a C."""
+    text = told("ours")
+    zip_dl = [
+        float(r["over_ldp"])
+        for r in records("ours-observers")
+        if (r["mechanism"], r["model"]) == ("zip-dl", "ldp")
+    ]
+    assert f"{min(zip_dl):.0f} to {max(zip_dl):.0f} times as much before" in text
+    costs = {(r["setting"], r["mechanism"], r["epsilon"]): r for r in records("ours-costs")}
+
+    def ratios(column: str, mechanism: str, other: str, most: float = math.inf) -> list[float]:
+        return [
+            float(row[column]) / float(costs[setting, other, epsilon][column])
+            for (setting, name, epsilon), row in costs.items()
+            if name == mechanism and float(epsilon) <= most
+        ]
+
+    error = ratios("error_over_ldp", "kronecker", "ldp")
+    assert f"leave {min(error):.2f} to {max(error):.2f} of the error" in text
+    more = [100 * (x - 1) for x in ratios("error_over_ldp", "mafalda-edge-local", "kronecker")]
+    cost = [100 * (x - 1) for x in ratios("cost", "mafalda-edge-local", "kronecker", 0.1)]
+    assert f"{min(more):.0f} to {max(more):.0f} % more error than that" in text
+    assert f"cost {min(cost):.0f} to {max(cost):.0f} % more at epsilon 0.1" in text
+
+
+def test_words_about_the_other_graphs_of_random_batches() -> None:
+    """The least of random batches over the least of fixed ones, at epsilon = 1 and 8."""
+    found: dict[tuple[str, ...], float] = {}
+    for row in records("balls-in-bins-noise"):
+        if row["delta"] == "1e-05" and row["over_ldp"]:
+            key = (row["setting"], row["adjacency"], row["account"], row["epsilon"])
+            found[key] = min(float(row["over_ldp"]), found.get(key, math.inf))
+
+    def pair(setting: str, record: str) -> list[float]:
+        return [
+            found[setting, record, "random", epsilon] / found[setting, record, "fixed", epsilon]
+            for epsilon in ("1.0", "8.0")
+        ]
+
+    def digits(value: float) -> str:
+        return f"{value:.2f}".lstrip("0") if value < 1 else f"{value:.1f}"
+
+    places = ("ring 16", "erdos-renyi 16 0.3", "florentine")
+    out, replaced = (
+        [[digits(x) for x in pair(place, record)] for place in places]
+        for record in ("zero-out", "replace")
+    )
+    assert (
+        f"left out, {out[0][0]} and {out[0][1]} on the ring and {out[1][0]} and {out[1][1]} on the "
+        f"random graph ({out[2][0]} and {out[2][1]} in the table), and for one that is replaced "
+        f"{replaced[0][0]} and {replaced[0][1]}, {replaced[1][0]} and {replaced[1][1]} "
+        f"({replaced[2][0]} and {replaced[2][1]})"
+    ) in told("balls-in-bins")
+
+
+def test_words_about_one_nodes_view() -> None:
+    """Shares of pairs at T = 1000, and quantiles of squared sensitivities over T / n, n = 100."""
+    text = told("gossip")
+    rows = {
+        (r["graph"], r["pair"], int(r["horizon"])): {
+            key: float(value) for key, value in r.items() if key[-1] in "05" or "within" in key
+        }
+        for r in records("gossip-sensitivity")
+    }
+    kinds = ("erdos-renyi", "preferential-attachment")
+
+    def of(pair: str, name: str, horizon: int = 1000) -> list[float]:
+        return [100 * rows[kind, pair, horizon][name] for kind in kinds]
+
+    far, near, own = "not neighbours", "neighbours", "the node itself"
+    a, b = of(far, "within_tenth_of_constant")
+    assert f"for {a:.0f} % (Erdős–Rényi) and {b:.0f} % (preferential attachment)" in text
+    a, b = of(far, "exact_50")
+    low, high = of(far, "exact_5"), of(far, "exact_95")
+    assert (
+        f"sensitivity is {a:.2f} and {b:.2f} of T/n (medians; {low[0]:.2f} to {high[0]:.2f} and "
+        f"{low[1]:.2f} to {high[1]:.2f} between the 5 % and 95 % quantiles)"
+    ) in text
+    (a, b), (c, d) = of(near, "within_tenth_of_constant"), of(near, "within_tenth")
+    assert f"it is {a:.0f} % and {b:.0f} % of the pairs ({c:.0f} % and {d:.0f} % against" in text
+    a, b = of(far, "within_tenth_of_constant", 100)
+    assert f"at T = 100 it is {a:.0f} % and {b:.0f} % of the pairs that are no neighb" in text
+    median, most = (of(near, name)[1] for name in ("exact_50", "exact_95"))
+    assert f"{median:.1f} T/n in the median and above {most:.0f} T/n for one pair" in text
+    a, b = of(own, "exact_50")
+    assert f"it is {a / 100:.2f} T and {b / 100:.2f} T, not T/n" in text

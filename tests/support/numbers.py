@@ -1,4 +1,4 @@
-"""Where the numbers of a table come from, as a comment right above it says, in TOML:
+"""Where the numbers of a table or paragraph come from, as a comment above it says, in TOML:
 
     <!-- numbers: {stored = "docs/experiments/x.csv", where = {setting = "ring"}, keys = 1} -->
 
@@ -7,8 +7,8 @@
   the head of a row of the page say which rows of the source are meant, 1 where nothing is said.
   ``words``: what these cells, and the heads of columns, are called in the source, where it calls
   them otherwise. ``unchecked``: first cells of rows that the source does not have.
-- ``test``: the tests that compare the table. ``measured``: the command that measured it, where it
-  takes too long or depends on the machine, as seconds do.
+- ``test``: the tests that compare the table or paragraph. ``measured``: the command that measured
+  it, where it takes too long or depends on the machine, as seconds do.
 
 Every number of a cell has to be in a row of the source that has the row's keys and, where some of
 these have the column's head as well, in one of those, to the digits shown. Per cent may be shares
@@ -31,7 +31,7 @@ from tests.support import ROOT, pages
 
 Row = tuple[str, ...]
 
-MARK = re.compile(r"^<!-- numbers: (\{[^<>]*\}) -->\n\n?((?:^\|.*\n)+)", re.MULTILINE)
+MARK = re.compile(r"^<!-- numbers: (\{[^<>]*\}) -->\n\n?((?:^.+\n)+)", re.MULTILINE)
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 NUMBER = re.compile(r"(?<![\w.])-?(?:\d[\d,]*)?\.?\d+(?:e[-+]?\d+)?(?!\w)( ?%)?")
 KINDS = ("stored", "printed", "test", "measured")

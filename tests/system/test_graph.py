@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from noisedesign.base.checks import InputError
+from noisedesign.system.directed import directed_mixing
 from noisedesign.system.graph import (
     WEIGHTS,
     build_graph,
@@ -19,7 +21,9 @@ from noisedesign.system.graph import (
     mixing_matrix,
     node_names,
     read_edges,
+    sparse_mixing_matrix,
 )
+from noisedesign.system.random_mixing import maximal_matchings, pairwise_gossip
 
 DOUBLY_STOCHASTIC = ("metropolis-hastings", "max-degree", "lazy-metropolis-hastings")
 ONE_ROUNDING = 4 * np.finfo(float).eps
@@ -133,14 +137,39 @@ def test_mixing_equals_its_definition(graph: nx.Graph, weights: str) -> None:
         assert eigenvalues[-1] == pytest.approx(1, abs=1e-14)
 
 
-def test_edge_weights_are_ignored_and_rows_follow_the_nodes() -> None:
+def test_rows_follow_the_nodes_and_weights_that_say_nothing_are_ignored() -> None:
     graph = nx.Graph()
     graph.add_nodes_from(["leaf", "hub"])
     graph.add_edge("hub", "other", weight=5.0)
-    graph.add_edge("hub", "leaf", weight=0.1)
+    graph.add_edge("hub", "leaf", weight=5.0)
     assert node_names(graph) == ("leaf", "hub", "other")
     expected = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
     np.testing.assert_allclose(mixing_matrix(graph), expected, atol=ONE_ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("use", "kind"),
+    [
+        (mixing_matrix, nx.Graph),
+        (sparse_mixing_matrix, nx.Graph),
+        (pairwise_gossip, nx.Graph),
+        (maximal_matchings, nx.Graph),
+        (lambda graph: directed_mixing(graph, weights="row-stochastic"), nx.DiGraph),
+    ],
+)
+def test_weights_of_edges_are_refused(
+    use: Callable[[nx.Graph], object], kind: type[nx.Graph]
+) -> None:
+    """No rule uses them. What the error says to do keeps nodes and edges."""
+    graph = kind([("a", "b"), ("b", "a"), ("b", "c"), ("c", "a")])
+    plain = use(graph)
+    for weights in ({("b", "c"): 2.0}, dict.fromkeys(graph.edges, 0.1) | {("b", "c"): 0.2}):
+        nx.set_edge_attributes(graph, weights, "weight")
+        with pytest.raises(InputError, match="^graph: expected edges without weights") as caught:
+            use(graph)
+        assert all(word in str(caught.value) for word in (f"{weights['b', 'c']}", "b, c", "W its"))
+    nx.set_edge_attributes(graph, 1, "weight")
+    assert str(use(graph)) == str(plain)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +405,7 @@ def test_two_spellings_of_one_number_are_one_node(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("1 2\n3\n", ["line 2", "'3'", "two node names"]),
-        ("1 2 0.5\n", ["line 1", "two node names"]),
+        ("1 2 0.5\n", ["line 1", "two node names", "matrix"]),
         ("", ["at least one edge"]),
         ("# nothing\n", ["at least one edge"]),
         ("3 3\n", ["at least one edge"]),

@@ -199,7 +199,8 @@ def _title(quick: bool) -> str:
     _, names, participation, node = _setting(quick)
     return (
         f"Florentine families, observer {names[node]}, T = {participation.horizon}, "
-        f"{participation}:\nequal total error of all models, that of DP-D-SGD at μ = {UNIT_MU:g} "
+        f"{participation}, fixed responses:\n"
+        f"equal total error of all models, that of DP-D-SGD at μ = {UNIT_MU:g} "
         "before a reader of all messages"
     )
 

@@ -175,7 +175,8 @@ def _panels(
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=entries, frameon=False)
     figure.suptitle(
-        f"Gossip averaging (DP-D-SGD), Metropolis-Hastings weights, full participation{title}"
+        "Gossip averaging (DP-D-SGD), Metropolis-Hastings weights, full participation, fixed "
+        f"responses{title}"
     )
     return figure
 

@@ -150,7 +150,8 @@ def draw(rows: Sequence[Row], *, horizon: int = HORIZON) -> Any:
     figure.suptitle(
         "DP-D-SGD before one node, the first of each graph: others learn more, or less\n"
         "It reads its neighbours' messages and knows its own noise\n"
-        f"T = {horizon} steps, full participation, clip 1, noise of standard deviation 1"
+        f"T = {horizon} steps, full participation, clip 1, noise of standard deviation 1, "
+        "fixed responses"
     )
     return figure
 

@@ -103,6 +103,16 @@ def test_observers_of_a_file(table: str, expected: list[Observer]) -> None:
     assert problem.error.of == "all-iterates"
 
 
+def test_observers_go_by_their_names() -> None:
+    """Rows are in the order of networkx."""
+    text = (
+        TEXT.replace('"path"\nnodes = 5', '"florentine"') + 'nodes = ["Medici", ["Strozzi", 0]]\n'
+    )
+    order = tuple(nx.florentine_families_graph())
+    rows = [(order.index("Medici"),), (order.index("Strozzi"), 0)]
+    assert parse(text).observers == tuple(threats.pndp(nodes=nodes) for nodes in rows)
+
+
 def test_errors_go_with_the_horizon_of_the_observers() -> None:
     problem = parse(TEXT + '[error]\nof = "last-iterate"\n')
     assert problem.error is not None

@@ -479,6 +479,21 @@ def test_two_exports_do_not_share_a_description(first: str, second: str, tmp_pat
         read(tmp_path / f"d.{first}")
 
 
+def test_names_that_differ_after_a_dot_do_not_share_a_description(tmp_path: Path) -> None:
+    """d.1 and d.2 have one stem: the second JSON would take the place of the first."""
+    export(space_design(), to="npy", path=tmp_path / "d.1")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for other in (space_design(), time_design()):
+        with pytest.raises(InputError, match=r"^output: .*describes d\.1, got d\.2"):
+            export(other, to="npy", path=tmp_path / "d.2")
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    export(space_design(), to="npy", path=tmp_path / "d.1")  # the same again
+    export(space_design(), to="npy", path=tmp_path / "d.2", overwrite=True)
+    np.testing.assert_array_equal(
+        read(tmp_path / "d.2").noise.covariance, space_design().covariance
+    )
+
+
 @pytest.mark.parametrize("to", ["npy", "csv"])
 def test_an_array_of_somebody_else_is_not_replaced(to: str, tmp_path: Path) -> None:
     """Of the same format, and no export: a W, say, that a problem file names."""

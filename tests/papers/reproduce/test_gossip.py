@@ -258,7 +258,9 @@ def test_summary_pictures_and_words() -> None:
         "risk-by-epsilon": 4,
         "risk-by-steps": 4,
     }
+    assert all("fixed responses" in figure.get_suptitle() for figure in pictures.values())
     words = EXPERIMENT.paragraph(rows, found, settings)
+    assert words.count("fixed responses") == 2
     assert "T = 3" in words
     assert "T = 4" in words
     tables = EXPERIMENT.tables(rows, settings)

@@ -157,5 +157,9 @@ def test_the_whole_experiment_on_few_records(monkeypatch: pytest.MonkeyPatch) ->
     assert len(found) == 1 + 3 * len(values["training"]["epsilons"])
     tables = experiment.tables(rows, small)
     assert len(tables["observers.csv"]) == 3 * len(observers.MODELS)
-    assert set(experiment.pictures(rows, found, small)) == {"observers", "loss", "steps"}
-    assert "path 3, the least before each: eavesdropper" in experiment.paragraph(rows, found, small)
+    pictures = experiment.pictures(rows, found, small)
+    assert set(pictures) == {"observers", "loss", "steps"}
+    words = experiment.paragraph(rows, found, small)
+    assert "path 3, the least before each: eavesdropper" in words
+    for told in (words, pictures["observers"].get_suptitle().lower()):
+        assert "fixed responses" in told

@@ -104,12 +104,12 @@ def pictures(
     """Figures 1 and 2, and the risk against epsilon and the number of steps."""
     quantiles = views.quantiles(_of("views", rows))
     longest = [row for row in found if row["horizon"] == max(settings.risk.horizons)]
+    by_epsilon = loss_against_epsilon(longest, ylabel="mean excess risk over the run", log=True)
+    by_epsilon.suptitle(risk.CALIBRATED)
     return {
         "sensitivity": views.growth(quantiles, nodes=settings.views.nodes),
         "spectral-bound": views.excess(quantiles),
-        "risk-by-epsilon": loss_against_epsilon(
-            longest, ylabel="mean excess risk over the run", log=True
-        ),
+        "risk-by-epsilon": by_epsilon,
         "risk-by-steps": risk.by_horizon(found, epsilon=max(settings.risk.epsilons)),
     }
 

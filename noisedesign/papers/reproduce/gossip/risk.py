@@ -79,6 +79,8 @@ CONSTANT, TUNED = "constant", "tuned"
 LABELS = 3.0
 """Scale of the models that labels are drawn with."""
 
+CALIBRATED = f"Noise against {OTHERS} and {VIEW} is for fixed responses, which no training keeps to"
+
 NEWTON_STEPS = 50
 
 
@@ -330,6 +332,7 @@ def by_horizon(found: Sequence[Record], *, epsilon: float) -> Figure:
         axes.set_ylabel("excess risk after T steps")
     handles = [Line2D([], [], label=name, **look) for name, look in looks.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    figure.suptitle(CALIBRATED)
     return figure
 
 
@@ -345,7 +348,7 @@ def paragraph(found: Sequence[Record], table: Any) -> str:
         f"**Theorem 17.** Ridge logistic regression of {table.nodes} nodes with {table.records} "
         f"records each, d = {table.dimension}, {table.seeds} seeds, epsilon = {epsilon:g}, delta = "
         f"{table.delta:g}; mean excess risk over the run, its 95 % Student t interval, and the "
-        f"risk after the last step."
+        f"risk after the last step. {CALIBRATED}."
     )
     places = dict.fromkeys(_without_horizon(row) for row in found)
     told = (_told(at, place, epsilon, short, long) for place in places)

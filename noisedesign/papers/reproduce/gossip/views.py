@@ -222,6 +222,7 @@ def _panels(
     ]
     handles.append(Line2D([], [], color=GREY, linestyle=":", label=level[1]))
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    figure.suptitle("All messages of one node are read; fixed responses")
     return figure
 
 
@@ -240,8 +241,8 @@ def paragraph(table: Sequence[Record], *, nodes: int) -> str:
         + "."
     )
     return (
-        f"**One node's view, T = {last}.** The spectral bound is less than 10 % above that of "
-        f"constant gradients, with which the paper compares it, for "
+        f"**One node's view, T = {last}, fixed responses.** The spectral bound is less than "
+        f"10 % above that of constant gradients, with which the paper compares it, for "
         f"{_shares(of[FAR], 'within_tenth_of_constant')} that are no neighbours, but for "
         f"{_shares(of[NEAR], 'within_tenth_of_constant')} that are. It is less than 10 % above the "
         f"exact number for {_shares(of[FAR], 'within_tenth')} that are no neighbours, and for "

@@ -162,6 +162,7 @@ def draw(table: Sequence[Record]) -> Figure:
         place.tick_params(length=0)
         place.set_title(graph, fontsize=10)
     figure.colorbar(picture, ax=list(axes), label="squared error over that of independent noise")
+    figure.suptitle("Fixed responses: before neighbours, and Zip-DL before everybody", fontsize=10)
     return figure
 
 
@@ -170,7 +171,10 @@ def paragraph(table: Sequence[Record]) -> str:
     told = [
         "**Noise at equal privacy.** Squared error of all models over that of independent noise, "
         "both scaled until the observer, the node of most neighbours, learns mu = 1 of whomever it "
-        "learns most about. None: no finite noise of that kind protects from that observer."
+        "learns most about. Numbers before neighbours are for fixed responses, and are no "
+        "guarantee for training, as are those of Zip-DL; other numbers before eavesdroppers, who "
+        "read all messages, hold whatever gradients do. None: no finite noise of that kind "
+        "protects from that observer."
     ]
     for (graph,), members in groups(table, "graph"):
         best = []

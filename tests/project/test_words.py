@@ -1,0 +1,222 @@
+"""Numbers in the words of the pages are those of the command or the formula beside them.
+
+Those of stored experiments are in ``test_numbers``. A paragraph that is tested names the test in a
+comment above it, as tables do: ``<!-- numbers: {test = "..."} -->``.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import re
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import noisedesign as nd
+from noisedesign.papers import figures
+from noisedesign.privacy import views
+from noisedesign.system import datasets
+from tests.support import ROOT, numbers, pages
+from tests.support.command_line import call, write
+
+
+def told(page: str) -> str:
+    return " ".join(pages.read(page).split())
+
+
+def test_words_about_the_model_of_a_run() -> None:
+    """s(a) of the counterexample, and the most by which a clipped step expands."""
+    s = [((1 + a) / 3) ** 2 for a in (0, 1, 100)]
+    shown = [f"{x / (x + 1):.3f}".lstrip("0") for x in s]
+    text = told("docs/runs.md")
+    assert f"{shown[0]} for $a = 0$, {shown[1]} for $a = 1$ and {shown[2]} for $a = 100$" in text
+    assert f"up to {100 * (math.sqrt(4 / 3) - 1):.1f} % a step" in text
+
+
+def test_words_about_signs() -> None:
+    """Node 0 of the karate club about node 4: vectors reach more than all 512 choices of signs."""
+    algorithm = views.dp_d_sgd(mixing=nd.mixing_matrix(nd.build_graph("karate")), horizon=10)
+    looks, scheme = nd.secure_sum(nodes=[0]), nd.every_step(10)
+    (vector,) = nd.account(algorithm, looks, participation=scheme, victims=[4], responses="fixed")
+    ((_, seen),) = views.grams(views.view(algorithm, looks), [4])
+    gram = np.asarray(seen.gram)
+    signs = (np.array((1, *rest)) for rest in itertools.product((1, -1), repeat=9))
+    best = max(float(sign @ gram @ sign) for sign in signs)
+    assert vector.which == "vector-exact"
+    assert (
+        f"a squared sensitivity of {vector.sensitivity_squared:.3f}, where no signs reach more "
+        f"than {best:.3f}"
+    ) in told("docs/accounts.md")
+
+
+def test_words_about_dropout() -> None:
+    """A ring of ten without caps, and failures on the Florentine families."""
+
+    def design_of(graph: nx.Graph, **structure: int) -> nd.Design:
+        edges = nd.SpaceStructure(kind="edge-local", **structure)
+        design = nd.solve(nd.SpaceProblem.from_graph(graph, structure=edges)).design
+        assert design is not None
+        return design
+
+    text = told("docs/guides/dropout.md")
+    ring = nd.drop_out(design_of(nx.cycle_graph(10)), [0])
+    assert f"it is less: {ring.others.average_ratio:.2f} times on a ring of ten" in text
+    florentine = nd.build_graph("florentine")
+    none, one, two = (design_of(florentine, known_seeds=f) for f in range(3))
+    assert (
+        f"error of edge-local noise is {none.objective:.3f} without failures, {one.objective:.3f} "
+        f"with one and {two.objective:.3f} with two (independent noise: {none.ldp_objective:.3f})"
+    ) in text
+
+
+def test_words_about_sizes() -> None:
+    """Arrays of float64, pairs of nodes, and the largest radius of two normals from 53 bits."""
+    large, loop = told("docs/guides/large-problems.md"), told("docs/guides/noise-in-my-own-loop.md")
+    assert (
+        f"stacked workload, of which one array would take {8 * (148 * 320) ** 2 / 1e9:.1f} GB"
+        in large
+    )
+    assert f"where R would take {8 * 100_000**2 / 1e9:.0f} GB" in large
+    assert f"doubles; {8 * 8 * 4096**2 / 1e9:.1f} GB at 4096)" in large
+    radius = math.sqrt(-2 * math.log(2**-53))
+    assert f"at most {radius:.4f} in size" in loop
+    assert f"once in {1 / math.erfc(radius / math.sqrt(2)):.0e}".replace("e+", "e") in loop
+    for page in ("docs/guides/who-sees-what.md", "docs/results.md"):
+        assert f"{math.comb(500, 2):,} pairs" in told(page)
+
+
+def test_words_about_kronecker_designs() -> None:
+    """What a Kronecker design is above other noise, as the tables of the results have it; rows in
+    which noise of modes is no better tell nothing."""
+    tables = [
+        [line.strip("|\n").split("|") for line in one.table.splitlines()[2:]]
+        for one in numbers.marked("results", pages.read("docs/results.md"))
+        if one.says.get("printed", "").startswith("python -m benchmarks.space_time --pa")
+    ]
+    parts, passes, low = (
+        [float(row[k].split("%")[0]) for row in tables[place]]
+        for place, k in ((0, 2), (1, 2), (0, 5))
+    )
+    above = [x for x in passes if x > 0]
+    assert (
+        f"{min(parts):.0f} to {max(parts):.0f} % above the least error in one pass, "
+        f"{min(above):.0f} to {max(above):.0f} % above noise of modes in five passes"
+    ) in told("docs/guides/which-design.md")
+    assert (
+        f"then {min(low):.2f} to {max(low):.2f} % low where the optimum was computed, and the rest "
+        f"of the gap of a Kronecker design, up to {max(parts):.0f} %"
+    ).replace("0.", ".") in told("docs/mathematics.md")
+
+
+def test_words_about_accounts_of_ledgers() -> None:
+    """The page's own comments, which ``test_the_ledger`` compares, rounded."""
+    text = told("docs/guides/ledger.md")
+    every, own, seen = re.findall(r"delta=1e-6\) # ([\d.]+)", text)[1:4]
+    assert f"ε = {float(every):.1f}, where 2 holds" in text
+    assert f"it books {float(own):.2f}: less than is true" in text
+    assert f"the same books {float(seen):.1f}: two errors" in text
+
+
+def test_words_about_caps() -> None:
+    """Noise against every node of one step, over independent noise, by the cap on its variance."""
+
+    def left(kind: str, cap: float, **size: int) -> str:
+        mixing = nd.mixing_matrix(nd.build_graph(kind, **size))
+        observers = tuple(nd.pndp(nodes=(node,)) for node in range(len(mixing)))
+        problem = nd.SpaceProblem(mixing=mixing, observers=observers, max_variance=cap)
+        design = nd.solve(problem, gap=2e-4).design
+        assert design is not None
+        assert design.gap <= 2e-4
+        return f"{design.relative_to_ldp:.3f}"
+
+    text = told("docs/results.md")
+    ring = [left("ring", cap, nodes=6) for cap in (1e4, 2.0)]
+    florentine = [left("florentine", cap) for cap in (1e4, 2.0)]
+    assert ring[0] == f"{1 / 3:.3f}"
+    assert f"needs 1/3 and the Florentine families {florentine[0]}" in text
+    assert f"twice the variance of independent noise {ring[1]} and {florentine[1]}" in text
+
+
+def test_words_about_jax_privacy() -> None:
+    """Of the page of benchmarks, which one command writes."""
+    table = pages.table_with(pages.read("docs/benchmarks.md"), "rival_gap", "times_faster")
+    found = {row[0]: dict(zip(table[0], row, strict=True)) for row in table[1:]}
+    epochs, long = (found[f"prefix, (k, b) = ({k})"] for k in ("20, 19", "1, 1024"))
+    assert (
+        f"{float(epochs['times_faster']):.0f} times as long under (20, 19) participation, and "
+        f"{float(long['times_faster']):.0f} times as long for 1024 steps, where it stops at a gap "
+        f"of {float(long['rival_gap']):.1e}".replace("e-0", "e-")
+    ) in told("docs/results.md")
+
+
+@pytest.mark.slow
+def test_words_about_random_participation() -> None:
+    solution = nd.solve(nd.load_problem("random-participation/ring-8-2x4").problem)
+    assert solution.design is not None
+    found = solution.design.certificate.relative_to_fixed
+    assert f"how much less the error is: {found:.2f} here" in told(
+        "docs/guides/random-participation.md"
+    )
+
+
+@pytest.mark.slow
+def test_words_about_gaps(tmp_path: Path) -> None:
+    """What the search reaches is computed in floating point: within a tenth of what is told."""
+    accounts = ROOT / "problems" / "accounts"
+    muffliato = (accounts / "florentine-muffliato-secure-sum.toml").read_text(encoding="utf-8")
+    declared = muffliato + 'responses = "convex"\nlosses = "generalised-linear"\n'
+    both = [
+        [100 * row["gap"] for row in call("account", path, "--json").json()]
+        for path in (accounts / "florentine-convex-pndp.toml", write(tmp_path, declared, "m.toml"))
+    ]
+    text = told("docs/runs.md")
+    (most,) = re.findall(r"at most ([\d.]+) % above what the search reaches", text)
+    assert max(both[0]) == pytest.approx(float(most), rel=0.1)
+    (ends,) = re.findall(r"it is ([\d.]+) to ([\d.]+) % above. The optimum", text)
+    assert [min(both[1]), max(both[1])] == pytest.approx([float(x) for x in ends], rel=0.1)
+
+
+@pytest.mark.slow
+def test_words_about_observers_of_several_algorithms(tmp_path: Path) -> None:
+    """Zip-DL's mu before a reader of the wire, over that of DP-D-SGD."""
+    figures.make("algorithms-by-observer", tmp_path)
+    with (tmp_path / "algorithms-by-observer.csv").open(encoding="utf-8", newline="") as file:
+        mu = {(r["algorithm"], r["model"]): r["mu"] for r in csv.DictReader(file)}
+    before = {
+        model: float(mu["zip-dl", model]) / float(mu["dp-d-sgd", model])
+        for model in ("ldp", "pndp")
+    }
+    assert round(before["ldp"]) == 19  # in words on the page
+    assert before["pndp"] < 1
+    assert "costs nineteen times the μ of DP-D-SGD" in told("docs/guides/who-sees-what.md")
+
+
+@pytest.mark.slow
+def test_words_about_published_accountings(tmp_path: Path) -> None:
+    """Two hops away, Metropolis-Hastings weights: means of both bounds over the exact one."""
+    if datasets.local_ego_facebook(414) is None:
+        pytest.skip("the Facebook ego network is not on this machine (NOISEDESIGN_DATA)")
+    figures.make("pndp-by-distance", tmp_path)
+    with (tmp_path / "pndp-by-distance.csv").open(encoding="utf-8", newline="") as file:
+        rows = [
+            r
+            for r in csv.DictReader(file)
+            if (r["weights"], r["distance"]) == ("metropolis-hastings", "2")
+        ]
+    ratios = [
+        sorted(
+            float(r[f"{name}_mean"]) / float(r["exact_mean"])
+            for name in ("cyffers_squared", "cyffers_unsquared")
+        )
+        for r in rows
+    ]
+    small, large = ([ratio[k] for ratio in ratios] for k in (0, 1))
+    assert len(rows) >= 3
+    assert (
+        f"{min(small):.0f} to {max(small):.0f} times below the smaller of two published "
+        f"accountings, and {min(large):.0f} to {max(large):.0f} times below the other"
+    ) in told("docs/guides/who-sees-what.md")
