@@ -72,7 +72,7 @@ def test_the_bound_meets_what_responses_reach(momentum: float) -> None:
         given = {"game": game, "stages": stages, "victim": game.place(VICTIM), "pattern": pattern}
         recursion = Recursion(**given, rho=0.5, radius=0.5)
         x = recursion.start(1e-3)
-        for weight in (1e-2, 1e-3, 1e-4):
+        for weight in (1e-1, 1e-2, 1e-3, 1e-4):
             x = minimized(recursion, x, weight=weight, most=800)
         bound = bound_above(recursion, recursion.multipliers(x), enclosed)
         search = Worst(**given, low=0.0, high=1.0)
@@ -81,8 +81,10 @@ def test_the_bound_meets_what_responses_reach(momentum: float) -> None:
         told = np.ones((HORIZON, len(STAR)))
         told[:, game.nodes] = responses
         assert exact(momentum, told, pattern) == pytest.approx(reached, rel=1e-6)
-        # ... the bound is above, little, and above all others that are drawn.
-        assert reached <= bound <= reached * 1.01
+        # ... the bound is above, by little where models have more than one dimension, and above all
+        # others that are drawn.
+        assert reached <= bound * (1 + 1e-9)
+        assert bound <= search.in_space() * 1.01
         for _ in range(20):
             drawn = rng.uniform(0, 1, told.shape)
             assert exact(momentum, drawn, pattern) <= bound * (1 + 1e-9)
