@@ -315,3 +315,25 @@ def test_budgets_before_observers_of_several_steps_say_what_they_are_for(tmp_pat
     assert "fixed responses" in found.proof.left_out
     (said,) = [check.note for check in found.checks if check.name == "sensitivity"]
     assert "theorem 3" in said
+
+
+def test_designs_for_fixed_responses_hold_once_they_are_scaled() -> None:
+    """Error times bound, of noise for fixed responses and for readers of all messages: docs/runs.md
+    has both."""
+    w = weights(nx.path_graph(4))
+    chosen = tuple(nd.pndp(nodes=[i], own_noise="counted") for i in range(4))
+    words = {"max_variance": 50.0, "error": nd.ErrorMeasure(horizon=3), "observers": chosen}
+    costs = []
+    for told in ({**words, "responses": "fixed"}, {}):
+        design = nd.solve(nd.SpaceProblem(mixing=w, **told)).design
+        algorithm = views.whisper(mixing=w, covariance=design.covariance, horizon=3)
+        worst = 1.0
+        if told:
+            worst = max(
+                squared(algorithm, observer, nd.single(3), GLM, victim)
+                for observer in chosen[:2]  # the others see the same, as a path is symmetric
+                for victim in range(4)
+                if victim not in observer.coalition
+            )
+        costs.append(np.trace(w @ design.covariance @ w.T) * worst)
+    np.testing.assert_allclose(costs, [1.33, 1.37], atol=6e-3)
