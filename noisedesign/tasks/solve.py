@@ -211,7 +211,9 @@ def solve(
         device=device,
     )
     answer = solver.answer(family, program, How(monitor, formulation, isolate))
+    monitor.tell("certifying it")
     everywhere, relaxed = _relaxed(family, problem, gap=asked, time_limit=monitor.time_left)
+    program = family.hurried(program, seconds=monitor.remaining)
     verdict = _Verdict(family, program, answer.proof, everywhere, monitor.gap)
     with solver.blamed():
         best, method = verdict.best(answer.noises), "optimal"

@@ -87,15 +87,10 @@ LARGE: dict[tuple[str, str], Callable[[], Any]] = {
 }
 
 
-BEYOND = {("space", "polynomial"), ("time", "nonnegative")}
-"""Families that exceed a limit by more: what judges their answers does not look at the clock."""
-
-WITHIN = sorted(set(LARGE) - BEYOND)
-
-
 def past_limit(problem: Any) -> float:
+    solve = nd.solve  # what it imports has no part in the time
     started = time.process_time()
-    nd.solve(problem, time_limit=LIMIT)
+    solve(problem, time_limit=LIMIT)
     return time.process_time() - started - LIMIT
 
 
@@ -104,6 +99,6 @@ def test_a_limit_holds_at_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", WITHIN, ids="/".join)
+@pytest.mark.parametrize("key", sorted(LARGE), ids="/".join)
 def test_a_limit_holds_in_every_family(key: tuple[str, str]) -> None:
     assert past_limit(LARGE[key]()) < PAST
