@@ -113,10 +113,12 @@ class Monitor:
 
     def tell(self, doing: str) -> None:
         """Say what is at work now, beside the last bounds; history keeps bounds alone."""
-        if self.progress is not None and self.history:
+        if self.progress is not None:
             now = time.monotonic() - self.started
-            last = self.history[-1]
-            self.progress(Working(seconds=now, lower=last.lower, upper=last.upper, doing=doing))
+            lower, upper = 0.0, float("inf")
+            if self.history:
+                lower, upper = self.history[-1].lower, self.history[-1].upper
+            self.progress(Working(seconds=now, lower=lower, upper=upper, doing=doing))
 
     @property
     def remaining(self) -> float:

@@ -149,8 +149,8 @@ def solve(
         formulation: of the conic model: "balanced", the default, "compact", "covariance",
             "paper" or, of an SCS with spectral cones, "nuclear"; of noise with a structure or
             against observers there is one.
-        progress: called with the bounds of every iteration of the native backend; on sparse graphs,
-            where these take long, also with what is at work.
+        progress: called with the bounds of every iteration of the native backend, and with the
+            last of them and what is at work as a solve begins, is certified and ends.
         isolate: run a conic solver in its own process, where it can be stopped; default: only
             with a time limit.
         device: where the native solvers of problems without a structure compute: "cpu", "cuda" or
@@ -210,10 +210,12 @@ def solve(
         start=family.start(program, start),
         device=device,
     )
+    monitor.tell("searching")
     answer = solver.answer(family, program, How(monitor, formulation, isolate))
-    monitor.tell("certifying it")
+    monitor.tell("bounding noise of every structure")
     everywhere, relaxed = _relaxed(family, problem, gap=asked, time_limit=monitor.time_left)
     program = family.hurried(program, seconds=monitor.remaining)
+    monitor.tell("certifying it")
     verdict = _Verdict(family, program, answer.proof, everywhere, monitor.gap)
     with solver.blamed():
         best, method = verdict.best(answer.noises), "optimal"
@@ -226,6 +228,7 @@ def solve(
         )
     if wanted and (independent := verdict.independent()) is not None:
         best, method = independent, STAND_IN
+    monitor.tell("certified")
     searched = family.searched(program)
     status, remedy = _status(best and best[1], method, family, searched, answer, solver, asked)
     design = None

@@ -93,7 +93,6 @@ class Polynomial(Family):
                     break
             else:
                 search.ended(solved=not monitor.expired)
-        monitor.tell("certifying it")
         if made is None:
             return Answer(stop=search.stop, proof={MULTIPLIERS: weights})
         covariance = PolynomialCovariance(
