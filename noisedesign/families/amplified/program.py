@@ -59,8 +59,8 @@ class NonnegativeProgram(TemporalProgram):
     ``target`` is what noise is to meet where participation is random; fixed participation has none,
     and the squared sensitivity of C is at most 1 there. ``bounded`` is whether a bound is asked for
     beside a design, as it is not for a factor of Kronecker noise. ``seed`` is that of a judge's
-    samples, who draws the same for all C; None: those of a digest of C. ``known`` is whether the bin
-    of a record counts as known, which takes no samples and proves less, where bins are not even.
+    samples, who draws the same for all C; None: those of a digest of C. ``known`` is whether the
+    bin of a record counts as known, which takes no samples and proves less, where bins differ.
     """
 
     structure: TimeStructure
