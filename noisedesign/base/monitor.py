@@ -103,22 +103,31 @@ class Monitor:
     started: float = field(default_factory=time.monotonic)
     history: list[Bounds] = field(default_factory=list)
     _kept: float = field(default_factory=time.monotonic)
+    _stopped: bool = False
 
     def report(self, *, lower: float, upper: float) -> None:
         """Record the bounds of an iteration."""
         bounds = Bounds(seconds=time.monotonic() - self.started, lower=lower, upper=upper)
         self.history.append(bounds)
+        if self._stopped:
+            raise KeyboardInterrupt
         if self.progress is not None:
             self.progress(bounds)
 
     def tell(self, doing: str) -> None:
-        """Say what is at work now, beside the last bounds; history keeps bounds alone."""
+        """Say what is at work now, beside the last bounds; history keeps bounds alone.
+
+        Who stops it here stops the search, where there is one to come, at its next bounds.
+        """
         if self.progress is not None:
             now = time.monotonic() - self.started
             lower, upper = 0.0, float("inf")
             if self.history:
                 lower, upper = self.history[-1].lower, self.history[-1].upper
-            self.progress(Working(seconds=now, lower=lower, upper=upper, doing=doing))
+            try:
+                self.progress(Working(seconds=now, lower=lower, upper=upper, doing=doing))
+            except KeyboardInterrupt:
+                self._stopped = True
 
     @property
     def remaining(self) -> float:
