@@ -41,11 +41,13 @@ def inside(workload: Workload) -> tuple[Array, Enclosure] | None:
     return w, found
 
 
-def factor_in_time(workload: Workload) -> Enclosure | None:
-    """A with H = A^T A of noise over time, shape (r, T), with its error; None where W is not the
-    same at every step, under momentum, or where A has too many entries.
+def known_factor(workload: Workload, *, pairs: bool) -> Enclosure | None:
+    """A with H = A^T A, with its error, of noise over time, shape (r, T), or of ``pairs`` of step
+    and node, shape (r, T n); None where W is not the same at every step, under momentum, or where
+    A has too many entries.
 
-    Column s holds (a_t w_i)^1/2 eta_s [G_t W^(t-s+1)]_ij for all t >= s, i and j.
+    Its entries are (a_t w_i)^1/2 eta_s [G_t W^(t-s+1)]_ij for t >= s: column s of noise over time
+    holds those of all t, i and j, column (s, j) of pairs those of all t and i.
     """
     w, error = workload.fixed_mixing, workload.error
     if w is None or error.momentum > 0:
@@ -56,19 +58,21 @@ def factor_in_time(workload: Workload) -> Enclosure | None:
     if sum(model.size for _, model in models) * horizon > MOST_ENTRIES:
         return None
     rates = np.diagonal(error.step_factor)
-    mids, rads = [], []
+    order = (0, 2, 1) if pairs else (0, 1, 2)
+    parts = []
     for t, (weights, model) in zip(counted, models, strict=True):
         # Means are divided by their sum; a root, a product and a difference round once more each.
         root = np.sqrt(error.steps[t] * weights)[:, None]
         rounded = (n + 8) * U * (np.abs(model) + float(error.of == "consensus"))
         now = Enclosure(root * model, np.asarray(up(root * rounded, 4)))
-        mid, rad = np.zeros((horizon, *model.shape)), np.zeros((horizon, *model.shape))
+        part = np.zeros((2, horizon, *model.shape))  # the numbers, and their errors
         for step in range(t, -1, -1):
             now = finer_product(now, exactly(w))
-            mid[step], rad[step] = now.scaled_by(float(rates[step]))
-        mids.append(mid.reshape(horizon, -1).T)
-        rads.append(rad.reshape(horizon, -1).T)
-    return Enclosure(np.vstack(mids), np.vstack(rads))
+            part[:, step] = now.scaled_by(float(rates[step]))
+        columns = horizon * n if pairs else horizon
+        parts.append([x.transpose(order).reshape(columns, -1).T for x in part])
+    mid, rad = (np.vstack(found) for found in zip(*parts, strict=True))
+    return Enclosure(mid, rad)
 
 
 class _Sum(NamedTuple):

@@ -65,8 +65,8 @@ from noisedesign.base.enclosures import (
 )
 from noisedesign.privacy.sensitivity import Group, listed, unlisted_bounds
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
+from noisedesign.program import inside
 from noisedesign.program.certificate import repaired_blocks
-from noisedesign.program.inside import factor_in_time, inside
 from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.unrepaired import couplings, unrepaired
@@ -741,6 +741,7 @@ def disjoint_bound(
         gained = products_down(program.floor, floor)
     through = _through(program) if floor is None else None
     known = known_factor(program) if floor is None else None
+    half: Enclosure | Outer | Rounded
     if known is not None:
         factor, half = _half_known(known, cap, roots, program)
     elif through is not None:
@@ -803,7 +804,7 @@ def _through(program: Program) -> Through | None:
         return None
     if not program.nearly_singular:
         return None
-    if (found := inside(workload)) is None:
+    if (found := inside.inside(workload)) is None:
         return None
     try:
         return Through(*found, factor_below(found[1]).factor)
@@ -826,11 +827,13 @@ def _half_through(
 
 
 def known_factor(program: Program) -> Enclosure | None:
-    """A with H = A^T A of a nearly singular H in time, shape (r, T), from what H is of: its entries
-    are rounded, and what is singular is then hardly ever positive semidefinite."""
-    if program.axes != "time" or program.workload is None or not program.nearly_singular:
+    """A with H = A^T A of a nearly singular H over time, shape (r, m), from what H is of: its
+    entries are rounded, and what is singular is then hardly ever positive semidefinite."""
+    if program.axes == "space" or program.workload is None or program.exact_factor is not None:
         return None
-    return factor_in_time(program.workload)
+    if not program.nearly_singular:
+        return None
+    return inside.known_factor(program.workload, pairs=program.axes == "space-time")
 
 
 def _half_known(

@@ -11,7 +11,7 @@ import pytest
 
 from noisedesign.base.enclosures import Enclosure
 from noisedesign.program.design import Design
-from noisedesign.program.inside import factor_in_time, inside
+from noisedesign.program.inside import inside, known_factor
 from noisedesign.program.noise import DenseStrategy, Noise
 from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.proof import prove
@@ -242,7 +242,7 @@ def seen_of_steps(w: Array, error: ErrorMeasure) -> mpmath.matrix:
 @pytest.mark.parametrize("error", IN_TIME, ids=range(len(IN_TIME)))
 def test_a_factor_in_time_holds_what_noise_of_every_step_does(error: ErrorMeasure) -> None:
     w = np.array([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])
-    found = factor_in_time(Workload(mixing=w, error=error))
+    found = known_factor(Workload(mixing=w, error=error), pairs=False)
     assert found is not None
     with mpmath.workdps(DIGITS):
         a = seen_of_steps(w, error)
@@ -264,6 +264,13 @@ def test_a_factor_in_time_holds_what_noise_of_every_step_does(error: ErrorMeasur
     assert whole == pytest.approx(Workload(mixing=w, error=error).time_gram(), rel=1e-13)
     assert np.max(rad) < 64 * np.spacing(np.abs(found.mid).max())
     assert found.mid.T @ found.mid == pytest.approx(whole, rel=1e-13)
+    both = known_factor(Workload(mixing=w, error=error), pairs=True)
+    assert both is not None
+    assert both.rad.size == found.rad.size
+    of_pairs = Workload(mixing=w, error=error).gram()
+    assert both.mid.T @ both.mid == pytest.approx(of_pairs, rel=1e-13, abs=1e-15)
+    # The entries are those of noise over time, of which all are right: column (s, j) has part j.
+    assert np.sort(both.mid.ravel()) == pytest.approx(np.sort(found.mid.ravel()), abs=0)
 
 
 LAZY = (SINGULAR + np.eye(3)) / 2
@@ -337,11 +344,11 @@ def test_what_has_momentum_or_is_too_large_has_no_factor_in_time(
 ) -> None:
     w, last = np.eye(3), ErrorMeasure(horizon=2, of="last-iterate")
     momentum = ErrorMeasure(horizon=2, momentum=0.5)
-    assert factor_in_time(Workload(mixing=w, error=momentum)) is None
-    assert factor_in_time(Workload(mixing=np.stack([w, w]), error=last)) is None
-    assert factor_in_time(Workload(mixing=w, error=last)) is not None
+    assert known_factor(Workload(mixing=w, error=momentum), pairs=False) is None
+    assert known_factor(Workload(mixing=np.stack([w, w]), error=last), pairs=False) is None
+    assert known_factor(Workload(mixing=w, error=last), pairs=False) is not None
     monkeypatch.setattr("noisedesign.program.inside.MOST_ENTRIES", 9 * 2 - 1.0)
-    assert factor_in_time(Workload(mixing=w, error=last)) is None
+    assert known_factor(Workload(mixing=w, error=last), pairs=False) is None
 
 
 def test_radii_are_part_of_it() -> None:
