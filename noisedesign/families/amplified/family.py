@@ -108,15 +108,16 @@ class Nonnegative(TemporalFamily):
         from noisedesign.families.amplified import solver
 
         searching, needed = monitor, program.account_seconds
+        if monitor.time_limit is not None:
+            rest = max(min(needed, monitor.remaining / 2), 0.0)
+            searching = replace(monitor, time_limit=monitor.time_limit - rest)
         if monitor.remaining < 2 * needed:
             program = self.hurried(program, seconds=0.0)
-        elif monitor.time_limit is not None:
-            searching = replace(monitor, time_limit=monitor.time_limit - needed)
         found = solver.solve(program, monitor=searching)
         monitor.tell("the account of it")
         noise = Noise.of_strategy(program.unit(found.form))
         proof: Arrays = {}
-        if program.bounded and not monitor.expired:
+        if program.bounded and not program.known:
             monitor.tell("a bound")
             own = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
             proof = family_at("time", "dense").multipliers(program.fixed, monitor=own)

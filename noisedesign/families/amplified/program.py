@@ -123,9 +123,12 @@ class NonnegativeProgram(TemporalProgram):
         return self.accounts[digest]
 
     def _account(self, strategy: Array) -> Amplified:
-        target = self.random
+        target, mixture = self.random, self.mixture(strategy)
+        if mixture.even:  # independent noise, which is asked for again and again
+            size, noise = mixture.sensitivity_squared, self.noise_multiplier
+            return even_account(mixture.bins, size, target.delta, noise, target.adjacency)
         found = amplified_epsilon(
-            self.mixture(strategy),
+            mixture,
             delta=target.delta,
             noise_multiplier=self.noise_multiplier,
             adjacency=target.adjacency,
@@ -181,6 +184,17 @@ def equivalent_sensitivity(epsilon: float, target: PrivacyTarget) -> float:
         return 0.0
     found = (mu_of(epsilon=epsilon, delta=target.delta) / mu_of_target(target)) ** 2
     return min(found, 1.0) if epsilon <= target.epsilon else max(found, math.nextafter(1.0, 2.0))
+
+
+@lru_cache(maxsize=64)
+def even_account(
+    bins: int, squared: float, delta: float, noise_multiplier: float, adjacency: str
+) -> Amplified:
+    """The account of orthogonal bins of one squared sensitivity, which takes no samples."""
+    even = Mixture(gram=squared * np.eye(bins))
+    return amplified_epsilon(
+        even, delta=delta, noise_multiplier=noise_multiplier, adjacency=adjacency
+    )
 
 
 @lru_cache(maxsize=64)
