@@ -16,6 +16,7 @@ from noisedesign.files.design_file import load_design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import verify
 from tests.support import oracles
 from tests.support.command_line import PRIVACY, call, write
 
@@ -108,3 +109,22 @@ def test_interrupted_seeds_of_neighbours(monkeypatch: pytest.MonkeyPatch, name: 
     assert found.feasible
     assert found.design is not None
     assert 0 < found.design.lower_bound < found.design.objective
+
+
+@pytest.mark.slow
+def test_a_design_judged_in_haste_is_certified_and_verified() -> None:
+    """By fewer vectors: what is claimed leaves more open, and holds before more of them."""
+    graph = nx.random_labeled_tree(1500, seed=3)
+    structure = SpaceStructure(kind="polynomial")
+    problem = SpaceProblem(mixing=oracles.metropolis(graph), structure=structure)
+    hurried, patient = (solve(problem, time_limit=limit).design for limit in (1e-3, 1e3))
+    assert hurried is not None
+    assert patient is not None
+    assert hurried.certificate.feasible
+    quick, slow = hurried.certificate, patient.certificate
+    assert quick.uncertainty is not None
+    assert slow.uncertainty is not None
+    assert 1.2 * slow.uncertainty < quick.uncertainty
+    assert slow.lower_bound <= quick.objective
+    assert quick.lower_bound <= slow.objective
+    assert verify(hurried).ok
