@@ -103,13 +103,13 @@ class Monitor:
     started: float = field(default_factory=time.monotonic)
     history: list[Bounds] = field(default_factory=list)
     _kept: float = field(default_factory=time.monotonic)
-    _stopped: bool = False
+    stopped: bool = False
 
     def report(self, *, lower: float, upper: float) -> None:
         """Record the bounds of an iteration."""
         bounds = Bounds(seconds=time.monotonic() - self.started, lower=lower, upper=upper)
         self.history.append(bounds)
-        if self._stopped:
+        if self.stopped:
             raise KeyboardInterrupt
         if self.progress is not None:
             self.progress(bounds)
@@ -117,7 +117,7 @@ class Monitor:
     def tell(self, doing: str) -> None:
         """Say what is at work now, beside the last bounds; history keeps bounds alone.
 
-        Who stops it here stops the search, where there is one to come, at its next bounds.
+        Who stops it here stops the search, where there is more of it.
         """
         if self.progress is not None:
             now = time.monotonic() - self.started
@@ -127,7 +127,7 @@ class Monitor:
             try:
                 self.progress(Working(seconds=now, lower=lower, upper=upper, doing=doing))
             except KeyboardInterrupt:
-                self._stopped = True
+                self.stopped = True
 
     @property
     def remaining(self) -> float:
@@ -179,6 +179,8 @@ class Search:
 
     def ended(self, *, solved: bool) -> bool:
         """Whether the gap asked for is reached, or the time over."""
+        if self.monitor.stopped:
+            raise KeyboardInterrupt
         if solved:
             self.stop = Stop.SOLVED
         elif self.monitor.expired:

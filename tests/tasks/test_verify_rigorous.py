@@ -20,7 +20,7 @@ from noisedesign.files.design_file import load_design, save_design
 from noisedesign.privacy import views
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.design import Design
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.proof import STREAMED, prove_streaming
 from noisedesign.system.graph import build_graph
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
@@ -85,6 +85,12 @@ HONEST: dict[str, Problem] = {
         mixing=SINGULAR,
         participation=FixedEpoch(epochs=2, separation=4),
         error=ErrorMeasure(horizon=8, of="last-iterate"),
+    ),
+    "of pairs, of the last iterate": SpaceTimeProblem(
+        mixing=(DIRECTED + np.eye(len(DIRECTED))) / 2,
+        participation=FixedEpoch(epochs=2, separation=2),
+        joint="full",
+        error=ErrorMeasure(horizon=4, of="last-iterate"),
     ),
     "before sums and a mean": in_space(
         max_variance=3.0,

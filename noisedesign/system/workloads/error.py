@@ -159,17 +159,17 @@ class ErrorMeasure(Shown):
         return np.asarray(model.T @ (w[:, None] * model))
 
     def weighted_model(self, *, nodes: int, step: int = 0) -> tuple[Array, Array]:
-        """w and G with Q_t = G^T diag(w) G: what of the state counts, and how much of its square.
+        """What of the state counts, and how much of its square, w and G with Q_t = G^T diag(w) G.
 
         Args:
             nodes: as of :meth:`readout`.
             step: likewise.
 
         Returns:
-            Weights, shape (r,), and G, shape (r, n): of the mean model one row, else n.
+            w, shape (r,), and G, shape (r, n), of the mean model of one row, else of n.
 
         Raises:
-            InputError: as :meth:`readout`.
+            InputError: as for :meth:`readout`.
         """
         nodes = _checks.positive_int(nodes, field="nodes")
         if _checks.positive_int(step, field="step", minimum=0) >= self.horizon:
