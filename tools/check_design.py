@@ -256,9 +256,9 @@ def participation_of(table):
 
 
 def numbers(values, size):
-    """One a node, or the same for all."""
+    """One a node or step, or the same for all."""
     values = values if isinstance(values, list) else [values] * size
-    require(len(values) == size, "a list of the problem has another length than it has nodes")
+    require(len(values) == size, "a list of the problem is not one a node or step")
     require(all(x > 0 for x in values), "a number of the problem is not positive")
     return [arb(float(x)) for x in values]
 
@@ -269,7 +269,7 @@ def problem_of(text, folder):
     require(file["design"] in BUDGETS, f"a design in {file['design']!r:.40}", 2)
     space, entry, T, patterns, privacy = file["design"] == "space", None, None, None, None
     only(file, "name", "description", "source", "tags", "reference", "design", "privacy", "graph",
-         "participation", *(("budget", "limits") if space else ("workload",)))  # fmt: skip
+         "participation", "limits", "budget" if space else "workload")  # fmt: skip
     w, nodes = mixing_of(file["graph"], folder) if "graph" in file else (None, [])
     workload = None if space else only(file["workload"], "kind", "file")["kind"]
     require(nodes or not (space or workload == "decentralized"), "a problem without a graph")
@@ -280,10 +280,6 @@ def problem_of(text, folder):
         budget = numbers(only(file.get("budget", {}), "tau").get("tau", 1.0), n)
         h, patterns, proof = w.transpose() * w, [(i,) for i in range(n)], {"dual_weights": "v"}
         arrays |= {"covariance": ("R", (n, n)), "budget": ("tau", budget)}
-        for key, values in only(file.get("limits", {}), *LIMITS).items():
-            what, price, u = LIMITS[key]
-            limits[key] = numbers(values, n)
-            arrays[key], proof[price] = (what, limits[key]), u
         proof = {name: (what, (n,)) for name, what in proof.items()}
     else:
         budget = [arb(1)]
@@ -300,6 +296,13 @@ def problem_of(text, folder):
         if not entry["epochs"]:
             what = {"lengths": "k of every U_pi", "steps": "steps of every U_pi", "blocks": "U_pi"}
             proof = {f"pattern_{key}": (value, None) for key, value in what.items()}
+    size = n if space else T
+    for key, values in only(
+        file.get("limits", {}), *LIMITS if space else ("max_variance",)
+    ).items():
+        what, price, u = LIMITS[key]
+        limits[key] = numbers(values, size)
+        arrays[key], proof[price] = (what, limits[key]), (u, (size,))
     if "privacy" in file:
         privacy = PRIVACY | only(file["privacy"], *PRIVACY)
         privacy |= {key: float(privacy[key]) for key in ("epsilon", "delta", "clip")}

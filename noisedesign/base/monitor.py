@@ -103,20 +103,31 @@ class Monitor:
     started: float = field(default_factory=time.monotonic)
     history: list[Bounds] = field(default_factory=list)
     _kept: float = field(default_factory=time.monotonic)
+    stopped: bool = False
 
     def report(self, *, lower: float, upper: float) -> None:
         """Record the bounds of an iteration."""
         bounds = Bounds(seconds=time.monotonic() - self.started, lower=lower, upper=upper)
         self.history.append(bounds)
+        if self.stopped:
+            raise KeyboardInterrupt
         if self.progress is not None:
             self.progress(bounds)
 
     def tell(self, doing: str) -> None:
-        """Say what is at work now, beside the last bounds; history keeps bounds alone."""
-        if self.progress is not None and self.history:
+        """Say what is at work now, beside the last bounds; history keeps bounds alone.
+
+        Who stops it here stops the search, where there is more of it.
+        """
+        if self.progress is not None:
             now = time.monotonic() - self.started
-            last = self.history[-1]
-            self.progress(Working(seconds=now, lower=last.lower, upper=last.upper, doing=doing))
+            lower, upper = 0.0, float("inf")
+            if self.history:
+                lower, upper = self.history[-1].lower, self.history[-1].upper
+            try:
+                self.progress(Working(seconds=now, lower=lower, upper=upper, doing=doing))
+            except KeyboardInterrupt:
+                self.stopped = True
 
     @property
     def remaining(self) -> float:
@@ -168,6 +179,8 @@ class Search:
 
     def ended(self, *, solved: bool) -> bool:
         """Whether the gap asked for is reached, or the time over."""
+        if self.monitor.stopped:
+            raise KeyboardInterrupt
         if solved:
             self.stop = Stop.SOLVED
         elif self.monitor.expired:

@@ -20,6 +20,9 @@ from noisedesign.base.checks import Array
 from noisedesign.base.enclosures import Enclosure, U, exactly, finer_product, up
 from noisedesign.system.workloads import ErrorMeasure, Workload
 
+MOST_ENTRIES = 1e7
+"""Of a factor of H in time: some seconds."""
+
 MOST_WORK = 3e10
 """T^2 n^3 of the largest error with momentum: ten seconds or so."""
 
@@ -36,6 +39,40 @@ def inside(workload: Workload) -> tuple[Array, Enclosure] | None:
     mid, rad = total
     found = Enclosure((mid + mid.T) / 2, np.asarray(up((rad + rad.T) / 2 + U * np.abs(mid), 4)))
     return w, found
+
+
+def known_factor(workload: Workload, *, pairs: bool) -> Enclosure | None:
+    """A with H = A^T A, with its error, of noise over time, shape (r, T), or of ``pairs`` of step
+    and node, shape (r, T n); None where W is not the same at every step, under momentum, or where
+    A has too many entries.
+
+    Its entries are (a_t w_i)^1/2 eta_s [G_t W^(t-s+1)]_ij for t >= s: column s of noise over time
+    holds those of all t, i and j, column (s, j) of pairs those of all t and i.
+    """
+    w, error = workload.fixed_mixing, workload.error
+    if w is None or error.momentum > 0:
+        return None
+    horizon, n = error.horizon, len(w)
+    counted = np.flatnonzero(error.steps)
+    models = [error.weighted_model(nodes=n, step=int(t)) for t in counted]
+    if sum(model.size for _, model in models) * horizon > MOST_ENTRIES:
+        return None
+    rates = np.diagonal(error.step_factor)
+    order = (0, 2, 1) if pairs else (0, 1, 2)
+    parts = []
+    for t, (weights, model) in zip(counted, models, strict=True):
+        # Means are divided by their sum; a root, a product and a difference round once more each.
+        root = np.sqrt(error.steps[t] * weights)[:, None]
+        rounded = (n + 8) * U * (np.abs(model) + float(error.of == "consensus"))
+        now = Enclosure(root * model, np.asarray(up(root * rounded, 4)))
+        part = np.zeros((2, horizon, *model.shape))  # the numbers, and their errors
+        for step in range(t, -1, -1):
+            now = finer_product(now, exactly(w))
+            part[:, step] = now.scaled_by(float(rates[step]))
+        columns = horizon * n if pairs else horizon
+        parts.append([x.transpose(order).reshape(columns, -1).T for x in part])
+    mid, rad = (np.vstack(found) for found in zip(*parts, strict=True))
+    return Enclosure(mid, rad)
 
 
 class _Sum(NamedTuple):

@@ -759,6 +759,16 @@ class TimeProblem(_OnGraph):
         return "time", "overlapping"
 
     @property
+    def error_workload(self) -> Workload | None:
+        """What H is of, of models under a W; else None."""
+        if self.mixing is None:
+            return None
+        mixing = of_every_step(self.mixing, rounds=self.rounds, schedule=self.schedule)
+        random = repeated(self.random, rounds=self.rounds)
+        horizon = self.participation.horizon
+        return Workload.of(mixing, horizon=horizon, error=self.error, random=random)
+
+    @property
     def fixed_epoch(self) -> FixedEpoch:
         """The participation, for what takes (k, b) participation only.
 

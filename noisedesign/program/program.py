@@ -43,8 +43,8 @@ class Program:
     """Data of (P). Shapes: gram (m, m); budget (patterns,); cap and floor (m,) or None.
 
     ``exact_factor`` is L with L^T L = gram where the problem comes with one (L = W in space);
-    otherwise :attr:`factor` computes one. ``workload`` is what H is of, in space, where ``gram`` is
-    known in entries only. ``axes`` says what the coordinates are ("space": nodes,
+    otherwise :attr:`factor` computes one. ``workload`` is what H is of, where ``gram`` is known in
+    entries only. ``axes`` says what the coordinates are ("space": nodes,
     X = R^-1; "time": steps, X = C^T C; "space-time": pairs of both), ``names`` their names.
     """
 

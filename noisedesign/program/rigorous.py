@@ -10,7 +10,8 @@ Every number that is computed here is rounded to the side on which it proves les
 - sums of products with errors known beforehand.
 
 The numbers of a problem and of a design are taken for exactly what they are in float64, H too,
-where it is not W^T W of the W that is stored. No solver is imported.
+where it is not W^T W of the W that is stored. One that is singular to rounding is that of the W and
+the error it is formed of. No solver is imported.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from noisedesign.base.enclosures import (
     LONG,
     PIECE,
     SPARSE,
+    TINY,
     Enclosure,
     Interval,
     Lean,
@@ -63,8 +65,8 @@ from noisedesign.base.enclosures import (
 )
 from noisedesign.privacy.sensitivity import Group, listed, unlisted_bounds
 from noisedesign.privacy.sensitivity.elliptope import block_bounds
+from noisedesign.program import inside
 from noisedesign.program.certificate import repaired_blocks
-from noisedesign.program.inside import inside
 from noisedesign.program.polar import nuclear_norm
 from noisedesign.program.program import DualPoint, Program
 from noisedesign.program.unrepaired import couplings, unrepaired
@@ -537,6 +539,7 @@ def judge_strategy(
     strategy: Array,
     *,
     exact_factor: Array | None = None,
+    known: Enclosure | None = None,
     root: Array | None = None,
     cap: Array | None = None,
     limit: float = 1.0,
@@ -545,6 +548,7 @@ def judge_strategy(
 
     Args:
         exact_factor: L with L^T L = H, where H is that of L rather than ``program.gram``.
+        known: the same with its error.
         root: square roots of the budgets, where they are not 1.
         cap: on diag((C^T C)^-1), shape (T,).
         limit: of the squared sensitivity, up to which no better bound on it is looked for.
@@ -556,11 +560,15 @@ def judge_strategy(
     if np.triu(strategy, 1).any():
         raise NotProvedError("C is not lower triangular")
     noising = noising_of(strategy)
-    below = None if exact_factor is not None else factor_below(symmetric_part(program.gram))
-    factor = exact_factor if below is None else below.factor
-    assert factor is not None
-    shape = "" if below is None else "lower"
-    seen = outer_product(factor, noising.matrix, shapes=(shape, "lower"))
+    factor, below, shape = exact_factor, None, ""
+    seen: Outer | Enclosure
+    if known is not None:
+        factor, seen = known.mid, finer_product(known, exactly(noising.matrix))
+    else:
+        if factor is None:
+            below, shape = factor_below(symmetric_part(program.gram)), "lower"
+            factor = below.factor
+        seen = outer_product(factor, noising.matrix, shapes=(shape, "lower"))
     unit = exactly(strategy)
     if root is not None:
         scaled = strategy / root
@@ -579,7 +587,7 @@ def judge_strategy(
     )
 
 
-def _squares(seen: Outer, noising: Noising, below: Below | None) -> Interval:
+def _squares(seen: Outer | Enclosure, noising: Noising, below: Below | None) -> Interval:
     """tr(H (C^T C)^-1) from L D: that of L^T L, and of what H is more."""
     low = float(np.linalg.norm(seen.mid))
     high = seen.norm() * noising.factor
@@ -732,7 +740,11 @@ def disjoint_bound(
         floor = np.maximum(dual.floor, 0.0)
         gained = products_down(program.floor, floor)
     through = _through(program) if floor is None else None
-    if through is not None:
+    known = known_factor(program) if floor is None else None
+    half: Enclosure | Outer | Rounded
+    if known is not None:
+        factor, half = _half_known(known, cap, roots, program)
+    elif through is not None:
         factor, half = _half_through(through, cap, roots[:, 0, 0])
     else:
         factor = _factor(program, cap, floor, judged)
@@ -788,9 +800,11 @@ class Through(NamedTuple):
 def _through(program: Program) -> Through | None:
     """Of a nearly singular H that is known in entries only, where M is positive definite."""
     workload = program.workload
-    if workload is None or program.exact_factor is not None or not program.nearly_singular:
+    if program.axes != "space" or workload is None or program.exact_factor is not None:
         return None
-    if (found := inside(workload)) is None:
+    if not program.nearly_singular:
+        return None
+    if (found := inside.inside(workload)) is None:
         return None
     try:
         return Through(*found, factor_below(found[1]).factor)
@@ -810,6 +824,35 @@ def _half_through(
     more = np.diag(cap * roots)
     rad = np.vstack([half.rad, up(U * more, 1)])
     return np.vstack([about, np.diag(cap)]), Enclosure(np.vstack([half.mid, more]), rad)
+
+
+def known_factor(program: Program) -> Enclosure | None:
+    """A with H = A^T A of a nearly singular H over time, shape (r, m), from what H is of: its
+    entries are rounded, and what is singular is then hardly ever positive semidefinite."""
+    if program.axes == "space" or program.workload is None or program.exact_factor is not None:
+        return None
+    if not program.nearly_singular:
+        return None
+    return inside.known_factor(program.workload, pairs=program.axes == "space-time")
+
+
+def _half_known(
+    known: Enclosure, cap: Array, roots: Array, program: Program
+) -> tuple[Array, Enclosure]:
+    """About L with L^T L = A^T A + diag(cap^2), and L times the matrix with B_j on the patterns."""
+    factor, rad = known
+    if cap.any():
+        factor, rad = (
+            np.vstack([factor, np.diag(cap)]),
+            np.vstack([rad, np.zeros_like(np.diag(cap))]),
+        )
+    half = _times_blocks(factor, roots, program)
+    missed = up(on_patterns(rad, np.abs(roots)), roots.shape[1] + 2)
+    if isinstance(half, Rounded):
+        rounded = half.roundings * U * np.abs(half.mid)
+    else:
+        rounded = np.multiply.outer(half.rows, half.columns)
+    return factor, Enclosure(half.mid, np.asarray(up(missed + rounded + TINY, 4)))
 
 
 def _times_blocks(factor: Array, roots: Array, program: Program) -> Outer | Rounded:

@@ -112,5 +112,6 @@ class SpaceTimeProgram:
             budget=np.tile(self.budget, b),
             cap=None if self.cap is None else np.tile(self.cap, k * b),
             exact_factor=self.workload.factor(),
+            workload=self.workload,
             axes="space-time",
         )

@@ -149,8 +149,8 @@ def solve(
         formulation: of the conic model: "balanced", the default, "compact", "covariance",
             "paper" or, of an SCS with spectral cones, "nuclear"; of noise with a structure or
             against observers there is one.
-        progress: called with the bounds of every iteration of the native backend; on sparse graphs,
-            where these take long, also with what is at work.
+        progress: called with the bounds of every iteration of the native backend, and with the
+            last of them and what is at work as a solve begins, is certified and ends.
         isolate: run a conic solver in its own process, where it can be stopped; default: only
             with a time limit.
         device: where the native solvers of problems without a structure compute: "cpu", "cuda" or
@@ -210,9 +210,11 @@ def solve(
         start=family.start(program, start),
         device=device,
     )
+    monitor.tell("searching")
     answer = solver.answer(family, program, How(monitor, formulation, isolate))
-    everywhere, relaxed = _relaxed(family, problem, gap=asked, time_limit=monitor.time_left)
-    verdict = _Verdict(family, program, answer.proof, everywhere, monitor.gap)
+    program = family.hurried(program, seconds=monitor.remaining)
+    monitor.tell("certifying it")
+    verdict = _Verdict(family, program, answer.proof, problem, monitor)
     with solver.blamed():
         best, method = verdict.best(answer.noises), "optimal"
     if best is None:
@@ -224,6 +226,7 @@ def solve(
         )
     if wanted and (independent := verdict.independent()) is not None:
         best, method = independent, STAND_IN
+    monitor.tell("certified")
     searched = family.searched(program)
     status, remedy = _status(best and best[1], method, family, searched, answer, solver, asked)
     design = None
@@ -247,7 +250,7 @@ def solve(
             certificate=certificate,
             provenance=provenance,
             proof=verdict.proof,
-            relaxed_proof=relaxed,
+            relaxed_proof=verdict.relaxed,
             trust=family.trust,
             local=not family.convex and searched is not None,
         )
@@ -277,18 +280,22 @@ def _beside_fixed(certificate: Certificate) -> str:
 
 
 def _relaxed(
-    family: Family, problem: Problem, *, gap: float, time_limit: float | None
+    family: Family, problem: Problem, *, own: ProvedBound, monitor: Monitor
 ) -> tuple[float | None, Arrays]:
     """The bound on noise of every structure, None where there is no other, and what proves it.
 
-    It has what is left of the time.
+    It has what is left of the time; without any, a family that has a bound of its own has no other.
     """
     if (wider := family.relaxed(problem)) is None:
         return None, {}
+    if monitor.expired and own.value > 0:
+        return 0.0, {}
+    monitor.tell("bounding noise of every structure")
     outer = family_of(wider)
     try:
         program = outer.program(wider)
-        proof = outer.multipliers(program, monitor=Monitor(gap=gap, time_limit=time_limit))
+        left = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
+        proof = outer.multipliers(program, monitor=left)
     except InputError:  # no bound is known but that of the answer itself
         return 0.0, {}
     return outer.bound(program, proof).value if proof else 0.0, proof
@@ -298,10 +305,12 @@ class _Verdict:
     """What the judge of a family says of one way after another to make an answer feasible."""
 
     def __init__(
-        self, family: Family, program: Any, proof: Arrays, everywhere: float | None, gap: float
+        self, family: Family, program: Any, proof: Arrays, problem: Problem, monitor: Monitor
     ) -> None:
-        self.family, self.program, self.proof, self.gap = family, program, proof, gap
-        self.everywhere = everywhere
+        self.family, self.program, self.proof = family, program, proof
+        self.problem, self.monitor, self.gap = problem, monitor, monitor.gap
+        self.everywhere: float | None = None
+        self.relaxed: Arrays = {}
         self.bound: ProvedBound | None = None
 
     def best(self, noises: Iterable[Noise]) -> tuple[Noise, Certificate] | None:
@@ -310,6 +319,9 @@ class _Verdict:
         for noise in noises:
             if self.bound is None:  # once: it is no other for the same noise made feasible elsehow
                 self.bound = self._bound(noise)
+                self.everywhere, self.relaxed = _relaxed(
+                    self.family, self.problem, own=self.bound, monitor=self.monitor
+                )
             found = self.family.certificate(
                 self.program, noise, self.proof, bound=self.bound, everywhere=self.everywhere
             )

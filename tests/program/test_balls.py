@@ -211,7 +211,11 @@ def root(problem: Any) -> Any:
         return all_iterates(w_of(problem), problem.participation.horizon)
     if problem.axes == "space":
         return w_of(problem)
-    return mat(np.tri(problem.participation.horizon))
+    if problem.mixing is None:
+        return mat(np.tri(problem.participation.horizon))
+    steps = problem.participation.horizon  # what is in the last model, of the noise of step s
+    columns = [power.entries() for power in powers(w_of(problem), steps)]
+    return arb_mat(columns[::-1]).transpose()
 
 
 def told(design: Design) -> Any:
@@ -289,18 +293,28 @@ def roots_prove(problem: Any, proof: dict[str, Array]) -> Any:
     return of_blocks(problem, lambda u, j: mat(proof["dual_roots"][u, j]))
 
 
+def positive(a: Any) -> Any:
+    """What is positive of a matrix of one or two rows, which has a positive eigenvalue."""
+    if a.nrows() == 1 or a.det() >= 0:
+        return a
+    x, y, z = a[0, 0], a[1, 1], a[0, 1]
+    top = (x + y + ((x - y) ** 2 + 4 * z**2).sqrt()) / 2
+    v = arb_mat([[z], [top - x]])
+    return v * v.transpose() * (top / inner(v, v))
+
+
 def blocks_prove(problem: Any, blocks: Array) -> Any:
     """Of U_j of at most two steps, whose diagonals are raised to one number: that costs nothing."""
 
     def of(_: int, j: int) -> Any:
-        half = mat((blocks[j] + blocks[j].T) / 2)
+        half = positive(mat((blocks[j] + blocks[j].T) / 2))
         most = above(half[i, i] for i in range(half.nrows()))
         low = most.sqrt()
         if half.nrows() == 1:
             return diagonal([low])
         across = half[0, 1] / low
-        assert abs(across) <= low
-        return arb_mat([[low, arb(0)], [across, (most - across**2).sqrt()]])
+        left = most - across**2  # 0 where a block has rank one and a diagonal of one number
+        return arb_mat([[low, arb(0)], [across, left.sqrt() if left > 0 else arb(0)]])
 
     return of_blocks(problem, of)
 
@@ -382,7 +396,15 @@ def watched(rng: np.random.Generator) -> SpaceProblem:
         max_variance=1e3,
         observers=tuple(views.pndp(nodes=[i], own_noise=own) for i in (0, 3)),
         error=ErrorMeasure(horizon=steps),
+        responses="any" if steps == 1 else "fixed",
     )
+
+
+def last_iterate(rng: np.random.Generator) -> TimeProblem:
+    """H has the rank of W, of three nodes, and as many rows as there are steps."""
+    steps = FixedEpoch(epochs=int(rng.integers(1, 3)), separation=int(rng.integers(4, 6)))
+    last = ErrorMeasure(horizon=steps.horizon, of="last-iterate")
+    return TimeProblem.decentralized(mixing=mixing(rng, 3), participation=steps, error=last)
 
 
 PROBLEMS: dict[str, Callable[[np.random.Generator], Problem]] = {
@@ -398,6 +420,7 @@ PROBLEMS: dict[str, Callable[[np.random.Generator], Problem]] = {
         participation=BallsInBins(epochs=int(rng.integers(1, 3)), separation=2),
         privacy=PrivacyTarget(epsilon=2.0, delta=1e-4),
     ),
+    "last iterate": lambda rng: last_iterate(rng),
     "nonnegative": lambda rng: TimeProblem.prefix(
         participation=scheme(rng), structure=TimeStructure(nonnegative=True)
     ),

@@ -11,10 +11,11 @@ import pytest
 
 from noisedesign.base.enclosures import Enclosure
 from noisedesign.program.design import Design
-from noisedesign.program.inside import inside
-from noisedesign.program.noise import Noise
-from noisedesign.program.problem import SpaceProblem
+from noisedesign.program.inside import inside, known_factor
+from noisedesign.program.noise import DenseStrategy, Noise
+from noisedesign.program.problem import SpaceProblem, TimeProblem
 from noisedesign.program.proof import prove
+from noisedesign.system.participation import FixedEpoch
 from noisedesign.system.workloads import ErrorMeasure, Workload
 from noisedesign.tasks.solve import solve
 from noisedesign.tasks.verify import verify
@@ -195,6 +196,159 @@ def test_a_singular_error_with_momentum_is_proved_and_forgeries_are_not(
         replace(design, problem=replace(problem, error=other)),
     ):
         assert not verify(forged, rigorous=True).ok
+
+
+IN_TIME = [
+    ErrorMeasure(horizon=4, of="last-iterate"),
+    ErrorMeasure(horizon=3),
+    ErrorMeasure(horizon=3, step_weights=[0.5, 0.0, 2.0], learning_rates=[1.0, 0.3, 0.1]),
+    ErrorMeasure(horizon=3, of="last-iterate", node_weights=[1.0, 2.0, 0.5]),
+    ErrorMeasure(horizon=3, of="mean-model", node_weights=[1.0, 2.0, 0.7], average=[3.0, 1.0, 1.0]),
+    ErrorMeasure(horizon=3, of="consensus", node_weights=[1.0, 2.0, 0.7]),
+]
+
+
+def seen_of_steps(w: Array, error: ErrorMeasure) -> mpmath.matrix:
+    """A of H = A^T A at fifty digits: a unit of noise at one step and node is let through."""
+    n = len(w)
+    given = np.ones(n) if error.node_weights is None else error.node_weights
+    weights = [mpmath.mpf(float(x)) for x in given]
+    mean = weights if error.average is None else [mpmath.mpf(float(x)) for x in error.average]
+    mean = [x / sum(mean) for x in mean]
+    rates = np.ones(error.horizon) if error.learning_rates is None else error.learning_rates
+    mixing = mpmath.matrix(w.tolist())
+    columns = []
+    for s in range(error.horizon):
+        column = []
+        for j in range(n):
+            state = mpmath.zeros(n, 1)
+            for t in range(error.horizon):
+                if t == s:
+                    state[j] += mpmath.mpf(float(rates[s]))
+                state = mixing * state
+                average = sum(m * state[i] for i, m in enumerate(mean))
+                if error.of == "mean-model":
+                    read = [mpmath.sqrt(sum(weights)) * average]
+                else:
+                    away = average if error.of == "consensus" else 0
+                    read = [mpmath.sqrt(x) * (state[i] - away) for i, x in enumerate(weights)]
+                share = mpmath.sqrt(mpmath.mpf(float(error.steps[t])))
+                column += [share * x for x in read]
+        columns.append(column)
+    rows = [[c[i] for c in columns] for i in range(len(columns[0]))]
+    return mpmath.matrix(rows)
+
+
+@pytest.mark.parametrize("error", IN_TIME, ids=range(len(IN_TIME)))
+def test_a_factor_in_time_holds_what_noise_of_every_step_does(error: ErrorMeasure) -> None:
+    w = np.array([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.2, 0.0, 0.8]])
+    found = known_factor(Workload(mixing=w, error=error), pairs=False)
+    assert found is not None
+    with mpmath.workdps(DIGITS):
+        a = seen_of_steps(w, error)
+        truth = {tuple(a[i, :]) for i in range(a.rows)}
+        # The rows of either are the same in another order; those of steps that do not count are 0.
+        rad = np.broadcast_to(found.rad, found.mid.shape)
+        left = [row for row in truth if any(row)]
+        for row, off in zip(found.mid.tolist(), rad.tolist(), strict=True):
+            near = [
+                other
+                for other in truth
+                if all(abs(x - y) <= r for x, y, r in zip(row, other, off, strict=True))
+            ]
+            assert near or not any(row)
+            left = [other for other in left if other not in near]
+        assert not left
+        h = a.T * a
+        whole = np.array([[float(h[i, j]) for j in range(h.cols)] for i in range(h.rows)])
+    assert whole == pytest.approx(Workload(mixing=w, error=error).time_gram(), rel=1e-13)
+    assert np.max(rad) < 64 * np.spacing(np.abs(found.mid).max())
+    assert found.mid.T @ found.mid == pytest.approx(whole, rel=1e-13)
+    both = known_factor(Workload(mixing=w, error=error), pairs=True)
+    assert both is not None
+    assert both.rad.size == found.rad.size
+    of_pairs = Workload(mixing=w, error=error).gram()
+    assert both.mid.T @ both.mid == pytest.approx(of_pairs, rel=1e-13, abs=1e-15)
+    # The entries are those of noise over time, of which all are right: column (s, j) has part j.
+    assert np.sort(both.mid.ravel()) == pytest.approx(np.sort(found.mid.ravel()), abs=0)
+
+
+LAZY = (SINGULAR + np.eye(3)) / 2
+LAST = {
+    "one of 12 steps": (FixedEpoch(epochs=1, separation=12), None),
+    "three of 12": (FixedEpoch(epochs=3, separation=4), None),
+    "capped": (FixedEpoch(epochs=1, separation=12), 8.0),
+    "three of 12, capped": (FixedEpoch(epochs=3, separation=4), 20.0),
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_noise_over_time_with_a_singular_error_is_proved_and_forgeries_are_not(name: str) -> None:
+    """H of the last of 12 iterates of three nodes has rank 3."""
+    scheme, cap = LAST[name]
+    last = ErrorMeasure(horizon=12, of="last-iterate")
+    problem = TimeProblem.decentralized(
+        mixing=LAZY, participation=scheme, error=last, max_variance=cap
+    )
+    design = solve(problem).design
+    assert design is not None
+    proof = prove(design)
+    assert proof.rigorous, proof.why_not
+    assert proof.gap <= design.gap + 1e-9
+    with mpmath.workdps(DIGITS):
+        a = seen_of_steps(LAZY, last)
+        noising = mpmath.matrix(design.strategy.tolist()) ** -1
+        seen = a * noising
+        truth = sum(x * x for x in seen)
+        assert proof.objective.lower <= truth <= proof.objective.upper
+        blocks, limits = design.proof["dual_blocks"], design.proof.get("dual_cap", np.zeros(12))
+        half, price, b = mpmath.zeros(12), mpmath.mpf(0), scheme.separation
+        for j, block in enumerate(blocks):
+            values, vectors = mpmath.eigsy(mpmath.matrix(((block + block.T) / 2).tolist()))
+            price += max(block[i, i] for i in range(len(block)))
+            for s, t in np.ndindex(*block.shape):
+                half[j + s * b, j + t * b] = vectors[s, t] * mpmath.sqrt(max(values[t], 0))
+        all_rows = mpmath.matrix([*a.tolist(), *np.diag(np.sqrt(limits)).tolist()])
+        square = (all_rows * half).T * (all_rows * half)
+        trace = sum(mpmath.sqrt(abs(x)) for x in mpmath.eigsy(square, eigvals_only=True))
+        most = trace**2 / price - sum(limits.tolist()) * (cap or 0.0)
+        assert proof.lower_bound.lower <= most * (1 + mpmath.mpf(10) ** -12)
+        assert proof.lower_bound.lower >= most * (1 - 1e-8)
+    assert verify(design, rigorous=True).ok
+    said, c = design.certificate, design.strategy
+
+    def told(**claims: float) -> Design:
+        return replace(design, certificate=replace(said, **claims))
+
+    def of(strategy: Array) -> Design:
+        form = DenseStrategy(strategy=strategy)
+        return replace(design, noise=replace(design.noise, strategy=form))
+
+    other = TimeProblem.decentralized(
+        mixing=LAZY @ LAZY, participation=scheme, error=last, max_variance=cap
+    )
+    for forged in (
+        told(lower_bound=said.lower_bound * (1 + 1e-6)),
+        told(objective=said.objective * (1 - 1e-9)),
+        of(c * (1 + 1e-11)),
+        of(c * np.linspace(1, 1 + 1e-6, 12)[:, None]),
+        replace(design, proof=design.proof | {"dual_blocks": np.ones_like(blocks)}),
+        replace(design, problem=other),
+        replace(design, problem=replace(problem, gram=other.gram)),
+    ):
+        assert not verify(forged, rigorous=True).ok
+
+
+def test_what_has_momentum_or_is_too_large_has_no_factor_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w, last = np.eye(3), ErrorMeasure(horizon=2, of="last-iterate")
+    momentum = ErrorMeasure(horizon=2, momentum=0.5)
+    assert known_factor(Workload(mixing=w, error=momentum), pairs=False) is None
+    assert known_factor(Workload(mixing=np.stack([w, w]), error=last), pairs=False) is None
+    assert known_factor(Workload(mixing=w, error=last), pairs=False) is not None
+    monkeypatch.setattr("noisedesign.program.inside.MOST_ENTRIES", 9 * 2 - 1.0)
+    assert known_factor(Workload(mixing=w, error=last), pairs=False) is None
 
 
 def test_radii_are_part_of_it() -> None:

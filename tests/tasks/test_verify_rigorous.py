@@ -20,7 +20,7 @@ from noisedesign.files.design_file import load_design, save_design
 from noisedesign.privacy import views
 from noisedesign.privacy.sensitivity import squared_sensitivity
 from noisedesign.program.design import Design
-from noisedesign.program.problem import Problem, SpaceProblem, TimeProblem
+from noisedesign.program.problem import Problem, SpaceProblem, SpaceTimeProblem, TimeProblem
 from noisedesign.program.proof import STREAMED, prove_streaming
 from noisedesign.system.graph import build_graph
 from noisedesign.system.participation import FixedEpoch, MinSeparation, single
@@ -70,6 +70,9 @@ HONEST: dict[str, Problem] = {
     "in space": in_space(budget=np.array([1.0, 2.0, 0.5])),
     "within limits": in_space(max_variance=1.2, min_variance=1.05),
     "in time": IN_TIME,
+    "capped in time": TimeProblem.prefix(
+        participation=FixedEpoch(epochs=3, separation=2), max_variance=3.3
+    ),
     "any two steps": CASES["any two steps"].problem,
     "one node": SpaceProblem(mixing=np.eye(1)),
     "two bands": CASES["two bands"].problem,
@@ -77,6 +80,17 @@ HONEST: dict[str, Problem] = {
     "a product": CASES["a product"].problem,
     "singular, of several steps": SpaceProblem(
         mixing=SINGULAR, error=ErrorMeasure(horizon=3), budget=np.array([1.0, 3.0, 1.0])
+    ),
+    "over time, of the last iterate": TimeProblem.decentralized(
+        mixing=SINGULAR,
+        participation=FixedEpoch(epochs=2, separation=4),
+        error=ErrorMeasure(horizon=8, of="last-iterate"),
+    ),
+    "of pairs, of the last iterate": SpaceTimeProblem(
+        mixing=(DIRECTED + np.eye(len(DIRECTED))) / 2,
+        participation=FixedEpoch(epochs=2, separation=2),
+        joint="full",
+        error=ErrorMeasure(horizon=4, of="last-iterate"),
     ),
     "before sums and a mean": in_space(
         max_variance=3.0,
@@ -88,6 +102,7 @@ HONEST: dict[str, Problem] = {
         responses="fixed",
         rounds=2,
         error=ErrorMeasure(horizon=2),
+        responses="fixed",
         budget=np.array([1.0, 2.0, 0.5]),
     ),
 }
@@ -97,6 +112,8 @@ TEXTS = {
     "within limits": GRAPH + "[limits]\nmax_variance = 1.2\nmin_variance = 1.05\n",
     "in time": 'name = "time"\ndesign = "time"\n[workload]\nkind = "prefix"\n'
     "[participation]\nepochs = 3\nseparation = 2\n",
+    "capped in time": 'name = "time"\ndesign = "time"\n[workload]\nkind = "prefix"\n'
+    "[participation]\nepochs = 3\nseparation = 2\n[limits]\nmax_variance = 3.3\n",
     "any two steps": 'name = "time"\ndesign = "time"\n[workload]\nkind = "gram"\n'
     'file = "data.npy"\n[participation]\nkind = "min-separation"\nhorizon = 3\n'
     "separation = 1\nmax_participations = 2\n",
@@ -115,7 +132,7 @@ def files(name: str, folder: Path) -> tuple[Path, Path]:
 
 
 PROVED = tuple(TEXTS)
-ALONE = tuple(HONEST)[7:]
+ALONE = tuple(HONEST)[8:]
 
 
 @pytest.mark.parametrize("name", PROVED)
@@ -250,7 +267,36 @@ def mixing_changed(manifest: dict[str, Any], arrays: Arrays) -> None:
 
 def noise_left_out(manifest: dict[str, Any], arrays: Arrays) -> None:
     """More than the room that observers are left, and less than a digit that is shown."""
-    arrays["covariance"] *= 1 - 1e-9
+    arrays[manifest["matrix"]] *= 1 - 1e-9 if "covariance" in arrays else 1 + 1e-9
+
+
+def cap_raised(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["max_variance"] *= 1 + 1e-9
+
+
+def cap_of_one_step_raised(manifest: dict[str, Any], arrays: Arrays) -> None:
+    arrays["max_variance"][-1] *= 2
+
+
+def cap_left_out(manifest: dict[str, Any], arrays: Arrays) -> None:
+    for name in ("max_variance", "dual_cap"):
+        del arrays[name], manifest["arrays"][name]
+    manifest["variance_ratio"] = None
+
+
+def cap_kept_by_far(manifest: dict[str, Any], arrays: Arrays) -> None:
+    manifest["variance_ratio"] /= 2
+
+
+def cap_unpaid(manifest: dict[str, Any], arrays: Arrays) -> None:
+    """Its multipliers gain something, and it costs nothing."""
+    arrays["dual_cap"] *= -1
+
+
+def cap_exceeded(manifest: dict[str, Any], arrays: Arrays) -> None:
+    """C of less sensitivity: more noise than the cap allows, within the budget."""
+    arrays["strategy"] *= 1 - 1e-6
+    arrays["noising_matrix"] /= 1 - 1e-6
 
 
 def objective_raised(manifest: dict[str, Any], arrays: Arrays) -> None:
@@ -291,6 +337,21 @@ FORGED: list[tuple[str, Edit]] = [
             multipliers_negative,
             multipliers_nan,
             gap_claimed,
+        )
+    ),
+    *(
+        ("capped in time", edit)
+        for edit in (
+            bound_raised,
+            objective_lowered,
+            entry_changed,
+            noise_scaled_down,
+            cap_raised,
+            cap_of_one_step_raised,
+            cap_left_out,
+            cap_kept_by_far,
+            cap_unpaid,
+            cap_exceeded,
         )
     ),
     ("in space", budget_changed),

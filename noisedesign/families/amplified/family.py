@@ -17,7 +17,7 @@ import numpy as np
 
 from noisedesign.base.checks import Array, InputError
 from noisedesign.base.enclosures import Interval
-from noisedesign.base.monitor import Monitor
+from noisedesign.base.monitor import Monitor, Stop
 from noisedesign.families.amplified.bound import leveled, relief
 from noisedesign.families.amplified.program import NonnegativeProgram, equivalent_sensitivity
 from noisedesign.families.toeplitz.bound import lower_bound_of_unrestricted_optimum
@@ -93,7 +93,11 @@ class Nonnegative(TemporalFamily):
         )
 
     def afresh(self, program: NonnegativeProgram, *, seed: int | None = None) -> NonnegativeProgram:
-        return replace(program, seed=seed)
+        return replace(program, seed=seed, accounts={})
+
+    def hurried(self, program: NonnegativeProgram, *, seconds: float) -> NonnegativeProgram:
+        """An account that is known already takes no time."""
+        return replace(program, known=True) if seconds <= 0 else program
 
     def searched(self, program: NonnegativeProgram) -> str:
         return BEST_FOUND
@@ -103,14 +107,23 @@ class Nonnegative(TemporalFamily):
             return optimum
         from noisedesign.families.amplified import solver
 
-        found = solver.solve(program, monitor=monitor)
+        searching, needed = monitor, program.account_seconds
+        if monitor.time_limit is not None:
+            rest = max(min(needed, monitor.remaining / 2), 0.0)
+            searching = replace(monitor, time_limit=monitor.time_limit - rest)
+        if monitor.remaining < 2 * needed:
+            program = self.hurried(program, seconds=0.0)
+        found = solver.solve(program, monitor=searching)
+        monitor.tell("the account of it")
+        noise = Noise.of_strategy(program.unit(found.form))
         proof: Arrays = {}
-        if program.bounded:
+        if program.bounded and not program.known:
+            monitor.tell("a bound")
             own = Monitor(gap=monitor.gap, time_limit=monitor.time_left)
             proof = family_at("time", "dense").multipliers(program.fixed, monitor=own)
         return Answer(
-            stop=found.stop,
-            noises=[Noise.of_strategy(program.unit(found.form))],
+            stop=Stop.TIME_LIMIT if program.known else found.stop,
+            noises=[noise],
             proof=proof,
             message=found.message,
             evaluations=found.evaluations,
@@ -128,11 +141,12 @@ class Nonnegative(TemporalFamily):
             workload = GramWorkload(matrix=program.gram)
             value = lower_bound_of_unrestricted_optimum(workload, program.participation)
             return ProvedBound(value, 0.0)
-        even = DualPoint(blocks=leveled(_dual(program, proof).blocks))
-        fixed = proved_bound(program.fixed, even)
-        eased = relief(
-            even.blocks[:, 0, 0], participation=program.participation, target=program.target
-        )
+        if proof:
+            even = DualPoint(blocks=leveled(_dual(program, proof).blocks))
+            prices, fixed = even.blocks[:, 0, 0], proved_bound(program.fixed, even)
+        else:
+            prices, fixed = np.ones(program.participation.stride), program.uniform_bound
+        eased = relief(prices, participation=program.participation, target=program.target)
         return ProvedBound(fixed.value / eased, fixed.rounding)
 
     def judge(
@@ -191,8 +205,12 @@ class Nonnegative(TemporalFamily):
         found = super().certificate(program, noise, proof, **of)
         if program.target is None:
             return found
-        fixed = proved_bound(program.fixed, _dual(program, proof)).value
-        return replace(found, fixed_lower_bound=fixed, unrestricted_lower_bound=found.lower_bound)
+        fixed = program.uniform_bound
+        if proof:
+            fixed = proved_bound(program.fixed, _dual(program, proof))
+        return replace(
+            found, fixed_lower_bound=fixed.value, unrestricted_lower_bound=found.lower_bound
+        )
 
     def departure(self, program: NonnegativeProgram, noise: Noise, proof: Arrays) -> float:
         strategy, structure = noise.dense_strategy, program.structure

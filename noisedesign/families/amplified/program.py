@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -27,9 +27,11 @@ from noisedesign.privacy.amplification import (
     bins_of,
 )
 from noisedesign.privacy.amplification.account import CONFIDENCE
+from noisedesign.privacy.amplification.sampled import samples_for
 from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.program.certificate import ProvedBound, proved_bound
 from noisedesign.program.noise import Strategy
-from noisedesign.program.program import Program
+from noisedesign.program.program import Program, uniform_dual
 from noisedesign.program.structure import TimeStructure
 from noisedesign.program.temporal import TemporalProgram
 
@@ -45,6 +47,11 @@ SURE = 1 - (1 - CONFIDENCE) / TRIES
 """Confidence of each."""
 
 
+SAMPLE_SECONDS = 6e-7
+"""Seconds a bin and a sample of an account, on two cores of 2023: more leaves less of a time limit
+to the search."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NonnegativeProgram(TemporalProgram):
     """Minimise tr(H (C^T C)^-1) over C >= 0, lower triangular, of a structure.
@@ -52,19 +59,36 @@ class NonnegativeProgram(TemporalProgram):
     ``target`` is what noise is to meet where participation is random; fixed participation has none,
     and the squared sensitivity of C is at most 1 there. ``bounded`` is whether a bound is asked for
     beside a design, as it is not for a factor of Kronecker noise. ``seed`` is that of a judge's
-    samples, who draws the same for all C; None: those of a digest of C.
+    samples, who draws the same for all C; None: those of a digest of C. ``known`` is whether the
+    bin of a record counts as known, which takes no samples and proves less, where bins differ.
     """
 
     structure: TimeStructure
     target: PrivacyTarget | None = None
     bounded: bool = False
     seed: int | None = None
+    known: bool = False
+    accounts: dict[bytes, Amplified] = field(default_factory=dict)
+    """What was proved, by a digest of C: nobody pays for the same account twice."""
 
     @cached_property
     def fixed(self) -> Program:
         """The convex program without random participation, and without a structure."""
         steps = self.participation.fixed.fixed_epoch()
         return Program(gram=self.gram, participation=steps, budget=np.ones(steps.separation))
+
+    @cached_property
+    def uniform_bound(self) -> ProvedBound:
+        """On designs for fixed participation, by multipliers that are the same at all steps."""
+        return proved_bound(self.fixed, uniform_dual(self.fixed))
+
+    @property
+    def account_seconds(self) -> float:
+        """What an account takes, with the choice of its design and the search for its noise."""
+        if self.target is None:
+            return 0.0
+        bins = self.participation.stride
+        return SAMPLE_SECONDS * bins * samples_for(bins)
 
     @property
     def random(self) -> PrivacyTarget:
@@ -83,7 +107,8 @@ class NonnegativeProgram(TemporalProgram):
         Raises:
             InputError: C, shape (T, T), has negative entries.
         """
-        return bins_of(strategy, self.participation)
+        found = bins_of(strategy, self.participation)
+        return found.known if self.known and not found.even else found
 
     def account(self, strategy: Array) -> Amplified:
         """epsilon at the delta of the target. Where it takes samples they are drawn from a digest
@@ -92,9 +117,18 @@ class NonnegativeProgram(TemporalProgram):
         Raises:
             InputError: C has negative entries.
         """
-        target = self.random
+        digest = digest_of(strategy)
+        if digest not in self.accounts:
+            self.accounts[digest] = self._account(strategy)
+        return self.accounts[digest]
+
+    def _account(self, strategy: Array) -> Amplified:
+        target, mixture = self.random, self.mixture(strategy)
+        if mixture.even:  # independent noise, which is asked for again and again
+            size, noise = mixture.sensitivity_squared, self.noise_multiplier
+            return even_account(mixture.bins, size, target.delta, noise, target.adjacency)
         found = amplified_epsilon(
-            self.mixture(strategy),
+            mixture,
             delta=target.delta,
             noise_multiplier=self.noise_multiplier,
             adjacency=target.adjacency,
@@ -113,13 +147,12 @@ class NonnegativeProgram(TemporalProgram):
         if self.target is None:
             return super().unit(form).alone()
         target = self.target
-        needed, _ = amplified_noise(
-            self.mixture(form.dense()),
-            epsilon=target.epsilon,
-            delta=target.delta,
-            adjacency=target.adjacency,
-            confidence=SURE,
-        )
+        mixture = self.mixture(form.dense())
+        if mixture.even:
+            even = even_noise(mixture.bins, target.epsilon, target.delta, target.adjacency)
+            needed = math.sqrt(mixture.sensitivity_squared) * even
+        else:
+            needed = _noise(mixture, target.epsilon, target.delta, target.adjacency)
         least = settings.rank_tolerance(form.horizon)
         for room in (least, *(ROOM * 4**k for k in range(TRIES - 1))):
             scaled = form.scaled(needed / self.noise_multiplier * (1 + room))
@@ -153,7 +186,34 @@ def equivalent_sensitivity(epsilon: float, target: PrivacyTarget) -> float:
     return min(found, 1.0) if epsilon <= target.epsilon else max(found, math.nextafter(1.0, 2.0))
 
 
+@lru_cache(maxsize=64)
+def even_account(
+    bins: int, squared: float, delta: float, noise_multiplier: float, adjacency: str
+) -> Amplified:
+    """The account of orthogonal bins of one squared sensitivity, which takes no samples."""
+    even = Mixture(gram=squared * np.eye(bins))
+    return amplified_epsilon(
+        even, delta=delta, noise_multiplier=noise_multiplier, adjacency=adjacency
+    )
+
+
+@lru_cache(maxsize=64)
+def even_noise(bins: int, epsilon: float, delta: float, adjacency: str) -> float:
+    """The noise multiplier at which orthogonal bins of unit sensitivity meet a target."""
+    return _noise(Mixture(gram=np.eye(bins)), epsilon, delta, adjacency)
+
+
+def _noise(mixture: Mixture, epsilon: float, delta: float, adjacency: str) -> float:
+    return amplified_noise(
+        mixture, epsilon=epsilon, delta=delta, adjacency=adjacency, confidence=SURE
+    )[0]
+
+
+def digest_of(strategy: Array) -> bytes:
+    """The SHA-256 of C, shape (T, T)."""
+    return hashlib.sha256(np.ascontiguousarray(strategy, dtype="<f8").data).digest()
+
+
 def seed_of(strategy: Array) -> int:
-    """63 bits of the SHA-256 of C."""
-    content = np.ascontiguousarray(strategy, dtype="<f8").data
-    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big") >> 1
+    """63 bits of the digest of C."""
+    return int.from_bytes(digest_of(strategy)[:8], "big") >> 1

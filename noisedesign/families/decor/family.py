@@ -40,6 +40,7 @@ class Decor(SpatialFamily):
         precision = decor_precision(program, program.laplacian)
         noise = Noise.of_covariance(covariance_of(program, precision))
         judged = self.judge(program, noise, {}, bound=0.0)
+        monitor.report(lower=0.0, upper=judged.objective)
         if program.cap is not None and not judged.feasible:
             # Of all DECOR noise within the budgets this exceeds its caps by the least factor.
             excess = np.diagonal(noise.covariance) / program.cap

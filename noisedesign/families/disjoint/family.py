@@ -72,7 +72,8 @@ class Disjoint(Family):
         program, mixing = program_of(problem), problem.mixing
         if mixing is None:
             return program
-        return replace(program, gram=prefix_gram(horizon=program.size) / len(mixing))
+        gram = prefix_gram(horizon=program.size) / len(mixing)
+        return replace(program, gram=gram, workload=None)
 
     def solve(self, program: Program, *, monitor: Monitor) -> Answer:
         in_doubt = doubtful(program)
@@ -191,6 +192,7 @@ class Disjoint(Family):
             program,
             noise.dense_strategy,
             exact_factor=program.exact_factor,
+            known=rigorous.known_factor(program),
             root=_root(program),
             cap=program.cap,
         )

@@ -74,6 +74,7 @@ def program_of(problem: Any) -> Program:
         participation=scheme,
         budget=np.ones(scheme.separation),
         cap=problem.max_variance,
+        workload=problem.error_workload,
     )
 
 

@@ -67,6 +67,26 @@ class Kronecker(Family):
 
         return solver.solve(program, monitor=monitor)
 
+    def remark(self, program: KroneckerProgram, noise: Noise) -> str:
+        """That noise is large along what an error over time does not see: no cap on R bounds it."""
+        if program.target is not None:
+            return ""
+        from noisedesign.families.disjoint.attainment import LARGE
+
+        assert noise.strategy is not None
+        variances = np.square(noise.strategy.dense_noising()).sum(axis=1)
+        of_nodes = np.diagonal(noise.covariance)
+        ratio = float(variances.max() * (of_nodes * program.budget).max())
+        ratio /= program.participation.epochs
+        if ratio < LARGE:
+            return ""
+        return (
+            "H is nearly singular and little bounds the noise along its null directions: the "
+            f"largest variance of this design is {variances.max() * of_nodes.max():.2g}, "
+            f"{ratio:.2g} times that of independent noise. max_variance caps R alone here: "
+            'joint = "full" takes a cap on every node and step, a design in time one on every step.'
+        )
+
     def model(self, program: KroneckerProgram, form: Form) -> Model:
         raise not_convex("structure.joint", '"kronecker", a product of two unknowns')
 

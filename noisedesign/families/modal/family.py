@@ -20,6 +20,8 @@ from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.rigorous import Judged
 from noisedesign.program.space_time import SpaceTimeProgram
 
+INSTEAD = 'Take joint = "kronecker", or "full" for few pairs of node and step.'
+
 ARRAYS = 10
 """Of n x T x T doubles, that a whole solve holds at once."""
 
@@ -40,6 +42,14 @@ class Modal(Family):
         if problem.max_variance is not None:
             expected = 'nothing for structure.joint = "modal"'
             raise InputError("max_variance", expected=expected, got="a cap")
+        if problem.error is not None and problem.error.of != "all-iterates":
+            raise InputError(
+                "error",
+                expected='the error of all iterates for structure.joint = "modal", as some modes '
+                "or steps cost nothing of another one",
+                got=f'of = "{problem.error.of}"',
+                remedy=INSTEAD,
+            )
         nodes = len(problem.mixing)
         memory.require(
             lambda steps: 8 * ARRAYS * nodes * steps**2,
@@ -54,7 +64,7 @@ class Modal(Family):
                 expected='a symmetric W that is always the same for structure.joint = "modal", and '
                 "an error with the same eigenvectors",
                 got="a workload without modes",
-                remedy='Take joint = "kronecker", or "full" for few pairs of node and step.',
+                remedy=INSTEAD,
             )
         return program
 

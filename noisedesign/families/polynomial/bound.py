@@ -100,10 +100,10 @@ class Estimate(NamedTuple):
 def probes_of(program: SparseProgram) -> int:
     """Random vectors a trace; as many as nodes are no longer random, but unit vectors."""
     if program.plain:
-        return max(LEAST_PROBES, PROBED // program.size)
+        return max(LEAST_PROBES, int(program.share * PROBED / program.size))
     if program.size <= WRITTEN_OVER_STEPS:
         return program.size
-    return max(LEAST_PROBES, 2 * PROBED // program.size)
+    return max(LEAST_PROBES, int(2 * program.share * PROBED / program.size))
 
 
 def is_exact(program: SparseProgram) -> bool:

@@ -27,6 +27,7 @@ class SparseProgram:
         powers: c_1 to c_T, nonnegative, the last positive; by default H = W^T W. The error of all
             iterates of T steps has c_t = T + 1 - t, that after step T alone c_t = 1.
         seed: of the vectors by which a judge estimates traces; None: from the operating system.
+        share: of these vectors that are drawn: fewer leave more open of error and bound.
 
     Raises:
         InputError: naming ``mixing``, ``budget.tau`` or ``powers``.
@@ -36,6 +37,7 @@ class SparseProgram:
     budget: Any = 1.0
     powers: Any = (1.0,)
     seed: int | None = 0
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         w = check_sparse_mixing(self.mixing)

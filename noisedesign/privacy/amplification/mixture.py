@@ -89,6 +89,12 @@ class Mixture:
         least = float(np.diagonal(self.gram).min())
         return self.common == 0 and least >= (1 - 1e-9) * self.sensitivity_squared
 
+    @property
+    def known(self) -> Mixture:
+        """The largest bin alone, as if it were known that a record falls into it: an upper bound
+        that takes no samples."""
+        return Mixture(gram=np.array([[self.sensitivity_squared]]), upper=self.upper)
+
     def scaled(self, factor: float) -> Mixture:
         """The same bins under more noise.
 

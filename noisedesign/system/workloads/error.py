@@ -155,6 +155,22 @@ class ErrorMeasure(Shown):
             InputError: ``nodes`` is not an integer >= 1; node_weights, average or push_sum_weights
                 are not for that many nodes; a step outside the horizon.
         """
+        w, model = self.weighted_model(nodes=nodes, step=step)
+        return np.asarray(model.T @ (w[:, None] * model))
+
+    def weighted_model(self, *, nodes: int, step: int = 0) -> tuple[Array, Array]:
+        """What of the state counts, and how much of its square, w and G with Q_t = G^T diag(w) G.
+
+        Args:
+            nodes: as of :meth:`readout`.
+            step: likewise.
+
+        Returns:
+            w, shape (r,), and G, shape (r, n), of the mean model of one row, else of n.
+
+        Raises:
+            InputError: as for :meth:`readout`.
+        """
         nodes = _checks.positive_int(nodes, field="nodes")
         if _checks.positive_int(step, field="step", minimum=0) >= self.horizon:
             raise InputError("step", expected=f"steps 0 to {self.horizon - 1}", got=str(step))
@@ -165,9 +181,8 @@ class ErrorMeasure(Shown):
         if self.average is not None:
             m = _weights(self.average, field="average", length=nodes, each="node")
         m = m / m.sum()
-        total = float(w.sum())
         if self.of == "mean-model":
-            return np.asarray(total * np.multiply.outer(m, m))
+            return np.array([w.sum()]), m[None, :]
         model = np.eye(nodes)
         if self.push_sum_weights is not None:
             every = np.atleast_2d(self.push_sum_weights)
@@ -180,7 +195,7 @@ class ErrorMeasure(Shown):
             model = np.diag(1 / every[step % len(every)])
         if self.of == "consensus":
             model = model - m
-        return np.asarray(model.T @ (w[:, None] * model))
+        return w, model
 
 
 def _weights(value: Any, *, field: str, length: int, each: str) -> Array:

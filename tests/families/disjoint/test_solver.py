@@ -764,6 +764,8 @@ def test_ctrl_c(name: str, calls: int) -> None:
     seen: list[Bounds] = []
 
     def progress(bounds: Bounds) -> None:
+        if bounds.doing:
+            return
         seen.append(bounds)
         if len(seen) == calls:
             raise KeyboardInterrupt
@@ -790,6 +792,7 @@ def test_progress_tells_proved_bounds(name: str) -> None:
     seen: list[Bounds] = []
     found = solve(STOPPABLE[name], gap=1e-8, progress=seen.append)
     assert found.design is not None
+    seen = [bounds for bounds in seen if not bounds.doing]
     assert found.design.provenance.history == tuple(seen)
     last = seen[-1]
     assert last.upper / last.lower - 1 <= 1e-8

@@ -19,6 +19,7 @@ from noisedesign.files.problem_file import load_problem
 from noisedesign.program.problem import SpaceTimeProblem
 from noisedesign.program.space_time import SpaceTimeProgram
 from noisedesign.system.participation import FixedEpoch, single
+from noisedesign.system.workloads import ErrorMeasure
 from noisedesign.system.workloads.workload import Workload
 from noisedesign.tasks.solve import solve as solve_any
 from tests.support import oracles
@@ -409,6 +410,42 @@ def test_noise_that_diverges_is_refused(epochs: int, name: str) -> None:
     full = solve_any(SpaceTimeProblem(mixing=GRAPHS[name], participation=scheme, joint="full"))
     assert full.status == "optimal"
     assert "max_variance" in full.remedy
+
+
+@pytest.mark.parametrize("cap", [None, 20.0])
+@pytest.mark.parametrize("budget", [1.0, 4.0])
+def test_a_product_says_how_large_noise_is_where_steps_cost_nothing(
+    cap: float | None, budget: float
+) -> None:
+    """H over 16 steps has rank three; what is told is the diagonal of S x R, over 2 / budget."""
+    lazy = (oracles.metropolis(nx.cycle_graph(5)) + np.eye(5)) / 2
+    steps = FixedEpoch(epochs=2, separation=8)
+    asked = SpaceTimeProblem(
+        mixing=lazy,
+        participation=steps,
+        budget=budget,
+        max_variance=cap,
+        error=ErrorMeasure(horizon=16, of="last-iterate"),
+    )
+    found = solve_any(asked)
+    assert found.design is not None
+    noising = np.linalg.inv(found.design.strategy)
+    largest = np.kron(noising @ noising.T, found.design.covariance).diagonal().max()
+    told = re.search(r"design is (\S+), (\S+) times that of independent", found.remedy)
+    assert told is not None
+    assert [float(x) for x in told.groups()] == pytest.approx(
+        [largest, largest * budget / 2], rel=0.06
+    )
+    assert 'joint = "full" takes a cap' in found.remedy
+    everything = replace(asked, error=None)
+    assert "times that of independent" not in solve_any(everything).remedy
+    # What it advises works: a cap on every node and step.
+    few = FixedEpoch(epochs=2, separation=3)
+    last = ErrorMeasure(horizon=6, of="last-iterate")
+    full = replace(asked, participation=few, error=last, joint="full", max_variance=20 / budget)
+    capped = solve_any(full).design
+    assert capped is not None
+    assert np.square(np.linalg.inv(capped.strategy)).sum(axis=1).max() <= 20 / budget
 
 
 @pytest.mark.parametrize("joint", ["kronecker", "full"])

@@ -536,6 +536,18 @@ def test_what_it_cannot_hold_is_refused(what: str) -> None:
         nd.solve(problem(**how))
 
 
+@pytest.mark.parametrize("of", ["last-iterate", "mean-model", "consensus"])
+def test_an_error_that_some_modes_or_steps_cost_nothing_of_is_refused(of: str) -> None:
+    """By its own name, and with designs that take it."""
+    asked = problem(np.diag([0.4] * 4) + 0.15)
+    other = replace(asked, error=nd.ErrorMeasure(horizon=asked.participation.horizon, of=of))
+    with pytest.raises(InputError, match=f"^error: .*all iterates.*{of}") as caught:
+        nd.solve(other)
+    for joint in ("kronecker", "full"):
+        assert f'"{joint}"' in caught.value.remedy
+        assert nd.solve(replace(other, joint=joint, max_variance=100.0)).feasible
+
+
 def test_strategies_that_do_not_fit_into_memory_are_not_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

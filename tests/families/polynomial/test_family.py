@@ -16,6 +16,7 @@ from noisedesign.files.design_file import load_design
 from noisedesign.program.problem import SpaceProblem
 from noisedesign.program.structure import SpaceStructure
 from noisedesign.tasks.solve import solve
+from noisedesign.tasks.verify import verify
 from tests.support import oracles
 from tests.support.command_line import PRIVACY, call, write
 
@@ -60,8 +61,8 @@ def test_what_is_at_work_is_told_beside_the_bounds_and_not_kept() -> None:
     design = solve(problem, progress=seen.append).design
     assert design is not None
     told = [bounds.doing for bounds in seen if bounds.doing]
-    assert told[0] == "first noise"
-    assert told[-1] == "certifying it"
+    assert told[:2] == ["searching", "first noise"]
+    assert told[-2:] == ["certifying it", "certified"]
     assert len(set(told)) == len(told) > 3
     assert design.provenance.history == tuple(bounds for bounds in seen if not bounds.doing)
 
@@ -95,7 +96,19 @@ def test_interrupted_it_returns_what_it_has(monkeypatch: pytest.MonkeyPatch, aft
     assert (found.design.provenance.method == "optimal") == (after > 0)
     assert found.design.relative_to_ldp <= (1.0 + 1e-9 if after == 0 else 0.95)
     assert found.design.lower_bound > 0
-    assert seen[0].upper == pytest.approx(np.sum(W**2))  # independent noise
+    first = next(bounds for bounds in seen if not bounds.doing)
+    assert first.upper == pytest.approx(np.sum(W**2))  # independent noise
+
+
+def test_who_stops_it_while_it_tells_what_is_at_work_gets_what_there_is() -> None:
+    problem = SpaceProblem(mixing=W, structure=SpaceStructure(kind="polynomial"))
+
+    def press(bounds: Bounds) -> None:
+        if bounds.doing.startswith("improving"):
+            raise KeyboardInterrupt
+
+    found = solve(problem, gap=1e-9, progress=press)
+    assert (found.status, found.feasible) == ("interrupted", True)
 
 
 @pytest.mark.parametrize("name", ["improving_numbers", "improving"])
@@ -108,3 +121,22 @@ def test_interrupted_seeds_of_neighbours(monkeypatch: pytest.MonkeyPatch, name: 
     assert found.feasible
     assert found.design is not None
     assert 0 < found.design.lower_bound < found.design.objective
+
+
+@pytest.mark.slow
+def test_a_design_judged_in_haste_is_certified_and_verified() -> None:
+    """By fewer vectors: what is claimed leaves more open, and holds before more of them."""
+    graph = nx.random_labeled_tree(1500, seed=3)
+    structure = SpaceStructure(kind="polynomial")
+    problem = SpaceProblem(mixing=oracles.metropolis(graph), structure=structure)
+    hurried, patient = (solve(problem, time_limit=limit).design for limit in (1e-3, 1e3))
+    assert hurried is not None
+    assert patient is not None
+    assert hurried.certificate.feasible
+    quick, slow = hurried.certificate, patient.certificate
+    assert quick.uncertainty is not None
+    assert slow.uncertainty is not None
+    assert 1.2 * slow.uncertainty < quick.uncertainty
+    assert slow.lower_bound <= quick.objective
+    assert quick.lower_bound <= slow.objective
+    assert verify(hurried).ok

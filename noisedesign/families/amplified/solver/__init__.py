@@ -98,7 +98,7 @@ def solve(program: NonnegativeProgram, *, monitor: Monitor) -> Found:
     scheme = program.fixed.participation
     form = _form(program, bins=scheme.separation)
     goal, unit = None, 1.0
-    if program.target is not None:
+    if program.target is not None and not program.known:
         target = program.target
         share = REPLACE_SHARE if target.adjacency == "replace" else 1.0
         goal = Goal(epsilon=share * target.epsilon, delta=target.delta)
@@ -130,6 +130,8 @@ class _Run:
     def run(self, search: Search) -> None:
         self.best = self._best_of(self.form.starts, samples=SAMPLES, seed=0)
         points = [self.best]
+        if search.ended(solved=False):
+            return
         for model in self._models(points):
             x, gain = self._minimized(model, points[-1])
             points.append(x)
