@@ -88,6 +88,7 @@ HONEST: dict[str, Problem] = {
         rounds=2,
         error=ErrorMeasure(horizon=2),
         budget=np.array([1.0, 2.0, 0.5]),
+        responses="fixed",
     ),
 }
 GRAPH = 'name = "space"\ndesign = "space"\n[graph]\nkind = "matrix"\nfile = "data.npy"\n'
