@@ -448,8 +448,8 @@ def test_an_infimum_that_may_not_be_attained_is_remarked_on() -> None:
                 participation=FixedEpoch(epochs=2, separation=2),
             ),
             None,
-            "max_variance",
-            "single participation",
+            "formulation",
+            "a limit on variances (cap or floor) together with several epochs",
         ),
         (
             TimeProblem.prefix(
