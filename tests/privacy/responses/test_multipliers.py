@@ -3,6 +3,7 @@ gradients that answer."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import mpmath
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
+from noisedesign.base.enclosures import Enclosure
 from noisedesign.privacy import views
-from noisedesign.privacy.responses.game import Game, game_of
+from noisedesign.privacy.responses.game import Game, Stage, game_of
 from noisedesign.privacy.responses.multipliers import Recursion, minimized
 from noisedesign.privacy.responses.proof import bound_above, enclosed_stages
 from noisedesign.privacy.responses.worst import Worst, _Linear
@@ -137,6 +139,34 @@ def test_proofs_are_above_the_recursion_in_fifty_digits(
             proved = bound_above(recursion, found, enclosed)
             assert proved >= reference
             assert proved <= reference * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("which", range(3), ids=["seen", "through", "ways"])
+@pytest.mark.parametrize(("graph", "observer", "pattern", "victim"), CASES)
+def test_proofs_hold_at_the_ends_of_wide_enclosures(
+    graph: nx.Graph, observer: Any, pattern: tuple[int, ...], victim: int, which: int
+) -> None:
+    """Of one matrix of a step at a time, the others being known exactly."""
+    _, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
+    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=30)
+    found, rng = recursion.multipliers(x), np.random.default_rng(4)
+    mids, rad = [each.mid for each in enclosed[0]], 1e-4
+    wide = tuple(Enclosure(mid, np.full(mid.shape, rad * (k == which))) for k, mid in enumerate(mids))
+    proved = bound_above(recursion, found, [wide] * game.horizon)  # type: ignore[list-item]
+    reached = []
+    for _ in range(8):
+        signs = rng.choice([-1.0, 1.0], mids[which].shape)
+        for by in (signs, -signs):
+            seen, through, ways = (
+                mid + (rad * by if k == which else 0) for k, mid in enumerate(mids)
+            )
+            stage = Stage((seen + seen.T) / 2, through, ways @ ways.T)
+            links = replace(recursion, stages=[stage] * game.horizon)._links(found)
+            assert links is not None
+            prices = (1 / found.record[list(pattern[1:])]).sum()
+            reached.append(links[0][recursion.victim, recursion.victim] + prices)
+    exact = bound_above(recursion, found, enclosed)
+    assert exact < max(reached) <= proved < exact * 1.1
 
 
 def test_multipliers_that_are_not_feasible_prove_nothing() -> None:
