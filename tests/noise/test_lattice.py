@@ -367,6 +367,22 @@ def test_both_conditions_on_shared_noise_hold_of_all_nodes_together(
     assert is_definite(spare)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_every_seed_pays_for_its_own_rounding(count: int) -> None:
+    """Seeds of one node, whose coefficients are rounded down by nearly half a step where that
+    takes most: in 1 / (2 theta) = 2^11 steps. Own noise is what (1) asks for, and more."""
+    unit = 2.0**18
+    each = 4 * (2**11 + 0.4999) / (1 + 2.0**-12) ** 0.5 / unit
+    own = 2.0**15 / unit * count
+    seeds = {f"seed {k}": {0: each} for k in range(count)}
+    (plan,) = plans_of(seeds, own=own)
+    found = lattice_of(replace(plan, claim=replace(plan.claim, noise_stddev=1 / unit)), grid=2.0**-6)
+    assert found.seed_variance == 16
+    assert list(found.coefficients.values()) == [2**11] * count
+    got = found.own_variance - SMOOTHING + 16 * count * 2**22
+    assert got >= PAID * Fraction(unit) ** 2 * (Fraction(own) ** 2 + count * Fraction(each) ** 2)
+
+
 def shared_design(kind: str = "edge-local") -> object:
     target = PrivacyTarget(epsilon=2.0, delta=1e-5, clip=0.7, steps=5, adjacency="replace")
     problem = SpaceProblem(

@@ -169,6 +169,50 @@ def test_proofs_hold_at_the_ends_of_wide_enclosures(
     assert exact < max(reached) <= proved < exact * 1.1
 
 
+@pytest.mark.parametrize("pattern", [(0,), (0, 2, 3)])
+@pytest.mark.parametrize("bands", [(1.0, 0.9), (1.0, -0.8, 0.5), (1.0, 1.0, 1.0, 1.0)])
+def test_noise_that_remembers_is_not_answered(
+    bands: tuple[float, ...], pattern: tuple[int, ...]
+) -> None:
+    """Responses carry on models alone: between what random ones reach, run as a linear map and
+    projected, and what the recursion of the search says."""
+    horizon, w = 5, nd.mixing_matrix(nx.path_graph(3))
+    strategy = sum(np.diag(np.full(horizon - k, x), -k) for k, x in enumerate(bands))
+    observer, rng = nd.pndp(nodes=[0]), np.random.default_rng(6)
+    algorithm = views.mf_d_sgd(mixing=w, strategy=strategy)
+    game = game_of(views.view(algorithm, observer), observer.coalition)
+    assert game is not None
+    enclosed = enclosed_stages(game)
+    assert enclosed is not None
+    given: dict[str, Any] = {"stages": game.stages(enclosed), "victim": game.place(2)}
+    recursion = Recursion(game=game, **given, pattern=pattern, rho=0.5, radius=0.5)
+    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=100)
+    found = recursion.evaluate(x, 0.0)
+    assert found is not None
+    proved = bound_above(recursion, recursion.multipliers(x), enclosed)
+    assert found.bound * (1 - 1e-9) <= proved <= found.bound * (1 + 1e-6)
+    noising, best = np.linalg.inv(strategy), 0.0
+    for trial in range(60):
+        factors = rng.uniform(0, 1, (horizon, 3)) if trial else np.ones((horizon, 3))
+        signs = rng.choice([-1.0, 1.0], len(pattern)) if trial else np.ones(len(pattern))
+        # What noise z, shape (T, 3), and the record make of what node 0 receives, W_00 being known.
+        sent = np.zeros((horizon, 3, 3 * horizon + 1))
+        state = np.zeros((3, 3 * horizon + 1))
+        for t in range(horizon):
+            state = factors[t][:, None] * state
+            state[:, :-1] += np.kron(noising[t], np.eye(3))
+            if t in pattern:
+                state[2, -1] += signs[pattern.index(t)]
+            sent[t] = state
+            state = w @ state
+        seen = sent[:, 1].reshape(horizon, -1)
+        # Node 0 knows its noise, and so what of it came back.
+        hidden = [k for k in range(3 * horizon) if k % 3]
+        response = np.linalg.lstsq(seen[:, hidden], seen[:, -1], rcond=None)[0]
+        best = max(best, float(response @ response))
+    assert 0.3 * proved < best <= proved
+
+
 def test_multipliers_that_are_not_feasible_prove_nothing() -> None:
     graph, observer, pattern, victim = CASES[1]
     _, _, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
