@@ -14,6 +14,7 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.enclosures import Enclosure
 from noisedesign.privacy import views
+from noisedesign.privacy.responses import proof
 from noisedesign.privacy.responses.game import Game, Stage, game_of
 from noisedesign.privacy.responses.multipliers import Recursion, minimized
 from noisedesign.privacy.responses.proof import bound_above, enclosed_stages
@@ -170,7 +171,7 @@ def test_proofs_hold_at_the_ends_of_wide_enclosures(
 
 
 @pytest.mark.parametrize("pattern", [(0,), (0, 2, 3)])
-@pytest.mark.parametrize("bands", [(1.0, 0.9), (1.0, -0.8, 0.5), (1.0, 1.0, 1.0, 1.0)])
+@pytest.mark.parametrize("bands", [(2.0, 1.8), (0.5, -0.4, 0.25), (1.0, 1.0, 1.0, 1.0)])
 def test_noise_that_remembers_is_not_answered(
     bands: tuple[float, ...], pattern: tuple[int, ...]
 ) -> None:
@@ -211,6 +212,28 @@ def test_noise_that_remembers_is_not_answered(
         response = np.linalg.lstsq(seen[:, hidden], seen[:, -1], rcond=None)[0]
         best = max(best, float(response @ response))
     assert 0.3 * proved < best <= proved
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(("graph", "observer", "pattern", "victim"), CASES)
+def test_inverses_that_are_off_by_what_they_say_are_paid_for(
+    graph: nx.Graph, observer: Any, pattern: tuple[int, ...], victim: int, sign: int, monkeypatch: Any
+) -> None:
+    """A thousandth, said and made: of the inverse in every step, and of that of what is seen."""
+    _, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
+    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=30)
+    found = recursion.multipliers(x)
+    exact, inverse = bound_above(recursion, found, enclosed), proof.definite_inverse
+
+    def off(a: Enclosure) -> tuple[np.ndarray, float] | None:
+        right = inverse(a)
+        return None if right is None else (right[0] + sign * 1e-3 * np.eye(len(a.mid)), 1.01e-3)
+
+    monkeypatch.setattr(proof, "definite_inverse", off)
+    assert exact * (1 - 1e-9) <= bound_above(recursion, found, enclosed) <= exact * 1.1
+    seen = enclosed_stages(game)
+    assert seen is not None
+    assert exact * (1 - 1e-9) <= bound_above(recursion, found, seen) <= exact * 1.3
 
 
 def test_multipliers_that_are_not_feasible_prove_nothing() -> None:
