@@ -4,6 +4,7 @@ gradients that answer."""
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import mpmath
@@ -14,11 +15,12 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.enclosures import Enclosure
 from noisedesign.privacy import views
-from noisedesign.privacy.responses import proof
-from noisedesign.privacy.responses.game import Game, Stage, game_of
+from noisedesign.privacy.responses import _different, proof
+from noisedesign.privacy.responses.game import Game, Stage, _active, game_of
 from noisedesign.privacy.responses.multipliers import Recursion, minimized
 from noisedesign.privacy.responses.proof import bound_above, enclosed_stages
 from noisedesign.privacy.responses.worst import Worst, _Linear
+from noisedesign.privacy.views.mechanism import Step
 
 
 def setting(
@@ -234,6 +236,52 @@ def test_inverses_that_are_off_by_what_they_say_are_paid_for(
     seen = enclosed_stages(game)
     assert seen is not None
     assert exact * (1 - 1e-9) <= bound_above(recursion, found, seen) <= exact * 1.3
+
+
+def test_models_matter_where_a_later_observation_has_some_of_them() -> None:
+    """By products of the maps on the way, nonnegative so that nothing cancels; steps take turns."""
+    rng = np.random.default_rng(5)
+    for trial in range(40):
+        n, horizon = 4, 6
+        phases = [
+            Step(
+                transition=(rng.random((n, n)) < 0.3).astype(float),
+                output=(rng.random((1, n)) < 0.2).astype(float),
+                state_noise=np.eye(n),
+                output_noise=np.ones((1, n)),
+            )
+            for _ in range(1 + trial % 3)
+        ]
+        found = _active(phases, horizon)
+        for t in range(horizon):
+            reaches, carried = np.zeros(n, dtype=bool), np.eye(n)
+            for s in range(t, horizon):
+                step = phases[s % len(phases)]
+                reaches |= (step.output @ carried > 0).any(axis=0)
+                carried = step.transition @ carried
+            assert (found[t] == reaches).all()
+
+
+@pytest.mark.parametrize("still", [False, True])
+def test_every_pattern_is_covered_by_one_that_is_looked_at(still: bool) -> None:
+    """By one with its steps or, where all are alike, with its steps moved, that starts no later."""
+    rng = np.random.default_rng(8)
+    made = [((0, 2), (1, 3, 5)), ((1, 3), (2, 4)), ((0, 1), (0, 1, 4))]
+    for _ in range(60):
+        drawn = (np.flatnonzero(rng.random(6) < 0.4).tolist() for _ in range(5))
+        made.append(tuple({tuple(steps) for steps in drawn if steps}))
+    for steps in made:
+        scheme: Any = SimpleNamespace(maximal_patterns=lambda steps=steps: iter(steps))
+        arrives = np.arange(6) < (6 if steps in made[:3] else 5)
+        kept = _different(SimpleNamespace(still=still), scheme, arrives)  # type: ignore[arg-type]
+        for one in steps:
+            own = [t for t in one if arrives[t]]
+            by = [own[0]] if still and own else [0]
+            assert not own or any(
+                {t - by[0] + (q[0] if still else 0) for t in own} <= set(q)
+                and (not still or q[0] <= own[0])
+                for q in kept
+            )
 
 
 def test_multipliers_that_are_not_feasible_prove_nothing() -> None:
