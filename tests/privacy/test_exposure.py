@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from noisedesign import InputError
 from noisedesign.privacy import sensitivity as sensitivities, views as threats
 from noisedesign.privacy.accounting import epsilon_of, noise_stddev_for, renyi_of
-from noisedesign.privacy.exposure import Exposure, account
+from noisedesign.privacy.exposure import UNBOUNDED, Exposure, account
 from noisedesign.privacy.sensitivity import four_numbers
 from noisedesign.privacy.views.noise import NodeNoise
 from noisedesign.system.participation import (
@@ -168,6 +168,20 @@ def test_what_is_seen_without_noise_is_said_in_words() -> None:
         open_zip = threats.zip_dl(mixing=PATH, horizon=2, **variant)
         for exposure in account(open_zip, threats.ldp(), participation=single(2)):
             assert math.isinf(exposure.mu)
+
+
+@pytest.mark.parametrize("heard", [(0,), (0, 2)])
+def test_what_is_sent_to_a_server_is_hidden_by_nothing(heard: tuple[int, ...]) -> None:
+    """Of whoever is listened to all; of the others what averages tell, of 1 / n of a gradient in
+    noise of 1 / n, at every step, whether or not a message that is heard has them in it."""
+    algorithm = threats.cdp(mixing=PATH, horizon=3, server_noise="sigma^2/n^2")
+    for scheme, count in ((single(3), 1), (every_step(3), 3)):
+        found = account(
+            algorithm, threats.tap(nodes=heard), participation=scheme, adjacency="zero-out"
+        )
+        for victim, told in enumerate(found):
+            assert (told.which == UNBOUNDED) == (victim in heard)
+            assert told.mu == pytest.approx(np.inf if victim in heard else count**0.5, rel=1e-9)
 
 
 def test_a_step_nobody_takes_part_in_exposes_nobody() -> None:
