@@ -184,6 +184,25 @@ def test_what_is_sent_to_a_server_is_hidden_by_nothing(heard: tuple[int, ...]) -
             assert told.mu == pytest.approx(np.inf if victim in heard else count**0.5, rel=1e-9)
 
 
+@pytest.mark.parametrize("how", [{}, {"neighbourhood": "open"}, {"self_message": "seen"}])
+@pytest.mark.parametrize("observer", [threats.ldp(), threats.tap(nodes=[1]), threats.tap(nodes=[0])])
+def test_gradients_of_the_last_step_alone_are_seen_as_in_a_run_of_one(
+    how: dict[str, str], observer: threats.Observer
+) -> None:
+    """With the weights of that step, and where messages show a model, without any noise."""
+    other = oracles.metropolis(nx.star_graph(3))
+    for now in (PATH, other):
+        before = other if now is PATH else PATH
+        long = threats.zip_dl(mixing=[before, now], horizon=2, **how)
+        short = threats.zip_dl(mixing=now, horizon=1, **how)
+        last = Patterns(horizon=2, steps=((1,),))
+        found = account(long, observer, participation=last)
+        alone = account(short, observer, participation=single(1))
+        for told, wanted in zip(found, alone, strict=True):
+            assert told.mu == pytest.approx(wanted.mu, rel=1e-9)
+        assert not how or max(told.mu for told in found) == np.inf
+
+
 def test_a_step_nobody_takes_part_in_exposes_nobody() -> None:
     """A pair without noise at step 1: patterns that avoid it stay protected, each step by itself.
 
