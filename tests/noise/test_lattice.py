@@ -376,7 +376,9 @@ def test_every_seed_pays_for_its_own_rounding(count: int) -> None:
     own = 2.0**15 / unit * count
     seeds = {f"seed {k}": {0: each} for k in range(count)}
     (plan,) = plans_of(seeds, own=own)
-    found = lattice_of(replace(plan, claim=replace(plan.claim, noise_stddev=1 / unit)), grid=2.0**-6)
+    found = lattice_of(
+        replace(plan, claim=replace(plan.claim, noise_stddev=1 / unit)), grid=2.0**-6
+    )
     assert found.seed_variance == 16
     assert list(found.coefficients.values()) == [2**11] * count
     got = found.own_variance - SMOOTHING + 16 * count * 2**22

@@ -185,7 +185,9 @@ def test_what_is_sent_to_a_server_is_hidden_by_nothing(heard: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("how", [{}, {"neighbourhood": "open"}, {"self_message": "seen"}])
-@pytest.mark.parametrize("observer", [threats.ldp(), threats.tap(nodes=[1]), threats.tap(nodes=[0])])
+@pytest.mark.parametrize(
+    "observer", [threats.ldp(), threats.tap(nodes=[1]), threats.tap(nodes=[0])]
+)
 def test_gradients_of_the_last_step_alone_are_seen_as_in_a_run_of_one(
     how: dict[str, str], observer: threats.Observer
 ) -> None:
@@ -215,6 +217,11 @@ def test_a_step_nobody_takes_part_in_exposes_nobody() -> None:
     with_it = Patterns(horizon=3, steps=((0,), (0, 1)))
     (seen,) = account(algorithm, observer, participation=with_it)
     assert math.isinf(seen.mu)
+    exposed = Patterns(horizon=3, steps=((0, 2), (1, 2)))  # by one pattern, at one of its steps
+    for responses in ("any", "fixed"):
+        for who in (observer, threats.ldp(), threats.insider(nodes=(0,))):
+            seen = account(algorithm, who, participation=exposed, responses=responses)
+            assert all(math.isinf(told.mu) for told in seen)
     without = Patterns(horizon=3, steps=((0, 2), (2,)))
     (hidden,) = account(algorithm, observer, participation=without)
     assert hidden.sensitivity_squared == pytest.approx(1.25)

@@ -139,7 +139,7 @@ def test_whatever_masses_of_cells_err_within_their_bounds(
 def test_nothing_rests_on_the_tilt_but_accuracy(
     change: str, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ends of grid and window far inside, each alone and all at once: what is beyond them counts."""
+    """Ends of grid and window far inside, alone and all at once: what is beyond them counts."""
     tilted = convolution._Sum._tilt
 
     def another(self: convolution._Sum) -> Any:

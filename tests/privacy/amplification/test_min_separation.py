@@ -65,7 +65,7 @@ def test_the_moment_is_the_sum_over_tuples_of_patterns(
 def test_the_bound_by_a_moment_is_rounded_up(chains: int, theta: float) -> None:
     """kappa K^(1 - alpha) Z over all tuples of patterns in 30 digits, with half of the allowance to
     spare."""
-    chain, means, _ = case(4, 2, 0.3, True)
+    chain, _, _ = case(4, 2, 0.3, True)
     tilt, alpha = Tilt(chain, chains, theta), mpmath.mpf(chains * theta)
     gram = [[mpmath.mpf(x) for x in row] for row in chain.gram.tolist()]
     law = list(b_min_sep_law(4, 2, 0.3, warm=True))

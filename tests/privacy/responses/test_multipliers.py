@@ -154,7 +154,9 @@ def test_proofs_hold_at_the_ends_of_wide_enclosures(
     x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=30)
     found, rng = recursion.multipliers(x), np.random.default_rng(4)
     mids, rad = [each.mid for each in enclosed[0]], 1e-4
-    wide = tuple(Enclosure(mid, np.full(mid.shape, rad * (k == which))) for k, mid in enumerate(mids))
+    wide = tuple(
+        Enclosure(mid, np.full(mid.shape, rad * (k == which))) for k, mid in enumerate(mids)
+    )
     proved = bound_above(recursion, found, [wide] * game.horizon)  # type: ignore[list-item]
     reached = []
     for _ in range(8):
@@ -219,7 +221,12 @@ def test_noise_that_remembers_is_not_answered(
 @pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize(("graph", "observer", "pattern", "victim"), CASES)
 def test_inverses_that_are_off_by_what_they_say_are_paid_for(
-    graph: nx.Graph, observer: Any, pattern: tuple[int, ...], victim: int, sign: int, monkeypatch: Any
+    graph: nx.Graph,
+    observer: Any,
+    pattern: tuple[int, ...],
+    victim: int,
+    sign: int,
+    monkeypatch: Any,
 ) -> None:
     """A thousandth, said and made: of the inverse in every step, and of that of what is seen."""
     _, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
