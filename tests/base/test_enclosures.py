@@ -11,6 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from noisedesign.base import enclosures
 from noisedesign.base.enclosures import (
     EPS,
     PIECE,
@@ -19,9 +20,11 @@ from noisedesign.base.enclosures import (
     Enclosure,
     Interval,
     Outer,
+    Rounded,
     U,
     column_norms,
     contraction,
+    definite_inverse,
     exactly,
     finer_product,
     gram,
@@ -515,3 +518,99 @@ def test_sums_that_lose_every_term_but_the_first_are_held(few: bool) -> None:
     assert holds(found, times_exactly(exact(a), exact(b)))
     if few:
         assert found.mid[0, 0] == 1  # all of them were
+
+
+@pytest.mark.parametrize("power", [-600, -530, -510])
+def test_products_that_underflow_are_held(power: int) -> None:
+    """To nothing, or to numbers of few bits: squares of norms underflow as well."""
+    a, b = (np.ldexp(rough(6, 6, seed), power) for seed in (51, 52))
+    for name, (enclosed, _) in ENCLOSED.items():
+        truth = times_exactly(exact(b.T) if "gram" in name else exact(a), exact(b))
+        if name == "residual of a gram":
+            truth = [[-1 - x for x in row] for row in truth]
+        assert holds(enclosed(a, b), truth), name
+    lost = np.full(8, math.sqrt(0.75)) * 2.0**-537  # each product is rounded up by a third
+    exactly_it = sum((Fraction(x) * Fraction(x) for x in lost.tolist()), Fraction(0))
+    assert Fraction(products_down(lost, lost)) <= exactly_it <= Fraction(products_up(lost, lost))
+
+
+def test_sums_of_numbers_that_are_all_rounded_one_way() -> None:
+    """1 and what is lost beside it; products a little above half a last place, or below it."""
+    assert Fraction(sum_up(np.array([1.0, 1e-17]))) >= 1 + Fraction(1e-17)
+    for count in range(1, 32):
+        for k in range(-4, 5):
+            a = np.full(count, 1 + 2.0**26 * EPS)
+            b = np.full(count, 1 + (2.0**25 + k) * EPS)
+            truth = count * Fraction(a[0]) * Fraction(b[0])
+            assert Fraction(products_down(a, b)) <= truth <= Fraction(products_up(a, b))
+
+
+@pytest.mark.parametrize("roundings", [1, 7, 300])
+def test_sums_of_what_took_many_roundings(roundings: int) -> None:
+    for a in (1.0, 0.7, -1.3):
+        found = inner(Rounded(np.array([[a]]), roundings), np.array([[0.3]]))
+        for sign in (-1, 1):
+            truth = Fraction(a) * Fraction(0.3) * (1 + sign * roundings * Fraction(U))
+            assert Fraction(found.lower) <= truth <= Fraction(found.upper)
+
+
+@pytest.mark.parametrize("size", [1, 40, 400])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_contraction_of_products_as_wrong_as_they_may_be(
+    size: int, sign: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units of rounding of 2^-24, all of them made, and to one side."""
+    summed, unit = enclosures._summed, 2.0**-24
+
+    def wrong(a: Array, b: Array, *more: Any) -> tuple[Array, int]:
+        found, depth = summed(a, b, *more)
+        return found + sign * depth * unit * (np.abs(a) @ np.abs(b)), depth
+
+    monkeypatch.setattr(enclosures, "_summed", wrong)
+    monkeypatch.setattr(enclosures, "U", unit)
+    made = contraction(np.full((size, 1), size**-0.5))
+    assert made is not None
+    assert np.linalg.norm(made[0].matrix) <= made[0].norm < 1 + 4 * (size + 9) * unit
+
+
+def inverse_of(a: Exact) -> Exact:
+    """By elimination."""
+    rows = [[*row, *(Fraction(i == j) for j in range(len(a)))] for i, row in enumerate(a)]
+    for i in range(len(a)):
+        rows[i] = [x / rows[i][i] for x in rows[i]]
+        for j in range(len(a)):
+            if j != i:
+                rows[j] = [x - rows[j][i] * y for x, y in zip(rows[j], rows[i], strict=True)]
+    return [row[len(a) :] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("size", "condition", "rad"), [(3, 1e12, 0.0), (3, 1e6, 1e-8), (3, 3.0, 1e-3), (1, 1.0, 0.5)]
+)
+def test_inverses_of_all_definite_matrices_of_an_enclosure(
+    size: int, condition: float, rad: float
+) -> None:
+    """Of its midpoint, of its ends and of some on the way, in fractions."""
+    one = np.ones((size, size))
+    for seed in range(4):
+        q = np.linalg.qr(rough(size, size, 60 + seed))[0]
+        mid = q * np.geomspace(1, 1 / condition, size) @ q.T
+        mid = (mid + mid.T) / 2
+        found = definite_inverse(Enclosure(mid, rad * one))
+        assert found is not None
+        y, away = found
+        signs = rough(size, size, seed)
+        for by in (0 * one, one, -one, -np.eye(size), np.sign(signs + signs.T)):
+            end = added(exact(mid), exact(rad * by))
+            off = added(inverse_of(end), exact(y), -1)
+            with mpmath.workdps(30):
+                rows = [[mpmath.mpf(x.numerator) / x.denominator for x in row] for row in off]
+                assert max(mpmath.svd_r(mpmath.matrix(rows), compute_uv=False)) <= away
+
+
+def test_what_is_not_definite_has_no_inverse() -> None:
+    """Singular, indefinite, and so within its radii alone."""
+    q = np.linalg.qr(rough(3, 3, 64))[0]
+    for least, rad in ((0.0, 0.0), (-1e-3, 0.0), (1e-3, 1e-3), (1.0, 0.5)):
+        mid = q * np.array([1.0, 1.0, least]) @ q.T
+        assert definite_inverse(Enclosure((mid + mid.T) / 2, np.full((3, 3), rad))) is None

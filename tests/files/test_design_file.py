@@ -24,7 +24,10 @@ from noisedesign.base.atomic import StorageError, write_atomically, write_bytes,
 from noisedesign.base.checks import InputError
 from noisedesign.files.design_file import SEAL, load_design, save_design
 from noisedesign.program.design import Design
-from noisedesign.program.problem import PrivacyTarget, SpaceProblem, TimeProblem
+from noisedesign.program.problem import PrivacyTarget, SpaceProblem, SpaceTimeProblem, TimeProblem
+from noisedesign.system.participation import single
+from noisedesign.system.workloads import ErrorMeasure
+from noisedesign.tasks.baselines import baseline
 from tests.support import ROOT
 from tests.support.made_designs import with_matrix
 from tests.support.small_designs import (
@@ -506,3 +509,14 @@ def test_problems_of_both_kinds_carry_their_privacy(tmp_path: Path) -> None:
         found = load_design(save_design(design, tmp_path / "d.npz")).design.problem
         assert isinstance(found, (SpaceProblem, TimeProblem))
         assert found.privacy == target
+
+
+def test_errors_count_over_the_horizon_and_no_other(tmp_path: Path) -> None:
+    mixing, error = np.eye(2) / 2 + 0.25, ErrorMeasure(horizon=3, of="last-iterate")
+    problem = SpaceTimeProblem(mixing=mixing, participation=single(3), error=error)
+    path = save_design(baseline(problem, "ldp"), tmp_path / "d.npz")
+    assert load_design(path).design.problem.error.horizon == 3
+    for wrong in (2, 4):
+        falsify(path, lambda manifest, _, to=wrong: manifest["error"].update(horizon=to))
+        with pytest.raises(InputError, match=rf"error\.horizon: expected 3, the .* got {wrong}"):
+            load_design(path)

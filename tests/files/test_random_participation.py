@@ -11,14 +11,17 @@ import pytest
 import noisedesign as nd
 from noisedesign.base.checks import InputError
 from noisedesign.files.account_file import account_tables
+from noisedesign.files.design_file import load_design, save_design
 from noisedesign.files.manifest import participation_entry, participation_of as from_entry
 from noisedesign.files.problem_file import load_problem
 from noisedesign.files.sweep_file import parse_sweep
 from noisedesign.files.training_file import training_tables
 from noisedesign.noise import Rule
 from noisedesign.system.participation import SCHEMES, Participation
+from noisedesign.tasks.baselines import baseline
 from tests.files.test_training_file import TEXT
 from tests.support.command_line import call, write
+from tests.support.small_designs import falsify
 
 SCHEMES_OF_FILES: dict[str, Participation] = {
     'kind = "balls-in-bins"\nepochs = 2\nseparation = 3': nd.BallsInBins(epochs=2, separation=3),
@@ -121,6 +124,19 @@ def test_designs_and_plans_store_them(table: str, scheme: Participation) -> None
     without = {key: value for key, value in entry.items() if key != "kind"}
     if scheme.binned:  # what no longer says that it is random is not
         assert from_entry(without, horizon=scheme.horizon) == scheme.fixed
+
+
+def test_noise_for_drawn_steps_is_no_noise_for_chosen_ones(tmp_path: Path) -> None:
+    """Its scale is for the account in its file, which no participation that is chosen has."""
+    target = nd.PrivacyTarget(epsilon=2.0, delta=1e-5, clip=1.0)
+    scheme = nd.BallsInBins(epochs=2, separation=2)
+    problem = nd.TimeProblem.prefix(participation=scheme, privacy=target)
+    path = save_design(baseline(problem, "ldp"), tmp_path / "d.npz")
+    assert load_design(path).design.problem.use == scheme
+    fixed = participation_entry(scheme.fixed)
+    falsify(path, lambda manifest, _: manifest.update(participation=fixed))
+    with pytest.raises(InputError, match="participation: expected the random one that its account"):
+        load_design(path)
 
 
 @pytest.mark.parametrize(

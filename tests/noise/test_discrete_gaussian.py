@@ -289,6 +289,17 @@ def test_the_tail_is_that_of_the_law() -> None:
     assert abs(len(found) / 60_000 - chance) < 6 * np.sqrt(chance / 60_000)
 
 
+@pytest.mark.parametrize("ones", [0, 1, 5, 62, 63, 64, 65, 127, 128, 200])
+def test_how_far_out_is_the_number_of_ones_before_a_zero(ones: int) -> None:
+    """Of words written down bit by bit; those after the zero do not matter, nor are they taken."""
+    for rest in ("0", "1"):
+        bits = ("1" * ones + "0").ljust(64 * (ones // 64 + 1), rest)
+        words = [int(bits[at : at + 64], 2) for at in range(0, len(bits), 64)]
+        given = iter([*words, 7])
+        assert module._leading_ones(given) == ones
+        assert list(given) == [7]
+
+
 # --- the law, by counting -------------------------------------------------------------------------
 
 

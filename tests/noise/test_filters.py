@@ -289,3 +289,12 @@ def test_a_filter_comes_back_from_its_arrays(kind: str) -> None:
 def test_arrays_that_are_no_filter(kind: str, arrays: dict[str, np.ndarray]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         filter_of(kind, arrays, horizon=HORIZON)
+
+
+def test_roundings_of_a_band_are_those_of_its_rows() -> None:
+    """C = [[1, 0, 0], [0, 1, 0], [0, 5, 10]]: its last row, of 15, takes most, as where all are."""
+    found, all_of_them = (
+        Banded(np.array(bands)).rounding(0.0, horizon=3)
+        for bands in ([[1.0, 1.0, 10.0], [0.0, 5.0, 0.0]], [[15.0] * 3, [0.0] * 3])
+    )
+    assert found == all_of_them

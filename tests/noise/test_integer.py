@@ -412,3 +412,23 @@ def test_bits_do_not_depend_on_the_seeds_given_beside() -> None:
     drawn = made(plan, secret=None)
     assert drawn.secret is not None
     assert (drawn.step(1, 9) == made(plan, secret=drawn.secret).step(1, 9)).all()
+
+
+def test_gradients_that_floats_hold_to_be_no_longer_than_the_clip_are_not() -> None:
+    """Of integers with a squared norm a little above 2^60, whose root is 2^30 in floats."""
+    small = {"coefficient": 2.0**-10, "noise_stddev": 2.0**-10, "mu": 2.0**10}
+    plan = lattice_plans.plan_with(Fresh(), **small)  # type: ignore[arg-type]
+    source = integer_noise(plan, secret=OWN, record=False, grid=2.0**-30)
+    most, longer = source.lattice.clip_squared, 0
+    assert most == 2**60
+    for first in range(2**29, 2**30, 2**24 + 12345):
+        row, left = [first], most - first**2
+        for _ in range(6):
+            row.append(math.isqrt(left))
+            left -= row[-1] ** 2
+        row[-1] += 1
+        assert most < sum(x * x for x in row) < most + 2**8
+        (found,) = source.lattice_sum([np.ldexp(np.array([row], dtype=np.float64), -30)], clip=True)
+        assert sum(x * x for x in found.tolist()) <= most
+        longer += found.tolist() != row
+    assert longer > 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import zipfile
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from noisedesign.files.problem_file import load_problem
 from noisedesign.noise import Claim, Plan, Secret, noise
 from noisedesign.noise.plan import claim_of_json
 from noisedesign.privacy.target import PrivacyTarget
+from noisedesign.program.node_plan import node_plan
+from noisedesign.program.noise import Noise
 from noisedesign.program.streaming import StreamingDesign
 from noisedesign.system.participation import FixedEpoch, MinSeparation, Participation
 from noisedesign.system.workloads.toeplitz import prefix_workload
@@ -377,6 +380,30 @@ def test_streaming_designs_of_long_horizons_make_plans_in_little_memory() -> Non
     assert plan.variances[0] == pytest.approx(plan.claim.noise_stddev**2 * long.squared_sensitivity)
     assert plan.variances.shape == (20_000,)
     assert np.isfinite(drawn(plan).rounding_error_bound(np.float32))
+
+
+COVARIANCES = {
+    "uneven nodes": np.diag([4.0, 1.0, 0.25]),
+    "dense": np.array([[2.0, -0.5, 0.3], [-0.5, 1.0, 0.2], [0.3, 0.2, 0.7]]),
+    "a pair and a node": np.array([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0], [1.0, 0.0, 0.75]]),
+    "singular": np.array([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 9.0]]),
+}
+
+
+@pytest.mark.parametrize("r", COVARIANCES.values(), ids=list(COVARIANCES))
+def test_plans_of_all_nodes_are_the_covariance_together(r: np.ndarray) -> None:
+    """Nodes that draw the same numbers take their coefficients times them, and every plan names
+    all who do; what a node has alone has its own name."""
+    found = Noise(steps=3, nodes=3, space=r)
+    plans = [node_plan(found, PLANS["fresh"].claim, node=u) for u in range(3)]
+    held = [{stream.name: stream for stream in plan.streams} for plan in plans]
+    for u, v in itertools.product(range(3), repeat=2):
+        both = held[u].keys() & held[v].keys()
+        together = sum(held[u][k].coefficient * held[v][k].coefficient for k in both)
+        assert together == pytest.approx(r[u, v], rel=1e-12, abs=1e-12)
+    for stream in (stream for plan in plans for stream in plan.streams):
+        having = {u for u in range(3) if stream.name in held[u]}
+        assert having == set(stream.holders)
 
 
 def test_whatever_differs_has_another_digest() -> None:

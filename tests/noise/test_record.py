@@ -47,9 +47,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def started(path: Path, plan: Plan = BANDED, **kwargs: Any) -> NodeNoise:
-    seeds = {s.name: SEEDS[s.name] for s in plan.streams if s.source == "shared"}
     kwargs = {"secret": SECRET} | kwargs
-    return noise(plan, seeds=seeds, record=path, **kwargs)
+    return noise(plan, seeds=seeds_of(plan), record=path, **kwargs)
+
+
+def seeds_of(plan: Plan) -> dict[str, Secret]:
+    return {s.name: SEEDS[s.name] for s in plan.streams if s.source == "shared"}
 
 
 ONE = 2.0**-7
@@ -220,6 +223,21 @@ def test_a_run_goes_on_with_all_its_secrets(path: Path) -> None:
     with pytest.raises(InputError, match="secret: expected the secrets of the run that goes on"):
         started(path, plan, secret=OTHER, resume=True)
     running.add_(data(), 1)  # it was not taken over
+    assert started(path, plan, resume=True).steps == {0, 1}
+
+
+def test_secrets_of_two_runs_of_one_node_are_not_mixed(path: Path) -> None:
+    """All of them are known, of the same node and design, and served other steps."""
+    plan = PLANS["seeds, banded"]
+    first = started(path, plan)
+    first.add_(data(), 0)
+    first.add_(data(), 1)
+    others = {name: Secret.new() for name in seeds_of(plan)}
+    noise(plan, secret=OTHER, seeds=others, record=path).add_(data(), 0)
+    for secret, seeds in ((OTHER, seeds_of(plan)), (SECRET, others)):
+        with pytest.raises(InputError, match="secret: .*got some that served other steps than"):
+            noise(plan, secret=secret, seeds=seeds, record=path, resume=True)
+    assert noise(plan, secret=OTHER, seeds=others, record=path, resume=True).steps == {0}
     assert started(path, plan, resume=True).steps == {0, 1}
 
 

@@ -22,7 +22,8 @@ from noisedesign.families.toeplitz.solver import (
 )
 from noisedesign.files.problem_file import load_problem
 from noisedesign.noise import NodeNoise, Plan, Secret, noise
-from noisedesign.noise.normals import MOST_SAMPLES, Normals
+from noisedesign.noise.filters import Rows
+from noisedesign.noise.normals import LARGEST, MOST_SAMPLES, RELATIVE_ERROR, Normals
 from noisedesign.noise.source import BLOCK, LATEST
 from noisedesign.privacy.seeds import SeedPlan
 from noisedesign.privacy.target import PrivacyTarget
@@ -634,3 +635,14 @@ def test_steps_whose_noise_was_added(recorded: bool, tmp_path: Path) -> None:
     assert source.steps == {1, 3}
     again = noise(plan, secret=SECRET, record=where, resume=recorded)
     assert again.steps == ({1, 3} if recorded else frozenset())
+
+
+def test_the_bound_on_rounding_counts_what_the_filter_makes_larger() -> None:
+    """C^-1 of ones: noise is as large as the draws of all steps together, and so is what a
+    float32 takes from it as it leaves."""
+    filter_ = Rows(np.tril(np.ones((HORIZON, HORIZON))))
+    plan = replace(PLANS["fresh"], filter=filter_)
+    source = drawn(plan)
+    white = sum(abs(stream.coefficient) for stream in plan.streams) * LARGEST
+    assert source.rounding_error_bound(np.float32) >= HORIZON * white * 2.0**-24
+    assert source.rounding_error_bound() >= HORIZON * white * RELATIVE_ERROR

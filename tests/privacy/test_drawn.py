@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -300,3 +301,28 @@ def test_the_worst_victim_is_the_worst_of_all() -> None:
     for short, full in zip(worst, everybody, strict=True):
         assert short.loss >= full.loss * (1 - 1e-9)
     assert [short.which for short in worst[1:]] == ["unamplified"] * 3
+
+
+def test_views_that_only_rounding_tells_apart_have_the_account_of_the_larger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A spy keeps what is accounted for: no entry of what is taken for the same is above it."""
+    seen: list[np.ndarray] = []
+    of = drawn.amplified_epsilon
+
+    def spied(mixture: Any, **how: Any) -> Any:
+        seen.append(mixture.gram)
+        return of(mixture, **how)
+
+    monkeypatch.setattr(drawn, "amplified_epsilon", spied)
+    accounts = drawn._Accounts(
+        drawn.Asked(
+            participation=TWO_BY_TWO, delta=1e-5, noise_multiplier=2.0, adjacency="zero-out"
+        )
+    )
+    gram = np.array([[2.0, 0.5], [0.5, 1.0]])
+    views = [drawn._View(gram * (1 + by * drawn.ALIKE), "", True) for by in (0.0, 0.4, 0.8)]
+    assert len({accounts.of(view).epsilon for view in views}) == len(seen) == 1
+    assert all((view.array <= seen[0]).all() for view in views)
+    accounts.of(drawn._View(gram * (1 + 1e-9), "", True))
+    assert len(seen) == 2

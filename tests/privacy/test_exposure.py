@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from noisedesign import InputError
 from noisedesign.privacy import sensitivity as sensitivities, views as threats
 from noisedesign.privacy.accounting import epsilon_of, noise_stddev_for, renyi_of
-from noisedesign.privacy.exposure import Exposure, account
+from noisedesign.privacy.exposure import UNBOUNDED, Exposure, account
 from noisedesign.privacy.sensitivity import four_numbers
 from noisedesign.privacy.views.noise import NodeNoise
 from noisedesign.system.participation import (
@@ -170,6 +170,41 @@ def test_what_is_seen_without_noise_is_said_in_words() -> None:
             assert math.isinf(exposure.mu)
 
 
+@pytest.mark.parametrize("heard", [(0,), (0, 2)])
+def test_what_is_sent_to_a_server_is_hidden_by_nothing(heard: tuple[int, ...]) -> None:
+    """Of whoever is listened to all; of the others what averages tell, of 1 / n of a gradient in
+    noise of 1 / n, at every step, whether or not a message that is heard has them in it."""
+    algorithm = threats.cdp(mixing=PATH, horizon=3, server_noise="sigma^2/n^2")
+    for scheme, count in ((single(3), 1), (every_step(3), 3)):
+        found = account(
+            algorithm, threats.tap(nodes=heard), participation=scheme, adjacency="zero-out"
+        )
+        for victim, told in enumerate(found):
+            assert (told.which == UNBOUNDED) == (victim in heard)
+            assert told.mu == pytest.approx(np.inf if victim in heard else count**0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize("how", [{}, {"neighbourhood": "open"}, {"self_message": "seen"}])
+@pytest.mark.parametrize(
+    "observer", [threats.ldp(), threats.tap(nodes=[1]), threats.tap(nodes=[0])]
+)
+def test_gradients_of_the_last_step_alone_are_seen_as_in_a_run_of_one(
+    how: dict[str, str], observer: threats.Observer
+) -> None:
+    """With the weights of that step, and where messages show a model, without any noise."""
+    other = oracles.metropolis(nx.star_graph(3))
+    for now in (PATH, other):
+        before = other if now is PATH else PATH
+        long = threats.zip_dl(mixing=[before, now], horizon=2, **how)
+        short = threats.zip_dl(mixing=now, horizon=1, **how)
+        last = Patterns(horizon=2, steps=((1,),))
+        found = account(long, observer, participation=last)
+        alone = account(short, observer, participation=single(1))
+        for told, wanted in zip(found, alone, strict=True):
+            assert told.mu == pytest.approx(wanted.mu, rel=1e-9)
+        assert not how or max(told.mu for told in found) == np.inf
+
+
 def test_a_step_nobody_takes_part_in_exposes_nobody() -> None:
     """A pair without noise at step 1: patterns that avoid it stay protected, each step by itself.
 
@@ -182,6 +217,11 @@ def test_a_step_nobody_takes_part_in_exposes_nobody() -> None:
     with_it = Patterns(horizon=3, steps=((0,), (0, 1)))
     (seen,) = account(algorithm, observer, participation=with_it)
     assert math.isinf(seen.mu)
+    exposed = Patterns(horizon=3, steps=((0, 2), (1, 2)))  # by one pattern, at one of its steps
+    for responses in ("any", "fixed"):
+        for who in (observer, threats.ldp(), threats.insider(nodes=(0,))):
+            seen = account(algorithm, who, participation=exposed, responses=responses)
+            assert all(math.isinf(told.mu) for told in seen)
     without = Patterns(horizon=3, steps=((0, 2), (2,)))
     (hidden,) = account(algorithm, observer, participation=without)
     assert hidden.sensitivity_squared == pytest.approx(1.25)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from noisedesign.base.enclosures import Enclosure
+from noisedesign.program import inside as module
 from noisedesign.program.design import Design
 from noisedesign.program.inside import inside, known_factor
 from noisedesign.program.noise import DenseStrategy, Noise
@@ -75,6 +76,28 @@ def test_what_is_inside_of_an_error_is_enclosed(error: ErrorMeasure) -> None:
     assert np.array(whole, dtype=float) == pytest.approx(
         Workload(mixing=w, error=error).space_gram(), rel=1e-14
     )
+
+
+def test_parts_that_are_known_to_three_digits_are_so_in_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ends of what is added, and their symmetric part, in fractions."""
+    w, rng = np.eye(3), np.random.default_rng(2)
+    parts = [
+        Enclosure(rng.standard_normal((3, 3)), 1e-3 * rng.uniform(0, 1, (3, 3))) for _ in range(3)
+    ]
+    monkeypatch.setattr(module, "_without", lambda *_: iter(parts))
+    found = inside(Workload(mixing=w, error=ErrorMeasure(horizon=3)))
+    assert found is not None
+    for signs in (np.ones((3, 3)), -np.ones((3, 3)), np.triu(np.ones((3, 3)))):
+        total = exact(np.zeros((3, 3)))
+        for part in parts:
+            total = plus(
+                plus(total, exact(part.mid), Fraction(1)), exact(signs * part.rad), Fraction(1)
+            )
+        turned = [list(column) for column in zip(*total, strict=True)]
+        half = plus(exact(np.zeros((3, 3))), plus(total, turned, Fraction(1)), Fraction(1, 2))
+        assert holds(found[1], half)
 
 
 MOMENTUM = [

@@ -85,6 +85,7 @@ def test_the_budget_of_a_target_is_that_of_the_pair_told_most() -> None:
         (2.0, "shape"),
         (np.ones((1, 5)), r"shape \(2, 5\)"),
         (np.full((2, 5), 0.999), "factors >= 1"),
+        (np.array([[2.0] * 5, [3.0, 2.0, 0.999, 5.0, 1.0]]), "got 0.999 for node 2 before"),
         (np.full((2, 5), np.inf), "finite"),
         (np.full((2, 5), np.nan), "finite"),
         (np.full((2, 5), 1e300), "values between"),

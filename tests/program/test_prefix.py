@@ -17,7 +17,7 @@ from noisedesign.base.checks import InputError
 from noisedesign.families.toeplitz.solver import optimize_buffered, optimize_toeplitz
 from noisedesign.noise import integer_noise, noise
 from noisedesign.program.calibration import calibrate
-from noisedesign.program.prefix import WHOLE_RUN, privacy_after
+from noisedesign.program.prefix import ROUNDING, WHOLE_RUN, privacy_after
 from noisedesign.system.workloads.toeplitz import prefix_workload
 from tests.support import oracles
 from tests.support.small_designs import TARGET as FOUR_STEPS, time_design
@@ -132,6 +132,16 @@ def test_mu_of_every_prefix_is_that_of_the_worst_record(name: str) -> None:
         exact = oracles.gaussian_delta(said.mu, said.epsilon)
         assert exact == pytest.approx(1e-5, rel=1e-6)
         assert (said.delta, said.claim.adjacency, said.claim.clip) == (1e-5, "replace", 0.5)
+
+
+def test_mu_of_a_prefix_has_an_allowance_for_the_rounding_of_c() -> None:
+    """Of noise that is drawn afresh, one, two and three of three participations: more than that by
+    ROUNDING, relative to the square."""
+    plan = design("space").node_plan(0)
+    for steps, share in ((1, 1), (2, 1), (3, 2), (4, 2), (5, 3)):
+        exact = plan.claim.mu * (share / 3) ** 0.5
+        found = privacy_after(plan, steps=steps).mu
+        assert exact * (1 + (0.4 * ROUNDING if share < 3 else 0)) <= found <= exact * (1 + ROUNDING)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

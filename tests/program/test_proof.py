@@ -23,7 +23,7 @@ from noisedesign.program.design import Design
 from noisedesign.program.family import family_of
 from noisedesign.program.noise import DenseStrategy, ModalStrategy, Noise
 from noisedesign.program.problem import SpaceProblem, SpaceTimeProblem, TimeProblem
-from noisedesign.program.proof import Proof, proof_on_save, prove
+from noisedesign.program.proof import OF_GAUSSIAN_NOISE, Proof, proof_on_save, prove
 from noisedesign.program.rigorous import UNPROVED, NotProvedError, sensitivity_above
 from noisedesign.program.structure import SpaceStructure, TimeStructure
 from noisedesign.system.graph import build_graph
@@ -427,7 +427,8 @@ def test_the_account_of_random_participation_is_never_passed(make: Any, own: Any
     assert not found.feasible
     assert found.gap == math.inf
     assert "the account of random participation is not covered" in found.why_not
-    assert "epsilon and delta" in found.left_out
+    assert "epsilon and delta, by the account of random participation" in found.left_out
+    assert OF_GAUSSIAN_NOISE not in found.left_out
     family = family_of(problem)
     with pytest.raises(NotProvedError, match="random participation"):
         family.rigorous_bound(family.program(problem), fixed.proof)

@@ -67,6 +67,9 @@ NEGLIGIBLE = 1e-3
 MOST_NODES = 1000
 """Of the law of the common factor."""
 
+REACH = 10.0
+"""Its standard deviations between its mean and the ends of these nodes."""
+
 MOST_COMMON = 64
 """Bins of a mixture with a common factor, whose strikes are many; beyond, it is one of these."""
 
@@ -169,7 +172,7 @@ def _with_common(c: float, bins: int, strike: float, common: float, *, remove: b
     """
     root = math.sqrt(common)
     order = math.log(strike) / (c + common) + 1  # by which options change with the strike
-    z = np.linspace(-10.0, 10.0 + root, min(max(int(60 * root * order), 80), MOST_NODES))
+    z = np.linspace(-REACH, REACH + root, min(max(int(60 * root * order), 80), MOST_NODES))
     nodes = np.exp(root * z - common / 2)
     mass, mass_error = _differences(z)
     mean, mean_error = _differences(z - root)

@@ -110,15 +110,78 @@ def test_whatever_a_transform_errs_within_its_bound(
 def test_whatever_masses_of_cells_err_within_their_bounds(
     c: float, epsilon: float, common: float, sign: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hundredth of every mass, said and made."""
-    differences = convolution._differences
+    """A hundredth of every mass, said and made; a fifth of those of a common factor alone, as their
+    nodes are coarse."""
+    differences, options = convolution._differences, convolution._options
 
-    def wrong(z: Array) -> tuple[Array, Array]:
-        masses, errors = differences(z)
-        return masses * (1 + 0.01 * sign), errors + 0.01 * masses
+    def wrong(share: float) -> Callable[[Array], tuple[Array, Array]]:
+        def errs(z: Array) -> tuple[Array, Array]:
+            masses, errors = differences(z)
+            return masses * (1 + share * sign), errors + share * masses
 
-    monkeypatch.setattr(convolution, "_differences", wrong)
+        return errs
+
+    def of_bins(*arguments: Any) -> float:
+        with monkeypatch.context() as patch:
+            patch.setattr(convolution, "_differences", differences)
+            return options(*arguments)
+
+    monkeypatch.setattr(convolution, "_differences", wrong(0.01))
     never_below(c, epsilon, common=common)
+    if common:
+        monkeypatch.setattr(convolution, "_differences", wrong(0.2))
+        monkeypatch.setattr(convolution, "_options", of_bins)
+        never_below(c, epsilon, common=common)
+
+
+@pytest.mark.parametrize("change", ["t", "lowest", "highest", "low", "high", "all"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_nothing_rests_on_the_tilt_but_accuracy(
+    change: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ends of grid and window far inside, alone and all at once: what is beyond them counts."""
+    tilted = convolution._Sum._tilt
+
+    def another(self: convolution._Sum) -> Any:
+        tilt, level = tilted(self), self.level
+        inside = {
+            "t": tilt.t * share,
+            "lowest": tilt.lowest + share * (tilt.highest - tilt.lowest),
+            "highest": tilt.highest - share * (tilt.highest - tilt.lowest) / 2,
+            "low": tilt.low + share * (level - tilt.low),
+            "high": tilt.high - share * (tilt.high - level),
+        }
+        return tilt._replace(**{key: inside[key] for key in inside if change in (key, "all")})
+
+    monkeypatch.setattr(convolution._Sum, "_tilt", another)
+    for c, epsilon in TWO:
+        never_below(c, epsilon)
+
+
+def test_what_comes_around_from_above_is_not_in_a_lower_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A window from half the strike to a little behind it, steeply tilted: sums of two large bins
+    come back into it above the strike."""
+    tilted = convolution._Sum._tilt
+
+    def narrow(self: convolution._Sum) -> Any:
+        tilt, level = tilted(self), self.level
+        low, high = (tilt.low + level) / 2, level + 1 / tilt.t
+        return tilt._replace(low=low, high=high, t=1.5 * tilt.t)
+
+    monkeypatch.setattr(convolution._Sum, "_tilt", narrow)
+    never_below(4.0, 0.2)
+
+
+@pytest.mark.parametrize("reach", [0.1, 0.5, 1.0, 2.0])
+def test_a_common_factor_beyond_its_nodes_is_counted(
+    reach: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convolution, "REACH", reach)
+    for c, common in ((1.0, 0.3), (0.1, 0.1), (0.5, 1.0)):
+        for epsilon in (0.1, 0.5, 2.0):
+            never_below(c, epsilon, common=common)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])

@@ -61,6 +61,46 @@ def test_the_moment_is_the_sum_over_tuples_of_patterns(
     assert Tilt(chain, chains, theta).log_mean == pytest.approx(np.log(total), abs=1e-11)
 
 
+@pytest.mark.parametrize(("chains", "theta"), [(1, 2.5), (2, 1.5), (3, 1.0)])
+def test_the_bound_by_a_moment_is_rounded_up(chains: int, theta: float) -> None:
+    """kappa K^(1 - alpha) Z over all tuples of patterns in 30 digits, with half of the allowance to
+    spare."""
+    chain, _, _ = case(4, 2, 0.3, True)
+    tilt, alpha = Tilt(chain, chains, theta), mpmath.mpf(chains * theta)
+    gram = [[mpmath.mpf(x) for x in row] for row in chain.gram.tolist()]
+    law = list(b_min_sep_law(4, 2, 0.3, warm=True))
+    held = [mpmath.mpf(x) for x in chain.participation.held_back.tolist()]
+    rate = mpmath.mpf(0.3)
+
+    def chance(pattern: tuple[int, ...]) -> mpmath.mpf:
+        """Over who is held back at first, by the coins of the steps that are not."""
+        total = mpmath.mpf(0)
+        for first, share in enumerate(held):
+            free, here = first, share
+            for t in range(4):
+                taken = t in pattern
+                here *= 0 if taken and t < free else 1
+                if t >= free:
+                    here *= rate if taken else 1 - rate
+                    free = t + 2 if taken else free
+            total += here
+        return total
+
+    with mpmath.workdps(30):
+        chances, moment = [chance(pattern) for pattern in law], mpmath.mpf(0)
+        for drawn in itertools.product(range(len(law)), repeat=chains):
+            exponent = mpmath.mpf(0)
+            for i, j in itertools.product(range(chains), repeat=2):
+                both = mpmath.fsum(gram[s][t] for s in law[drawn[i]] for t in law[drawn[j]])
+                exponent += theta**2 / 2 * both - (theta / 2 * both if i == j else 0)
+            moment += mpmath.fprod(chances[k] for k in drawn) * mpmath.exp(exponent)
+        kappa = (alpha - 1) ** (alpha - 1) / alpha**alpha
+        spare = 1 + mpmath.mpf(0.5e-10)
+        for epsilon in (0.1, 1.0, 3.0, 10.0):
+            exact = kappa * mpmath.exp((1 - alpha) * epsilon) * moment
+            assert exact * spare <= tilt.bound(epsilon) <= exact * (1 + 1e-9)
+
+
 def test_draws_follow_the_tilted_law() -> None:
     """E_Q f = Z E_S f / M: for f = 1, for f = L, and for how often each step is taken."""
     chain, means, chances = case(6, 2, 0.3, True)

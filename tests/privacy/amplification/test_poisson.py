@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy.stats import norm
 
 import noisedesign as nd
 from noisedesign.base.checks import InputError
-from noisedesign.privacy.amplification import amplified
+from noisedesign.privacy.amplification import amplified, poisson
 from tests.support.direction_oracles import directions, means_of, orthogonal, patterns
 
 dp_accounting = pytest.importorskip("dp_accounting", reason="dp-accounting: .[ledger] brings it")
@@ -49,6 +50,22 @@ def test_three_turns_whose_columns_overlap_by_quadrature() -> None:
     least = amplified(scheme, orthogonal, delta=delta, adjacency="zero-out").epsilon
     sensitivity = np.sqrt((strategy.sum(axis=1) ** 2).sum())
     assert least < found.epsilon <= nd.epsilon_of(mu=float(sensitivity), delta=delta)
+
+
+@pytest.mark.parametrize("epochs", [2, 4, 9])
+@pytest.mark.parametrize("rate", [0.9, 0.999])
+def test_turns_that_overlap_are_a_gaussian_mechanism_of_their_sum(rate: float, epochs: int) -> None:
+    """C of ones, k turns: where all coins fall for a record, its mean is that of (k, ..., 1), and
+    they do with probability rate^k, so remove is at least that of the Gaussian mechanism of mu^2 =
+    k^2 + ... + 1 at an epsilon larger by -k log rate, times rate^k."""
+    scheme = nd.CyclicPoisson(epochs=epochs, separation=1, rate=rate)
+    strategy, all_of_them = np.tril(np.ones((epochs, epochs))), rate**epochs
+    c, d, top = poisson.largest_products(strategy, scheme)
+    assert (c, d, top) == (epochs, epochs - 1, sum(k * k for k in range(1, epochs + 1)))
+    pair = poisson.cyclic_poisson(c / top, d / top, scheme)
+    for epsilon in (0.5, 2.0, 4.0):
+        least = nd.delta_of(mu=1.0, epsilon=epsilon - math.log(all_of_them))
+        assert all_of_them * least <= pair.remove.delta(epsilon)
 
 
 @pytest.mark.parametrize("bands", [1, 3, 4])

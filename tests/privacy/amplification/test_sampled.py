@@ -13,6 +13,7 @@ from scipy import stats
 from noisedesign.privacy.amplification.convolution import even_deltas
 from noisedesign.privacy.amplification.moments import Multisets
 from noisedesign.privacy.amplification.sampled import (
+    ROUNDING,
     Proposal,
     Sampled,
     coin_upper,
@@ -67,6 +68,47 @@ def test_variables_lie_in_the_unit_interval() -> None:
             values = np.maximum(integrand, 0) / scale
             assert values.max() <= 1 + 1e-9, sign
             assert sampled.mean(epsilon) == pytest.approx(values.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_sums_of_samples_are_rounded_up(remove: bool) -> None:
+    """Means and bounds in 40 digits, of a few samples, with half of the allowance to spare: it is
+    for the logarithms, too."""
+    rng = np.random.default_rng(9)
+    with mpmath.workdps(40):
+        spare = 1 + mpmath.mpf(ROUNDING) / 2
+        for size in (1, 3, 50):
+            logs, weights = rng.normal(0, 2, size), rng.uniform(1.0, 4.0, size)
+            sampled = Sampled(logs, weights, 0.3, 1.2, 0.1, remove)
+            for epsilon in (0.1, 0.7, 2.0):
+                total, strike = mpmath.mpf(0), mpmath.exp(epsilon)
+                for x, weight in zip(logs.tolist(), weights.tolist(), strict=True):
+                    ratio = mpmath.exp(x)
+                    excess = ratio - strike if remove else 1 - strike * ratio
+                    over = mpmath.exp(weight + mpmath.mpf(0.1) - mpmath.mpf(1.2) * epsilon)
+                    total += min(max(excess, 0) / over, 1)
+                mean = sampled.mean(epsilon)
+                assert min(total / size * spare, 1) <= mean
+                bound = mpmath.mpf(coin_upper(mean, size, FAILURE))
+                least = bound * mpmath.exp(mpmath.mpf(0.3) - mpmath.mpf(1.2) * epsilon)
+                assert least * spare <= sampled.upper(epsilon, FAILURE) <= least * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 5.0])
+def test_what_cancels_in_the_bound_without_samples_is_allowed_for(epsilon: float) -> None:
+    """E (1 - e^epsilon M)_+ of a lognormal M in 50 digits, however little is left; down to 1e-300,
+    below which nothing is told."""
+    with mpmath.workdps(50):
+        for scale in (1e-12, 1e-6, 1e-2, 1.0):
+            gram = scale * GRAM
+            mean = -sum(map(mpmath.mpf, np.diagonal(gram).tolist())) / 6
+            root = mpmath.sqrt(sum(map(mpmath.mpf, gram.ravel().tolist())) / 9)
+            end = -(epsilon + mean) / root
+            first = mpmath.ncdf(end)
+            second = mpmath.exp(epsilon + mean + root**2 / 2) * mpmath.ncdf(end - root)
+            found = log_geometric(gram, epsilon)
+            if first > 1e-300:
+                assert first - second + first * mpmath.mpf(ROUNDING) / 2 <= mpmath.exp(found)
 
 
 def test_bounds_decrease_on_the_same_samples() -> None:

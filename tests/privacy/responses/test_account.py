@@ -228,6 +228,10 @@ def test_steps_that_are_drawn_are_bounded_by_all_messages() -> None:
     assert near.epsilon is not None
     assert fixed.epsilon < near.epsilon
     assert (near.theorem, whole.theorem, fixed.theorem) == (2, 5, 3)
+    # A declared class changes nothing: what is drawn is accounted for before all messages alone.
+    (declared,) = nd.account(algorithm, nd.pndp(nodes=[0]), victims=[2], responses=GLM, **asked)
+    assert (declared.mu, declared.epsilon, declared.theorem) == (near.mu, near.epsilon, 2)
+    assert declared.lower_bound is None
 
 
 def test_what_is_said_of_numbers() -> None:

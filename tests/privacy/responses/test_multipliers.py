@@ -3,6 +3,8 @@ gradients that answer."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import mpmath
@@ -11,11 +13,14 @@ import numpy as np
 import pytest
 
 import noisedesign as nd
+from noisedesign.base.enclosures import Enclosure
 from noisedesign.privacy import views
-from noisedesign.privacy.responses.game import Game, game_of
+from noisedesign.privacy.responses import _different, proof
+from noisedesign.privacy.responses.game import Game, Stage, _active, game_of
 from noisedesign.privacy.responses.multipliers import Recursion, minimized
 from noisedesign.privacy.responses.proof import bound_above, enclosed_stages
 from noisedesign.privacy.responses.worst import Worst, _Linear
+from noisedesign.privacy.views.mechanism import Step
 
 
 def setting(
@@ -137,6 +142,153 @@ def test_proofs_are_above_the_recursion_in_fifty_digits(
             proved = bound_above(recursion, found, enclosed)
             assert proved >= reference
             assert proved <= reference * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("which", range(3), ids=["seen", "through", "ways"])
+@pytest.mark.parametrize(("graph", "observer", "pattern", "victim"), CASES)
+def test_proofs_hold_at_the_ends_of_wide_enclosures(
+    graph: nx.Graph, observer: Any, pattern: tuple[int, ...], victim: int, which: int
+) -> None:
+    """Of one matrix of a step at a time, the others being known exactly."""
+    _, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
+    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=30)
+    found, rng = recursion.multipliers(x), np.random.default_rng(4)
+    mids, rad = [each.mid for each in enclosed[0]], 1e-4
+    wide = tuple(
+        Enclosure(mid, np.full(mid.shape, rad * (k == which))) for k, mid in enumerate(mids)
+    )
+    proved = bound_above(recursion, found, [wide] * game.horizon)  # type: ignore[list-item]
+    reached = []
+    for _ in range(8):
+        signs = rng.choice([-1.0, 1.0], mids[which].shape)
+        for by in (signs, -signs):
+            seen, through, ways = (
+                mid + (rad * by if k == which else 0) for k, mid in enumerate(mids)
+            )
+            stage = Stage((seen + seen.T) / 2, through, ways @ ways.T)
+            links = replace(recursion, stages=[stage] * game.horizon)._links(found)
+            assert links is not None
+            prices = (1 / found.record[list(pattern[1:])]).sum()
+            reached.append(links[0][recursion.victim, recursion.victim] + prices)
+    exact = bound_above(recursion, found, enclosed)
+    assert exact < max(reached) <= proved < exact * 1.1
+
+
+@pytest.mark.parametrize("pattern", [(0,), (0, 2, 3)])
+@pytest.mark.parametrize("bands", [(2.0, 1.8), (0.5, -0.4, 0.25), (1.0, 1.0, 1.0, 1.0)])
+def test_noise_that_remembers_is_not_answered(
+    bands: tuple[float, ...], pattern: tuple[int, ...]
+) -> None:
+    """Responses carry on models alone: between what random ones reach, run as a linear map and
+    projected, and what the recursion of the search says."""
+    horizon, w = 5, nd.mixing_matrix(nx.path_graph(3))
+    strategy = sum(np.diag(np.full(horizon - k, x), -k) for k, x in enumerate(bands))
+    observer, rng = nd.pndp(nodes=[0]), np.random.default_rng(6)
+    algorithm = views.mf_d_sgd(mixing=w, strategy=strategy)
+    game = game_of(views.view(algorithm, observer), observer.coalition)
+    assert game is not None
+    enclosed = enclosed_stages(game)
+    assert enclosed is not None
+    given: dict[str, Any] = {"stages": game.stages(enclosed), "victim": game.place(2)}
+    recursion = Recursion(game=game, **given, pattern=pattern, rho=0.5, radius=0.5)
+    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=100)
+    found = recursion.evaluate(x, 0.0)
+    assert found is not None
+    proved = bound_above(recursion, recursion.multipliers(x), enclosed)
+    assert found.bound * (1 - 1e-9) <= proved <= found.bound * (1 + 1e-6)
+    noising, best = np.linalg.inv(strategy), 0.0
+    for trial in range(60):
+        factors = rng.uniform(0, 1, (horizon, 3)) if trial else np.ones((horizon, 3))
+        signs = rng.choice([-1.0, 1.0], len(pattern)) if trial else np.ones(len(pattern))
+        # What noise z, shape (T, 3), and the record make of what node 0 receives, W_00 being known.
+        sent = np.zeros((horizon, 3, 3 * horizon + 1))
+        state = np.zeros((3, 3 * horizon + 1))
+        for t in range(horizon):
+            state = factors[t][:, None] * state
+            state[:, :-1] += np.kron(noising[t], np.eye(3))
+            if t in pattern:
+                state[2, -1] += signs[pattern.index(t)]
+            sent[t] = state
+            state = w @ state
+        seen = sent[:, 1].reshape(horizon, -1)
+        # Node 0 knows its noise, and so what of it came back.
+        hidden = [k for k in range(3 * horizon) if k % 3]
+        response = np.linalg.lstsq(seen[:, hidden], seen[:, -1], rcond=None)[0]
+        best = max(best, float(response @ response))
+    assert 0.3 * proved < best <= proved
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(("graph", "observer", "pattern", "victim"), CASES)
+def test_inverses_that_are_off_by_what_they_say_are_paid_for(
+    graph: nx.Graph,
+    observer: Any,
+    pattern: tuple[int, ...],
+    victim: int,
+    sign: int,
+    monkeypatch: Any,
+) -> None:
+    """A thousandth, said and made: of the inverse in every step, and of that of what is seen."""
+    _, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
+    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=30)
+    found = recursion.multipliers(x)
+    exact, inverse = bound_above(recursion, found, enclosed), proof.definite_inverse
+
+    def off(a: Enclosure) -> tuple[np.ndarray, float] | None:
+        right = inverse(a)
+        return None if right is None else (right[0] + sign * 1e-3 * np.eye(len(a.mid)), 1.01e-3)
+
+    monkeypatch.setattr(proof, "definite_inverse", off)
+    assert exact * (1 - 1e-9) <= bound_above(recursion, found, enclosed) <= exact * 1.1
+    seen = enclosed_stages(game)
+    assert seen is not None
+    assert exact * (1 - 1e-9) <= bound_above(recursion, found, seen) <= exact * 1.3
+
+
+def test_models_matter_where_a_later_observation_has_some_of_them() -> None:
+    """By products of the maps on the way, nonnegative so that nothing cancels; steps take turns."""
+    rng = np.random.default_rng(5)
+    for trial in range(40):
+        n, horizon = 4, 6
+        phases = [
+            Step(
+                transition=(rng.random((n, n)) < 0.3).astype(float),
+                output=(rng.random((1, n)) < 0.2).astype(float),
+                state_noise=np.eye(n),
+                output_noise=np.ones((1, n)),
+            )
+            for _ in range(1 + trial % 3)
+        ]
+        found = _active(phases, horizon)
+        for t in range(horizon):
+            reaches, carried = np.zeros(n, dtype=bool), np.eye(n)
+            for s in range(t, horizon):
+                step = phases[s % len(phases)]
+                reaches |= (step.output @ carried > 0).any(axis=0)
+                carried = step.transition @ carried
+            assert (found[t] == reaches).all()
+
+
+@pytest.mark.parametrize("still", [False, True])
+def test_every_pattern_is_covered_by_one_that_is_looked_at(still: bool) -> None:
+    """By one with its steps or, where all are alike, with its steps moved, that starts no later."""
+    rng = np.random.default_rng(8)
+    made = [((0, 2), (1, 3, 5)), ((1, 3), (2, 4)), ((0, 1), (0, 1, 4))]
+    for _ in range(60):
+        drawn = (np.flatnonzero(rng.random(6) < 0.4).tolist() for _ in range(5))
+        made.append(tuple({tuple(steps) for steps in drawn if steps}))
+    for steps in made:
+        scheme: Any = SimpleNamespace(maximal_patterns=lambda steps=steps: iter(steps))
+        arrives = np.arange(6) < (6 if steps in made[:3] else 5)
+        kept = _different(SimpleNamespace(still=still), scheme, arrives)  # type: ignore[arg-type]
+        for one in steps:
+            own = [t for t in one if arrives[t]]
+            by = [own[0]] if still and own else [0]
+            assert not own or any(
+                {t - by[0] + (q[0] if still else 0) for t in own} <= set(q)
+                and (not still or q[0] <= own[0])
+                for q in kept
+            )
 
 
 def test_multipliers_that_are_not_feasible_prove_nothing() -> None:
