@@ -102,9 +102,7 @@ HONEST: dict[str, Problem] = {
         responses="fixed",
         rounds=2,
         error=ErrorMeasure(horizon=2),
-        responses="fixed",
         budget=np.array([1.0, 2.0, 0.5]),
-        responses="fixed",
     ),
 }
 GRAPH = 'name = "space"\ndesign = "space"\n[graph]\nkind = "matrix"\nfile = "data.npy"\n'
