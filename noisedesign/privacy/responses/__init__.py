@@ -23,21 +23,23 @@ from noisedesign.privacy.runs import Responses
 from noisedesign.privacy.views.mechanism import LinearMechanism
 from noisedesign.system.participation import Participation
 
-WAYS = (((1e-3, 1e-4), 200), ((1e-1, 1e-2, 1e-3, 1e-4), 1000), ((1e-2, 1e-3, 1e-4), 1000))
-"""Weights of the barrier, over the bound and the number of multipliers, one after the other, and
-evaluations for each; the later ways are tried where a gap is left. Small first weights may stop at
-the edge, large ones drive multipliers to where slopes vanish; smaller last ones gain nothing, and
-proofs fail. With half as many evaluations one of the shipped bounds is 1 % larger."""
+WAYS = ((1e-3, 1e-4), (1e-1, 1e-2, 1e-3, 1e-4), (1e-2, 1e-3, 1e-4))
+"""Weights of the barrier, over the bound and the number of multipliers, one after the other; the
+later ways are tried where a gap is left. Small first ones may stop at the edge, large ones drive
+multipliers to where slopes vanish; smaller last ones gain nothing, and proofs fail."""
+
+EVALUATIONS = 1000
+"""For each weight; with a third of them one of the shipped bounds is 1 % larger."""
 
 TIGHT = 2e-3
 """Gap, relative, above which another way is tried."""
 
-MANY_NODES, QUICK = 100, (((1e-1, 1e-2, 1e-3, 1e-4), 100),)
-"""Nodes above which the way is this one, as an evaluation takes a tenth of a second, and responses
-are searched from one start."""
+MANY_NODES = 100
+"""Nodes above which the first way alone is tried, with a tenth of the evaluations, as each takes
+a tenth of a second, and responses are searched from one start."""
 
-STARTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-"""First multipliers, over the least variance of what is seen; smaller ones where infeasible."""
+SHARES = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.1, 1e-2, 1e-3)
+"""Of how much first multipliers may be: those of the least bound are taken."""
 
 SHRUNK = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """By how much logarithms of multipliers are lowered until what they certify is proved."""
@@ -163,8 +165,8 @@ def _of_victim(
             radius=asked.radius,
         )
         least, reached = math.inf, 0.0
-        for way in WAYS if len(game.nodes) <= MANY_NODES else QUICK:
-            found, x = _certified(recursion, enclosed, *way, enough=worst * (1 - CLOSE))
+        for weights in WAYS if len(game.nodes) <= MANY_NODES else WAYS[:1]:
+            found, x = _certified(recursion, enclosed, weights, enough=worst * (1 - CLOSE))
             before, least = least, min(least, found)
             if math.isinf(found) or least <= worst or before < least * (1 + TIGHT):
                 break
@@ -203,17 +205,13 @@ def _different(
 
 
 def _certified(
-    recursion: Recursion,
-    enclosed: list[Enclosed],
-    weights: Sequence[float],
-    most: int,
-    *,
-    enough: float,
+    recursion: Recursion, enclosed: list[Enclosed], weights: Sequence[float], *, enough: float
 ) -> tuple[float, Array]:
     """The least bound that is proved, or about ``enough``, and its multipliers as logarithms."""
     x = _feasible(recursion)
     if x is None:
         return math.inf, np.zeros(0)
+    most = EVALUATIONS if len(recursion.game.nodes) <= MANY_NODES else EVALUATIONS // 10
     for weight in weights:
         x = minimized(recursion, x, weight=weight, most=most, enough=enough)
         now = recursion.evaluate(x, 0.0)
@@ -231,12 +229,14 @@ def _certified(
 
 
 def _feasible(recursion: Recursion) -> Array | None:
-    """Small multipliers, with which shifts that hide all at once are cheap enough."""
-    for size in STARTS:
-        x = recursion.start(size)
-        if recursion.evaluate(x, 0.0) is not None:
-            return x
-    return None
+    """Logarithms of first multipliers."""
+    best, least = None, math.inf
+    for share in SHARES:
+        x = recursion.start(share)
+        found = None if x is None else recursion.evaluate(x, 0.0)
+        if found is not None and found.bound < least:
+            best, least = x, found.bound
+    return best
 
 
 def _starts(recursion: Recursion, x: Array) -> list[Array]:

@@ -119,10 +119,23 @@ class Recursion:
         nodes = len(self.game.nodes)
         return float(min(1 / max(s.seen.diagonal()[:nodes].max(), 1e-300) for s in self.stages))
 
-    def start(self, size: float) -> Array:
-        """Logarithms of multipliers that are all of one size, over :attr:`unit`."""
-        count = int(self.places.sum()) + len(self.pattern) - 1
-        return np.full(count, math.log(size * self.unit))
+    def start(self, share: float) -> Array | None:
+        """Logarithms of feasible multipliers: at every step, the last one first, those for which
+        the rows of Sbar |P| sum up to a share of one; None where numbers overflow."""
+        nodes, record = np.zeros(self.places.shape), np.zeros(self.game.horizon)
+        information = self.stages[-1].seen
+        for t in range(self.game.horizon - 1, self.pattern[0], -1):
+            most = share / np.maximum(np.abs(information).sum(axis=1), 1e-300)
+            nodes[t] = np.where(self.places[t], most[: len(self.game.nodes)], 0.0)
+            if t in self.pattern:
+                record[t] = most[self.victim] / 2
+                nodes[t][self.victim] /= 2
+            before = self._before(t, information, Multipliers(nodes, record))
+            if before is None:
+                return None
+            information = before[1]
+        found = np.concatenate([nodes[self.places], record[list(self.pattern[1:])]])
+        return np.asarray(np.log(found))
 
     def multipliers(self, x: Array) -> Multipliers:
         """Those of a vector of logarithms."""
@@ -203,37 +216,44 @@ class Recursion:
 
     def _links(self, found: Multipliers) -> tuple[Array, list[_Link], float] | None:
         """P of the first step, what leads there, in the order of time, and the barrier."""
-        nodes, chain, barrier = len(self.game.nodes), [], 0.0
-        information = self.stages[-1].seen
+        chain, barrier, information = [], 0.0, self.stages[-1].seen
         for t in range(self.game.horizon - 1, self.pattern[0], -1):
-            slack = np.zeros(len(information))
-            slack[:nodes] = found.nodes[t]
-            slack[self.victim] += found.record[t]
-            root = np.sqrt(slack)
-            inner = np.eye(len(slack)) - root[:, None] * information * root
-            try:
-                pivots = np.asarray(np.linalg.cholesky(inner), np.float64)
-            except np.linalg.LinAlgError:
+            before = self._before(t, information, found)
+            if before is None:
                 return None
-            if not pivots.diagonal().min() > math.sqrt(EDGE):
-                return None
-            barrier -= 2 * float(np.log(pivots.diagonal()).sum())
-            half = scipy.linalg.solve_triangular(
-                pivots, root[:, None] * information, lower=True, check_finite=False
-            )
-            full = information + half.T @ half
-            ahead = self._carried(full)
-            active = np.flatnonzero(found.nodes[t])
-            ahead[active, active] += self.radius**2 / found.nodes[t][active]
-            stage = self.stages[t - 1]
-            loop = np.eye(len(slack)) + stage.free @ ahead
-            closed = np.asarray(np.linalg.solve(loop, stage.through), np.float64)
-            before = stage.seen + stage.through.T @ (ahead @ closed)
-            chain.append(_Link(t, slack, pivots, full, closed))
-            information = (before + before.T) / 2
-            if not np.isfinite(information).all():
-                return None
+            link, information = before
+            barrier -= 2 * float(np.log(link.pivots.diagonal()).sum())
+            chain.append(link)
         return information, chain[::-1], barrier
+
+    def _before(self, t: int, information: Array, found: Multipliers) -> tuple[_Link, Array] | None:
+        """P of the step before t from that of t; None where multipliers are not feasible."""
+        nodes = len(self.game.nodes)
+        slack = np.zeros(len(information))
+        slack[:nodes] = found.nodes[t]
+        slack[self.victim] += found.record[t]
+        root = np.sqrt(slack)
+        inner = np.eye(len(slack)) - root[:, None] * information * root
+        try:
+            pivots = np.asarray(np.linalg.cholesky(inner), np.float64)
+        except np.linalg.LinAlgError:
+            return None
+        if not pivots.diagonal().min() > math.sqrt(EDGE):
+            return None
+        half = scipy.linalg.solve_triangular(
+            pivots, root[:, None] * information, lower=True, check_finite=False
+        )
+        full = information + half.T @ half
+        ahead = self._carried(full)
+        active = np.flatnonzero(found.nodes[t])
+        ahead[active, active] += self.radius**2 / found.nodes[t][active]
+        stage = self.stages[t - 1]
+        loop = np.eye(len(slack)) + stage.free @ ahead
+        closed = np.asarray(np.linalg.solve(loop, stage.through), np.float64)
+        before = stage.seen + stage.through.T @ (ahead @ closed)
+        if not np.isfinite(before).all():
+            return None
+        return _Link(t, slack, pivots, full, closed), (before + before.T) / 2
 
 
 def minimized(

@@ -71,7 +71,8 @@ def test_the_bound_meets_what_responses_reach(momentum: float) -> None:
     for pattern in ((0,), (0, 2)):
         given = {"game": game, "stages": stages, "victim": game.place(VICTIM), "pattern": pattern}
         recursion = Recursion(**given, rho=0.5, radius=0.5)
-        x = recursion.start(1e-3)
+        x = recursion.start(0.5)
+        assert x is not None
         for weight in (1e-1, 1e-2, 1e-3, 1e-4):
             x = minimized(recursion, x, weight=weight, most=800)
         bound = bound_above(recursion, recursion.multipliers(x), enclosed)

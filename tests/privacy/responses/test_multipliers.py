@@ -3,6 +3,7 @@ gradients that answer."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,13 @@ from noisedesign.privacy.responses.multipliers import Recursion, minimized
 from noisedesign.privacy.responses.proof import bound_above, enclosed_stages
 from noisedesign.privacy.responses.worst import Worst, _Linear
 from noisedesign.privacy.views.mechanism import Step
+
+
+def first(recursion: Recursion, share: float) -> Any:
+    """Logarithms of feasible multipliers."""
+    found = recursion.start(share)
+    assert found is not None
+    return found
 
 
 def setting(
@@ -56,7 +64,7 @@ def test_derivatives_are_those_of_differences(
 ) -> None:
     _, game, _, recursion = setting(graph, observer, pattern, victim=victim)
     rng = np.random.default_rng(1)
-    x = recursion.start(0.02) + 0.3 * rng.standard_normal(len(recursion.start(0.02)))
+    x = first(recursion, 0.02) + 0.3 * rng.standard_normal(len(first(recursion, 0.02)))
     found, step = recursion.evaluate(x, 1e-2), 1e-6
     assert found is not None
     for i in range(len(x)):
@@ -129,13 +137,13 @@ def test_proofs_are_above_the_recursion_in_fifty_digits(
     """Also where multipliers are so uneven that floats lose most digits."""
     w, _, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
     rng = np.random.default_rng(3)
-    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=60)
+    x = minimized(recursion, first(recursion, 0.5), weight=1e-2, most=60)
     with mpmath.workdps(50):
         for spread in (0.0, 3.0, 8.0):
             low = x
             if spread:
                 drawn = rng.uniform(0, spread, len(x))
-                low = recursion.start(1e-3) - drawn[0] + 0.1 * drawn
+                low = first(recursion, 1e-3) - drawn[0] + 0.1 * drawn
             assert recursion.evaluate(low, 0.0) is not None
             found = recursion.multipliers(low)
             reference = by_mpmath(recursion, w, observer, found)
@@ -151,7 +159,7 @@ def test_proofs_hold_at_the_ends_of_wide_enclosures(
 ) -> None:
     """Of one matrix of a step at a time, the others being known exactly."""
     _, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
-    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=30)
+    x = minimized(recursion, first(recursion, 0.5), weight=1e-2, most=30)
     found, rng = recursion.multipliers(x), np.random.default_rng(4)
     mids, rad = [each.mid for each in enclosed[0]], 1e-4
     wide = tuple(
@@ -191,7 +199,7 @@ def test_noise_that_remembers_is_not_answered(
     assert enclosed is not None
     given: dict[str, Any] = {"stages": game.stages(enclosed), "victim": game.place(2)}
     recursion = Recursion(game=game, **given, pattern=pattern, rho=0.5, radius=0.5)
-    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=100)
+    x = minimized(recursion, first(recursion, 0.5), weight=1e-2, most=100)
     found = recursion.evaluate(x, 0.0)
     assert found is not None
     proved = bound_above(recursion, recursion.multipliers(x), enclosed)
@@ -230,7 +238,7 @@ def test_inverses_that_are_off_by_what_they_say_are_paid_for(
 ) -> None:
     """A thousandth, said and made: of the inverse in every step, and of that of what is seen."""
     _, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
-    x = minimized(recursion, recursion.start(0.01), weight=1e-2, most=30)
+    x = minimized(recursion, first(recursion, 0.5), weight=1e-2, most=30)
     found = recursion.multipliers(x)
     exact, inverse = bound_above(recursion, found, enclosed), proof.definite_inverse
 
@@ -294,8 +302,8 @@ def test_every_pattern_is_covered_by_one_that_is_looked_at(still: bool) -> None:
 def test_multipliers_that_are_not_feasible_prove_nothing() -> None:
     graph, observer, pattern, victim = CASES[1]
     _, _, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
-    found = recursion.multipliers(recursion.start(50.0))
-    assert recursion.evaluate(recursion.start(50.0), 0.0) is None
+    found = recursion.multipliers(first(recursion, 0.5) + math.log(50))
+    assert recursion.evaluate(first(recursion, 0.5) + math.log(50), 0.0) is None
     assert bound_above(recursion, found, enclosed) == np.inf
 
 
@@ -309,7 +317,7 @@ def test_shifts_keep_the_view_and_their_energy_within_the_bound() -> None:
     ):
         pattern = tuple(range(horizon))
         w, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
-        x = minimized(recursion, recursion.start(0.01), weight=1e-3, most=200)
+        x = minimized(recursion, first(recursion, 0.5), weight=1e-3, most=200)
         bound = bound_above(recursion, recursion.multipliers(x), enclosed)
         links = recursion._links(recursion.multipliers(x))
         assert links is not None
