@@ -159,7 +159,7 @@ def test_proofs_hold_at_the_ends_of_wide_enclosures(
 ) -> None:
     """Of one matrix of a step at a time, the others being known exactly."""
     _, game, enclosed, recursion = setting(graph, observer, pattern, victim=victim)
-    x = minimized(recursion, first(recursion, 0.5), weight=1e-2, most=30)
+    x = minimized(recursion, first(recursion, 0.5), weight=1.0, most=30)
     found, rng = recursion.multipliers(x), np.random.default_rng(4)
     mids, rad = [each.mid for each in enclosed[0]], 1e-4
     wide = tuple(
