@@ -316,7 +316,7 @@ def of_more_participations(manifest: dict[str, Any], arrays: Arrays) -> None:
     arrays["strategy"] = honest.design.strategy
     arrays["noising_matrix"] = honest.design.noising_matrix
     arrays["pattern_lengths"], arrays["pattern_steps"] = np.array([3.0]), np.arange(3.0)
-    arrays["pattern_blocks"] = certificate.dual_blocks.ravel()
+    arrays["pattern_blocks"] = honest.design.proof["dual_blocks"].ravel()
     x = honest.design.strategy.T @ honest.design.strategy
     kept = max(np.abs(x[np.ix_(two, two)]).sum() for two in ([0, 1], [0, 2], [1, 2]))
     manifest["sensitivity"]["value"] = kept
