@@ -489,12 +489,14 @@ def test_time_limit_is_a_result(tmp_path: Path) -> None:
 
 
 LINGERING = """
-import time
+import sys, time
 from noisedesign.cli import designs, main
 show = designs.bounds_progress
 def show_and_linger(bounds):
     show(bounds)
-    time.sleep(600)
+    if not bounds.doing:
+        print("lingers", file=sys.stderr, flush=True)
+        time.sleep(600)
 designs.bounds_progress = show_and_linger
 main()
 """
@@ -527,7 +529,7 @@ def test_ctrl_c_during_the_native_solve(tmp_path: Path) -> None:
     ) as process:
         os.close(inner)
         shown = b""
-        while b"bound" not in shown:
+        while b"lingers" not in shown:
             shown += os.read(terminal, 4096)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate()

@@ -314,7 +314,7 @@ TEXTS: list[tuple[str, str, str, int, str]] = [
     ("in space", '"path"\nnodes = 4', '"grid"\nrows = 90\ncolumns = 90', 2, "so many nodes"),
     ("in space", "[budget]", '[structure]\nspace = "decor"\n[budget]', 2, "the key 'structure'"),
     ("in space", "tau = [1.0, ", "tau = [-1.0, ", 1, "a number of the problem is not positive"),
-    ("in space", "tau = [1.0, ", "tau = [", 1, "has another length than it has nodes"),
+    ("in space", "tau = [1.0, ", "tau = [", 1, "is not one a node or step"),
     ("in space", '[graph]\nkind = "path"\nnodes = 4', "", 1, "a problem without a graph"),
     ("in space", '"space"', '"space-time"', 2, "a design in 'space-time'"),
     ("in time", '"prefix"', '"gram"', 2, "a workload 'gram' without data"),

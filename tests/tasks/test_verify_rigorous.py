@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from noisedesign.base.checks import InputError
 from noisedesign.families.toeplitz.solver import optimize_buffered, optimize_toeplitz
@@ -308,20 +309,35 @@ def said_of_nodes(manifest: dict[str, Any], arrays: Arrays) -> None:
 
 
 def of_more_participations(manifest: dict[str, Any], arrays: Arrays) -> None:
-    """The optimum for records that take part in all three steps, as if it were that for two."""
-    scheme = FixedEpoch(epochs=3, separation=1)
-    honest = solve(TimeProblem.from_gram(gram=arrays["gram"], participation=scheme), gap=1e-9)
-    assert honest.design is not None
-    certificate = honest.design.certificate
-    arrays["strategy"] = honest.design.strategy
-    arrays["noising_matrix"] = honest.design.noising_matrix
-    arrays["pattern_lengths"], arrays["pattern_steps"] = np.array([3.0]), np.arange(3.0)
-    arrays["pattern_blocks"] = honest.design.proof["dual_blocks"].ravel()
-    x = honest.design.strategy.T @ honest.design.strategy
-    kept = max(np.abs(x[np.ix_(two, two)]).sum() for two in ([0, 1], [0, 2], [1, 2]))
-    manifest["sensitivity"]["value"] = kept
-    manifest["objective"], manifest["lower_bound"] = certificate.objective, certificate.lower_bound
-    manifest["gap"] = certificate.gap
+    """Noise for records that take part in all three steps, and multipliers of such records so mixed
+    with those of two that they seem to prove it the best."""
+    h, scheme = arrays["gram"], FixedEpoch(epochs=3, separation=1)
+    design = solve(TimeProblem.from_gram(gram=h, participation=scheme), gap=1e-9).design
+    assert design is not None
+    x = design.strategy.T @ design.strategy
+    pairs = [[0, 1], [0, 2], [1, 2]]
+    kept = max(np.abs(x[np.ix_(two, two)]).sum() for two in pairs) * (1 + 1e-14)
+    arrays["strategy"] = design.strategy / math.sqrt(kept)
+    arrays["noising_matrix"] = np.linalg.inv(arrays["strategy"])
+    objective = float(np.trace(h @ np.linalg.inv(x))) * kept
+    three, two = design.proof["dual_blocks"][0], arrays["pattern_blocks"].reshape(3, 2, 2)
+    root = np.linalg.cholesky(h).T
+
+    def bound(share: float) -> float:
+        total, price = share * three, share * three.diagonal().max()
+        for where, block in zip(pairs, two, strict=True):
+            total[np.ix_(where, where)] += block
+            price += block.diagonal().max()
+        told = np.linalg.eigvalsh(root @ total @ root.T)
+        return float(np.sqrt(np.maximum(told, 0)).sum() ** 2 / price)
+
+    share = brentq(lambda a: bound(a) - objective * (1 - 1e-9), 0, 1e6)
+    arrays["pattern_lengths"] = np.array([2.0, 2.0, 2.0, 3.0])
+    arrays["pattern_steps"] = np.append(arrays["pattern_steps"], [0.0, 1.0, 2.0])
+    arrays["pattern_blocks"] = np.append(two.ravel(), share * three.ravel())
+    manifest["objective"], manifest["lower_bound"] = objective, bound(share)
+    manifest["gap"] = objective / bound(share) - 1
+    manifest["sensitivity"]["which"] = "abs-sum-upper-bound"
 
 
 MULTIPLIERS = {"dual_blocks", "dual_roots", "dual_weights", "observer_factors", "observer_weights"}
