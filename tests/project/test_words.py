@@ -10,16 +10,27 @@ import csv
 import itertools
 import math
 import re
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 
 import noisedesign as nd
+from benchmarks import conic, rigorous
+from noisedesign.noise.lattice import lattice_of
+from noisedesign.noise.normals import RELATIVE_ERROR
 from noisedesign.papers import figures
+from noisedesign.papers.bounds.zip_dl_convergence import consensus_noise, theorem_4_5
+from noisedesign.papers.reproduce import load_settings
+from noisedesign.papers.reproduce import whisper as experiment
+from noisedesign.papers.reproduce.whisper import lanes, quadratics
 from noisedesign.privacy import views
+from noisedesign.privacy.runs import Responses
 from noisedesign.system import datasets
+from noisedesign.training.losses.quadratics import whisper_quadratics
 from tests.support import ROOT, numbers, pages
 from tests.support.command_line import call, write
 
@@ -82,6 +93,10 @@ def test_words_about_sizes() -> None:
     )
     assert f"where R would take {8 * 100_000**2 / 1e9:.0f} GB" in large
     assert f"doubles; {8 * 8 * 4096**2 / 1e9:.1f} GB at 4096)" in large
+    arrays = 3 + 1  # p - 1 of four bands, and what is returned
+    of_bands = arrays * 4 * 1e8 + 20e6
+    assert f"1e8 numbers in float32 with four bands take {of_bands / 1e9:.1f} GB" in loop
+    assert f"A normal is within {RELATIVE_ERROR:g} of its radius" in loop
     radius = math.sqrt(-2 * math.log(2**-53))
     assert f"at most {radius:.4f} in size" in loop
     assert f"once in {1 / math.erfc(radius / math.sqrt(2)):.0e}".replace("e+", "e") in loop
@@ -155,12 +170,20 @@ def test_words_about_jax_privacy() -> None:
 
 @pytest.mark.slow
 def test_words_about_random_participation() -> None:
-    solution = nd.solve(nd.load_problem("random-participation/ring-8-2x4").problem)
-    assert solution.design is not None
-    found = solution.design.certificate.relative_to_fixed
-    assert f"how much less the error is: {found:.2f} here" in told(
-        "docs/guides/random-participation.md"
+    small, large = (
+        nd.solve(nd.load_problem(f"random-participation/{name}").problem).certificate
+        for name in ("ring-8-2x4", "florentine-20x16")
     )
+    assert (
+        f"how much less the error is: {small.relative_to_fixed:.2f} here, and "
+        f"{large.relative_to_fixed:.2f} for `random-participation/florentine-20x16`"
+    ) in told("docs/guides/random-participation.md")
+    least = f"{large.lower_bound / large.fixed_lower_bound:.3f}".removeprefix("0")
+    found = f"{large.relative_to_fixed:.2f}".removeprefix("0")
+    assert (
+        f"no linear mechanism has less than {least} of the error of the optimum for fixed "
+        f"participation; the best nonnegative strategy found has {found} of it"
+    ) in told("docs/mathematics.md")
 
 
 @pytest.mark.slow
@@ -220,3 +243,171 @@ def test_words_about_published_accountings(tmp_path: Path) -> None:
         f"{min(small):.0f} to {max(small):.0f} times below the smaller of two published "
         f"accountings, and {min(large):.0f} to {max(large):.0f} times below the other"
     ) in told("docs/guides/who-sees-what.md")
+
+def test_words_about_proofs() -> None:
+    """Products of 2 n^3 operations, by the counts of LAPACK's routines, and what is proved."""
+    cholesky = inverse = of_triangles = Fraction(1, 3)
+    solve = half = Fraction(1)  # a triangle with a full matrix; half of a full product
+    text = told("docs/mathematics.md")
+
+    def units(operations: Fraction) -> str:
+        return f"{float(operations / 2):.2f}".removeprefix("0").rstrip("0")
+
+    assert f"its Gram matrix (together {units(cholesky + inverse + half)} of a product)" in text
+    assert (
+        f"an inverse of a triangle ({units(inverse)}), $C D$ and $L D$ of triangles "
+        f"({units(of_triangles)} each), $C^\\top C$ ({units(of_triangles)}), "
+        f"$L^{{-\\top}} (X B)$ ({units(solve)})"
+    ) in text
+    (told_of,) = re.findall(r"size 500 .* it proves ([\d.e-]+) in space and ([\d.e-]+) over", text)
+    for problem, most in zip((rigorous.in_space(500), rigorous.in_time(500)), told_of, strict=True):
+        design = nd.solve(problem, gap=rigorous.TIGHT).design
+        assert design is not None
+        proof, decompositions = rigorous.counted(design)
+        assert proof.rigorous
+        assert decompositions == 0
+        assert proof.gap == pytest.approx(float(most), rel=0.5)
+
+
+def test_words_about_seeds_of_pairs() -> None:
+    """Four numbers for all covariances, above the best of all blocks."""
+    asked = ("pairwise", "edge-local")
+    for graph in (
+        nd.build_graph("erdos-renyi", nodes=40, degree=6.0, seed=0),
+        nd.build_graph("barabasi-albert", nodes=40, links=3, seed=1),
+    ):
+        designs = [
+            nd.solve(nd.SpaceProblem.from_graph(graph, structure=nd.SpaceStructure(kind=kind)))
+            for kind in asked
+        ]
+        four, best = (one.certificate.objective for one in designs)
+        assert best <= four * (1 + 1e-6)
+        for page, words in (
+            ("docs/mathematics.md", r"they are within ([\d.]+) % of it on random graphs"),
+            ("docs/guides/large-problems.md", r"\(([\d.]+) % at most where it is"),
+        ):
+            (most,) = re.findall(words, told(page))
+            assert four <= best * (1 + float(most) / 100)
+
+
+@pytest.mark.slow
+def test_words_about_conic_formulations() -> None:
+    karate = nd.load_problem("whisper/karate").problem
+    balanced, compact = (
+        conic.measured("scs", karate, conic.VARIANTS["scs"][name], 60.0)
+        for name in ("balanced (default)", "compact")
+    )
+    text = told("docs/guides/compare-backends.md")
+    assert balanced["certified"]
+    assert f"takes {balanced['iterations']} iterations for the karate club in `balanced`" in text
+    assert "and more than a hundred times as many in `compact`" in text
+    assert compact["iterations"] > 100 * balanced["iterations"]
+
+
+def test_words_about_integers() -> None:
+    """What rounding of C, of sigma and of messages, of variance 1/12, adds to the error."""
+    target = nd.PrivacyTarget(epsilon=8.0, delta=1e-5, clip=1.0)
+    scheme = nd.FixedEpoch(epochs=3, separation=4)
+    design = nd.solve(nd.TimeProblem.prefix(participation=scheme, privacy=target)).design
+    assert design is not None
+    plan, summed = design.node_plan(0), np.tril(np.ones((12, 12)))
+    (columns,) = plan.filter.noising_columns(12)
+    designed = float(np.square(summed @ columns).sum())
+    more = []
+    for steps in (6, 10, 20):
+        grid = 2.0 ** (math.floor(math.log2(plan.claim.noise_stddev)) - steps)
+        found = lattice_of(plan, grid=grid)
+        c = sum(np.diag(band[: 12 - i].astype(float), -i) for i, band in enumerate(found.strategy))
+        response = summed @ np.linalg.inv(c)
+        added = np.square(response * np.diagonal(c)).sum() / 12
+        variance = float(found.own_variance) * np.square(response).sum() + added
+        more.append(variance * found.grid**2 / designed - 1)
+    (most,) = re.findall(
+        r"error of prefix sums is within ([\d.]+) % of the design's from 2\^6 to 2\^20",
+        told("docs/guides/noise-in-integers.md"),
+    )
+    assert max(map(abs, more)) == pytest.approx(float(most) / 100, rel=0.5)
+    assert max(map(abs, more)) <= float(most) / 100
+
+
+def test_words_about_zip_dl_on_a_ring() -> None:
+    """Messages x + Z of covariance [[2, -1], [-1, 2]] / 3 are what an eavesdropper has of a node:
+    1^T K^-1 1 = 6. The models are 2/9 apart, and Lemma 4.7 has 36 * 4 / 6 = 24."""
+    ring = nd.mixing_matrix(nx.cycle_graph(6))
+    apart = Fraction(consensus_noise(mixing=ring, horizon=1)).limit_denominator(100)
+    ((_, seen),) = views.grams(views.view(views.zip_dl(mixing=ring, horizon=1), nd.ldp()), [0])
+    scale = theorem_4_5(
+        mixing=ring,
+        zeta=1.0,
+        smoothness=1.0,
+        strong_convexity=1.0,
+        sampling_variance=1.0,
+        heterogeneity_squared=1.0,
+        start_distance_squared=1.0,
+        dimension=1,
+        statement="proof",
+    )
+    p = scale.consensus
+    lemma = 2 * scale.noise / ((16 - 4 * p) / (3 * p))
+    assert (
+        f"one round makes it {apart}, where Lemma 4.7 says {lemma:.0f}; an eavesdropper's exact "
+        f"joint squared sensitivity of one step is {np.asarray(seen.gram).item():.0f}"
+    ) in told("docs/accounts.md")
+
+
+def test_words_about_independent_noise_in_the_tutorial() -> None:
+    """The table above the sentence is printed by the page itself."""
+    text = told("docs/tutorial.md")
+    (printed,) = re.findall(r"```text ldp ([\d.]+) cdp", text)
+    assert f"Independent noise (`ldp`) leaves {printed} times the error" in text
+
+
+def test_words_about_the_records_own_part() -> None:
+    """On a directed graph whose gradients hardly answer, before node 0: the bound holds for
+    responses of the record as well, the exact number does not."""
+    directed = [[0.6, 0.4, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.3, 0.7], [0.2, 0, 0, 0.8]]
+    barely = Responses(kind="smooth", smoothness=1e-7)
+    bound, exact = (
+        nd.account(
+            views.dp_d_sgd(mixing=np.array(directed), horizon=4),
+            nd.pndp(nodes=[0]),
+            participation=nd.Patterns(horizon=4, steps=[(0, 2)]),
+            adjacency="zero-out",
+            responses=responses,
+            victims=[2],
+        )[0].sensitivity_squared
+        for responses in (barely, "fixed")
+    )
+    (most,) = re.findall(r"it stays up to (\d+) % below the bound", told("docs/runs.md"))
+    assert 100 * (1 - exact / bound) == pytest.approx(float(most), abs=0.5)
+
+
+@pytest.mark.slow
+def test_words_about_quadratics() -> None:
+    """The paragraph that the experiment writes, of the runs that it speaks of; what noise does to
+    models is in closed form, and needs none."""
+    _, settings = load_settings("whisper")
+    few = {"mechanisms": ["none", "ldp", "decor", "whisper"], "epsilons": [3.0]}
+    runs: list[dict[str, Any]] = []
+    distances: list[dict[str, Any]] = []
+    for unit in quadratics.units(settings.quadratics, settings.network):
+        if unit["p"] == min(settings.network.connectivities):
+            runs += experiment.run({"part": "quadratics"} | unit | few)
+        if unit["clip"] == settings.quadratics.clips[0]:
+            w, made = lanes.on_graph(unit)
+            loss = whisper_quadratics(unit["nodes"], degrees=unit["degrees"])
+            h = quadratics.workload(w, loss, quadratics.sizes(unit))
+            for one in made:
+                r = lanes.covariance(w, one, unit["steps"])
+                distances.append(
+                    {
+                        "mechanism": one.name,
+                        "setting": f"quadratics, clip {unit['clip']:g}, p = {unit['p']:g}",
+                        "epsilon": None,
+                        "test_loss": None,
+                        "distance_over_ldp": None if r is None else np.vdot(h, r) / np.trace(h),
+                    }
+                )
+    measured = [row | {"distance_over_ldp": None} for row in experiment.summary(runs, settings)]
+    written = experiment._of_quadratics([*measured, *distances], settings)
+    assert " ".join(written.split()) in told("docs/experiments/whisper.md")
