@@ -409,5 +409,5 @@ def test_words_about_quadratics() -> None:
                     }
                 )
     measured = [row | {"distance_over_ldp": None} for row in experiment.summary(runs, settings)]
-    written = experiment._of_quadratics([*measured, *distances], settings)
+    _, _, written = experiment._of_quadratics([*measured, *distances], settings).partition(".** ")
     assert " ".join(written.split()) in told("docs/experiments/whisper.md")
