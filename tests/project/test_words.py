@@ -24,8 +24,7 @@ from noisedesign.noise.lattice import lattice_of
 from noisedesign.noise.normals import RELATIVE_ERROR
 from noisedesign.papers import figures
 from noisedesign.papers.bounds.zip_dl_convergence import consensus_noise, theorem_4_5
-from noisedesign.papers.reproduce import load_settings
-from noisedesign.papers.reproduce import whisper as experiment
+from noisedesign.papers.reproduce import load_settings, whisper as experiment
 from noisedesign.papers.reproduce.whisper import lanes, quadratics
 from noisedesign.privacy import views
 from noisedesign.privacy.runs import Responses
@@ -244,6 +243,7 @@ def test_words_about_published_accountings(tmp_path: Path) -> None:
         f"accountings, and {min(large):.0f} to {max(large):.0f} times below the other"
     ) in told("docs/guides/who-sees-what.md")
 
+
 def test_words_about_proofs() -> None:
     """Products of 2 n^3 operations, by the counts of LAPACK's routines, and what is proved."""
     cholesky = inverse = of_triangles = Fraction(1, 3)
@@ -371,7 +371,7 @@ def test_words_about_the_records_own_part() -> None:
         nd.account(
             views.dp_d_sgd(mixing=np.array(directed), horizon=4),
             nd.pndp(nodes=[0]),
-            participation=nd.Patterns(horizon=4, steps=[(0, 2)]),
+            participation=nd.Patterns(horizon=4, steps=((0, 2),)),
             adjacency="zero-out",
             responses=responses,
             victims=[2],
