@@ -4,6 +4,7 @@ that a command prints, are these numbers."""
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import re
 import shlex
@@ -189,6 +190,30 @@ def test_words_about_random_batches() -> None:
         for x in ratios("florentine", record, square_root, searched)
     ]
     assert f"has {100 * min(more):.0f} to {100 * max(more):.0f} % more" in text
+
+
+def test_words_about_losses_of_random_batches() -> None:
+    """What noise costs, by graph and budget; a mechanism without a word has the fixed account."""
+    lanes: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
+    for r in records("balls-in-bins-costs"):
+        of = lanes.setdefault((r["setting"], r["epsilon"]), {})
+        of[r["mechanism"]] = float(r["error_over_ldp"]), float(r["cost"])
+    text = told("balls-in-bins")
+    pairs = [pair for of in lanes.values() for pair in itertools.combinations(of.values(), 2)]
+    kept = sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in pairs)
+    assert (
+        f"of {len(pairs)} pairs of mechanisms and accounts at equal ε, the one of less error costs "
+        f"less in {kept}."
+    ) in text
+    for of in lanes.values():
+        for name in of.keys() & {name.removesuffix(", random") for name in of if ", " in name}:
+            assert of[f"{name}, random"][1] < of[name][1]
+    times = [of["ldp"][1] / of["ldp, random"][1] for of in lanes.values()]
+    assert (round(min(times)), round(max(times))) == (3, 9)  # in words on the page
+    for (_, epsilon), of in lanes.items():
+        searched, square_root = of["amplified, random"], of["bsr-8, random"]
+        assert (searched[0] < square_root[0]) or float(epsilon) > 4
+        assert (searched[1] > square_root[1]) or float(epsilon) > 4
 
 
 def test_words_about_gossip() -> None:
