@@ -103,6 +103,21 @@ def test_words_about_sizes() -> None:
         assert f"{math.comb(500, 2):,} pairs" in told(page)
 
 
+def test_words_about_links() -> None:
+    """Milliseconds are bytes over the 10 Gbit/s that the page supposes, to the digits shown."""
+    page = pages.read("docs/guides/large-problems.md")
+    (table,) = (
+        one.table
+        for one in numbers.marked("large", page)
+        if one.says.get("measured") == "python -m benchmarks.partitioned"
+    )
+    assert "links of 10 Gbit/s" in page
+    sent = re.findall(r"\| ([\d.]+) MB \| ([\d.]+) \|", table)
+    assert len(sent) == 4
+    for megabytes, milliseconds in sent:
+        assert numbers.rounds(milliseconds, float(megabytes) * 8 / 10)
+
+
 def test_words_about_kronecker_designs() -> None:
     """What a Kronecker design is above other noise, as the tables of the results have it; rows in
     which noise of modes is no better tell nothing."""
