@@ -161,6 +161,20 @@ def test_three_hundred_and_twenty_steps(k: int, b: int) -> None:
             certified(of_models(FLORENTINE, k, b, of, **words))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("of", ["last-iterate", "mean-model"])
+def test_pairs_of_node_and_step(of: str) -> None:
+    """Twelve hundred of them, whose path begins far from its end."""
+    certified(
+        SpaceTimeProblem(
+            mixing=FLORENTINE,
+            participation=FixedEpoch(epochs=4, separation=20),
+            joint="full",
+            error=ErrorMeasure(horizon=80, of=of),
+        )
+    )
+
+
 def nearly_singular() -> np.ndarray:
     """Twenty geometric sums over 64 steps, and a billionth of the identity."""
     steps = 64 - np.arange(1, 65)

@@ -36,12 +36,14 @@ from noisedesign.program.program import DualPoint, Program
 
 MAX_EVALUATIONS = 80
 MAX_CG_STEPS = 100
-STALLS = 12
-"""Steps without the gap being halved after which rounding is in the way."""
+STALLS = 40
+"""Steps without the gap being halved after which rounding is in the way; fewer end runs of pairs of
+node and step, whose first dozen halves nothing."""
 AIM = 0.4
 """Share of the gap asked for that the end of the path has: a smaller one takes larger noise."""
-START = 0.3
-"""mu to begin with, over what the whole value would be the gap of."""
+START = 3.0
+"""mu to begin with, over what the whole value would be the gap of; a smaller one is nearer the end,
+and takes as many or more steps there."""
 EASE = 0.1
 """Prices of caps to begin with, as a share of the mean diagonal of H."""
 LEAST_SLACK = 0.1
