@@ -20,8 +20,8 @@ from noisedesign.program.program import Program
 from noisedesign.system.participation import FixedEpoch, single
 from noisedesign.system.workloads import Workload
 
-MAX_COORDINATES = 4096
-"""Largest nT of a full design: its dozen arrays of nT x nT floats then take 1.6 GB."""
+MAX_COORDINATES = 5000
+"""Largest nT of a full design: its dozen arrays of nT x nT floats then take 2.4 GB."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
