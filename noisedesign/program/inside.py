@@ -21,7 +21,7 @@ from noisedesign.base.enclosures import Enclosure, U, exactly, finer_product, up
 from noisedesign.system.workloads import ErrorMeasure, Workload
 
 MOST_ENTRIES = 1e7
-"""Of a factor of H in time: some seconds."""
+"""A factor of H in time may have so many entries, which take some seconds."""
 
 MOST_WORK = 3e10
 """T^2 n^3 of the largest error with momentum: ten seconds or so."""

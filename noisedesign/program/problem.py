@@ -760,7 +760,7 @@ class TimeProblem(_OnGraph):
 
     @property
     def error_workload(self) -> Workload | None:
-        """What H is of, of models under a W; else None."""
+        """The workload that H belongs to; None where no W is given."""
         if self.mixing is None:
             return None
         mixing = of_every_step(self.mixing, rounds=self.rounds, schedule=self.schedule)

@@ -40,10 +40,11 @@ GAP = 0.05
 
 
 JUDGED_IN = 8.0
-"""Seconds that all vectors of a judge take, about: with less time there are fewer."""
+"""All vectors of a judge take about so many seconds; with less time it draws fewer."""
 
 LEAST_SHARE = 0.3
-"""Of these vectors. They leave less than twice as much open, as much as a claim may differ."""
+"""A judge draws at least this share of them: less than twice as much is open then, by which a claim
+may differ."""
 
 WRITTEN_OUT = 2048
 """Most nodes of which R is written out, to prove of it what is stated."""

@@ -68,7 +68,7 @@ MOST_NODES = 1000
 """Of the law of the common factor."""
 
 REACH = 10.0
-"""Its standard deviations between its mean and the ends of these nodes."""
+"""The nodes end so many standard deviations from its mean: more leave out less, and lie apart."""
 
 MOST_COMMON = 64
 """Bins of a mixture with a common factor, whose strikes are many; beyond, it is one of these."""

@@ -39,7 +39,7 @@ MANY_NODES = 100
 a tenth of a second, and responses are searched from one start."""
 
 SHARES = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.1, 1e-2, 1e-3)
-"""Of how much first multipliers may be: those of the least bound are taken."""
+"""First multipliers are tried at these shares of what is feasible, and the least bound is taken."""
 
 SHRUNK = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """By how much logarithms of multipliers are lowered until what they certify is proved."""
@@ -164,11 +164,16 @@ def _of_victim(
             rho=asked.rho,
             radius=asked.radius,
         )
-        least, reached = math.inf, 0.0
+        least, reached, start = math.inf, 0.0, _feasible(recursion)
+        if start is None:
+            return Responsive(math.inf, 0.0)
         for weights in WAYS if len(game.nodes) <= MANY_NODES else WAYS[:1]:
-            found, x = _certified(recursion, enclosed, weights, enough=worst * (1 - CLOSE))
+            enough = worst * (1 - CLOSE)
+            found, x = _certified(recursion, enclosed, start, weights, enough=enough)
+            if math.isinf(found):  # another way may end where a proof holds
+                continue
             before, least = least, min(least, found)
-            if math.isinf(found) or least <= worst or before < least * (1 + TIGHT):
+            if least <= worst or before < least * (1 + TIGHT):
                 break
             reached = max(reached, search.on_the_line(_starts(recursion, x))[0])
             if least < reached * (1 + TIGHT):
@@ -205,12 +210,14 @@ def _different(
 
 
 def _certified(
-    recursion: Recursion, enclosed: list[Enclosed], weights: Sequence[float], *, enough: float
+    recursion: Recursion,
+    enclosed: list[Enclosed],
+    x: Array,
+    weights: Sequence[float],
+    *,
+    enough: float,
 ) -> tuple[float, Array]:
     """The least bound that is proved, or about ``enough``, and its multipliers as logarithms."""
-    x = _feasible(recursion)
-    if x is None:
-        return math.inf, np.zeros(0)
     most = EVALUATIONS if len(recursion.game.nodes) <= MANY_NODES else EVALUATIONS // 10
     for weight in weights:
         x = minimized(recursion, x, weight=weight, most=most, enough=enough)
@@ -229,7 +236,7 @@ def _certified(
 
 
 def _feasible(recursion: Recursion) -> Array | None:
-    """Logarithms of first multipliers."""
+    """Logarithms of first multipliers; None where none are feasible."""
     best, least = None, math.inf
     for share in SHARES:
         x = recursion.start(share)

@@ -30,7 +30,7 @@ CLIMBS = 100
 .1 % after that."""
 
 DIMENSIONS, TURNS, TRIES = 3, 200, 2
-"""Of models in space, and iterations and starts there."""
+"""Models in space have so many dimensions, and a search there so many iterations and starts."""
 
 MOST_IN_SPACE = 75
 """Largest state for which models in space are tried: a step takes 27 times as many operations."""
